@@ -25,6 +25,9 @@ class Keys:
         self._dtype = dtype
         self._include_time = include_time
         self._padding = -words % (_WORD // dtype.itemsize)
+        time = _WORD // dtype.itemsize if include_time else 0
+        self._width = words + self._padding + time
+        self._numpy_dtype = torch.zeros(0, dtype=dtype).numpy().dtype
         self._rows = self._empty()
 
     def __len__(self) -> int:
@@ -82,9 +85,7 @@ class Keys:
         self._rows = rows
 
     def _empty(self) -> RowTable:
-        time = _WORD // self._dtype.itemsize if self._include_time else 0
-        dtype = torch.zeros(0, dtype=self._dtype).numpy().dtype
-        return RowTable(self._words + self._padding + time, dtype)
+        return RowTable(self._width, self._numpy_dtype)
 
     def _packed(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
@@ -102,14 +103,11 @@ class Keys:
                     f"the table's states are {self._dtype}, and a question's {states.dtype} do not "
                     "fit into that; ask with rows of the spec that the table was made for"
                 )
-        parts = [rows]
-        if self._padding:
-            parts.append(rows.new_zeros(len(rows), self._padding))
+        packed = np.zeros((len(states), self._width), self._numpy_dtype)
+        packed[:, : self._words] = rows.numpy()
         if self._include_time:
-            # A fresh tensor, because only one with plain strides can be seen as smaller integers.
-            times = torch.empty((len(rows), 1), dtype=torch.int64).copy_(steps_left[:, None])
-            parts.append(times.view(self._dtype))
-        return (torch.cat(parts, 1) if len(parts) > 1 else rows).numpy()
+            packed[:, self._words + self._padding :].view(np.int64)[:, 0] = steps_left.cpu().numpy()
+        return packed
 
 
 def has_unknown(lines: Int[Tensor, " query"]) -> bool:

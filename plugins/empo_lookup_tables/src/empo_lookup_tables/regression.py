@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
 from empo_core.types import Fit, ValueQuery
 from empo_core.worlds.row_table import RowTable
+from empo_lookup_tables.kernels import Questions, Rates, errors, move
 from empo_lookup_tables.keys import has_unknown
 from empo_lookup_tables.rules import Adam, Rule, RunningMean, Step, UniqueEntries, grown
-from empo_lookup_tables.table import LookupTable
+from empo_lookup_tables.table import BOUNDS, LookupTable
 
 
 class TableRegression:
@@ -28,6 +30,9 @@ class TableRegression:
     respect to all values, where the rule follows it (``adam``); the others go a share of the way
     to each target, which cannot overshoot. ``weight_decay`` draws fitted values back towards the
     default; a running mean, which would no longer be one, refuses it.
+
+    Attributes:
+        is_compiled: Whether values on the CPU are moved in compiled loops, which Adam has not.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class TableRegression:
         params = table.params
         self._table = table
         self._rule: Rule
+        self.is_compiled = params.rule != "adam"
         if params.rule == "running-mean":
             self._rule = RunningMean(params.min_rate, weight_decay)
         elif params.rule == "step":
@@ -58,33 +64,24 @@ class TableRegression:
             NonFiniteError: A target, weight or the learning rate is not finite, or errors are too
                 large to be squared; no answer changes.
         """
-        table = self._table
-        weight = weight.to(table.values)
-        target = torch.where(weight > 0, target.to(table.values), 0.0)
+        table, values = self._table, self._table.values
+        target, weight = target.to(values), weight.to(values)
         lines = table.lines(query)
-        total = weight.sum()
-        loss = (weight * (table.stored(lines) - target).square()).sum() / total
-        if not math.isfinite(float(loss)) or not math.isfinite(lr):
-            if float(total) == 0 and math.isfinite(lr):
-                return Fit(total, total)
+        measured, moved = _errors, self._moved
+        if self.is_compiled and values.device.type == "cpu":
+            measured, moved = _errors_in_loops, self._moved_in_loops
+        total, loss, are_known = measured(table, lines, target, weight)
+        # Errors that fit into double precision may be too large for the table's.
+        if not loss <= torch.finfo(values.dtype).max or not math.isfinite(lr):
+            if total == 0 and math.isfinite(lr):
+                return Fit(values.new_zeros(()), values.new_zeros(()))
             raise _not_finite(table, target, weight, lr)
-        if has_unknown(lines):
+        if not are_known:
             lines = table.lines(query, grow=True)
-        lines, weight, weighted = _combined(lines, weight, weight * target)
-        value = table.values.index_select(0, lines)
-        asked = weight > 0
-        mean = torch.where(asked, weighted / weight, value)
-        gradient = weight * (value - mean) * (2 / total)
-        norm = torch.linalg.vector_norm(gradient)
-        if not math.isfinite(float(norm)):
+        norm = moved(lines, target, weight, total, lr)
+        if not math.isfinite(norm):
             raise _not_finite(table, target, weight, lr)
-        count = table.counts.index_select(0, lines).add_(weight)
-        entries = UniqueEntries(lines, value, mean, weight, count, gradient, float(norm))
-        self._make_room()
-        new = table.bounded(self._rule(entries, lr))
-        table.values.index_copy_(0, lines, torch.where(asked, new, value))
-        table.counts.index_copy_(0, lines, count)
-        return Fit(loss, norm)
+        return Fit(*torch.tensor([loss, norm], dtype=values.dtype))
 
     def default_lr(self, *, sampled: bool) -> float:
         """All of the way to an expectation, and a share of the way to a sample."""
@@ -116,6 +113,53 @@ class TableRegression:
         for name, tensor in state_dict.items():
             self._rule.moments[name] = tensor.detach().to(values, copy=True)
 
+    def _moved(
+        self,
+        lines: Int[Tensor, " query"],
+        target: Float[Tensor, "query output"],
+        weight: Float[Tensor, "query output"],
+        total: float,
+        lr: float,
+    ) -> float:
+        """Move values, unless the gradient is not finite; returns its norm."""
+        table = self._table
+        target = torch.where(weight > 0, target, 0.0)
+        lines, weight, weighted = _combined(lines, weight, weight * target)
+        value = table.values.index_select(0, lines)
+        asked = weight > 0
+        mean = torch.where(asked, weighted / weight, value)
+        gradient = weight * (value - mean) * (2 / total)
+        norm = float(torch.linalg.vector_norm(gradient))
+        if math.isfinite(norm):
+            count = table.counts.index_select(0, lines).add_(weight)
+            entries = UniqueEntries(lines, value, mean, weight, count, gradient, norm)
+            self._make_room()
+            new = table.bounded(self._rule(entries, lr))
+            table.values.index_copy_(0, lines, torch.where(asked, new, value))
+            table.counts.index_copy_(0, lines, count)
+        return norm
+
+    def _moved_in_loops(
+        self,
+        lines: Int[Tensor, " query"],
+        target: Float[Tensor, "query output"],
+        weight: Float[Tensor, "query output"],
+        total: float,
+        lr: float,
+    ) -> float:
+        """The same in compiled loops."""
+        table, rule = self._table, self._rule
+        assert not isinstance(rule, Adam)
+        share, least, decay = rule.shares(lr)
+        low, high = BOUNDS[table.quantity]
+        limits = -math.inf if low is None else low, math.inf if high is None else high
+        position, count = _numbered(lines)
+        asked = Questions(lines.numpy(), target.numpy(), weight.numpy())
+        sums = np.zeros((2, count, target.shape[1]))
+        rates = Rates(share, least, decay, table.default, *limits)
+        values, counts = table.values.detach().numpy(), table.counts.numpy()
+        return float(move(asked, position, sums, values, counts, total, rates))
+
     def _make_room(self) -> None:
         """As many lines of moments as the table has, on its device."""
         values = self._table.values
@@ -125,22 +169,52 @@ class TableRegression:
                 self._rule.moments[name] = grown(wide, len(values))
 
 
+def _errors(
+    table: LookupTable,
+    lines: Int[Tensor, " query"],
+    target: Float[Tensor, "query output"],
+    weight: Float[Tensor, "query output"],
+) -> tuple[float, float, bool]:
+    """The total weight, the weighted mean of the squared errors, and whether all lines exist."""
+    total = weight.sum()
+    error = torch.where(weight > 0, table.stored(lines) - target, 0.0)
+    loss = (weight * error.square()).sum() / total
+    return float(total), float(loss), not has_unknown(lines)
+
+
+def _errors_in_loops(
+    table: LookupTable,
+    lines: Int[Tensor, " query"],
+    target: Float[Tensor, "query output"],
+    weight: Float[Tensor, "query output"],
+) -> tuple[float, float, bool]:
+    """The same in compiled loops."""
+    asked = Questions(lines.numpy(), target.numpy(), weight.numpy())
+    return errors(asked, table.values.detach().numpy(), table.default)
+
+
+def _numbered(lines: Int[Tensor, " query"]) -> tuple[Int32[np.ndarray, " query"], int]:
+    """The number of each line in order of first occurrence, and how many there are."""
+    # The hash table takes a tenth of the time that torch.unique sorts.
+    distinct = RowTable(1, np.dtype(np.int64))
+    return distinct.number(lines.numpy()[:, None]), distinct.count
+
+
 def _combined(
     lines: Int[Tensor, " query"],
     weight: Float[Tensor, "query output"],
     weighted: Float[Tensor, "query output"],
 ) -> tuple[Int[Tensor, " line"], Float[Tensor, "line output"], Float[Tensor, "line output"]]:
     """The distinct lines, and the sums of weights and of weighted targets of each."""
-    # Numbering by the same hash table takes a tenth of the time that torch.unique sorts.
-    distinct = RowTable(1, lines.numpy().dtype)
-    position = torch.from_numpy(distinct.number(lines.numpy()[:, None])).to(weight.device)
-    lines = torch.from_numpy(distinct.rows[:, 0].copy()).to(weight.device)
-    if len(lines) == len(weight):
-        return lines, weight, weighted
-    sums = weight.new_zeros(2, len(lines), weight.shape[1])
+    numbers, count = _numbered(lines)
+    position = torch.from_numpy(numbers).long()
+    distinct = torch.empty(count, dtype=torch.int64)
+    distinct[position] = lines
+    position, distinct = position.to(weight.device), distinct.to(weight.device)
+    sums = weight.new_zeros(2, count, weight.shape[1])
     sums[0].index_add_(0, position, weight)
     sums[1].index_add_(0, position, weighted)
-    return lines, sums[0], sums[1]
+    return distinct, sums[0], sums[1]
 
 
 def _not_finite(table: LookupTable, target: Tensor, weight: Tensor, lr: float) -> NonFiniteError:

@@ -55,6 +55,10 @@ class RunningMean:
         # lerp is exact at both ends: the first target itself, not a rounding error beside it.
         return entries.value.lerp(entries.mean, rate.clamp(min=self._min_rate))
 
+    def shares(self, lr: float) -> tuple[float, float, float]:
+        """The same for compiled loops: ``share``, ``least`` and ``decay`` of ``kernels.Rates``."""
+        return -1.0, self._min_rate, 0.0
+
 
 class Step:
     """A step towards the mean of the batch: ``v + lr (t - v - weight_decay (v - default))``."""
@@ -71,6 +75,10 @@ class Step:
         if self._weight_decay:
             new -= lr * self._weight_decay * (entries.value - self._default)
         return new
+
+    def shares(self, lr: float) -> tuple[float, float, float]:
+        """The same for compiled loops: ``share``, ``least`` and ``decay`` of ``kernels.Rates``."""
+        return lr, 0.0, lr * self._weight_decay
 
 
 class Adam:
