@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from doors import aggregator
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
 from empo_learning.stage_timings import StageTimings
+from empo_phase2.compiled_targets import CompiledTargets
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
@@ -100,13 +101,41 @@ class Made:
         setting: ScheduledTheory,
         paths: Trajectories | None = None,
         cache: TargetCache | None = None,
+        floor: float | None = None,
     ) -> BatchTargets:
-        add, model_based = aggregator(), self.form.expectation != "free"
-        values = Quantities(dict(networks), self.spec, self.slots, theory, add)
-        compute = TargetComputer(
-            self.spec, self.slots, add, model_based=model_based, timing=StageTimings()
+        values, plain = self._computer(networks, theory, floor)
+        return plain(self.batch, self.states.at, values, setting, paths, cache)
+
+    def rounded(self) -> Made:
+        """The same with chances that fit into single precision, as those of a replay do."""
+        batch, policy = self.batch, self.batch.human_policy
+        prob, policy = batch.prob.float().double(), policy.float().double()
+        return replace(self, batch=replace(batch, prob=prob, human_policy=policy))
+
+    def compiled(
+        self,
+        networks: dict[Quantity, SmallNet],
+        theory: Phase2Theory,
+        setting: ScheduledTheory,
+        cache: TargetCache,
+        floor: float | None = None,
+    ) -> BatchTargets:
+        values, plain = self._computer(networks, theory, floor)
+        batch = replace(
+            self.batch, prob=self.batch.prob.float(), human_policy=self.batch.human_policy.float()
         )
-        return compute(self.batch, self.states.at, values, setting, paths, cache)
+        compute = CompiledTargets(plain, torch.float64)
+        return compute(batch, self.states.at, values, setting, None, cache)
+
+    def _computer(
+        self, networks: dict[Quantity, SmallNet], theory: Phase2Theory, floor: float | None
+    ) -> tuple[Quantities, TargetComputer]:
+        add, model_based = aggregator(), self.form.expectation != "free"
+        compute = TargetComputer(
+            self.spec, self.slots, add, model_based=model_based, timing=StageTimings(),
+            advantage_floor=floor,
+        )  # fmt: skip
+        return Quantities(dict(networks), self.spec, self.slots, theory, add), compute
 
     def plain(
         self, networks: dict[Quantity, SmallNet], theory: Phase2Theory, setting: ScheduledTheory

@@ -18,8 +18,9 @@ from empo_core.storage.state_tree import flatten
 from empo_core.types import Quantity
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.experience import States, Transitions
-from empo_phase2.learner import Learner, decision_weight
+from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params, Targets
+from empo_phase2.targets import decision_weight
 
 pytestmark = pytest.mark.usefixtures("components")
 
@@ -349,3 +350,13 @@ def test_a_restored_learner_remembers_what_target_networks_said() -> None:
     overwrite(target_net(other, "q_r").get_parameter("head.bias"), float("nan"))
     ours, theirs = learner.step(1, memory)[0], other.step(1, memory)[0]
     assert torch.equal(ours.q_r, theirs.q_r)
+
+
+def test_another_aggregator_is_asked_and_finds_the_same() -> None:
+    """The usual one is not: compiled loops add up instead."""
+    usual, memory, _ = lesson()
+    other, _, _ = lesson(further={"aggregator": "test-adding"})
+    for step in range(1, 4):
+        usual.step(step, memory)
+        other.step(step, memory)
+    torch.testing.assert_close(weights_of(other), weights_of(usual))

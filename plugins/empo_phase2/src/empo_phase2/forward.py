@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -50,11 +51,7 @@ def forward(
     known: Callable[[Callable[[TimedStates], Values]], Values] | None = None,
 ) -> ForwardValues:
     """Stage 3: all values of the distinct timed states."""
-
-    def value(states: TimedStates) -> Values:
-        parts = [_values(block, values) for block in blocks(states, values)]
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
+    value = partial(lasting_values, values=values)
     found = value(states) if known is None else known(value)
     q_r, pi_r, v_r = found.get("q_r"), None, found.get("v_r")
     if q_r is not None:
@@ -64,8 +61,14 @@ def forward(
     return ForwardValues(found["v_h_e"], found["x_h"], found["u_r"], q_r, pi_r, v_r)
 
 
+def lasting_values(states: TimedStates, values: Quantities) -> Values:
+    """Values that do not depend on beta_r, by name."""
+    parts = [_values(block, values) for block in blocks(states, values)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
 def _values(states: TimedStates, values: Quantities) -> Values:
-    """Values that do not depend on beta_r; each network is asked once."""
+    """The same of one block; each network is asked once."""
     found = {"v_h_e": values.v_h_e(states)}
     found["x_h"] = values.x_h(states, found["v_h_e"])
     found["u_r"] = values.u_r(states, found["x_h"])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
@@ -21,6 +21,7 @@ from empo_learning.finite import check_finite
 from empo_learning.regression import regression_of
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.behaviour import build_networks
+from empo_phase2.compiled_targets import CompiledTargets
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
@@ -106,9 +107,8 @@ class Learner:
         self._targets = copy.deepcopy(self.networks)
         self.values = Quantities(self.networks, spec, goals, params.theory, aggregate)
         self._target_values = Quantities(self._targets, spec, goals, params.theory, aggregate)
-        self._compute = TargetComputer(
-            spec, goals, aggregate, model_based=params.targets.model_based, timing=timing
-        )
+        plain = target_computer(params, spec, goals, aggregate, timing)
+        self._compute = compiled(plain, params, self.networks["v_h_e"])
         self._cache = TargetCache()
         self._generator = torch.Generator().manual_seed(seed)
         self._by_state = params.replay.sampling == "states"
@@ -262,12 +262,7 @@ class Learner:
         """Queries of a quantity, their targets, and the weight of each error."""
         sources = targets.sources
         if quantity == "q_r":
-            weight = targets.q_r_weight
-            floor = self._params.targets.q_r_advantage_floor
-            if floor is not None:
-                exists = sources.states.available
-                weight = weight * decision_weight(targets.pi_r, exists, floor)
-            return state_query(sources), targets.q_r, weight
+            return state_query(sources), targets.q_r, targets.q_r_weight
         if quantity == "v_h_e":
             query = self.values.goal_query(sources)
             return query, targets.v_h_e.reshape(-1, 1), targets.v_h_e_weight.reshape(-1, 1)
@@ -324,20 +319,32 @@ def between(target: ValueNetwork, network: ValueNetwork, rate: float) -> dict[st
     }
 
 
-def decision_weight(
-    pi_r: Float[Tensor, "transition robot_action"],
-    available: Bool[Tensor, "transition robot_action"],
-    floor: float,
-) -> Float[Tensor, "transition robot_action"]:
-    """Sensitivity of the policy to errors of each Q_r: pi (1 - pi) + floor.
+def target_computer(
+    params: Phase2Params,
+    spec: WorldSpec,
+    goals: GoalIndex,
+    aggregate: Aggregator,
+    timing: StageTimings,
+) -> TargetComputer:
+    """Computes targets in tensor operations, on any device."""
+    return TargetComputer(
+        spec,
+        goals,
+        aggregate,
+        model_based=params.targets.model_based,
+        timing=timing,
+        advantage_floor=params.targets.q_r_advantage_floor,
+    )
 
-    It is 1 on average over the actions that exist in a state, and 0 for others. Where the policy
-    is certain and ``floor`` is 0, nothing would change it; then all count alike.
-    """
-    exists = available.to(pi_r.dtype)
-    weight = exists * (pi_r * (1 - pi_r) + floor)
-    mean = weight.sum(-1, keepdim=True) / exists.sum(-1, keepdim=True).clamp(min=1)
-    return torch.where(mean > 0, weight / mean.clamp(min=1e-12), exists)
+
+def compiled(
+    plain: TargetComputer, params: Phase2Params, network: ValueNetwork
+) -> TargetComputer | CompiledTargets:
+    """The same in compiled loops, which know no device but the CPU and no other aggregator."""
+    usual = Phase2Params.model_fields["aggregator"].get_default(call_default_factory=True)
+    if params.compute.device != "cpu" or params.aggregator != usual:
+        return plain
+    return CompiledTargets(plain, next(iter(network.parameters())).dtype)
 
 
 def _move(network: ValueNetwork, device: str) -> None:

@@ -14,15 +14,23 @@ from empo_phase2.goal_index import GoalIndex
 
 
 class HumanProfiles:
-    """Probabilities of the humans' joint actions, from the policy of each goal slot."""
+    """Probabilities of the humans' joint actions, from the policy of each goal slot.
+
+    Attributes:
+        human: Position of each slot's human.
+        share: Share of each slot in its human's behaviour in each world, 0 for other humans'.
+    """
+
+    human: Int[Tensor, " slot"]
+    share: Float[Tensor, "layout slot human"]
 
     def __init__(self, spec: WorldSpec, goals: GoalIndex) -> None:
         self._counts = [spec.num_actions[human] for human in spec.humans]
         self._position = torch.arange(len(self._counts), device=goals.human.device)
         # Share of each slot among those of its human, in each world.
         share = goals.weight[:, :, None] * (goals.human[:, None] == self._position)
-        self._share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
-        self._human = goals.human
+        self.share = share / share.sum(1, keepdim=True).clamp(min=1e-38)
+        self.human = goals.human
 
     @cached_property
     def action(self) -> Int[Tensor, "profile human"]:
@@ -48,11 +56,11 @@ class HumanProfiles:
         self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]
     ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile slot"]]:
         """Probability of each profile on average over goals, and given each slot's goal."""
-        share = self._share.to(policy.dtype)[layout]
+        share = self.share.to(policy.dtype)[layout]
         mean = torch.einsum("nsa,nsh->nha", policy, share)
         taken = mean[:, self._position, self.action]  # [state profile human]
-        own = policy.gather(2, self.action.T[self._human].expand(policy.shape[0], -1, -1))
-        others = _product_of_others(taken)[:, :, self._human]
+        own = policy.gather(2, self.action.T[self.human].expand(policy.shape[0], -1, -1))
+        others = _product_of_others(taken)[:, :, self.human]
         return taken.prod(-1), own.transpose(1, 2) * others
 
 

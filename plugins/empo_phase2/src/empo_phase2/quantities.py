@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,6 +27,7 @@ class Quantities:
     Attributes:
         networks: The learned quantities; all others are computed in closed form.
         spec: Shape and meaning of the rows of ``States``.
+        theory: Parameters of the theory.
     """
 
     def __init__(
@@ -37,10 +39,14 @@ class Quantities:
         aggregator: Aggregator,
     ) -> None:
         self.networks = networks
-        self.spec, self._goals, self._theory, self._aggregate = spec, goals, theory, aggregator
+        self.spec, self.theory = spec, theory
+        self._aggregate = aggregator
+        # A slot without a goal asks for goal 0; its value has no weight anywhere.
+        self._goal_asked = goals.goal.clamp(min=0)
         # A goal of weight 0 counts as much as any other where weights do not matter.
         self._weight = (goals.goal >= 0).to(goals.weight) if theory.x_agg == "sum" else goals.weight
         self._humans = torch.tensor(spec.humans, device=goals.human.device)
+        self._human_of_slot = self._humans[goals.human]
         self._belongs = goals.human[:, None] == torch.arange(
             len(spec.humans), device=goals.human.device
         )
@@ -68,14 +74,12 @@ class Quantities:
 
     def goal_query(self, states: TimedStates) -> ValueQuery:
         """One query per timed state and slot."""
-        goal, human = self._goals.goal, self._goals.human
         return ValueQuery(
             states.states.rows,
             states.steps_left,
-            self._humans[human].repeat(len(states)),
-            # A slot without a goal asks for goal 0; its value has no weight anywhere.
-            goal[states.states.layout].clamp(min=0).flatten(),
-            _each(states, len(human)),
+            self._human_of_slot.repeat(len(states)),
+            self._goal_asked[states.states.layout].flatten(),
+            _each(states, len(self._human_of_slot)),
             states.memo,
         )
 
@@ -104,7 +108,7 @@ class Quantities:
     ) -> Float[Tensor, "distinct human"]:
         """X_h in closed form, equation (7)."""
         weight = self._weight[states.states.layout].to(v_h_e.dtype)
-        return (weight * v_h_e**self._theory.zeta) @ self._belongs.to(v_h_e.dtype)
+        return (weight * v_h_e**self.theory.zeta) @ self._belongs.to(v_h_e.dtype)
 
     def u_r(
         self, states: TimedStates, x_h: Float[Tensor, "distinct human"]
@@ -116,7 +120,7 @@ class Quantities:
 
     def reward(self, x_h: Float[Tensor, "distinct human"]) -> Float[Tensor, " distinct"]:
         """U_r in closed form, equation (8), no X_h counting as less than ``x_h_floor``."""
-        theory, (count, humans) = self._theory, x_h.shape
+        theory, (count, humans) = self.theory, x_h.shape
         x_h = x_h.clamp(min=theory.x_h_floor)
         offsets = torch.arange(0, count * humans + 1, humans, device=x_h.device)
         segments = Segments(_repeated(count, humans, x_h.device), count, offsets)
@@ -142,7 +146,7 @@ class Quantities:
             assert q_r is not None
             assert pi_r is not None
             values = mean_value(u_r, q_r, pi_r)
-        return values.masked_fill(~states.alive, self._theory.terminal_value)
+        return values.masked_fill(~states.alive, self.theory.terminal_value)
 
 
 def state_query(states: TimedStates) -> ValueQuery:
@@ -155,7 +159,9 @@ def _each(states: TimedStates, times: int) -> Int[Tensor, " query"]:
     return _repeated(len(states), times, states.steps_left.device)
 
 
+@lru_cache(maxsize=16)
 def _repeated(count: int, times: int, device: torch.device) -> Int[Tensor, " item"]:
+    """Shared by all who ask, so not to be written to."""
     return torch.arange(count, device=device).repeat_interleave(times)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from empo_core.trees import StateDict
+from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import TimedStates
 
-MOST_NUMBERS = 2**22
-"""At most about so many values are kept."""
+MOST_NUMBERS = 2**21
+"""At most about so many numbers are kept."""
 
 Values = dict[str, Tensor]
 """Values of timed states by name, ``[distinct ...]``."""
@@ -23,6 +25,9 @@ class TargetCache:
 
     They are part of the state of a run: the last digits of a network's answers depend on what
     else it was asked at the same time, so that answers to new questions would be others.
+
+    Attributes:
+        values: Those of all timed states so far, in order of first need.
     """
 
     def __init__(self) -> None:
@@ -31,8 +36,8 @@ class TargetCache:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._key, self._values = torch.zeros(0, dtype=torch.int64), Values()
-        self._asked, self._expected = 0, self._key
+        self._keys, self.values = RowTable(1, np.dtype(np.int64)), Values()
+        self._asked, self._expected = 0, np.zeros(0, np.int64)
 
     def refresh(self) -> None:
         """Forget all values, as networks have changed.
@@ -56,56 +61,62 @@ class TargetCache:
 
     def __len__(self) -> int:
         """Number of timed states."""
-        return self._key.shape[0]
+        return self._keys.count
 
     def __call__(
         self,
         key: Int[Tensor, " distinct"],
         states: Callable[[Tensor], TimedStates],
         value: Callable[[TimedStates], Values],
-    ) -> Values:
-        """Values of timed states, computed where they are not known.
+    ) -> Int[Tensor, " distinct"]:
+        """Positions of timed states in ``values``, which are computed where they are not known.
 
         Args:
-            key: A number for each timed state, in rising order.
+            key: A number for each timed state, every one once.
             states: The timed states of such numbers.
             value: Computes values.
         """
-        self._asked += len(key)
-        if not len(self):
-            self._key = torch.unique(torch.cat([self._expected, key]))
-            self._values = value(states(self._key))
-        place = torch.searchsorted(self._key, key).clamp_(max=len(self) - 1)
-        new = key[self._key[place] != key]
-        if len(new):
-            if self._is_full(len(new)):
+        keys = key.cpu().numpy()
+        self._asked += len(keys)
+        place = self._keys.find(keys[:, None])
+        if len(place) and place.min() < 0:
+            new = keys[place < 0]
+            if not len(self) and len(self._expected):
+                new = np.unique(np.concatenate([self._expected, new]))
+            elif self._is_full(len(new)):
                 self.clear()
                 return self(key, states, value)
-            self._add(new, value(states(new)))
-            place = torch.searchsorted(self._key, key)
-        return {name: known[place] for name, known in self._values.items()}
+            self._add(new, value(states(torch.from_numpy(new).to(key.device))))
+            place = self._keys.find(keys[:, None])
+        return torch.from_numpy(place).to(key)
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""
         return {
             "freed_states": self._freed_states,
-            "key": self._key,
-            "values": dict(self._values),
+            "key": torch.from_numpy(self._key),
+            "values": dict(self.values),
             "asked": self._asked,
-            "expected": self._expected,
+            "expected": torch.from_numpy(self._expected),
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
+        self.clear()
         self._freed_states = state_dict["freed_states"]
-        self._key, self._values = state_dict["key"], dict(state_dict["values"])
-        self._asked, self._expected = state_dict["asked"], state_dict["expected"]
+        self._add(state_dict["key"].numpy(), dict(state_dict["values"]))
+        self._asked, self._expected = state_dict["asked"], state_dict["expected"].numpy()
+
+    @property
+    def _key(self) -> Int64[np.ndarray, " distinct"]:
+        return self._keys.rows[:, 0].copy()
 
     def _is_full(self, more: int) -> bool:
-        columns = sum(known[0].numel() for known in self._values.values())
-        return (len(self) + more) * columns > MOST_NUMBERS
+        columns = sum(known[0].numel() for known in self.values.values())
+        return len(self) > 0 and (len(self) + more) * columns > MOST_NUMBERS
 
-    def _add(self, key: Int[Tensor, " distinct"], values: Values) -> None:
-        self._key, order = torch.cat([self._key, key]).sort()
-        for name, known in self._values.items():
-            self._values[name] = torch.cat([known, values[name]])[order]
+    def _add(self, key: Int64[np.ndarray, " distinct"], values: Values) -> None:
+        if len(self):
+            values = {name: torch.cat([self.values[name], new]) for name, new in values.items()}
+        self._keys.number(key[:, None])
+        self.values = values

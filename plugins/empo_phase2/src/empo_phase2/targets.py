@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Aggregator
@@ -28,7 +28,7 @@ from empo_phase2.forward import ForwardValues, blocks, forward
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, mean_value, policy_of
-from empo_phase2.target_cache import TargetCache
+from empo_phase2.target_cache import TargetCache, Values
 from empo_phase2.trajectories import Trajectories, n_step_q_r, n_step_v_h_e
 
 LookUp = Callable[[Tensor], States]
@@ -118,8 +118,7 @@ def collect(
     if paths is not None:
         states.append(paths.state.flatten())
         steps.append(paths.steps_left.flatten())
-    span = (spec.horizon or 1) + 1
-    keys = torch.cat(states).long() * span + torch.cat(steps)
+    keys = torch.cat(states).long() * span_of(spec) + torch.cat(steps)
     distinct, inverse = torch.unique(keys, return_inverse=True)
     source, item, *rest = inverse.split([part.shape[0] for part in states])
     return CollectedStates(
@@ -134,8 +133,13 @@ def collect(
 
 def encode(key: Int[Tensor, " distinct"], spec: WorldSpec, look_up: LookUp) -> TimedStates:
     """Stage 2: rows, flags and goals of each distinct timed state."""
-    span = (spec.horizon or 1) + 1
+    span = span_of(spec)
     return TimedStates.of(look_up(key // span), key % span)
+
+
+def span_of(spec: WorldSpec) -> int:
+    """How many keys of timed states each state has."""
+    return (spec.horizon or 1) + 1
 
 
 def aggregate_q_r(
@@ -210,7 +214,13 @@ def one_step_q_r(
 
 
 class TargetComputer:
-    """Computes the targets of batches: the five stages, one after the other."""
+    """Computes the targets of batches: the five stages, one after the other.
+
+    Its attributes are the arguments it was made with.
+
+    Attributes:
+        profiles: Probabilities of the humans' joint actions.
+    """
 
     def __init__(
         self,
@@ -220,6 +230,7 @@ class TargetComputer:
         *,
         model_based: bool,
         timing: StageTimings,
+        advantage_floor: float | None = None,
     ) -> None:
         """Prepare the computation.
 
@@ -229,10 +240,12 @@ class TargetComputer:
             aggregate: Sums over successors.
             model_based: Whether all robot actions have successors; else only the taken one.
             timing: Measures the stages.
+            advantage_floor: Weigh errors of Q_r by the decisions that depend on them, and by this.
         """
-        self._spec, self._goals, self._aggregate = spec, goals, aggregate
-        self._model_based, self._timing = model_based, timing
-        self._profiles = HumanProfiles(spec, goals)
+        self.spec, self.goals, self._aggregate = spec, goals, aggregate
+        self.advantage_floor = advantage_floor
+        self.model_based, self.timing = model_based, timing
+        self.profiles = HumanProfiles(spec, goals)
 
     @torch.no_grad()
     def __call__(
@@ -248,29 +261,35 @@ class TargetComputer:
 
         Values that are in a cache are read there, and others are put into it.
         """
-        stage = self._timing.stage
+        stage = self.timing.stage
         with stage("stage1_collect"):
-            collected = collect(batch, self._spec, paths)
+            collected = collect(batch, self.spec, paths)
         with stage("stage2_encode"):
-            timed = encode(collected.key, self._spec, look_up)
+            timed = encode(collected.key, self.spec, look_up)
             sources = timed.at(collected.source)
         with stage("stage3_forward"):
             known = None
             if cache is not None:
-                states = partial(encode, spec=self._spec, look_up=look_up)
-                known = partial(cache, collected.key, states)
+                states = partial(encode, spec=self.spec, look_up=look_up)
+
+                def known(value: Callable[[TimedStates], Values]) -> Values:
+                    place = cache(collected.key, states, value)
+                    return {name: each[place] for name, each in cache.values.items()}
+
             found = forward(timed, values, theory.beta_r, known)
         with stage("stage4_aggregate_q_r"):
-            profile_prob, by_slot = self._profiles.of(batch, sources.states.layout)
+            profile_prob, by_slot = self.profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(found.v_r, collected, profile_prob, theory.gamma_r, self._aggregate)
-            if found.q_r is None or (self._model_based and batch.human_policy.shape[1]):
-                own = q_r  # Exact, given V_r one step ahead: nearer than what is learned.
-            else:
+            own = q_r
+            if found.q_r is not None and not self.looks_ahead(batch, values):
                 own = found.q_r[collected.source]
             pi_r = policy_of(own, sources.states.available, theory.beta_r)
             q_r_weight = sources.states.available.to(q_r.dtype)
-            if not self._model_based or (paths is not None and paths.of_q_r):
+            if not self.model_based or (paths is not None and paths.of_q_r):
                 q_r_weight = taken(batch, q_r)
+            if self.advantage_floor is not None:
+                exists = sources.states.available
+                q_r_weight = q_r_weight * decision_weight(pi_r, exists, self.advantage_floor)
             if paths is not None and paths.of_q_r and collected.path is not None:
                 u_r, v_r = found.u_r[collected.path], found.v_r[collected.path]
                 q_r = n_step_q_r(paths, u_r, v_r, theory.gamma_r)[:, None].expand_as(q_r)
@@ -281,11 +300,11 @@ class TargetComputer:
                 achieved, later = timed.states.achieved[where], found.v_h_e[where]
                 v_h_e = n_step_v_h_e(paths, achieved, later, theory.gamma_h)
             else:
-                acts = pi_r if self._model_based else taken(batch, q_r)
+                acts = pi_r if self.model_based else taken(batch, q_r)
                 v_h_e = self._one_step_v_h_e(batch, worth, collected, by_slot, acts)
             v_h_e, v_h_e_weight = self._by_slot(v_h_e, batch, sources, paths)
         learned, start = values.networks, collected.source
-        must_be_finite = _inputs_and_values(batch, self._goals, timed, found) | {
+        must_be_finite = _inputs_and_values(batch, self.goals, timed, found) | {
             "the target of Q_r": torch.where(q_r_weight > 0, q_r, 0.0),
             "the target of V_h^e": torch.where(v_h_e_weight > 0, v_h_e, 0.0),
         }
@@ -303,6 +322,11 @@ class TargetComputer:
             items=len(collected.item),
             must_be_finite=must_be_finite,
         )
+
+    def looks_ahead(self, batch: Transitions, values: Quantities) -> bool:
+        """Whether policies follow Q_r from V_r one step ahead: nearer than what is learned."""
+        is_exact = self.model_based and batch.human_policy.shape[1] > 0
+        return is_exact or "q_r" not in values.networks
 
     def _one_step_v_h_e(
         self,
@@ -328,7 +352,7 @@ class TargetComputer:
         paths: Trajectories | None,
     ) -> tuple[Float[Tensor, "transition slot"], Float[Tensor, "transition slot"]]:
         """Targets of slots and weights of their errors: 0 where a slot has no target."""
-        weight = (self._goals.goal[sources.states.layout] >= 0).to(values.dtype)
+        weight = (self.goals.goal[sources.states.layout] >= 0).to(values.dtype)
         if batch.human_policy.shape[1] and (paths is None or not paths.of_v_h_e):
             return values, weight
         nothing = torch.zeros_like(weight)
@@ -361,3 +385,19 @@ def taken(
 ) -> Float[Tensor, "transition robot_action"]:
     """One-hot joint robot action of each transition."""
     return torch.zeros_like(like).scatter(1, batch.action.long()[:, None], 1.0)
+
+
+def decision_weight(
+    pi_r: Float[Tensor, "transition robot_action"],
+    available: Bool[Tensor, "transition robot_action"],
+    floor: float,
+) -> Float[Tensor, "transition robot_action"]:
+    """Sensitivity of the policy to errors of each Q_r: pi (1 - pi) + floor.
+
+    It is 1 on average over the actions that exist in a state, and 0 for others. Where the policy
+    is certain and ``floor`` is 0, nothing would change it; then all count alike.
+    """
+    exists = available.to(pi_r.dtype)
+    weight = exists * (pi_r * (1 - pi_r) + floor)
+    mean = weight.sum(-1, keepdim=True) / exists.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(mean > 0, weight / mean.clamp(min=1e-12), exists)
