@@ -49,7 +49,6 @@ class TableRegression:
         else:
             self._rule = Adam(table.default, weight_decay, max_grad_norm)
 
-    @torch.no_grad()
     def fit(
         self,
         query: ValueQuery,
@@ -64,7 +63,7 @@ class TableRegression:
             NonFiniteError: A target, weight or the learning rate is not finite, or errors are too
                 large to be squared; no answer changes.
         """
-        table, values = self._table, self._table.values
+        table, values = self._table, self._table.values.detach()
         target, weight = target.to(values), weight.to(values)
         lines = table.lines(query)
         measured, moved = _errors, self._moved
@@ -113,6 +112,7 @@ class TableRegression:
         for name, tensor in state_dict.items():
             self._rule.moments[name] = tensor.detach().to(values, copy=True)
 
+    @torch.no_grad()
     def _moved(
         self,
         lines: Int[Tensor, " query"],
@@ -169,6 +169,7 @@ class TableRegression:
                 self._rule.moments[name] = grown(wide, len(values))
 
 
+@torch.no_grad()
 def _errors(
     table: LookupTable,
     lines: Int[Tensor, " query"],

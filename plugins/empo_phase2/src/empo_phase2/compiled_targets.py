@@ -48,6 +48,7 @@ class CompiledTargets:
 
     def __init__(self, plain: TargetComputer, dtype: torch.dtype) -> None:
         self._plain, self._dtype = plain, dtype
+        self._values: Values | None = None
         spec, profiles = plain.spec, plain.profiles
         self._people = People(
             np.zeros((1, len(spec.humans)), np.int64),
@@ -114,34 +115,37 @@ class CompiledTargets:
         values: Quantities,
         theory: ScheduledTheory,
         known: Values,
-    ) -> list[Tensor] | None:
+    ) -> tuple[Tensor, ...] | None:
         """Targets of Q_r with weights and policy, and of V_h^e with weights, if all are finite."""
         plain, count = self._plain, len(batch)
         people, (slots, most) = self._people, batch.human_policy.shape[1:]
         if slots:
             people = people._replace(action=plain.profiles.action.numpy())
-        robot = torch.empty(3, count, plain.spec.num_robot_actions, dtype=torch.float64)
-        human = torch.empty(2, count, len(plain.goals), dtype=torch.float64)
-        q_r, q_r_weight, pi_r = robot.numpy()
-        v_h_e, v_h_e_weight = human.numpy()
+        if self._values is not known:
+            self._values = known
+            self._known = Known(*(known[name].numpy() for name in Known._fields))
+        robot = np.empty((3, count, plain.spec.num_robot_actions))
+        human = np.empty((2, count, len(plain.goals)))
         is_finite = put_targets(
             Batch(
                 occurrence, place.numpy(), batch.human_policy.numpy(), batch.goal.numpy(),
                 batch.action.numpy(), batch.offsets.numpy(), batch.prob.numpy(),
             ),
             people,
-            Known(*(known[name].numpy() for name in Known._fields)),
+            self._known,
             Setting(
                 theory.gamma_h, theory.gamma_r, theory.beta_r, values.theory.terminal_value,
                 NEVER if plain.advantage_floor is None else plain.advantage_floor,
                 plain.model_based, "v_r" in values.networks, plain.looks_ahead(batch, values),
             ),
             Found(
-                q_r, q_r_weight, pi_r, v_h_e, v_h_e_weight,
-                np.empty((len(plain.spec.humans), most)), np.empty(len(plain.goals)),
+                robot, human, np.empty((len(plain.spec.humans), most)), np.empty(len(plain.goals))
             ),
         )  # fmt: skip
-        return [*robot.to(self._dtype), *human.to(self._dtype)] if is_finite else None
+        if not is_finite:
+            return None
+        found = (torch.from_numpy(part).to(self._dtype).unbind() for part in (robot, human))
+        return sum(found, ())
 
 
 def numbered(

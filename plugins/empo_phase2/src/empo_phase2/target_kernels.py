@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+VALUE, WEIGHT, POLICY = range(3)
+
 
 class Known(NamedTuple):
     """Timed states, and their values by target networks; ``[situation ...]`` each.
@@ -80,13 +82,13 @@ class Setting(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Room for results, and for what is known of humans in between."""
+    """Room for Q_r, its weights and the policy; V_h^e and its weights; chances of humans' actions.
 
-    q_r: Floats
-    q_r_weight: Floats
-    pi_r: Floats
-    v_h_e: Floats
-    v_h_e_weight: Floats
+    ``[3 transition robot_action]``, ``[2 transition slot]``, ``[human action]`` and ``[slot]``.
+    """
+
+    robot: Floats
+    human: Floats
     mean: Floats
     chance: Floats
 
@@ -105,35 +107,36 @@ def timed_keys(
 
 
 @inlined
-def put_policy(
-    q_r: Floats, line: int, available: Flags, state: int, beta_r: float, pi_r: Floats, out: int
-) -> None:
-    """The robots' policy, equation (5), in a line of ``pi_r``; see ``quantities.policy_of``."""
-    actions = q_r.shape[1]
+def put_policy(robot: Floats, t: int, available: Flags, i: int, beta_r: float) -> None:
+    """From Q_r to the robots' policy, equation (5), in a line of ``robot``.
+
+    See ``quantities.policy_of``.
+    """
+    actions = robot.shape[2]
     exists = False
     for a in range(actions):
-        exists |= available[state, a]
+        exists |= available[i, a]
     top = -math.inf
     for a in range(actions):
         logit = -math.inf
-        if available[state, a] or not exists:
-            q = q_r[line, a]
-            logit = -beta_r * math.log(LEAST_Q * -1.0 if q > LEAST_Q else -q)
-        pi_r[out, a] = logit
+        if available[i, a] or not exists:
+            q = robot[POLICY, t, a]
+            logit = -beta_r * math.log(-LEAST_Q if q > LEAST_Q else -q)
+        robot[POLICY, t, a] = logit
         top = max(top, logit)
     total = 0.0
     for a in range(actions):
-        pi_r[out, a] = math.exp(pi_r[out, a] - top)
-        total += pi_r[out, a]
+        robot[POLICY, t, a] = math.exp(robot[POLICY, t, a] - top)
+        total += robot[POLICY, t, a]
     for a in range(actions):
-        pi_r[out, a] /= total
+        robot[POLICY, t, a] /= total
 
 
 @inlined
-def value_robot(known: Known, i: int, setting: Setting, pi_r: Floats) -> float:
+def value_robot(known: Known, i: int, setting: Setting, robot: Floats) -> float:
     """Bring V_r of a situation up to date, equation (9); returns 0, or NaN where that is wrong.
 
-    A line of ``pi_r`` is overwritten.
+    The first line of ``robot`` is overwritten.
     """
     wrong = 0.0
     for s in range(known.v_h_e.shape[1]):
@@ -146,11 +149,13 @@ def value_robot(known: Known, i: int, setting: Setting, pi_r: Floats) -> float:
             if known.available[i, a]:
                 wrong += 0.0 * known.q_r[i, a]
         if not setting.is_v_r_learned:
-            put_policy(known.q_r, i, known.available, i, setting.beta_r, pi_r, 0)
+            for a in range(known.q_r.shape[1]):
+                robot[POLICY, 0, a] = known.q_r[i, a]
+            put_policy(robot, 0, known.available, i, setting.beta_r)
             value = known.u_r[i]
             for a in range(known.q_r.shape[1]):
-                if pi_r[0, a] != 0.0:
-                    value += pi_r[0, a] * known.q_r[i, a]
+                if robot[POLICY, 0, a] != 0.0:
+                    value += robot[POLICY, 0, a] * known.q_r[i, a]
             known.v_r[i] = value
     elif not setting.is_v_r_learned:
         known.v_r[i] = setting.terminal_value
@@ -188,11 +193,11 @@ def put_q_r(
     batch: Batch, people: People, known: Known, t: int, gamma_r: float, found: Found
 ) -> None:
     """Q_r of all actions where a transition starts, equation (4)."""
-    count, actions = found.q_r.shape
+    count, actions = found.robot.shape[1:]
     profiles = len(people.action)
     is_sampled = batch.human_policy.shape[1] == 0
     for a in range(actions):
-        found.q_r[t, a] = 0.0
+        found.robot[VALUE, t, a] = 0.0
     for p in range(profiles):
         chance = gamma_r
         if not is_sampled:
@@ -204,31 +209,32 @@ def put_q_r(
             for item in range(batch.offsets[pair], batch.offsets[pair + 1]):
                 here = batch.place[batch.distinct[count + item]]
                 worth += batch.prob[item] * known.v_r[here]
-            found.q_r[t, a] += chance * worth
+            found.robot[VALUE, t, a] += chance * worth
 
 
 @inlined
 def put_weights(batch: Batch, known: Known, t: int, i: int, setting: Setting, found: Found) -> None:
     """Weights of the errors of Q_r, see ``targets.decision_weight``; the policy where it acts."""
-    actions = found.q_r.shape[1]
+    actions = found.robot.shape[2]
     number, total = 0, 0.0
     for a in range(actions):
         exists = known.available[i, a]
-        weight = exists * (found.pi_r[t, a] * (1 - found.pi_r[t, a]) + setting.floor)
+        acts = found.robot[POLICY, t, a]
+        weight = exists * (acts * (1 - acts) + setting.floor)
         if setting.floor < 0:
             weight = 1.0 * exists
         number += exists
         total += weight
-        found.q_r_weight[t, a] = weight
+        found.robot[WEIGHT, t, a] = weight
     mean = total / max(number, 1)
     for a in range(actions):
         if setting.floor >= 0:
             if mean > 0:
-                found.q_r_weight[t, a] /= max(mean, 1e-12)
+                found.robot[WEIGHT, t, a] /= max(mean, 1e-12)
             else:
-                found.q_r_weight[t, a] = known.available[i, a]
+                found.robot[WEIGHT, t, a] = known.available[i, a]
         if not setting.model_based and a != batch.action[t]:
-            found.q_r_weight[t, a] = 0.0
+            found.robot[WEIGHT, t, a] = 0.0
 
 
 @inlined
@@ -236,11 +242,11 @@ def put_v_h_e(
     batch: Batch, people: People, known: Known, t: int, setting: Setting, found: Found
 ) -> None:
     """V_h^e of each slot where a transition starts, equation (6)."""
-    count, actions = found.q_r.shape
-    slots, profiles = found.v_h_e.shape[1], len(people.action)
+    count, actions = found.robot.shape[1:]
+    slots, profiles = found.human.shape[2], len(people.action)
     is_sampled = batch.human_policy.shape[1] == 0
     for s in range(slots):
-        found.v_h_e[t, s] = 0.0
+        found.human[VALUE, t, s] = 0.0
         found.chance[s] = 0.0
     for h in range(batch.goal.shape[1]):
         found.chance[batch.goal[t, h]] = 1.0
@@ -248,7 +254,7 @@ def put_v_h_e(
         if not is_sampled:
             put_chances(batch, people, t, p, found)
         for a in range(actions):
-            acts = found.pi_r[t, a]
+            acts = found.robot[POLICY, t, a]
             if not setting.model_based:
                 acts = 1.0 * (a == batch.action[t])
             pair = (t * profiles + p) * actions + a
@@ -259,11 +265,11 @@ def put_v_h_e(
                     worth = setting.gamma_h * known.v_h_e[here, s]
                     if known.achieved[here, s]:
                         worth = 1.0
-                    found.v_h_e[t, s] += found.chance[s] * chance * worth
+                    found.human[VALUE, t, s] += found.chance[s] * chance * worth
     layout = known.layout[batch.place[batch.distinct[t]]]
     for s in range(slots):
         asked = not is_sampled or found.chance[s] > 0.0
-        found.v_h_e_weight[t, s] = 1.0 * (asked and people.exists[layout, s])
+        found.human[WEIGHT, t, s] = 1.0 * (asked and people.exists[layout, s])
 
 
 @compiled
@@ -276,22 +282,24 @@ def put_targets(batch: Batch, people: People, known: Known, setting: Setting, fo
     for distinct in range(len(batch.place)):
         i = batch.place[distinct]
         if known.beta_r[i] != setting.beta_r:
-            wrong += value_robot(known, i, setting, found.pi_r)
-    for t in range(len(found.q_r)):
+            wrong += value_robot(known, i, setting, found.robot)
+    for t in range(found.robot.shape[1]):
         i = batch.place[batch.distinct[t]]
         if batch.human_policy.shape[1] > 0:
             put_mean_actions(batch, people, t, known.layout[i], found.mean)
         put_q_r(batch, people, known, t, setting.gamma_r, found)
-        if setting.looks_ahead:
-            put_policy(found.q_r, t, known.available, i, setting.beta_r, found.pi_r, t)
-        else:
-            put_policy(known.q_r, i, known.available, i, setting.beta_r, found.pi_r, t)
+        for a in range(found.robot.shape[2]):
+            if setting.looks_ahead:
+                found.robot[POLICY, t, a] = found.robot[VALUE, t, a]
+            else:
+                found.robot[POLICY, t, a] = known.q_r[i, a]
+        put_policy(found.robot, t, known.available, i, setting.beta_r)
         put_weights(batch, known, t, i, setting, found)
         put_v_h_e(batch, people, known, t, setting, found)
-        for a in range(found.q_r.shape[1]):
-            if found.q_r_weight[t, a] != 0.0:
-                wrong += 0.0 * found.q_r[t, a]
-        for s in range(found.v_h_e.shape[1]):
-            if found.v_h_e_weight[t, s] != 0.0:
-                wrong += 0.0 * found.v_h_e[t, s]
+        for a in range(found.robot.shape[2]):
+            if found.robot[WEIGHT, t, a] != 0.0:
+                wrong += 0.0 * found.robot[VALUE, t, a]
+        for s in range(found.human.shape[2]):
+            if found.human[WEIGHT, t, s] != 0.0:
+                wrong += 0.0 * found.human[VALUE, t, s]
     return wrong == 0.0
