@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -209,3 +210,41 @@ def test_a_worker_that_is_not_listened_to_fills_neither_memory_nor_store(start: 
     executor.submit(0, b"parts 300 1000000")  # 300 MB, in a store of 200 MiB.
     kinds = [reply_of(executor).kind for _ in range(301)]
     assert kinds == ["part"] * 300 + ["answer"]
+
+
+def test_a_full_store_is_named_with_its_size_and_work_goes_on(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = start()
+    version = 0
+    while "object store" not in caplog.text:
+        version += 1
+        assert version < 30
+        executor.broadcast(bytes(90 * 2**20), version)  # Two do not fit.
+        executor.submit(0, b"who")
+        assert reply_of(executor).version == version
+        executor.next(0.5)
+    (line,) = (record for record in caplog.records if "object store" in record.message)
+    assert re.search(r"object store of node \w+ \(200 MiB\) is full", line.message)
+    assert "`ray start --object-store-memory=BYTES` on that machine sets its size" in line.message
+
+
+def test_where_the_disk_is_full_too_work_ends_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RAY_local_fs_capacity_threshold", "0.0")  # Any disk is as good as full.
+    known = {"object_store_mb": 80, "heartbeat_s": 1.0, "unavailable_s": 1.0}
+    executor = RayExecutor(RayParams.model_validate(known))
+    try:
+        executor.start(EchoWorker, 1, Needs(), tmp_path, 5)
+        executor.submit(0, b"large 100000000")
+        assert reply_of(executor).kind == "lost"
+        full = r"object store of node \w+ \(80 MiB\) is full, and so is the disk"
+        assert len(re.findall(full, caplog.text)) == 1
+        executor.broadcast(bytes(100_000_000), 1)
+        assert executor.next(PATIENCE_S) is None
+        (state,) = executor.workers()
+        assert state.state == "given_up"
+        assert re.search(f"{full}.*; object_store_mb of the executor", state.last_failure)
+    finally:
+        executor.stop()

@@ -11,13 +11,23 @@ import ray
 from ray import ObjectRef
 from ray._private.state import state as cluster_state
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, ObjectLostError, RayError
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    ObjectLostError,
+    ObjectStoreFullError,
+    OutOfDiskError,
+    RayError,
+)
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from empo_core.errors import WorkerError
 from empo_core.protocols.executors import Needs
+from empo_ray.addresses import LOCAL
 from empo_ray.host import Fetched, Hello, Host
-from empo_ray.messages import Batch, Ended, Housed, Key, Placed, Settings, Tell
+from empo_ray.messages import Batch, Ended, Housed, Key, Placed, Settings, Tell, Warned
+from empo_ray.object_stores import ObjectStores
 from empo_ray.software import differences, software
 
 _ORPHAN_S = 5.0
@@ -45,6 +55,9 @@ class Cluster:
         self._members: dict[Key, _Member] = {}
         self._blobs: list[tuple[int, ObjectRef]] = []
         self._software = software()
+        self._stores = ObjectStores(settings.address == LOCAL)
+        self._refused: set[str] = set()
+        self._node = ray.get_runtime_context().get_node_id()
         # Never restarted by Ray, which would lose the state of a worker without a word.
         self._host = ray.remote(
             max_restarts=0, max_task_retries=0, concurrency_groups={"in": 1, "out": 1}
@@ -52,7 +65,7 @@ class Cluster:
 
     def set_factory(self, data: bytes) -> None:
         """Put the factory into the object store."""
-        self._factory = ray.put(data)
+        self._factory = self._put(data)
 
     def begin(self, key: Key) -> None:
         """Ask for a place, and for an actor once there is one; Ray keeps trying."""
@@ -77,7 +90,7 @@ class Cluster:
 
     def broadcast(self, version: int, data: bytes) -> None:
         """Put a blob into the object store once, and tell its reference to all actors."""
-        reference = ray.put(np.frombuffer(data, np.uint8))
+        reference = self._put(np.frombuffer(data, np.uint8))
         with self._lock:
             self._blobs = [*self._blobs[-1:], (version, reference)]
             for member in self._members.values():
@@ -120,7 +133,7 @@ class Cluster:
             self._take(pending[reference], reference)
 
     def look(self) -> None:
-        """See who has a place, and leave nodes that are about to go; waits for the head."""
+        """See who has a place, which nodes are about to go or full; waits for the head."""
         leaving = cluster_state.get_draining_nodes()
         with self._lock:
             members = list(self._members.values())
@@ -130,6 +143,20 @@ class Cluster:
             elif not (member.node or member.housed) and member.group.wait(0):
                 member.housed = True
                 self._tell(Housed(member.key), None)
+        nodes = {self._node} | {member.node for member in members if member.node}
+        for warning in self._stores.warnings(nodes):
+            self._tell(Warned(warning), None)
+
+    def _put(self, value: object) -> ObjectRef:
+        """A reference to a value that is put into the object store.
+
+        Raises:
+            WorkerError: There is no room for it.
+        """
+        try:
+            return ray.put(value)
+        except (ObjectStoreFullError, OutOfDiskError) as error:
+            raise WorkerError(self._stores.failure(self._node)) from error
 
     def _take(self, member: _Member, reference: ObjectRef) -> None:
         """Deal with the result of a call."""
@@ -138,6 +165,13 @@ class Cluster:
         except (ActorUnavailableError, ObjectLostError, GetTimeoutError):
             # Perhaps for a moment only: the same frames are asked for again. The executor counts
             # the silence.
+            member.pause()
+            return
+        except (ObjectStoreFullError, OutOfDiskError):
+            # The actor keeps its frames, which is not a sign of life either.
+            if member.node not in self._refused:
+                self._refused.add(member.node)
+                self._tell(Warned(self._stores.failure(member.node)), None)
             member.pause()
             return
         except RayError as error:

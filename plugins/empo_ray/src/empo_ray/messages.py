@@ -122,6 +122,12 @@ class Ended(NamedTuple):
     final: bool = False
 
 
-Event: TypeAlias = Opened | Refused | Housed | Placed | Batch | Ended
+class Warned(NamedTuple):
+    """Event: something that people should know, as a clause."""
+
+    text: str
+
+
+Event: TypeAlias = Opened | Refused | Housed | Placed | Batch | Ended | Warned
 Tell: TypeAlias = Callable[[Event, memoryview | None], None]
 """Sends an event, and behind a batch its frames."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import shutil
 import threading
@@ -31,8 +32,10 @@ from empo_ray.messages import (
     Settings,
     Stop,
     Submit,
+    Warned,
 )
 
+log = logging.getLogger("empo_ray")
 _LAST_WORDS_S = 2.0
 """For how long the end of a killed worker is waited for."""
 _STOP_SHARE = 0.7
@@ -149,6 +152,9 @@ class RemoteWorkers:
         """Turn an event into what arrived of its worker."""
         if isinstance(event, Refused):
             self._lost = event.reason
+            return
+        if isinstance(event, Warned):
+            log.warning("%s.", event.text)
             return
         worker = None if isinstance(event, Opened) else self._workers.get(event.key)
         if worker is None:
