@@ -32,6 +32,7 @@ algorithm:
     experience: {{bptt_horizon: 16}}
     policy: {{hidden: [8]}}
     update: {{minibatch_size: 32, update_epochs: 2}}
+    compute: {{rank_timeout_s: {timeout_s}}}
     reporting: {{evaluation_episodes: 0, checkpoint_interval: 1000000}}
 trackers: [jsonl]
 runs: runs
@@ -102,7 +103,7 @@ def only_run(folder: Path) -> Path:
 def test_a_rank_that_dies_ends_the_run_by_name_and_it_goes_on_from_a_checkpoint(
     tmp_path: Path, lost: int
 ) -> None:
-    (tmp_path / "run.yaml").write_text(CONFIG.format(steps=FOR_EVER))
+    (tmp_path / "run.yaml").write_text(CONFIG.format(steps=FOR_EVER, timeout_s=600))
     with machines(tmp_path, "run", "run.yaml") as started:
         await_iterations(tmp_path)
         victim = ranks(started)[lost]
@@ -131,8 +132,31 @@ def test_a_rank_that_dies_ends_the_run_by_name_and_it_goes_on_from_a_checkpoint(
     assert len(newest[1]["learner"]["ranks"]) in (1, 2)
 
 
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_rank_that_falls_silent_ends_the_run_by_name(tmp_path: Path, silent: int) -> None:
+    timeout_s = 10
+    (tmp_path / "run.yaml").write_text(CONFIG.format(steps=FOR_EVER, timeout_s=timeout_s))
+    with machines(tmp_path, "run", "run.yaml") as started:
+        await_iterations(tmp_path)
+        learning = ranks(started)
+        victim, other = learning[silent], learning[1 - silent]
+        victim.suspend()
+        try:
+            other.wait(timeout_s + 30)  # A promise of the documentation.
+        finally:
+            victim.kill()
+        assert all(process.wait(PATIENCE_S) for process in started)
+    said = " ".join(logs(tmp_path).split())
+    assert f"rank {silent} (process {victim.pid} on {socket.gethostname()}) has ended, or" in said
+    assert f"has not answered for {timeout_s} s" in said
+    found = Checkpoints(only_run(tmp_path) / "checkpoints").newest()
+    assert found is not None
+    if silent == 1:  # The first rank saved what it knew.
+        assert found[1]["learner"]["steps"] > 0
+
+
 def test_torchrun_starts_again_what_a_lost_rank_ended_and_the_run_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text(CONFIG.format(steps=60_000))
+    (tmp_path / "run.yaml").write_text(CONFIG.format(steps=60_000, timeout_s=600))
     with machines(tmp_path, "run", "run.yaml", nodes="1:2", restarts=5) as started:
         await_iterations(tmp_path, 20)
         ranks(started)[1].send_signal(signal.SIGKILL)

@@ -11,8 +11,10 @@ import contextlib
 import os
 import platform
 import secrets
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -26,13 +28,17 @@ from empo_core.errors import ConfigError, WorkerError
 T = TypeVar("T")
 _NOTICE_S = 3.0
 """Seconds in which all processes that are left notice that one is not."""
+_NOTICE_SILENCE_S = 10.0
+"""The same where one is silent, which each has waited for since it came there."""
+_PATIENCE_S = 1800.0
+"""Seconds that processes wait for each other where nobody says it."""
 _MEETING_S = 300.0
 """Seconds in which all processes have to come together."""
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 class RankLostError(WorkerError):
-    """A process of the group has ended; the message names it."""
+    """A process of the group has ended or is silent; the message names it."""
 
     page = "how-to/train_on_several_machines.md"
 
@@ -56,6 +62,7 @@ class Group:
         local_rank: int = 0,
         *,
         store: Store | None = None,
+        timeout_s: float = _PATIENCE_S,
     ) -> None:
         """All processes make theirs at the same time.
 
@@ -64,9 +71,10 @@ class Group:
             size: How many there are.
             local_rank: Which of those on this machine it is.
             store: What they all can write to; None: where one is lost, it is not named.
+            timeout_s: Seconds of silence after which one is lost.
         """
         self.rank, self.size, self.local_rank = rank, size, local_rank
-        self._store = store
+        self._store, self._timeout_s = store, timeout_s
         self._names: list[str] = []
         if store is not None:
             store.set(f"name/{rank}", f"process {os.getpid()} on {platform.node()}")
@@ -168,47 +176,60 @@ class Group:
         """A call that all processes make; where one is gone, leave and say which.
 
         Raises:
-            RankLostError: Some process has ended.
+            RankLostError: Some process has ended, or is silent.
         """
         try:
             yield
         except RuntimeError as error:
             rank, size, store = self.rank, self.size, self._store
             self.leave()  # So that the others notice, too.
+            notice_s = _NOTICE_SILENCE_S if "imed out" in str(error) else _NOTICE_S
             lost = "a process of the group"
             if store is not None:
-                lost = " and ".join(self._names[each] for each in _missing(store, rank, size))
+                missing = _missing(store, rank, size, notice_s)
+                lost = " and ".join(self._names[each] for each in missing)
             if not lost:
                 raise  # All are there, so it was something else.
             raise RankLostError(
-                f"{lost} has ended, and the others cannot go on without it; see its own output for "
-                "the reason. What was learned is in the newest checkpoint: start again with "
-                "'resume RUN_DIR' instead of 'run CONFIG', with any number of processes"
+                f"{lost} has ended, or has not answered for {self._timeout_s:g} s, and the others "
+                "cannot go on without it; see its own output for the reason. What was learned is "
+                "in the newest checkpoint: start again with 'resume RUN_DIR' instead of 'run "
+                "CONFIG', with any number of processes"
             ) from error
 
 
-def _missing(store: Store, rank: int, size: int) -> list[int]:
-    """The other processes that do not notice that something is wrong.
+def _missing(store: Store, rank: int, size: int, notice_s: float) -> list[int]:
+    """The other processes that do not notice within some time that something is wrong.
 
-    The store ends with the first machine's ``torchrun``, which is the end of rank 0, too.
+    The store ends with the first machine's ``torchrun``, which is the end of rank 0, too; and where
+    that machine is silent, so is the store.
     """
-    missing = [each for each in range(size) if each != rank]
-    try:
-        store.set(f"left/{rank}", "")
-        deadline = time.monotonic() + _NOTICE_S
-        while missing and time.monotonic() < deadline:
-            missing = [each for each in missing if not store.check([f"left/{each}"])]
-            time.sleep(0.05)
-    except RuntimeError:
-        return [0]
-    return missing
+    deadline = time.monotonic() + notice_s
+    answer: list[list[int]] = []
+
+    def ask() -> None:
+        missing = [each for each in range(size) if each != rank]
+        try:
+            store.set(f"left/{rank}", "")
+            while missing and time.monotonic() < deadline:
+                missing = [each for each in missing if not store.check([f"left/{each}"])]
+                time.sleep(0.05)
+        except RuntimeError:
+            missing = [0]
+        answer.append(missing)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(notice_s + 1.0)
+    return answer[0] if answer else [0]
 
 
-def join(device: str = "cpu") -> Group:
+def join(device: str = "cpu", timeout_s: float = _PATIENCE_S) -> Group:
     """Join the processes that ``torchrun`` started, or stay alone where it started none.
 
     Args:
         device: Where they compute; on CUDA they exchange gradients by NCCL, else by Gloo.
+        timeout_s: Seconds that they wait for each other; who is silent for longer is lost.
 
     Raises:
         ConfigError: The environment variables of ``torchrun`` are incomplete or wrong.
@@ -236,8 +257,10 @@ def join(device: str = "cpu") -> Group:
     backend = "cpu:gloo,cuda:nccl" if on_cuda else "gloo"
     try:
         store = _met(rank, size)
-        group = Group(rank, size, local, store=store)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+        group = Group(rank, size, local, store=store, timeout_s=timeout_s)
+        dist.init_process_group(
+            backend, timeout=timedelta(seconds=timeout_s), store=store, rank=rank, world_size=size
+        )
     except RuntimeError as error:
         raise RankLostError(
             f"rank {rank} (process {os.getpid()} on {platform.node()}) cannot be connected with "

@@ -67,7 +67,7 @@ class RolloutAlgorithm:
         left = max(1, usable_processors() - plan.workers)
         with (
             torch_threads(self._params.compute.threads or left),
-            join(self._params.compute.device) as group,
+            join(self._params.compute.device, self._params.compute.rank_timeout_s) as group,
         ):
             if self._params.collection is not None:
                 return self._learn(context, environments, plan, None, group)

@@ -244,6 +244,11 @@ class ComputeParams(Compute):
         "float32", description="Of the networks' arithmetic; weights are kept in float32."
     )
     compile: bool = Field(False, description="Compile the networks; needs a C++ compiler.")
+    rank_timeout_s: float = Field(
+        600.0, ge=1,
+        description="A process of torchrun that is silent for so long is lost; longer than an "
+        "evaluation or a compilation, which the others wait for.",
+    )  # fmt: skip
 
 
 class ReportingParams(ScoredReporting):
