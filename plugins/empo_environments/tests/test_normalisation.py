@@ -252,6 +252,25 @@ def test_frozen_statistics_stay_and_rewards_too() -> None:
     np.testing.assert_array_equal(ours.fresh(), before)
 
 
+def test_one_counts_what_parts_have_seen_elsewhere() -> None:
+    whole, seen = normaliser(started()), Moments.prior(WORDS)
+    vectors = [started(seed=seed) for seed in (1, 2)]
+    parts = [normaliser(vector) for vector in vectors]
+    acts = np.ones(ENVS, np.bool_)
+    for _ in range(3):
+        for vector, part in zip(vectors, parts, strict=True):
+            part.begin(whole.moments)
+            for time_step in steps(vector, 4):
+                seen = seen.merged(Moments.of(time_step.observation))
+                part.update(time_step, acts)
+        whole.take_in(np.stack([part.fresh() for part in parts]))
+    assert whole.observations is not None
+    assert_close(whole.observations, seen)
+    assert whole.fresh()[0] == pytest.approx(seen.count, abs=0.01), (
+        "other processes are to be told of it"
+    )
+
+
 def test_processes_share_what_each_has_seen() -> None:
     vectors = [started(seed=seed) for seed in (1, 2)]
     ours = [normaliser(vector) for vector in vectors]

@@ -21,8 +21,10 @@ from empo_core.config import RunConfig
 from empo_core.errors import CollectError, ConfigError
 from empo_core.experiment import build, run
 from empo_core.protocols import Executor
+from empo_environments.normalisation import Moments, normalise_observations
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
+from empo_rollout.collector import build_normaliser
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.policies.networks import build_policy
@@ -83,6 +85,7 @@ class Made:
         self.collector = RemoteCollector(
             self.executor, given.collection, share, policy, self.episodes, Timers(),
             folder / "actors", torch.device("cpu"),
+            normaliser=build_normaliser(given, environments.spec),
         )  # fmt: skip
 
     def pid(self, actor: int) -> int:
@@ -118,15 +121,18 @@ def assert_same(found: list[dict[str, np.ndarray]], expected: list[dict[str, np.
             np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
-def test_kills_and_breaks_change_nothing(make: Callable[..., Made]) -> None:
-    whole = make()
+@pytest.mark.parametrize("normalise", [None, {}])
+def test_kills_and_breaks_change_nothing(
+    make: Callable[..., Made], normalise: dict[str, Any] | None
+) -> None:
+    whole = make(normalise=normalise)
     whole.collector.start(7)
     expected = [whole.arrays(version) for version in range(6)]
     assert [rollout["observation"].shape for rollout in expected] == [(8, 4, 4)] * 6
     assert expected[0]["agent"].tolist() == [0, 1, 2, 3]
     assert not (expected[0]["observation"][:, :2] == expected[0]["observation"][:, 2:]).all()
 
-    killed = make()
+    killed = make(normalise=normalise)
     killed.collector.start(7)
     found = [killed.arrays(version) for version in range(2)]
     os.kill(killed.pid(1), signal.SIGKILL)
@@ -137,11 +143,34 @@ def test_kills_and_breaks_change_nothing(make: Callable[..., Made]) -> None:
     killed.collector.close()
     assert_same(found, expected[:4])
 
-    resumed = make()
+    resumed = make(normalise=normalise)
+    if resumed.collector.normaliser and killed.collector.normaliser:
+        resumed.collector.normaliser.load_state_dict(killed.collector.normaliser.state_dict())
     assert resumed.collector.load_state_dict(state), "exactly"
     assert_same([resumed.arrays(version) for version in (4, 5)], expected[4:])
     counted = [each.episodes.completed for each in (whole, killed, resumed)]
     assert counted[0] == counted[1] + counted[2] > 0
+
+
+def test_actors_begin_with_what_all_have_seen_and_go_on_with_their_own(
+    make: Callable[..., Made],
+) -> None:
+    made, plain = make(normalise={"clip": 1000.0}), make()
+    normaliser = made.collector.normaliser
+    assert normaliser is not None
+    begun = normaliser.moments[0]
+    made.collector.start(3)
+    plain.collector.start(3)
+    # What environments begin with does not depend on the policy.
+    raw, normal = (each.arrays(0)["observation"][0] for each in (plain, made))
+    for part in (slice(0, 2), slice(2, 4)):
+        moments = begun.merged(Moments.of(raw[part]))
+        own = normalise_observations(raw[part], moments, 1000.0)
+        np.testing.assert_allclose(normal[part], own, rtol=1e-5)
+    # The observations behind a segment are those that the next begins with.
+    assert normaliser.moments[0].count == pytest.approx(4 * (8 + 1), abs=0.01)
+    made.arrays(1)
+    assert normaliser.moments[0].count == pytest.approx(4 * (8 + 8 + 1), abs=0.01)
 
 
 def test_who_is_late_is_left_out_and_takes_part_again(make: Callable[..., Made]) -> None:
@@ -176,7 +205,6 @@ def test_an_actor_that_raises_ends_the_run(make: Callable[..., Made]) -> None:
     ("changed", "says"),
     [
         ({"num_envs": 5}, r"collection.actors: 2 actors cannot divide 5 environments"),
-        ({"normalise": {}}, r"normalise needs the statistics of all environments"),
         ({"vectorisation": {"backend": "process"}}, r"actors step their environments themselves"),
     ],
 )
@@ -191,9 +219,11 @@ def test_what_cannot_be_divided_is_refused(changed: Any, says: str, tmp_path: Pa
 
 def test_a_run_with_actors_learns_and_leaves_no_process(tmp_path: Path) -> None:
     config = {
-        "algorithm": {"name": "rollout", "params": params()}, "trackers": [], "runs": str(tmp_path),
+        "algorithm": {"name": "rollout", "params": params(normalise={})},
+        "trackers": [], "runs": str(tmp_path),
     }  # fmt: skip
     first, second = (run(RunConfig.model_validate(config)) for _ in range(2))
     for one, other in zip(first.policy.parameters(), second.policy.parameters(), strict=True):
         assert torch.equal(one, other)
+    assert first.policy.normalisation is not None, "a saved policy takes plain observations"
     assert not list(tmp_path.glob("*/actors"))

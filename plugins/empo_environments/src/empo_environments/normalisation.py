@@ -8,7 +8,7 @@ Engstrom et al. (2020), "Implementation matters in deep policy gradients".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -189,7 +189,7 @@ class Normaliser:
         self._scaler = None
         if params.rewards:
             self._scaler = RewardScaler(spec.num_agents, gamma, params.clip)
-        self._common = self._moments
+        self._common = self.moments
 
     def update(self, time_step: TimeStep, acted: Bool[np.ndarray, " agent"]) -> TimeStep:
         """The normalised time step, after taking it into the statistics.
@@ -224,27 +224,29 @@ class Normaliser:
     def fresh(self) -> Float64[np.ndarray, " number"]:
         """Moments of what was seen since the last ``merge``, for the other processes."""
         parts: list[np.ndarray] = []
-        for now, common in zip(self._moments, self._common, strict=True):
+        for now, common in zip(self.moments, self._common, strict=True):
             new = now if now.count == common.count else now.without(common)
             parts += [np.array([now.count - common.count]), new.mean, new.variance]
         return np.concatenate(parts)
 
     def merge(self, fresh: Float64[np.ndarray, "rank number"]) -> None:
         """Go on with the statistics of all processes: what ``fresh`` told each, in one order."""
-        found, first = [], 0
-        for moments in self._common:
-            words = len(moments.mean)
-            for row in fresh[:, first : first + 1 + 2 * words]:
-                if row[0] > 0:
-                    new = Moments(row[1 : 1 + words], row[1 + words :], float(row[0]))
-                    moments = moments.merged(new)
-            found.append(moments)
-            first += 1 + 2 * words
-        self._common = found
+        self.begin(_merged(self._common, fresh))
+
+    def take_in(self, fresh: Float64[np.ndarray, "part number"]) -> None:
+        """Count what parts of the environments have seen elsewhere, in the order given."""
+        self._go_on(_merged(self.moments, fresh))
+
+    def begin(self, moments: Sequence[Moments]) -> None:
+        """Go on with these ``moments``; what is seen from now on is fresh."""
+        self._go_on(moments)
+        self._common = list(moments)
+
+    def _go_on(self, moments: Sequence[Moments]) -> None:
         if self.observations is not None:
-            self.observations = found[0]
+            self.observations = moments[0]
         if self._scaler is not None:
-            self._scaler.moments = found[-1]
+            self._scaler.moments = moments[-1]
 
     def state_dict(self) -> StateDict:
         """Statistics and running returns."""
@@ -263,7 +265,21 @@ class Normaliser:
         self._common = [Moments.from_state_dict(each) for each in state_dict["common"]]
 
     @property
-    def _moments(self) -> list[Moments]:
+    def moments(self) -> list[Moments]:
         """Moments of observations and of running returns, as far as they are kept."""
         found = [] if self.observations is None else [self.observations]
         return found if self._scaler is None else [*found, self._scaler.moments]
+
+
+def _merged(moments: Sequence[Moments], fresh: Float64[np.ndarray, "part number"]) -> list[Moments]:
+    """The moments of these streams and of what rows of ``Normaliser.fresh`` add to them."""
+    found, first = [], 0
+    for each in moments:
+        words = len(each.mean)
+        for row in fresh[:, first : first + 1 + 2 * words]:
+            if row[0] > 0:
+                new = Moments(row[1 : 1 + words], row[1 + words :], float(row[0]))
+                each = each.merged(new)
+        found.append(each)
+        first += 1 + 2 * words
+    return found

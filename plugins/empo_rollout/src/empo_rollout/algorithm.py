@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
 from empo_core.protocols.environments import EnvSpec, VectorEnv
@@ -24,7 +23,7 @@ from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.timers import Timers
-from empo_rollout.collector import RolloutCollector
+from empo_rollout.collector import RolloutCollector, build_normaliser
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.factory import EnvironmentFactory
@@ -116,6 +115,7 @@ class RolloutAlgorithm:
                 timers,
                 context.directory / ACTORS,
                 device,
+                normaliser=build_normaliser(params, env_spec),
             )
         else:
             buffer = SegmentBuffer(
@@ -135,7 +135,7 @@ class RolloutAlgorithm:
                 compute=params.compute,
                 device=device,
                 carry_memory=params.experience.carry_memory,
-                normaliser=self._normaliser(env_spec),
+                normaliser=build_normaliser(params, env_spec),
             )
         learner = RolloutLearner(
             params, context.seed, environments, policy, collector, updater, episodes, timers, group
@@ -204,25 +204,11 @@ class RolloutAlgorithm:
         found = saved_state(context.directory, checkpoint)
         policy = build_policy(self._params.policy, env_spec, generator=torch.Generator())
         policy.load_state_dict(found["policy"])
-        normaliser = self._normaliser(env_spec)
+        normaliser = build_normaliser(self._params, env_spec)
         if normaliser is not None:
             normaliser.load_state_dict(found["ranks"][0]["normaliser"])
         policy.normalisation = _normalisation(normaliser)
         return policy
-
-    def _normaliser(self, env_spec: EnvSpec) -> Normaliser | None:
-        """Normalises what agents of these environments see and are paid, where that is asked for.
-
-        Raises:
-            ConfigError: Observations cannot be normalised.
-        """
-        given = self._params.normalise
-        if given is None:
-            return None
-        try:
-            return Normaliser(env_spec, given, self._params.gamma)
-        except ConfigError as error:
-            raise ConfigError(f"algorithm.params.{error}") from error
 
     def _environments(self, context: RunContext) -> EnvironmentFactory:
         return EnvironmentFactory(
@@ -239,7 +225,7 @@ class RolloutAlgorithm:
         environments = EnvironmentFactory(self._params, world, Path())
         plan = environments.plan()
         build_policy(self._params.policy, environments.spec, generator=torch.Generator())
-        self._normaliser(environments.spec)
+        build_normaliser(self._params, environments.spec)
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,

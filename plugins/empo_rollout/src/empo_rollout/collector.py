@@ -10,13 +10,14 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from empo_core.protocols.environments import TimeStep, VectorEnv
+from empo_core.errors import ConfigError
+from empo_core.protocols.environments import EnvSpec, TimeStep, VectorEnv
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
 from empo_learning.timers import Timers
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
-from empo_rollout.params import ComputeParams
+from empo_rollout.params import ComputeParams, RolloutParams
 from empo_rollout.policies.precision import autocast
 from empo_rollout.policies.protocols import ActorCritic, PolicyStep
 
@@ -184,6 +185,20 @@ class RolloutCollector:
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | None:
+    """Normalises what agents of these environments see and are paid, where that is asked for.
+
+    Raises:
+        ConfigError: Observations cannot be normalised.
+    """
+    if params.normalise is None:
+        return None
+    try:
+        return Normaliser(env_spec, params.normalise, params.gamma)
+    except ConfigError as error:
+        raise ConfigError(f"algorithm.params.{error}") from error
 
 
 def policy_step(

@@ -347,14 +347,7 @@ class RolloutParams(Config):
 
     @model_validator(mode="after")
     def _can_be_divided(self) -> RolloutParams:
-        if self.collection is None:
-            return self
-        if self.normalise is not None:
-            raise ValueError(
-                "normalise needs the statistics of all environments in one process: drop it, or "
-                "collection"
-            )
-        if self.vectorisation.backend == "process":
+        if self.collection is not None and self.vectorisation.backend == "process":
             raise ValueError(
                 "actors step their environments themselves: drop vectorisation.backend, or "
                 "collection"

@@ -1,9 +1,9 @@
 """Collection of rollouts by actors of an executor, one segment after the other in step.
 
-A segment depends on the run's seed, the actor, the number of the segment, the policy and the state
-that the actor's environments were in, and on nothing else. Every answer brings that state along. So
-a replacement of an actor that failed goes on from there, and does what its predecessor would have
-done.
+A segment depends on the run's seed, the actor, the number of the segment, the policy, what all
+actors had seen before, and the state that the actor's environments were in, and on nothing else.
+Every answer brings that state along. So a replacement of an actor that failed goes on from there,
+and does what its predecessor would have done.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from pathlib import Path
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch
+from jaxtyping import Float64
 from safetensors.torch import save
 from torch import Tensor
 
 from empo_core.errors import CollectError, WorkerError
 from empo_core.protocols import Executor, Needs, Reply, WorkerState
 from empo_core.trees import StateDict
+from empo_environments.normalisation import Normaliser
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
 from empo_rollout.experience.rollout import Rollout
@@ -35,10 +37,9 @@ class RemoteCollector:
     """Collects rollouts as ``RolloutCollector`` does, on the workers of an executor.
 
     Attributes:
-        normaliser: None; nothing is normalised.
+        normaliser: Knows what all actors have seen; each normalises by what they all had seen
+            before the segment, and what it has since. None: nothing is normalised.
     """
-
-    normaliser = None
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class RemoteCollector:
         timers: Timers,
         directory: Path,
         device: torch.device,
+        normaliser: Normaliser | None = None,
     ) -> None:
         """Begin without an actor.
 
@@ -62,7 +64,9 @@ class RemoteCollector:
             timers: Measure the collection.
             directory: Receives files of the executor.
             device: Of rollouts.
+            normaliser: One for the environments of all actors, where there is to be one.
         """
+        self.normaliser = normaliser
         self._executor, self._params, self._share = executor, params, share
         self._policy, self._episodes, self._timers = policy, episodes, timers
         self._directory, self._device = directory, device
@@ -96,6 +100,7 @@ class RemoteCollector:
             found = self._answers(version)
         for actor in sorted(found):
             self._observe(actor, found[actor])
+        self._take_in([found[actor].fresh for actor in sorted(found)])
         some = next(iter(found.values())).rollout
         actors = range(self._params.actors)
         return self._joined([found[a].rollout if a in found else _absent(some) for a in actors])
@@ -166,7 +171,8 @@ class RemoteCollector:
                 self._submit(state, Restore(self._seed, self._states[actor]), None)
             elif version is not None:
                 seed = np.random.SeedSequence([self._seed, actor, version]).generate_state(1)
-                self._submit(state, Collect(int(seed[0]), version), version)
+                moments = [] if self.normaliser is None else self.normaliser.moments
+                self._submit(state, Collect(int(seed[0]), version, moments), version)
 
     def _submit(self, state: WorkerState, request: Restore | Collect, version: int | None) -> None:
         number = self._executor.submit(state.number, cloudpickle.dumps(request))
@@ -198,6 +204,12 @@ class RemoteCollector:
                 step.reward, step.done, step.reason, success=step.success, starts=step.starts,
                 acted=step.acted, agents=slice(actor * size, (actor + 1) * size),
             )  # fmt: skip
+
+    def _take_in(self, fresh: Sequence[Float64[np.ndarray, " number"] | None]) -> None:
+        """Count what the actors have seen, always in their order."""
+        told = [each for each in fresh if each is not None]
+        if self.normaliser is not None:
+            self.normaliser.take_in(np.stack(told))
 
     def _joined(self, parts: Sequence[Mapping[str, np.ndarray]]) -> Rollout:
         """The segments of all actors, in the order of these."""

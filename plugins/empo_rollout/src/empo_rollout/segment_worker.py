@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from safetensors.torch import load
 
 from empo_core.protocols import Payload, Send, WorkerFactory
 from empo_core.trees import StateDict
+from empo_environments.normalisation import Moments
 from empo_learning.episode_returns import ALL
 from empo_learning.timers import Timers
-from empo_rollout.collector import RolloutCollector
+from empo_rollout.collector import RolloutCollector, build_normaliser
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.factory import EnvironmentFactory
@@ -33,10 +34,11 @@ class Restore(NamedTuple):
 
 
 class Collect(NamedTuple):
-    """Request: collect with this seed, the policy being trained so often."""
+    """Request: collect with this seed, the policy being trained so often; from these statistics."""
 
     seed: int
     version: int
+    moments: Sequence[Moments]
 
 
 class ObservedStep(NamedTuple):
@@ -51,11 +53,15 @@ class ObservedStep(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """The answer to ``Collect``: a rollout, what episodes did, and the state behind it."""
+    """The answer to ``Collect``: a rollout, what episodes did, and the state behind it.
+
+    ``fresh`` is what a normaliser has seen; None without one.
+    """
 
     rollout: Mapping[str, np.ndarray]
     observed: list[ObservedStep]
     state: StateDict
+    fresh: Float64[np.ndarray, " number"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,7 @@ class SegmentWorker:
         env_spec = self._vector.spec
         self._policy = build_policy(params.policy, env_spec, generator=torch.Generator())
         self._record = _Record()
+        self._normaliser = build_normaliser(params, env_spec)
         buffer = SegmentBuffer(
             env_spec, plan, memory_size=self._policy.memory_size, tail=params.experience.tail,
             reward_clip=params.experience.reward_clip,
@@ -90,6 +97,7 @@ class SegmentWorker:
         self._collector = RolloutCollector(
             self._vector, self._policy, buffer, self._record, Timers(), compute=params.compute,
             device=torch.device("cpu"), carry_memory=params.experience.carry_memory,
+            normaliser=self._normaliser,
         )  # fmt: skip
 
     def load(self, blob: memoryview, version: int) -> None:
@@ -102,11 +110,22 @@ class SegmentWorker:
         if isinstance(asked, Collect):
             # Nothing random depends on what this process did before.
             torch.manual_seed(asked.seed)
+            if self._normaliser is not None:
+                self._normaliser.begin(asked.moments)
             rollout = self._collector.collect(asked.version)
             observed, self._record.observed = self._record.observed, []
-            state = self._collector.state_dict()
-            return [cloudpickle.dumps(Collected(_arrays(rollout), observed, state))]
-        exact = asked.state is not None and self._collector.load_state_dict(asked.state)
+            normaliser = self._normaliser
+            state = {
+                "collector": self._collector.state_dict(),
+                "normaliser": None if normaliser is None else normaliser.state_dict(),
+            }
+            fresh = None if normaliser is None else normaliser.fresh()
+            return [cloudpickle.dumps(Collected(_arrays(rollout), observed, state, fresh))]
+        exact = asked.state is not None and self._collector.load_state_dict(
+            asked.state["collector"]
+        )
+        if exact and asked.state is not None and self._normaliser is not None:
+            self._normaliser.load_state_dict(asked.state["normaliser"])
         if not exact:
             self._collector.start(asked.seed)
         return [b"1" if exact else b"0"]
