@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -41,21 +42,23 @@ class Peers:
         """
         if self.size == 1:
             return list(outgoing)
-        pieces = [b"".join(encode_arrays(arrays)) for arrays in outgoing]
-        sizes = torch.tensor([len(piece) for piece in pieces])
+        pieces = [encode_arrays(arrays) for arrays in outgoing]
+        sizes = torch.tensor([sum(map(len, each)) for each in pieces])
         coming = torch.empty_like(sizes)
         try:
             dist.all_to_all_single(coming, sizes)
-            sent = torch.frombuffer(bytearray(b"".join(pieces)), dtype=torch.uint8)
-            found = torch.empty(int(coming.sum()), dtype=torch.uint8)
-            dist.all_to_all_single(found, sent, coming.tolist(), sizes.tolist())
+            sent = bytearray().join(chain.from_iterable(pieces))
+            received = bytearray(int(coming.sum()))
+            dist.all_to_all_single(
+                torch.frombuffer(received, dtype=torch.uint8),
+                torch.frombuffer(sent, dtype=torch.uint8),
+                coming.tolist(),
+                sizes.tolist(),
+            )
         except RuntimeError as error:
             raise _gone(error) from error
-        received, ends = found.numpy().tobytes(), np.cumsum(coming.numpy())
-        return [
-            decode_arrays(bytearray(received[end - size : end]))
-            for size, end in zip(coming.tolist(), ends.tolist(), strict=True)
-        ]
+        begins = np.cumsum(coming.numpy()) - coming.numpy()
+        return [decode_arrays(received, begin) for begin in begins.tolist()]
 
     def all(self, value: T) -> list[T]:
         """The value that each process gave, by rank.

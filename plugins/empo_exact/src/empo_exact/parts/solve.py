@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Shaped
@@ -252,6 +253,22 @@ def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
     return params
 
 
+class _Told(NamedTuple):
+    """What each process tells the others after a sweep.
+
+    Attributes:
+        valued: How many states it has valued.
+        bad: How many of them have no finite U_r.
+        start: V_r of the initial state, if it has that.
+        is_due: It is time to commit.
+    """
+
+    valued: int
+    bad: int
+    start: float | None
+    is_due: bool
+
+
 def induce(
     solver: PartSolver,
     commits: Commits | None,
@@ -271,42 +288,51 @@ def induce(
     tracker.rewind(max(done - 1, 0))
     if done:
         solver.offer(done)
-        _log_start(solver, done, tracker)
+        _log_start(parts.peers.all(solver.start_value(done)), done, tracker)
         valued = parts.peers.sum(solver.valued(done))
         if horizon is not None:
             gaps = any(parts.peers.all(bool(solver.unvalued(done))))
     while done < horizon if horizon is not None else valued < parts.sizes.states:
-        count = parts.peers.sum(solver.sweep(done, threads))
-        done, valued = done + 1, valued + count
-        gaps = _refuse_bad(solver, done, gaps)
+        count = solver.sweep(done, threads)
+        done += 1
+        # All that processes tell each other after a sweep, at once, since it takes milliseconds.
+        told = parts.peers.all(
+            _Told(count, solver.bad, solver.start_value(done), bool(commits and commits.is_due()))
+        )
+        count = sum(each.valued for each in told)
+        valued += count
+        gaps = _refuse_bad(solver, done, gaps, sum(each.bad for each in told))
         if not count:
             rows = [row for found in parts.peers.all(solver.unvalued(done)) for row in found]
             raise cyclic(parts.world, rows[0])
         share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
-        if commits and share[0] < share[1] and commits.is_due():
+        if commits and share[0] < share[1] and told[0].is_due:
             commits.commit(parts, done)
         kept.append(done)
         needed = {done, done - 1, commits.done if commits else done}
         for older in [] if solver.keeps_times else [each for each in kept if each not in needed]:
             parts.store.drop(values_kind(older), parts.numbers)
             kept.remove(older)
-        _log_start(solver, done, tracker)
+        _log_start([each.start for each in told], done, tracker)
         tracker.progress(task, *share)
     return done
 
 
-def _log_start(solver: PartSolver, done: int, tracker: Tracker) -> None:
+def _log_start(values: Sequence[float | None], done: int, tracker: Tracker) -> None:
     """Log V_r of the initial state; the first process has the tracker that counts."""
-    for value in solver.parts.peers.all(solver.start_value(done)):
+    for value in values:
         if value is not None:
             tracker.log(done, {"exact/v_r": value})
 
 
-def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool) -> bool:
-    """Refuse what a sweep found; whether states out of reach may be without a value from now on."""
+def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool, bad: int) -> bool:
+    """Refuse what a sweep found; whether states out of reach may be without a value from now on.
+
+    ``bad`` is the number of states of all processes that have no finite U_r.
+    """
     parts, horizon = solver.parts, solver.parts.world.spec.horizon
     time = None if horizon is None else horizon - done
-    if parts.peers.sum(solver.bad):
+    if bad:
         has_gaps = time is not None
         reached = None if time is None else solver.reached(time)
         for part in solver.doubtful:
