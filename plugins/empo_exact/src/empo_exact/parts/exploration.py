@@ -63,17 +63,16 @@ def find_states(
     expanded, transitions, ends, layers = 0, 0, [table.count], [1]
     while expanded < layers[-1] and (horizon is None or len(ends) <= horizon):
         frontier = table.rows[ends[-2] if len(ends) > 1 else 0 :].copy()
-        abroad = [RowTable(world.spec.state_words, initial.dtype) for _ in range(peers.size)]
-        abroad[peers.rank] = table
+        # Most successors come more than once, so that their homes are found afterwards.
+        layer = table if peers.size == 1 else RowTable(world.spec.state_words, initial.dtype)
         for block, found in _expanded(world, expand, frontier):
             rows = found.states.numpy()
-            homes = _homes(rows, peers.size)
-            for rank, home in enumerate(abroad):
-                home.number(rows if peers.size == 1 else rows[homes == rank])
+            layer.number(rows)
             transitions += len(rows)
             expanded += len(block)
             progress(Explored(layers, expanded, table.count, transitions))
-        _receive(table, abroad, peers)
+        if peers.size > 1:
+            _bring_home(layer.rows, table, peers)
         ends.append(table.count)
         counts = np.sum(peers.all(ends[-2:]), axis=0).tolist()
         expanded = counts[0]
@@ -97,12 +96,12 @@ def _homes(rows: Rows, size: int) -> Int64[np.ndarray, " state"]:
     return (mixed % np.uint64(size)).astype(np.int64)
 
 
-def _receive(table: RowTable, abroad: list[RowTable], peers: Peers) -> None:
-    """Take in the rows that others have found, and give them theirs."""
-    outgoing = [{} if home is table else {"rows": home.rows} for home in abroad]
-    for arrays in peers.swap(outgoing) if peers.size > 1 else ():
-        if "rows" in arrays:
-            table.number(arrays["rows"])
+def _bring_home(rows: Rows, table: RowTable, peers: Peers) -> None:
+    """Give others the rows that they look after, and take in those that this process does."""
+    homes = _homes(rows, peers.size)
+    outgoing = [{"rows": rows[homes == rank]} for rank in range(peers.size)]
+    for arrays in peers.swap(outgoing):
+        table.number(arrays["rows"])
 
 
 def blocks_of(rows: Rows, joint: int) -> Iterator[Block]:
