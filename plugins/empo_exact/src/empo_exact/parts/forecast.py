@@ -14,8 +14,12 @@ from empo_exact.parts.partition import change_counts, choose_partition, slow_wor
 from empo_exact.ram import Sizes
 
 COUNTS = (1, 2, 4, 8)
-EXCHANGE = 1.25e9
-"""Bytes per second that processes exchange; that of a network of 10 Gbit/s."""
+EXCHANGE = 0.8e9
+"""Bytes per second that processes pack, exchange and unpack; a network of 10 Gbit/s has 1.25e9."""
+MEETING_S = 0.005
+"""Seconds that processes take to wait for each other and to agree, after every sweep."""
+EXPANSIONS = 2
+"""How often every state is expanded: to find states, and to work out transitions of parts."""
 MIB = 1 << 20
 
 
@@ -39,7 +43,7 @@ def in_parts(
     world: WorldModel,
     graph: StateGraph,
     sizes: Sequence[Sizes],
-    seconds: Sequence[float],
+    seconds: tuple[Sequence[float], Sequence[float]],
     shown: Callable[[Sequence[float]], str],
 ) -> dict[str, JsonValue]:
     """Bytes of each part, halo and time, with a process for each part.
@@ -48,16 +52,18 @@ def in_parts(
         world: The world.
         graph: As much of its graph as was explored.
         sizes: Sizes of the whole graph; the least and the most, where it was not explored.
-        seconds: Time of one process for all, likewise.
+        seconds: Time of one process to explore once, and to sweep; each likewise.
         shown: Shows a range of numbers.
     """
     found: dict[str, JsonValue] = {}
     for count in COUNTS:
         halo, needs = halo_share(world, graph, count), []
-        for each, alone in zip(sizes, seconds, strict=True):
+        for each, exploring, sweeping in zip(sizes, *seconds, strict=True):
             row = ram.state_bytes(each.spec)
             part = (each.graph_bytes + 2 * (1 + halo) * row * each.states) / count
             exchanged = halo * row * int(each.by_time.sum()) / count / EXCHANGE
+            exchanged += MEETING_S * len(each.by_time) * (count > 1)
+            alone = EXPANSIONS * exploring + sweeping
             needs.append((part / MIB, alone / count + exchanged))
         mib, took = (shown(column) for column in zip(*needs, strict=True))
         name = "1 part" if count == 1 else f"{count} parts"
