@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,8 +20,8 @@ from simulated_cluster import simulated_cluster
 
 from empo_core.testing.executor import is_running
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
-PATIENCE_S = 30.0
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+PATIENCE_S = 60.0
 
 DRIVER = """
 import pathlib, sys, time
@@ -80,7 +81,7 @@ algorithm:
   params:
     human_prior: {{name: exact, params: {{theory: {{beta_h: 10.0}}}}}}
     values: {{q_r: lookup, v_h_e: lookup}}
-    total_steps: 1500
+    total_steps: 1000000
     collector:
       name: async
       params:
@@ -90,6 +91,12 @@ algorithm:
 """
 
 
+def steps(folder: Path) -> list[int]:
+    """The training steps of all lines that the only run there has logged."""
+    text = "".join(path.read_text() for path in folder.glob("runs/*/metrics.jsonl"))
+    return [json.loads(line)["step"] for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+
+
 def test_a_run_that_loses_the_head_leaves_a_checkpoint_and_can_be_resumed(tmp_path: Path) -> None:
     pytest.importorskip("empo_phase2", reason="without learners there are no runs")
 
@@ -97,15 +104,18 @@ def test_a_run_that_loses_the_head_leaves_a_checkpoint_and_can_be_resumed(tmp_pa
         command = [sys.executable, "-m", "empo_core", *words]
         return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
 
+    def await_step(run: subprocess.Popen[str], step: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while max(steps(tmp_path), default=0) <= step:
+            assert time.monotonic() < deadline
+            assert run.poll() is None, run.stderr
+            time.sleep(0.1)
+
     with simulated_cluster(1) as doomed:
         address = doomed.address
         (tmp_path / "run.yaml").write_text(CONFIG.format(address))
         with empo("run", "run.yaml") as run:
-            deadline = time.monotonic() + PATIENCE_S
-            while not any(f.stat().st_size for f in tmp_path.glob("runs/*/metrics.jsonl")):
-                assert time.monotonic() < deadline
-                assert run.poll() is None, run.stderr
-                time.sleep(0.1)
+            await_step(run, 0)
             head = doomed.head_node.all_processes
             for name in ("gcs_server", "raylet"):
                 head[name][0].process.kill()
@@ -113,7 +123,12 @@ def test_a_run_that_loses_the_head_leaves_a_checkpoint_and_can_be_resumed(tmp_pa
         assert run.returncode == 3
         assert f"the cluster at {address} was lost" in said, said[-1500:]
     (directory,) = tmp_path.glob("runs/*")
+    learned = max(steps(tmp_path))
     with simulated_cluster(1, gcs_server_port=int(address.rpartition(":")[2])):
         with empo("resume", str(directory)) as resumed:
-            _, said = resumed.communicate(timeout=2 * PATIENCE_S)
-        assert resumed.returncode == 0, said
+            await_step(resumed, learned)
+            resumed.send_signal(signal.SIGINT)
+            _, said = resumed.communicate(timeout=PATIENCE_S)
+        assert resumed.returncode == 130, said
+    found = steps(tmp_path)
+    assert found == sorted(set(found)), "no step is told twice"
