@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -10,12 +11,16 @@ from torch import Tensor, nn
 
 from empo_core.features import Features, FeatureShape, RowFeatures
 from empo_core.types import ValueQuery, WorldSpec
+from empo_learning.state_cache import StateCache
 
 ONE_HOT = 32
 """Remaining steps up to this, and coordinates below it, are told apart exactly."""
 
 DIGIT = 16
 """Words of rows are written with two digits of this base: a byte is told apart exactly."""
+
+MOST = 2**25
+"""Bytes of features that are kept for states that come again."""
 
 
 def symlog(x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
@@ -50,6 +55,18 @@ class FeatureScaler(nn.Module):
             + (1 + self._steps if self.horizon else 0),
             agent_features=raw.agent_features * (1 + self._side),
         )
+        time = 1 + self._steps if self.horizon else 0
+        self._sizes = (
+            (raw.channels, raw.height, raw.width),
+            (self.shape.globals - time,),
+            (raw.agents, self.shape.agent_features),
+            (raw.objects, raw.object_features),
+        )
+        self._dtype = spec.state_dtype
+        # To look features up takes a tenth of the time of drawing and scaling them.
+        self._known = StateCache(
+            self._flat, spec.state_words, dtype=spec.state_dtype, timeless=True, max_bytes=MOST
+        )
 
     @property
     def active(self) -> int:
@@ -72,8 +89,15 @@ class FeatureScaler(nn.Module):
     def forward(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Features:
-        """Scaled features of states, the input of encoders."""
-        return self.scaled(self.featurizer(states), steps_left)
+        """Scaled features of states, the input of encoders; those of a state are kept on a CPU."""
+        if not len(states) or not states.is_cpu or states.dtype != self._dtype:
+            return self.scaled(self.featurizer(states), steps_left)
+        sizes = self._sizes
+        parts = self._known(states, steps_left).split([math.prod(size) for size in sizes], 1)
+        grid, numbers, agents, objects = (
+            part.unflatten(1, size) for part, size in zip(parts, sizes, strict=True)
+        )
+        return Features(grid, self._timed(numbers, steps_left), agents, objects)
 
     def of_query(self, query: ValueQuery) -> Features:
         """The same for the states of a query, cached in its memo for networks with equal inputs."""
@@ -88,6 +112,11 @@ class FeatureScaler(nn.Module):
     @torch.no_grad()
     def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> Features:
         """The same from features that were read already."""
+        found = self._timeless(features)
+        return replace(found, globals=self._timed(found.globals, steps_left))
+
+    def _timeless(self, features: Features) -> Features:
+        """Scaled features, but for the time."""
         numbers = [symlog(features.globals)] if self.featurizer.shape.globals else []
         if self.is_row:
             words = features.globals
@@ -95,14 +124,25 @@ class FeatureScaler(nn.Module):
                 one_hot(words.remainder(DIGIT), DIGIT),
                 one_hot(words.div(DIGIT).floor().remainder(DIGIT), DIGIT),
             ]
-        if self.horizon is not None:
-            steps = steps_left[:, None].to(features.globals)
-            numbers += [steps / self.horizon, one_hot(steps - 1, self._steps)]
         agents = features.agents
         if self._side:
             agents = torch.cat([symlog(agents), one_hot(agents, self._side)], -1)
         scaled = torch.cat(numbers, 1) if numbers else features.globals
         return Features(features.grid, scaled, agents, symlog(features.objects))
+
+    def _timed(
+        self, numbers: Float[Tensor, "state feature"], steps_left: Int[Tensor, " state"]
+    ) -> Float[Tensor, "state flat"]:
+        """Global numbers, with the time behind them."""
+        if self.horizon is None:
+            return numbers
+        steps = steps_left[:, None].to(numbers)
+        return torch.cat([numbers, steps / self.horizon, one_hot(steps - 1, self._steps)], 1)
+
+    def _flat(
+        self, states: Int[Tensor, "state word"], _: Int[Tensor, " state"]
+    ) -> Float[Tensor, "state flat"]:
+        return self._timeless(self.featurizer(states)).flat()
 
 
 def goal_numbers(spec: WorldSpec) -> Float[Tensor, "goal feature"]:
