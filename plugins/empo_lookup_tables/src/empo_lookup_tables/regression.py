@@ -66,10 +66,12 @@ class TableRegression:
         table, values = self._table, self._table.values.detach()
         target, weight = target.to(values), weight.to(values)
         lines = table.lines(query)
-        measured, moved = _errors, self._moved
-        if self.is_compiled and values.device.type == "cpu":
-            measured, moved = _errors_in_loops, self._moved_in_loops
-        total, loss, are_known = measured(table, lines, target, weight)
+        in_loops = self.is_compiled and values.device.type == "cpu"
+        if in_loops:
+            asked = Questions(lines.numpy(), target.numpy(), weight.numpy())
+            total, loss, are_known = errors(asked, values.numpy(), table.default)
+        else:
+            total, loss, are_known = _errors(table, lines, target, weight)
         # Errors that fit into double precision may be too large for the table's.
         if not loss <= torch.finfo(values.dtype).max or not math.isfinite(lr):
             if total == 0 and math.isfinite(lr):
@@ -77,7 +79,10 @@ class TableRegression:
             raise _not_finite(table, target, weight, lr)
         if not are_known:
             lines = table.lines(query, grow=True)
-        norm = moved(lines, target, weight, total, lr)
+        if in_loops:
+            norm = self._moved_in_loops(asked._replace(line=lines.numpy()), total, lr)
+        else:
+            norm = self._moved(lines, target, weight, total, lr)
         if not math.isfinite(norm):
             raise _not_finite(table, target, weight, lr)
         return Fit(*torch.tensor([loss, norm], dtype=values.dtype))
@@ -139,23 +144,15 @@ class TableRegression:
             table.counts.index_copy_(0, lines, count)
         return norm
 
-    def _moved_in_loops(
-        self,
-        lines: Int[Tensor, " query"],
-        target: Float[Tensor, "query output"],
-        weight: Float[Tensor, "query output"],
-        total: float,
-        lr: float,
-    ) -> float:
+    def _moved_in_loops(self, asked: Questions, total: float, lr: float) -> float:
         """The same in compiled loops."""
         table, rule = self._table, self._rule
         assert not isinstance(rule, Adam)
         share, least, decay = rule.shares(lr)
         low, high = BOUNDS[table.quantity]
         limits = -math.inf if low is None else low, math.inf if high is None else high
-        position, count = _numbered(lines)
-        asked = Questions(lines.numpy(), target.numpy(), weight.numpy())
-        sums = np.zeros((2, count, target.shape[1]))
+        position, count = _numbered(asked.line)
+        sums = np.zeros((2, count, asked.target.shape[1]))
         rates = Rates(share, least, decay, table.default, *limits)
         values, counts = table.values.detach().numpy(), table.counts.numpy()
         return float(move(asked, position, sums, values, counts, total, rates))
@@ -183,22 +180,11 @@ def _errors(
     return float(total), float(loss), not has_unknown(lines)
 
 
-def _errors_in_loops(
-    table: LookupTable,
-    lines: Int[Tensor, " query"],
-    target: Float[Tensor, "query output"],
-    weight: Float[Tensor, "query output"],
-) -> tuple[float, float, bool]:
-    """The same in compiled loops."""
-    asked = Questions(lines.numpy(), target.numpy(), weight.numpy())
-    return errors(asked, table.values.detach().numpy(), table.default)
-
-
-def _numbered(lines: Int[Tensor, " query"]) -> tuple[Int32[np.ndarray, " query"], int]:
+def _numbered(lines: Int[np.ndarray, " query"]) -> tuple[Int32[np.ndarray, " query"], int]:
     """The number of each line in order of first occurrence, and how many there are."""
     # The hash table takes a tenth of the time that torch.unique sorts.
     distinct = RowTable(1, np.dtype(np.int64))
-    return distinct.number(lines.numpy()[:, None]), distinct.count
+    return distinct.number(lines[:, None]), distinct.count
 
 
 def _combined(
@@ -207,7 +193,7 @@ def _combined(
     weighted: Float[Tensor, "query output"],
 ) -> tuple[Int[Tensor, " line"], Float[Tensor, "line output"], Float[Tensor, "line output"]]:
     """The distinct lines, and the sums of weights and of weighted targets of each."""
-    numbers, count = _numbered(lines)
+    numbers, count = _numbered(lines.numpy())
     position = torch.from_numpy(numbers).long()
     distinct = torch.empty(count, dtype=torch.int64)
     distinct[position] = lines

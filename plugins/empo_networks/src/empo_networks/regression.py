@@ -7,16 +7,19 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from empo_core.errors import NonFiniteError
 from empo_core.trees import StateDict
 from empo_core.types import Fit, ValueQuery
-from empo_learning.regression import sum_of_moments
 from empo_networks.network import Network
 
 FORGETTING = 0.9995
 """The largest second moment shrinks by this with each step, so that errors from before anything
 was learned do not shorten steps for ever."""
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+"""Names of Adam's moments: of gradients, of their squares, and the largest of these."""
 
 
 class NetworkRegression:
@@ -36,11 +39,8 @@ class NetworkRegression:
         self._names, self._parameters = [list(part) for part in zip(*named, strict=True)]
         # One tensor of all weights: then a step is a few operations, not a few per layer.
         self._weights = flattened(self._parameters)
-        # The largest second moment so far: with the newest, errors that are small before beta_r
-        # rises let steps grow, and the first change of targets throws the network off.
-        self._adam = torch.optim.Adam(
-            [self._weights], weight_decay=weight_decay, amsgrad=True, fused=True
-        )
+        self._weight_decay = weight_decay
+        self._forget()
 
     def fit(
         self,
@@ -63,17 +63,12 @@ class NetworkRegression:
         gradient = torch.cat([part.flatten() for part in gradients])
         norm = gradient.norm()
         loss = loss.detach()
-        moments = sum_of_moments(self._adam, norm)
-        if not torch.isfinite(loss + norm + moments):
-            raise NonFiniteError(self._complaint(target, weight, loss, moments))
+        # Moments are finite as long as gradients are so short that their squares are.
+        if not torch.isfinite(loss + norm):
+            raise NonFiniteError(self._complaint(target, weight, loss))
         if self._max_norm is not None:
             gradient *= (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
-        self._weights.grad = gradient
-        for moments_of in self._adam.state.values():
-            moments_of["max_exp_avg_sq"] *= FORGETTING
-        self._adam.param_groups[0]["lr"] = lr
-        self._adam.step()
-        self._adam.zero_grad()
+        self._advance(gradient, lr)
         # Torch counts changes of a tensor, but not those of others that share its memory.
         torch.autograd.graph.increment_version(self._parameters)
         return Fit(loss, norm)
@@ -82,7 +77,27 @@ class NetworkRegression:
         """The same for expectations and samples: errors of a batch are averaged anyway."""
         return 3e-3
 
-    def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor, moments: Tensor) -> str:
+    @torch.no_grad()
+    def _advance(self, gradient: Float[Tensor, " weight"], lr: float) -> None:
+        """One step of Adam."""
+        # The optimiser around this function takes twice the time of the step.
+        mean, square, largest = self._moments
+        # The largest second moment so far: with the newest, errors that are small before beta_r
+        # rises let steps grow, and the first change of targets throws the network off.
+        largest *= FORGETTING
+        adam(
+            [self._weights], [gradient], [mean], [square], [largest], [self._steps],
+            fused=True, amsgrad=True, lr=lr, beta1=0.9, beta2=0.999, eps=1e-8,
+            weight_decay=self._weight_decay, maximize=False,
+        )  # fmt: skip
+
+    def _forget(self) -> None:
+        """Be as before the first step."""
+        weights = self._weights
+        self._moments = weights.new_zeros(len(MOMENTS), len(weights))
+        self._steps = torch.zeros((), device=weights.device)
+
+    def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor) -> str:
         """Message that names the first cause of something not finite."""
         quantity = self._network.quantity
         for what, wrong in {
@@ -96,8 +111,6 @@ class NetworkRegression:
         for name, parameter in zip(self._names, self._parameters, strict=True):
             if not bool(parameter.isfinite().all()):
                 return f"parameter {name} of {quantity} is not finite"
-        if not bool(moments.isfinite()):
-            return f"the optimiser's moments of {quantity} are not finite; it was left as it is"
         what = "gradient" if bool(loss.isfinite()) else "loss"
         return (
             f"the {what} of {quantity} is not finite; it was left as it is. "
@@ -106,7 +119,9 @@ class NetworkRegression:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments of all weights, one after the other; none before the first step."""
-        return dict(self._adam.state.get(self._weights, {}))
+        if not self._steps:
+            return {}
+        return dict(zip(MOMENTS, self._moments, strict=True)) | {"step": self._steps}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
@@ -122,12 +137,11 @@ class NetworkRegression:
                     f"does not fit the {len(weights):,} weights of this {self._network.quantity} "
                     f"network; it was saved for other params or another world"
                 )
-        self._adam.state.clear()
+        self._forget()
         if state_dict:
-            # Fused Adam counts steps where the weights are.
-            self._adam.state[weights] = {
-                what: moment.to(weights.device, copy=True) for what, moment in state_dict.items()
-            }
+            for own, name in zip(self._moments, MOMENTS, strict=True):
+                own.copy_(state_dict[name])
+            self._steps.copy_(state_dict["step"])
 
 
 def flattened(parameters: Sequence[nn.Parameter]) -> nn.Parameter:

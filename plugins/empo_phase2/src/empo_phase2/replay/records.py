@@ -77,14 +77,15 @@ class TransitionRecords:
         send = self._storage.send
         columns = send(self._storage.gathered(self.record, positions), device).long().T.contiguous()
         offsets, successor, prob = (send(part, device) for part in successors)
+        state, after, steps_left, action = columns[:_GOALS].unbind()
         return Transitions(
-            state=columns[_STATE],
-            steps_left=columns[_STEPS_LEFT],
+            state=state,
+            steps_left=steps_left,
             human_policy=send(self._storage.gathered(self._policy, positions), device),
             goal=columns[_GOALS : _GOALS + self._humans].T,
             human_action=columns[_GOALS + self._humans :].T,
-            action=columns[_ACTION],
-            next=columns[_NEXT],
+            action=action,
+            next=after,
             offsets=offsets,
             successor=successor,
             prob=prob,

@@ -130,17 +130,18 @@ class SuccessorPool:
             IndexError: There is no transition at one of the positions.
         """
         offsets = self._storage.empty_tensor((len(indices) * self._pairs + 1,), torch.int64)
-        wrong = offsets_of(indices, self._counts, oldest, length, offsets.numpy())
+        starts = offsets.numpy()
+        wrong = offsets_of(indices, self._counts, oldest, length, starts)
         if wrong >= 0:
             raise IndexError(
                 f"there is no transition at position {indices[wrong]} of the replay: "
                 f"it holds {length} from position {oldest} on"
             )
-        count = int(offsets[-1])
+        count = int(starts[-1])
         states = self._storage.empty_tensor((count,), torch.int64)
         probs = self._storage.empty_tensor((count,), torch.float32)
         copy_items(
-            indices, self._start, self._states, self._probs, offsets.numpy(), self._pairs,
+            indices, self._start, self._states, self._probs, starts, self._pairs,
             states.numpy(), probs.numpy(),
         )  # fmt: skip
         return offsets, states, probs
