@@ -85,7 +85,7 @@ class TableRegression:
             norm = self._moved(lines, target, weight, total, lr)
         if not math.isfinite(norm):
             raise _not_finite(table, target, weight, lr)
-        return Fit(*torch.tensor([loss, norm], dtype=values.dtype))
+        return Fit(*torch.tensor([loss, norm], dtype=values.dtype).unbind())
 
     def default_lr(self, *, sampled: bool) -> float:
         """All of the way to an expectation, and a share of the way to a sample."""

@@ -93,9 +93,10 @@ class FeatureScaler(nn.Module):
         if not len(states) or not states.is_cpu or states.dtype != self._dtype:
             return self.scaled(self.featurizer(states), steps_left)
         sizes = self._sizes
-        parts = self._known(states, steps_left).split([math.prod(size) for size in sizes], 1)
+        known = self._known(states, steps_left)
+        parts = torch.split(known, [math.prod(size) for size in sizes], 1)
         grid, numbers, agents, objects = (
-            part.unflatten(1, size) for part, size in zip(parts, sizes, strict=True)
+            part.view(len(states), *size) for part, size in zip(parts, sizes, strict=True)
         )
         return Features(grid, self._timed(numbers, steps_left), agents, objects)
 
