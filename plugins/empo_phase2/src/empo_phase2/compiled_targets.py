@@ -128,8 +128,9 @@ class CompiledTargets:
         human = np.empty((2, count, len(plain.goals)))
         is_finite = put_targets(
             Batch(
-                occurrence, place.numpy(), batch.human_policy.numpy(), batch.goal.numpy(),
-                batch.action.numpy(), batch.offsets.numpy(), batch.prob.numpy(),
+                occurrence, place.numpy(), batch.human_policy.numpy(),
+                np.ascontiguousarray(batch.goal.numpy()), batch.action.numpy(),
+                batch.offsets.numpy(), batch.prob.numpy(),
             ),
             people,
             self._known,
@@ -170,7 +171,8 @@ def situations(states: TimedStates, values: Quantities) -> Values:
     return known | {
         "layout": states.states.layout,
         "alive": states.alive,
-        "achieved": states.states.achieved,
-        "available": states.states.available,
+        # In one piece, as later ones are: kernels are compiled for each layout in memory.
+        "achieved": states.states.achieved.contiguous(),
+        "available": states.states.available.contiguous(),
         "beta_r": torch.full_like(nothing, NEVER),
     }
