@@ -58,7 +58,8 @@ class Watch:
         time.sleep(STEP_S)
 
     def begin(self) -> None:
-        """Begin a part of the run, whose training steps are counted from here."""
+        """Begin a part of the run, whose training steps are counted from here, with all actors."""
+        self.learn_until(lambda: len(self.workers()) >= ACTORS)
         self._begun = self.learner.step
 
     def learn_to(self, step: int) -> None:
