@@ -39,13 +39,16 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
     """The function compiled on first use, for callers in Python, and kept on disk for later."""
     from numba import njit
 
+    from empo_core.kernel_pipeline import KernelPipeline
+
     plain = _declared(function)
     forget_stale_code(Path(plain.__code__.co_filename).parent)
-    return cast("Function", njit(**OPTIONS, cache=on_disk)(plain))
+    options = OPTIONS | {"cache": on_disk, "pipeline_class": KernelPipeline}
+    return cast("Function", njit(**options)(plain))
 
 
 def nested(function: Function, *, inline: bool = False) -> Function:
-    """Compiled for callers that are compiled themselves; Python cannot call it.
+    """Compiled for callers that are compiled themselves; a call from Python is a ``TypeError``.
 
     Args:
         function: A kernel's part.
@@ -53,9 +56,12 @@ def nested(function: Function, *, inline: bool = False) -> Function:
     """
     from numba import njit
 
+    from empo_core.kernel_pipeline import PartPipeline
+
     # A third of the time of compiling went into wrappers for callers in Python.
     options = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast("Function", njit(**options, forceinline=inline)(_declared(function)))
+    options |= {"forceinline": inline, "pipeline_class": PartPipeline}
+    return cast("Function", njit(**options)(_declared(function)))
 
 
 def inlined(function: Function) -> Function:

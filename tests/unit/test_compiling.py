@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from empo_core.compilation import forget_stale_code
+from empo_core.compilation import compiled, forget_stale_code, nested
 
 
 @pytest.fixture
@@ -35,3 +35,18 @@ def test_a_change_in_any_file_that_kernels_call_forgets_all_machine_code(
     os.utime(package / changed, (40, 40))
     forget_stale_code(package, package / "shared")
     assert not list(package.glob("__pycache__/*.nbi"))
+
+
+def test_a_part_works_in_kernels_and_is_refused_elsewhere() -> None:
+    pytest.importorskip("numba")
+
+    @nested
+    def successor(number: int) -> int:
+        return number + 1
+
+    def twice_successor(number: int) -> int:
+        return 2 * successor(number)
+
+    assert compiled(twice_successor, on_disk=False)(3) == 8
+    with pytest.raises(TypeError):
+        successor(3)

@@ -22,7 +22,7 @@ from numba.core.base import BaseContext as Context
 from numba.core.datamodel.manager import DataModelManager
 from numba.core.typing.context import BaseContext as TypingContext
 from numba.core.typing.templates import Signature
-from numba.extending import intrinsic, models, overload, register_model
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 from empo_core.compilation import inlined
 from empo_exact.simd_plain import NEGLIGIBLE, Lanes
@@ -206,21 +206,26 @@ def where_less(
     return _elementwise((a, b, yes, no), select)
 
 
-Operator: TypeAlias = Callable[..., Lanes]
+def _overload(symbols: Sequence[Callable[..., Lanes]], build: Binary) -> None:
+    """Let Python's operators work on lanes.
 
+    By ``overload`` each pair of types would be one more function to compile.
+    """
 
-def _overload(symbols: Sequence[Operator], build: Binary) -> None:
-    """Let Python's operators work on lanes."""
-    function = _binary(build)
+    def typed(context: TypingContext) -> Callable[..., Signature | None]:
+        def signature(a: types.Type, b: types.Type) -> Signature | None:
+            has_lanes = isinstance(a, LanesType) or isinstance(b, LanesType)
+            return _elementwise((a, b), build)[0] if has_lanes else None
 
-    def operate(a: types.Type, b: types.Type) -> Operator | None:
-        def apply(a: types.Type, b: types.Type) -> Lanes:  # Numba wants the same annotations.
-            return function(a, b)
+        return signature
 
-        return apply if isinstance(a, LanesType) or isinstance(b, LanesType) else None
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
+        return _elementwise(signature.args, build)[1](context, builder, signature, args)
 
     for symbol in symbols:
-        overload(symbol)(operate)
+        type_callable(symbol)(typed)
+        for given in ((LanesType, LanesType), (LanesType, types.Float), (types.Float, LanesType)):
+            lower_builtin(symbol, *given)(write)
 
 
 _overload((operator.add, operator.iadd), lambda build, a, b: build.fadd(a, b, flags=CONTRACT))
