@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from empo_exact.kernel_data import CACHE_LINE, aligned
-from empo_exact.rows import Mixture, blend, extreme
+from empo_exact.rows import Successors, blend_replies, extreme_replies
 from empo_exact.simd import (
     FOUR,
     SIXTEEN,
@@ -27,14 +27,22 @@ def test_the_environment_chooses_the_primitives() -> None:
     assert (FOUR == 1) == (os.environ.get("EMPO_PLAIN_KERNELS") == "1")
 
 
-@kernel
-def _blend(table: Any, rows: Any, weights: Any, out: Any, begin: int, end: int) -> None:
-    blend(table, Mixture(rows, 1, weights, 2, 5), out, 1, begin, end)
+class Replies(NamedTuple):
+    """What of a game says which row each reply of the robot leads to."""
+
+    profile_joint: np.ndarray
+    robot_joint: np.ndarray
+    num_robot_actions: int
 
 
 @kernel
-def _extreme(table: Any, rows: Any, most: bool, out: Any) -> None:
-    extreme(table, rows, 1, 6, most, out, 1)
+def _blend(game: Any, table: Any, rows: Any, weights: Any, out: Any) -> None:
+    blend_replies(game, table, Successors(rows, 1), 1, weights, out)
+
+
+@kernel
+def _extreme(game: Any, table: Any, rows: Any, most: bool, out: Any) -> None:
+    extreme_replies(game, table, Successors(rows, 1), 1, most, out)
 
 
 @kernel
@@ -51,35 +59,40 @@ def _sum(x: Any, flags: Any) -> float:
     return lane_sum(total)
 
 
-@pytest.fixture
-def table() -> np.ndarray:
-    return np.random.default_rng(1).normal(size=(30, 44))
+WIDTHS = [4, 8, 12, 16, 20, 24, 44]
+REPLIES = [1, 2, 3, 4, 5, 7, 8]
 
 
-ROWS = np.array([-9, 3, 7, 7, 29, 0, -9], np.int32)
+def table(width: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(30, width))
 
 
-@pytest.mark.parametrize(("begin", "end"), [(0, 4), (0, 8), (4, 16), (0, 28), (8, 36), (0, 44)])
-def test_blended_columns_are_weighted_sums_and_the_others_stay(
-    table: np.ndarray, begin: int, end: int
-) -> None:
-    weights, out = np.random.default_rng(2).normal(size=7), np.full((3, 44), 5.0)
-    _blend(table, ROWS, weights, out, begin, end)
-    expected = np.full((3, 44), 5.0)
-    expected[1, begin:end] = weights[2:] @ table[ROWS[1:6], begin:end]
-    np.testing.assert_allclose(out, expected, rtol=1e-13, atol=1e-14)
+def one_profile_of_two(replies: int) -> tuple[Replies, np.ndarray, np.ndarray]:
+    """A robot that acts first, rows of its replies to two profiles, and those to the second."""
+    rows = np.random.default_rng(replies).integers(0, 30, 1 + 2 * replies).astype(np.int32)
+    first = np.array([0, replies], np.int32)
+    return Replies(first, np.arange(replies, dtype=np.int32), replies), rows, rows[1 + replies :]
 
 
-@pytest.mark.parametrize("width", [4, 8, 12, 16, 20, 24, 44])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("replies", REPLIES)
+def test_replies_are_blended_by_their_weights(width: int, replies: int) -> None:
+    (game, rows, chosen), out = one_profile_of_two(replies), np.full((3, width), 5.0)
+    weights = np.random.default_rng(2).normal(size=replies)
+    _blend(game, table(width), rows, weights, out)
+    np.testing.assert_allclose(out[1], weights @ table(width)[chosen], rtol=1e-13, atol=1e-14)
+    assert (out[[0, 2]] == 5.0).all()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("replies", REPLIES)
 @pytest.mark.parametrize("most", [False, True])
-def test_extreme_entries_are_exact_at_every_width(
-    table: np.ndarray, width: int, most: bool
-) -> None:
-    out, part = np.zeros((2, width)), np.ascontiguousarray(table[:, :width])
-    _extreme(part, ROWS, most, out)
-    chosen = part[ROWS[1:6]]
-    assert np.array_equal(out[1], chosen.max(0) if most else chosen.min(0))
-    assert not out[0].any()
+def test_extremes_of_replies_are_exact(width: int, replies: int, most: bool) -> None:
+    (game, rows, chosen), out = one_profile_of_two(replies), np.full((3, width), 5.0)
+    _extreme(game, table(width), rows, most, out)
+    found = table(width)[chosen]
+    assert np.array_equal(out[1], found.max(0) if most else found.min(0))
+    assert (out[[0, 2]] == 5.0).all()
 
 
 def test_exponentials_are_right_to_two_units_in_the_last_place() -> None:

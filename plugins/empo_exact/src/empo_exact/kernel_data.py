@@ -36,13 +36,16 @@ class Game(NamedTuple):
         discounted_r: Probability times the robot's discount [code].
         accrued: Probability times how much U_r counts during the transition [code].
         achieved: Whether a state achieves a goal [state goal].
+        is_plain: Every joint action of a state has exactly one successor, one unit of time away
+            [expanded state].
         profile: The humans' part of each joint action, human 0 fastest [joint].
         robot: The robots' part of each joint action, robot 0 fastest [joint].
         action: Each human's action in each of the humans' profiles [human profile].
         having: The profiles in which each human takes its first action, then those in which it
             takes its second, ..., each in the order of the others' part [human profile], flat.
         others: The other humans' part of each profile [human profile].
-        joint: The joint action made of a profile and a robots' part [profile robot], flat.
+        profile_joint: The joint action made of a profile and the robots' first part [profile].
+        robot_joint: What a robots' part adds to that [robot].
         num_actions: [human].
         together: How many profiles contain any one action of a human [human].
         first_goal: Where each human's goals begin, and the end [human + 1].
@@ -61,12 +64,14 @@ class Game(NamedTuple):
     discounted_r: Floats
     accrued: Floats
     achieved: NDArray[np.uint8]
+    is_plain: NDArray[np.uint8]
     profile: Indices
     robot: Indices
     action: Indices
     having: NDArray[np.int32]
     others: Indices
-    joint: Indices
+    profile_joint: NDArray[np.int32]
+    robot_joint: NDArray[np.int32]
     num_actions: Longs
     together: Longs
     first_goal: Longs
@@ -196,7 +201,7 @@ class Scratch(NamedTuple):
     """Working memory of one thread.
 
     Attributes:
-        at: The row of goal values that each joint action leads to [profile robot], flat.
+        at: The row of goal values that each joint action leads to [joint].
         seen: Whether a profile is available [profile].
         free: Whether a joint robot action is available [robot].
         reply: What each profile is worth, given the robot's reply [profile goal].
@@ -204,8 +209,8 @@ class Scratch(NamedTuple):
         share: How likely the human takes them to be if it chooses that action, likewise.
         q: Values of own actions [action goal].
         times: How many available profiles contain an own action [human action].
-        weight: How likely own actions are, not yet normalised [human action goal], flat; kept
-            together so that all can be exponentiated at once.
+        weight: How likely own actions are, not yet normalised [action goal]; rounded up to a
+            multiple of ``WIDEST`` numbers.
         marginal: Each human's action probabilities over all its goals [human action].
         mass: Probability of what the others do, for each human [human others], flat.
         chance: Probability of each profile [profile].
@@ -245,7 +250,7 @@ def make_scratch(game: Game) -> Scratch:
         share=np.zeros(profiles),
         q=aligned((actions, goals)),
         times=np.zeros((humans, actions), np.int64),
-        weight=aligned((actions * goals + -(actions * goals) % WIDEST,)),
+        weight=aligned((actions + -(-(-actions * goals % WIDEST) // goals), goals)),
         marginal=np.zeros((humans, actions)),
         mass=np.zeros(humans * profiles),
         chance=np.zeros(profiles),

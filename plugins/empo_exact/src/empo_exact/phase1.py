@@ -22,7 +22,15 @@ from empo_exact.kernel_data import (
     Scratch,
     Values,
 )
-from empo_exact.rows import PLAIN, TERMINAL, Mixture, blend_some, extreme, find_rows
+from empo_exact.rows import (
+    PLAIN,
+    TERMINAL,
+    Mixture,
+    blend_some,
+    extreme_replies,
+    find_rows,
+    kind_of,
+)
 
 
 @inlined
@@ -58,13 +66,6 @@ def list_plainly(game: Game, human: int, s: Scratch) -> None:
 
 
 @inlined
-def place(game: Game, human: int, action: int, goal: int, s: Scratch) -> int:
-    """Position in ``s.weight`` of an action and goal of a human."""
-    begin, end = game.first_goal[human], game.first_goal[human + 1]
-    return begin * s.q.shape[0] + action * (end - begin) + goal - begin
-
-
-@inlined
 def find_gaps(
     game: Game, humans: Humans, state: int, human: int, s: Scratch, goal: int, zero: simd.Lanes
 ) -> None:
@@ -87,7 +88,7 @@ def find_gaps(
                 slack = TIE_TOLERANCE * simd.larger(simd.larger(best, 0.0 - best), 1.0)
                 tied = simd.where_less(q, best - slack, -math.inf, 0.0)
                 gap = simd.where_less(beta, math.inf, gap, tied)
-        simd.store(s.weight, (place(game, human, action, goal, s),), gap)
+        simd.store(s.weight, (action, goal), gap)
 
 
 @inlined
@@ -120,11 +121,11 @@ def decide(
     """
     actions, whole = game.num_actions[human], zero
     for action in range(actions):
-        whole += simd.load(s.weight, (place(game, human, action, goal, s),), zero)
+        whole += simd.load(s.weight, (action, goal), zero)
     share, done = 1.0 / whole, simd.load(game.achieved, (here.state, goal), zero)
     value, idle = zero, True
     for action in range(actions):
-        chosen = simd.load(s.weight, (place(game, human, action, goal, s),), zero) * share
+        chosen = simd.load(s.weight, (action, goal), zero) * share
         if humans.has_habit:
             chosen = mix_habit(humans, here.state, action, chosen, goal, zero)
         if s.times[human, action] > 0:
@@ -137,6 +138,58 @@ def decide(
     simd.store(out.v_m, (here.state, goal), value * (1.0 - done))
     for action in range(actions, policies.pi_h.shape[1]):
         simd.store(policies.pi_h, (here.position, action, goal), zero)
+
+
+@inlined
+def solve_humans(
+    game: Game,
+    humans: Humans,
+    here: CurrentState,
+    worth: GoalPayoffs,
+    s: Scratch,
+    out: Values,
+    policies: Policies,
+) -> None:
+    """Humans' policies and values in one state, equations (1)-(3); arguments as in ``phase1``."""
+    kind = kind_of(game, here.state)
+    if kind == TERMINAL:
+        for goal in range(worth.table.shape[1]):
+            out.v_m[here.state, goal] = 0.0
+            for action in range(policies.pi_h.shape[1]):
+                policies.pi_h[here.position, action, goal] = 0.0
+        return
+    never = -math.inf if humans.is_optimistic else math.inf
+    found = find_rows(game, here.state, kind, worth, never, s)
+    for profile in range(game.num_profiles):
+        if humans.is_optimistic:
+            extreme_replies(game, worth.table, found, profile, True, s.reply)
+        else:
+            extreme_replies(game, worth.table, found, profile, False, s.reply)
+    for human in range(game.num_actions.shape[0]):
+        if kind == PLAIN and humans.belief.shape[3] == 0:
+            list_plainly(game, human, s)
+        else:
+            list_profiles(game, humans, here.state, human, s)
+        goal, end = game.first_goal[human], game.first_goal[human + 1]
+        while goal < end:
+            if goal % simd.EIGHT == 0 and goal + simd.EIGHT <= end:
+                find_gaps(game, humans, here.state, human, s, goal, simd.eight(0.0))
+                goal += simd.EIGHT
+            else:
+                find_gaps(game, humans, here.state, human, s, goal, simd.four(0.0))
+                goal += simd.FOUR
+    for k in range(0, s.q.size, simd.SIXTEEN):
+        gaps = simd.load(s.weight, (0, k), simd.sixteen(0.0))
+        simd.store(s.weight, (0, k), simd.exponential(gaps))
+    for human in range(game.num_actions.shape[0]):
+        goal, end = game.first_goal[human], game.first_goal[human + 1]
+        while goal < end:
+            if goal % simd.EIGHT == 0 and goal + simd.EIGHT <= end:
+                decide(game, humans, here, human, goal, simd.eight(0.0), s, out, policies)
+                goal += simd.EIGHT
+            else:
+                decide(game, humans, here, human, goal, simd.four(0.0), s, out, policies)
+                goal += simd.FOUR
 
 
 @simd.kernel
@@ -154,43 +207,6 @@ def phase1(
     ``worth`` is by V_h^m one step later. V_h^m goes into ``out`` by state number, pi_h into
     ``policies`` by position in the block.
     """
-    profiles, robots, goals = game.num_profiles, game.num_robot_actions, worth.table.shape[1]
-    never = -math.inf if humans.is_optimistic else math.inf
     for position in range(block.last - block.first):
         here = CurrentState(block.order[block.first + position], position)
-        kind = find_rows(game, here.state, worth, never, s)
-        if kind == TERMINAL:
-            for goal in range(goals):
-                out.v_m[here.state, goal] = 0.0
-                for action in range(policies.pi_h.shape[1]):
-                    policies.pi_h[position, action, goal] = 0.0
-            continue
-        for profile in range(profiles):
-            first = profile * robots
-            extreme(
-                worth.table, s.at, first, first + robots, humans.is_optimistic, s.reply, profile
-            )
-        for human in range(game.num_actions.shape[0]):
-            if kind == PLAIN and humans.belief.shape[3] == 0:
-                list_plainly(game, human, s)
-            else:
-                list_profiles(game, humans, here.state, human, s)
-            goal, end = game.first_goal[human], game.first_goal[human + 1]
-            while goal + simd.EIGHT <= end:
-                find_gaps(game, humans, here.state, human, s, goal, simd.eight(0.0))
-                goal += simd.EIGHT
-            while goal < end:
-                find_gaps(game, humans, here.state, human, s, goal, simd.four(0.0))
-                goal += simd.FOUR
-        for k in range(0, s.weight.shape[0], simd.SIXTEEN):
-            simd.store(
-                s.weight, (k,), simd.exponential(simd.load(s.weight, (k,), simd.sixteen(0.0)))
-            )
-        for human in range(game.num_actions.shape[0]):
-            goal, end = game.first_goal[human], game.first_goal[human + 1]
-            while goal + simd.EIGHT <= end:
-                decide(game, humans, here, human, goal, simd.eight(0.0), s, out, policies)
-                goal += simd.EIGHT
-            while goal < end:
-                decide(game, humans, here, human, goal, simd.four(0.0), s, out, policies)
-                goal += simd.FOUR
+        solve_humans(game, humans, here, worth, s, out, policies)

@@ -23,7 +23,18 @@ from empo_exact.kernel_data import (
     Theory,
     Values,
 )
-from empo_exact.rows import PLAIN, TERMINAL, Mixture, blend, blend_some, find_rows
+from empo_exact.rows import (
+    PLAIN,
+    TERMINAL,
+    Mixture,
+    Successors,
+    blend_replies,
+    blend_some,
+    find_rows,
+    four_replies,
+    kind_of,
+    reply_row,
+)
 from empo_exact.simd import EIGHT, FOUR, Lanes, eight, entry, four, kernel, lane_sum, load, store
 
 
@@ -44,10 +55,10 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
     """Marginal policies over goals, and how likely profiles and parts of them are."""
     humans, profiles = game.num_actions.shape[0], game.num_profiles
     for human in range(humans):
-        total = 0.0
+        total, begin, end = 0.0, game.first_goal[human], game.first_goal[human + 1]
         for action in range(game.num_actions[human]):
             mass = four(0.0)
-            for goal in range(game.first_goal[human], game.first_goal[human + 1], FOUR):
+            for goal in range(begin, end, FOUR):
                 mass += load(game.weight, (goal,), mass) * load(policy, (index, action, goal), mass)
             s.marginal[human, action] = lane_sum(mass)
             total += s.marginal[human, action]
@@ -59,48 +70,63 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
             profile, chance = entry(game.having, (human * profiles + k,)), 1.0
             for other in range(humans):
                 if other != human:
-                    chance *= s.marginal[other, game.action[other, profile]]
+                    chance *= s.marginal[other, entry(game.action, (other, profile))]
             s.mass[human * profiles + k] = chance
     for action in range(game.num_actions[0]):
+        alone = s.marginal[0, action]
         for k in range(game.together[0]):
             profile = entry(game.having, (action * game.together[0] + k,))
-            s.chance[profile] = s.marginal[0, action] * s.mass[k]
+            s.chance[profile] = alone * entry(s.mass, (k,))
 
 
 @inlined
-def value_plainly(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
+def value_plainly(game: Game, found: Successors, v_r: Floats, s: Scratch) -> None:
     """Q_r and its share of U_r where every joint action has one successor."""
     # Those are certain, so the codes of all transitions say the same.
-    pair = np.int64(state) * game.num_joint
-    code = np.int64(entry(game.code, (np.int64(entry(game.offsets, (pair,))),)))
-    profiles, robots = game.num_profiles, game.num_robot_actions
-    for robot in range(robots):
-        total, certain = 0.0, 0.0
+    code = np.int64(entry(game.code, (found.first,)))
+    profiles, robots, certain = game.num_profiles, game.num_robot_actions, 0.0
+    for profile in range(profiles):
+        certain += entry(s.chance, (profile,))
+    whole = robots - robots % 4
+    for robot in range(0, whole, 4):
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0  # Four sums that need not wait for each other.
         for profile in range(profiles):
             chance = entry(s.chance, (profile,))
             if chance > 0:
-                total += chance * entry(v_r, (entry(s.at, (profile * robots + robot,)),))
-                certain += chance
-        s.q_r[robot] = game.discounted_r[code] * total
+                rows = four_replies(game, found, profile, robot)
+                a += chance * entry(v_r, (rows[0],))
+                b += chance * entry(v_r, (rows[1],))
+                c += chance * entry(v_r, (rows[2],))
+                d += chance * entry(v_r, (rows[3],))
+        s.q_r[robot], s.q_r[robot + 1], s.q_r[robot + 2], s.q_r[robot + 3] = a, b, c, d
+    for robot in range(whole, robots):
+        total = 0.0
+        for profile in range(profiles):
+            chance = entry(s.chance, (profile,))
+            if chance > 0:
+                total += chance * entry(v_r, (reply_row(game, found, profile, robot),))
+        s.q_r[robot] = total
+    for robot in range(robots):
+        s.q_r[robot] *= game.discounted_r[code]
         s.accrual[robot] = game.accrued[code] * certain
 
 
 @inlined
 def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
     """Q_r of each joint robot action, equation (4), and how much U_r counts meanwhile."""
-    robots = game.num_robot_actions
-    for robot in range(robots):
+    for robot in range(game.num_robot_actions):
         s.q_r[robot] = 0.0
         s.accrual[robot] = 0.0
-    for slot in range(game.num_joint):
-        chance, robot = s.chance[slot // robots], slot % robots
-        pair = np.int64(state) * game.num_joint + game.joint[slot]
-        if chance == 0:
-            continue
-        for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
-            code = np.int64(game.code[item])
-            s.q_r[robot] += chance * game.discounted_r[code] * v_r[np.uint32(game.successor[item])]
-            s.accrual[robot] += chance * game.accrued[code]
+        for profile in range(game.num_profiles):
+            chance = s.chance[profile]
+            pair = np.int64(state) * game.num_joint
+            pair += game.profile_joint[profile] + game.robot_joint[robot]
+            if chance == 0:
+                continue
+            for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
+                code, after = np.int64(game.code[item]), np.uint32(game.successor[item])
+                s.q_r[robot] += chance * game.discounted_r[code] * v_r[after]
+                s.accrual[robot] += chance * game.accrued[code]
 
 
 @inlined
@@ -143,14 +169,15 @@ def value_goals(
 ) -> None:
     """V_h^e of all goals of one human."""
     goal, end = game.first_goal[human], game.first_goal[human + 1]
-    while goal + EIGHT <= end:
-        value = attain(game, human, pi_h, here.position, s, goal, eight(0.0))
-        store(v_e, (here.state, goal), value)
-        goal += EIGHT
     while goal < end:
-        rest = attain(game, human, pi_h, here.position, s, goal, four(0.0))
-        store(v_e, (here.state, goal), rest)
-        goal += FOUR
+        if goal % EIGHT == 0 and goal + EIGHT <= end:
+            value = attain(game, human, pi_h, here.position, s, goal, eight(0.0))
+            store(v_e, (here.state, goal), value)
+            goal += EIGHT
+        else:
+            rest = attain(game, human, pi_h, here.position, s, goal, four(0.0))
+            store(v_e, (here.state, goal), rest)
+            goal += FOUR
 
 
 @inlined
@@ -184,6 +211,57 @@ def reward(game: Game, theory: Theory, here: CurrentState, v_e: Floats, x_h: Flo
     return -power(lack, theory.eta)
 
 
+@inlined
+def solve_robot(
+    game: Game,
+    theory: Theory,
+    here: CurrentState,
+    worth: GoalPayoffs,
+    next_v_r: Floats,
+    s: Scratch,
+    out: Values,
+    policies: Policies,
+) -> int:
+    """The robot's values and policy in one state; arguments as in ``phase2``.
+
+    Returns:
+        1 if the state has no finite U_r, else 0.
+    """
+    position, robots = here.position, game.num_robot_actions
+    kind = kind_of(game, here.state)
+    if kind == TERMINAL:
+        for goal in range(worth.table.shape[1]):
+            out.v_e[here.state, goal] = 0.0
+        out.v_r[here.state] = theory.terminal_value
+        policies.u_r[position] = 0.0
+        return 0
+    found = find_rows(game, here.state, kind, worth, 0.0, s)
+    weigh_profiles(game, policies.pi_h, position, s)
+    if kind == PLAIN:
+        value_plainly(game, found, next_v_r, s)
+    else:
+        value_robot_actions(game, here.state, next_v_r, s)
+    choose_robot_action(theory, s)
+    for profile in range(game.num_profiles):
+        blend_replies(game, worth.table, found, profile, s.pi_r, s.reply)
+    for human in range(game.num_actions.shape[0]):
+        value_goals(game, here, human, policies.pi_h, s, out.v_e)
+    u = reward(game, theory, here, out.v_e, policies.x_h)
+    policies.u_r[position] = u
+    total, accrual = 0.0, 0.0
+    for robot in range(robots):
+        policies.pi_r[position, robot] = s.pi_r[robot]
+        policies.q_r[position, robot] = s.q_r[robot] if s.free[robot] else math.nan
+        if s.free[robot]:
+            total += s.pi_r[robot] * s.q_r[robot]
+            accrual += s.pi_r[robot] * s.accrual[robot]
+    if math.isfinite(u):
+        out.v_r[here.state] = accrual * u + total
+        return 0
+    out.v_r[here.state] = math.nan
+    return 1
+
+
 @kernel
 def phase2(
     game: Game,
@@ -203,38 +281,8 @@ def phase2(
     Returns:
         How many states have no finite U_r; their V_r is NaN.
     """
-    bad, robots, goals = 0, game.num_robot_actions, worth.table.shape[1]
+    bad = 0
     for position in range(block.last - block.first):
         here = CurrentState(block.order[block.first + position], position)
-        kind = find_rows(game, here.state, worth, 0.0, s)
-        if kind == TERMINAL:
-            for goal in range(goals):
-                out.v_e[here.state, goal] = 0.0
-            out.v_r[here.state] = theory.terminal_value
-            policies.u_r[position] = 0.0
-            continue
-        weigh_profiles(game, policies.pi_h, position, s)
-        if kind == PLAIN:
-            value_plainly(game, here.state, next_v_r, s)
-        else:
-            value_robot_actions(game, here.state, next_v_r, s)
-        choose_robot_action(theory, s)
-        for profile in range(game.num_profiles):
-            reply = Mixture(s.at, profile * robots, s.pi_r, 0, robots)
-            blend(worth.table, reply, s.reply, profile, 0, goals)
-        for human in range(game.num_actions.shape[0]):
-            value_goals(game, here, human, policies.pi_h, s, out.v_e)
-        u = reward(game, theory, here, out.v_e, policies.x_h)
-        policies.u_r[position] = u
-        total, accrual = 0.0, 0.0
-        for robot in range(robots):
-            policies.pi_r[position, robot] = s.pi_r[robot]
-            policies.q_r[position, robot] = s.q_r[robot] if s.free[robot] else math.nan
-            if s.free[robot]:
-                total += s.pi_r[robot] * s.q_r[robot]
-                accrual += s.pi_r[robot] * s.accrual[robot]
-        out.v_r[here.state] = accrual * u + total
-        if not math.isfinite(u):
-            out.v_r[here.state] = math.nan
-            bad += 1
+        bad += solve_robot(game, theory, here, worth, next_v_r, s, out, policies)
     return bad

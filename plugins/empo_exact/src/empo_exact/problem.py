@@ -8,11 +8,11 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float64, Int64, UInt8
 
-from empo_core.compilation import compiled
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import prior_policy
 from empo_exact.kernel_data import Floats, Game, Humans, Theory, aligned
+from empo_exact.simd import FOUR, four, kernel, load, store, where_less
 
 POLICY_ENTRIES = 1 << 16
 """Human action probabilities that pass from one phase to the other at a time, per thread.
@@ -21,7 +21,7 @@ So many still fit into a core's second-level cache, half a megabyte.
 """
 
 
-@compiled
+@kernel
 def set_worth(
     values: Float64[np.ndarray, "chosen padded_goal"],
     achieved: UInt8[np.ndarray, "state padded_goal"],
@@ -33,9 +33,10 @@ def set_worth(
     """Write what reaching each of some states pays: its value times ``factor``, or ``paid``."""
     for chosen in range(len(states)):
         state = states[chosen]
-        for goal in range(values.shape[1]):
-            value = factor * values[chosen, goal]
-            worth[state, goal] = paid if achieved[state, goal] > 0 else value
+        for goal in range(0, values.shape[1], FOUR):
+            value = factor * load(values, (chosen, goal), four(0.0))
+            done = load(achieved, (state, goal), value)
+            store(worth, (state, goal), where_less(0.0, done, paid, value))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,35 +1,38 @@
+# mypy: disable-error-code="no-any-return"
 """Rows of goal values: the row that each joint action leads to, and combinations of rows; compiled.
 
 The rows are long and found through indices, so most of the sweep's time goes into reading
-them. Each function here takes as many goals at a time as a row still has: 16, 8 or 4.
+them. Each function here takes as many goals at a time as a row still has, 8 or 4, and four rows
+at a time where the robots have as many joint actions.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from jaxtyping import Float64, Int32
+from jaxtyping import Int32
 
 from empo_core.compilation import inlined
 from empo_exact.kernel_data import Floats, Game, GoalPayoffs, Scratch
 from empo_exact.simd import (
     EIGHT,
     FOUR,
-    SIXTEEN,
     Lanes,
     eight,
     entry,
     four,
     larger,
     load,
-    sixteen,
     smaller,
     store,
 )
 
 TERMINAL, SOME, PLAIN = 0, 1, 2
 """A state without joint actions; any other; one where each has exactly one successor."""
+
+
+FourRows: TypeAlias = tuple[np.int32, np.int32, np.int32, np.int32]
 
 
 class Mixture(NamedTuple):
@@ -50,6 +53,18 @@ class Mixture(NamedTuple):
     size: int
 
 
+class Successors(NamedTuple):
+    """The row of goal values that each joint action of a state leads to.
+
+    Attributes:
+        rows: Row numbers.
+        first: Where those of the state begin, in the order of joint actions.
+    """
+
+    rows: Int32[np.ndarray, " item"]
+    first: np.int64
+
+
 @inlined
 def blend_some(table: Floats, mixture: Mixture, column: int, zero: Lanes) -> Lanes:
     """Weighted sum of rows of a table, in a few columns."""
@@ -62,117 +77,149 @@ def blend_some(table: Floats, mixture: Mixture, column: int, zero: Lanes) -> Lan
 
 
 @inlined
-def blend(table: Floats, mixture: Mixture, out: Floats, out_row: int, begin: int, end: int) -> None:
-    """Write a weighted sum of rows of ``table`` to a row of ``out``, between two columns."""
-    c = begin
-    while c + SIXTEEN <= end:
-        store(out, (out_row, c), blend_some(table, mixture, c, sixteen(0.0)))
-        c += SIXTEEN
-    while c + EIGHT <= end:
-        store(out, (out_row, c), blend_some(table, mixture, c, eight(0.0)))
-        c += EIGHT
-    while c < end:
-        store(out, (out_row, c), blend_some(table, mixture, c, four(0.0)))
-        c += FOUR
+def reply_row(game: Game, found: Successors, profile: int, robot: int) -> np.int32:
+    """The row that a profile and a joint robot action lead to."""
+    joint = entry(game.profile_joint, (profile,)) + entry(game.robot_joint, (robot,))
+    return entry(found.rows, (found.first + joint,))
 
 
 @inlined
-def extreme_some(
-    table: Float64[np.ndarray, "row column"],
-    rows: Int32[np.ndarray, " item"],
-    first: int,
-    last: int,
-    most: bool,
-    column: int,
-    like: Lanes,
+def four_replies(game: Game, found: Successors, profile: int, robot: int) -> FourRows:
+    """The rows that a profile and four joint robot actions in a row lead to."""
+    return (
+        reply_row(game, found, profile, robot),
+        reply_row(game, found, profile, robot + 1),
+        reply_row(game, found, profile, robot + 2),
+        reply_row(game, found, profile, robot + 3),
+    )
+
+
+@inlined
+def blend_four(
+    table: Floats, rows: FourRows, weights: Floats, first: int, column: int, total: Lanes
 ) -> Lanes:
-    """Smallest (or largest) entries among rows of a table, in a few columns."""
-    found = load(table, (entry(rows, (first,)), column), like)
-    if most:
-        for k in range(first + 1, last):
-            found = larger(found, load(table, (entry(rows, (k,)), column), like))
-    else:
-        for k in range(first + 1, last):
-            found = smaller(found, load(table, (entry(rows, (k,)), column), like))
-    return found
+    """Add a weighted sum of four rows, in a few columns."""
+    total += entry(weights, (first,)) * load(table, (rows[0], column), total)
+    total += entry(weights, (first + 1,)) * load(table, (rows[1], column), total)
+    total += entry(weights, (first + 2,)) * load(table, (rows[2], column), total)
+    total += entry(weights, (first + 3,)) * load(table, (rows[3], column), total)
+    return total
 
 
 @inlined
-def extreme(
-    table: Float64[np.ndarray, "row column"],
-    rows: Int32[np.ndarray, " item"],
-    first: int,
-    last: int,
-    most: bool,
-    out: Float64[np.ndarray, "out_row column"],
-    out_row: int,
+def blend_replies(
+    game: Game, table: Floats, found: Successors, profile: int, weights: Floats, out: Floats
 ) -> None:
-    """Write the smallest (or largest) entries among rows of ``table`` to a row of ``out``."""
-    c, end = 0, table.shape[1]
-    while c + SIXTEEN <= end:
-        store(out, (out_row, c), extreme_some(table, rows, first, last, most, c, sixteen(0.0)))
-        c += SIXTEEN
-    while c + EIGHT <= end:
-        store(out, (out_row, c), extreme_some(table, rows, first, last, most, c, eight(0.0)))
-        c += EIGHT
-    while c < end:
-        store(out, (out_row, c), extreme_some(table, rows, first, last, most, c, four(0.0)))
-        c += FOUR
+    """Write the values of a profile, with weights of the robot's replies, to its row of ``out``."""
+    end, robots = table.shape[1], game.num_robot_actions
+    wide, done = end - end % EIGHT, 0
+    if robots >= 4:
+        rows = four_replies(game, found, profile, 0)
+        for column in range(0, wide, EIGHT):
+            total = blend_four(table, rows, weights, 0, column, eight(0.0))
+            store(out, (profile, column), total)
+        for column in range(wide, end, FOUR):
+            rest = blend_four(table, rows, weights, 0, column, four(0.0))
+            store(out, (profile, column), rest)
+        done = 4
+    for robot in range(done, robots):
+        row, weight = reply_row(game, found, profile, robot), entry(weights, (robot,))
+        for column in range(0, end, FOUR):
+            total = four(0.0) if robot == 0 else load(out, (profile, column), four(0.0))
+            store(out, (profile, column), total + weight * load(table, (row, column), total))
 
 
 @inlined
-def find_rows(game: Game, state: int, worth: GoalPayoffs, nothing: float, s: Scratch) -> int:
-    """Fill in the row of ``worth.table`` that each joint action leads to, and what is available.
+def further(a: Lanes, b: Lanes, most: bool) -> Lanes:
+    """The larger of two numbers in each lane; or the smaller."""
+    return larger(a, b) if most else smaller(a, b)
+
+
+@inlined
+def extreme_of_four(table: Floats, rows: FourRows, most: bool, column: int, like: Lanes) -> Lanes:
+    """Largest (or smallest) entries among four rows of a table, in a few columns."""
+    a, b = load(table, (rows[0], column), like), load(table, (rows[1], column), like)
+    c, d = load(table, (rows[2], column), like), load(table, (rows[3], column), like)
+    return further(further(a, b, most), further(c, d, most), most)
+
+
+@inlined
+def extreme_replies(
+    game: Game, table: Floats, found: Successors, profile: int, most: bool, out: Floats
+) -> None:
+    """Write the largest (or smallest) values among the robot's replies to a profile's row."""
+    end, robots = table.shape[1], game.num_robot_actions
+    wide, done = end - end % EIGHT, 0
+    if robots >= 4:
+        rows = four_replies(game, found, profile, 0)
+        for column in range(0, wide, EIGHT):
+            best = extreme_of_four(table, rows, most, column, eight(0.0))
+            store(out, (profile, column), best)
+        for column in range(wide, end, FOUR):
+            rest = extreme_of_four(table, rows, most, column, four(0.0))
+            store(out, (profile, column), rest)
+        done = 4
+    for robot in range(done, robots):
+        row = reply_row(game, found, profile, robot)
+        for column in range(0, end, FOUR):
+            value = load(table, (row, column), four(0.0))
+            if robot > 0:
+                value = further(load(out, (profile, column), value), value, most)
+            store(out, (profile, column), value)
+
+
+@inlined
+def kind_of(game: Game, state: int) -> int:
+    """Kind of a state: TERMINAL, SOME or PLAIN."""
+    if entry(game.is_plain, (state,)) != 0:
+        return PLAIN
+    base = np.int64(state) * game.num_joint
+    first, end = entry(game.offsets, (base,)), entry(game.offsets, (base + game.num_joint,))
+    return TERMINAL if first == end else SOME
+
+
+@inlined
+def find_rows(
+    game: Game, state: int, kind: int, worth: GoalPayoffs, nothing: float, s: Scratch
+) -> Successors:
+    """The row of ``worth.table`` that each joint action leads to; notes what is available.
 
     Scratch rows receive expectations over several successors, and ``nothing``, which stands for
     unavailable joint actions so that combining rows need not look out for them.
-
-    Returns:
-        TERMINAL, SOME or PLAIN.
     """
     joint, profiles, robots = game.num_joint, game.num_profiles, game.num_robot_actions
     table, spare, is_timed = worth.table, worth.spare, worth.is_timed
     base = np.int64(state) * joint
-    begin = np.int64(entry(game.offsets, (base,)))
-    wrong = np.int64(0)
-    for j in range(joint):
-        wrong |= (np.int64(entry(game.offsets, (base + j + 1,))) - begin) ^ (j + 1)
-    if wrong == 0 and not is_timed:
-        for slot in range(joint):
-            s.at[slot] = entry(game.successor, (begin + entry(game.joint, (slot,)),))
-        for profile in range(profiles):
-            s.seen[profile] = 1
-        for robot in range(robots):
-            s.free[robot] = 1
-        return PLAIN
-    if np.int64(entry(game.offsets, (base + joint,))) == begin:
-        return TERMINAL
+    available = np.uint8(kind == PLAIN)
+    for profile in range(profiles):
+        s.seen[profile] = available
+    for robot in range(robots):
+        s.free[robot] = available
+    if kind == PLAIN:
+        return Successors(game.successor, np.int64(entry(game.offsets, (base,))))
     blank = -1
     for profile in range(profiles):
-        s.seen[profile] = 0
-    for robot in range(robots):
-        s.free[robot] = 0
-    for slot in range(joint):
-        pair = base + entry(game.joint, (slot,))
-        first = np.int64(entry(game.offsets, (pair,)))
-        last = np.int64(entry(game.offsets, (pair + 1,)))
-        if first == last:
-            if blank < 0:
-                blank = spare
-                for goal in range(table.shape[1]):
-                    table[blank, goal] = nothing
-                spare += 1
-            s.at[slot] = blank
-            continue
-        s.seen[slot // robots] = 1
-        s.free[slot % robots] = 1
-        if last == first + 1 and not is_timed:
-            s.at[slot] = game.successor[first]
-            continue
-        s.at[slot] = spare
-        expect(game, table, first, last, spare, is_timed)
-        spare += 1
-    return SOME
+        for robot in range(robots):
+            action = entry(game.profile_joint, (profile,)) + entry(game.robot_joint, (robot,))
+            first = np.int64(entry(game.offsets, (base + action,)))
+            last = np.int64(entry(game.offsets, (base + action + 1,)))
+            if first == last:
+                if blank < 0:
+                    blank = spare
+                    for goal in range(table.shape[1]):
+                        table[blank, goal] = nothing
+                    spare += 1
+                s.at[action] = blank
+                continue
+            s.seen[profile] = 1
+            s.free[robot] = 1
+            if last == first + 1 and not is_timed:
+                s.at[action] = game.successor[first]
+                continue
+            s.at[action] = spare
+            expect(game, table, first, last, spare, is_timed)
+            spare += 1
+    return Successors(s.at, np.int64(0))
 
 
 @inlined

@@ -27,6 +27,8 @@ from empo_exact.kernel_data import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 
+STATES_AT_ONCE = 1 << 14
+
 OfGoals = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal"]]
 OfActions = Callable[[Int[Tensor, "state word"]], Float[Tensor, "state goal action"]]
 
@@ -136,12 +138,14 @@ def make_game(
         discounted_r=graph.prob * theory.gamma_r**graph.duration,
         accrued=graph.prob * np.array(accrual, np.float64),
         achieved=padded(achieved.astype(np.uint8), spec),
+        is_plain=plain_states(graph),
         profile=profile,
         robot=robot,
         action=action,
         having=np.argsort(action, axis=1, kind="stable").astype(np.int32).ravel(),
         others=others,
-        joint=np.argsort(profile.astype(np.int64) * robots + robot).astype(np.uint32),
+        profile_joint=np.flatnonzero(robot == 0)[np.argsort(profile[robot == 0])].astype(np.int32),
+        robot_joint=np.flatnonzero(profile == 0)[np.argsort(robot[profile == 0])].astype(np.int32),
         num_actions=np.array([spec.num_actions[human] for human in spec.humans], np.int64),
         together=np.array([profiles // spec.num_actions[human] for human in spec.humans], np.int64),
         first_goal=begins,
@@ -151,6 +155,19 @@ def make_game(
         num_profiles=profiles,
         num_robot_actions=robots,
     )
+
+
+def plain_states(graph: StateGraph) -> NDArray[np.uint8]:
+    """Where every joint action has exactly one successor, one unit of time away."""
+    joint = graph.spec.num_joint_actions
+    is_plain = np.zeros(graph.num_expanded, np.uint8)
+    if (graph.duration != 1).any():
+        return is_plain
+    for first in range(0, graph.num_expanded, STATES_AT_ONCE):
+        last = min(first + STATES_AT_ONCE, graph.num_expanded)
+        counts = np.diff(graph.offsets[first * joint : last * joint + 1])
+        is_plain[first:last] = (counts.reshape(-1, joint) == 1).all(axis=1)
+    return is_plain
 
 
 def _mixed(
