@@ -6,10 +6,9 @@ action in memory and loops over time, humans and goals; a solver for larger worl
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +19,7 @@ from empo_core.equations import human_policy, human_power, reward_weight, robot_
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.testing.exploration import joint_actions
 from empo_core.theory import CompleteTheory
+from empo_core.threads import torch_threads
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Induction:
         self._digit = joint.unbind(1)
         self._possible = self._allowed[:, torch.arange(joint.shape[1]), joint].all(2)
         self.values: list[Values] = []
-        with _one_thread():
+        with torch_threads(1):
             for steps_left in range(1, horizon + 1):
                 after = self.values[-1] if self.values else None
                 self.values.append(self._before(after, steps_left))
@@ -202,17 +202,6 @@ class Induction:
         total = joint.new_zeros(len(joint), number).index_add(1, index, joint)
         count = torch.zeros(len(joint), number).index_add(1, index, self._possible.float())
         return total, count > 0
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small arrays gain nothing from threads, which mostly wait on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def reachable(world: WorldModel) -> tuple[Int[Tensor, "state word"], Int[Tensor, " item"]]:

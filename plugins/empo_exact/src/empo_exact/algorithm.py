@@ -13,6 +13,7 @@ from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
 from empo_core.stages import stage
 from empo_core.storage.run_directory import RESULTS, SUMMARY
+from empo_core.threads import torch_threads
 from empo_core.worlds.roles import check_humans
 from empo_exact.forecast import forecast
 from empo_exact.inspection import inspect, nbytes
@@ -32,6 +33,7 @@ class Exact:
     def __init__(self, params: ExactParams) -> None:
         self._params = params
 
+    @torch_threads(1)  # Large arrays are the kernels'; they have threads of their own.
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
         with joined() as peers:

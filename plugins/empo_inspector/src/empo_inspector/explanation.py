@@ -16,6 +16,7 @@ from empo_core.notebooks import NotebookReport
 from empo_core.pictures import robot_policies
 from empo_core.protocols import WorldModel
 from empo_core.tables import bar, report_table
+from empo_core.threads import torch_threads
 from empo_core.trees import JsonData
 from empo_core.types import AgentSpec
 from empo_inspector.sentences import sentences
@@ -90,6 +91,7 @@ class Explanation(NotebookReport):
         }
 
 
+@torch_threads(1)
 def explain(
     inspection: Inspection,
     world: WorldModel,

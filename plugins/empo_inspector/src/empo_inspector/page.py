@@ -22,6 +22,7 @@ from empo_core.protocols import WorldModel
 from empo_core.storage.atomic import digest, read_json, write_file
 from empo_core.storage.run_directory import CONFIG, ENVIRONMENT
 from empo_core.theory import CompleteTheory
+from empo_core.threads import torch_threads
 from empo_inspector.container import Header, pack, unpack
 from empo_inspector.decisive import worth_a_look
 from empo_inspector.error_sizes import histograms
@@ -117,6 +118,7 @@ PAGE, MAX_BYTES = "inspector.html", 20_000_000
 """File name of a run's page, and bytes of data up to which one is written unasked."""
 
 
+@torch_threads(1)
 def container(
     inspection: Inspection, world: WorldModel, wanted: Wanted, directory: Path | None = None
 ) -> bytes:

@@ -13,6 +13,7 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS
+from empo_core.threads import torch_threads
 from empo_latent.agent import discounts, planner_of
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
@@ -30,7 +31,6 @@ from empo_latent.result import MODEL, LatentResult
 from empo_latent.run_components import ProgressMark, RunComponents
 from empo_latent.types import MultiTaskSpec
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.compute import torch_threads
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.timers import Timers

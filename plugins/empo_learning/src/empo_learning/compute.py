@@ -1,24 +1,10 @@
-"""Devices and threads of a learner."""
+"""Devices of a learner."""
 
 from __future__ import annotations
-
-import contextlib
-from collections.abc import Iterator
 
 import torch
 
 from empo_core.errors import ConfigError
-
-
-@contextlib.contextmanager
-def torch_threads(number: int | None) -> Iterator[None]:
-    """So many threads for torch while entered; None leaves their number as it is."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def require_device(name: str) -> None:

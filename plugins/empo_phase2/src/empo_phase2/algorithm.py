@@ -28,11 +28,12 @@ from empo_core.protocols import (
 )
 from empo_core.stages import stage
 from empo_core.storage.run_directory import RESULTS
+from empo_core.threads import torch_threads
 from empo_core.types import WorldSpec
 from empo_core.worlds.queries import is_terminal
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.compute import require_device, torch_threads
+from empo_learning.compute import require_device
 from empo_learning.loop import Loop, saved_state
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory

@@ -16,9 +16,10 @@ from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunCo
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.storage.run_directory import RESULTS
 from empo_core.terminal_states import attraction, first_terminal
+from empo_core.threads import torch_threads
 from empo_environments.normalisation import Normaliser
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.compute import require_device, torch_threads
+from empo_learning.compute import require_device
 from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
