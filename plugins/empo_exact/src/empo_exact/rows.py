@@ -95,14 +95,12 @@ def four_replies(game: Game, found: Successors, profile: int, robot: int) -> Fou
 
 
 @inlined
-def blend_four(
-    table: Floats, rows: FourRows, weights: Floats, first: int, column: int, total: Lanes
-) -> Lanes:
-    """Add a weighted sum of four rows, in a few columns."""
-    total += entry(weights, (first,)) * load(table, (rows[0], column), total)
-    total += entry(weights, (first + 1,)) * load(table, (rows[1], column), total)
-    total += entry(weights, (first + 2,)) * load(table, (rows[2], column), total)
-    total += entry(weights, (first + 3,)) * load(table, (rows[3], column), total)
+def blend_four(table: Floats, rows: FourRows, weights: Floats, column: int, zero: Lanes) -> Lanes:
+    """Sum of four rows by the first four weights, in a few columns."""
+    total = zero + entry(weights, (0,)) * load(table, (rows[0], column), zero)
+    total += entry(weights, (1,)) * load(table, (rows[1], column), zero)
+    total += entry(weights, (2,)) * load(table, (rows[2], column), zero)
+    total += entry(weights, (3,)) * load(table, (rows[3], column), zero)
     return total
 
 
@@ -116,10 +114,10 @@ def blend_replies(
     if robots >= 4:
         rows = four_replies(game, found, profile, 0)
         for column in range(0, wide, EIGHT):
-            total = blend_four(table, rows, weights, 0, column, eight(0.0))
+            total = blend_four(table, rows, weights, column, eight(0.0))
             store(out, (profile, column), total)
         for column in range(wide, end, FOUR):
-            rest = blend_four(table, rows, weights, 0, column, four(0.0))
+            rest = blend_four(table, rows, weights, column, four(0.0))
             store(out, (profile, column), rest)
         done = 4
     for robot in range(done, robots):
