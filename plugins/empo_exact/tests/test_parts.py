@@ -22,7 +22,7 @@ from reference_solver import Parameters
 
 from empo_core.config import merged
 from empo_core.errors import EmpoError, SolveError, StorageError
-from empo_core.protocols import Tracker
+from empo_core.protocols import Tracker, WorldModel
 from empo_exact.kernel_data import Values
 from empo_exact.parts.partition import choose_partition, slow_words
 from empo_exact.parts.peers import Peers
@@ -153,6 +153,16 @@ class At(Tracker):
             self.act()
 
 
+def interrupt(world: WorldModel, params: ExactParams, directory: Path, step: int) -> None:
+    """Solve a world until so many sweeps are done."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(world, params, directory=directory, tracker=At(step, stop))
+
+
 class Steps(Tracker):
     """Sweeps that were done."""
 
@@ -199,12 +209,7 @@ def test_an_interrupted_solve_goes_on_from_its_checkpoint(
 ) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="none")
     chosen = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        solve(world, chosen, directory=tmp_path, tracker=At(step, interrupt))
+    interrupt(world, chosen, tmp_path, step)
     steps = Steps()
     found = solve(world, chosen, directory=tmp_path, tracker=steps, resume=True)
     assert steps.seen == list(range(step, 5))  # That of the checkpoint is logged again.
@@ -219,12 +224,7 @@ def test_without_a_horizon_a_solve_goes_on_from_its_last_sweep(
     world, params = TableWorld(ENDLESS), ExactParams.model_validate({"keep": keep})
     chosen = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
     plain, step = solve(world, ExactParams(keep="all")), 7
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        solve(world, chosen, directory=tmp_path, tracker=At(step, interrupt))
+    interrupt(world, chosen, tmp_path, step)
     steps = Steps()
     found = solve(world, chosen, directory=tmp_path, tracker=steps, resume=True)
     assert steps.seen[0] == step
@@ -240,12 +240,7 @@ def test_an_interrupted_solve_that_keeps_everything_has_all_times_in_the_end(
 ) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="all")
     chosen = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        solve(world, chosen, directory=tmp_path, tracker=At(3, interrupt))
+    interrupt(world, chosen, tmp_path, 3)
     assert_same(solve(world, chosen, directory=tmp_path, resume=True), solve(world, params))
 
 
@@ -253,14 +248,14 @@ def test_an_interrupted_solve_that_keeps_everything_has_all_times_in_the_end(
 def test_a_checkpoint_of_other_parts_is_not_used(tmp_path: Path, graph: str) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="none")
 
-    def interrupt() -> None:
+    def tear_and_stop() -> None:
         for torn in (tmp_path / "parts").glob("graph/*/successor.npy"):
             torn.write_bytes(torn.read_bytes()[:-8])
         raise KeyboardInterrupt
 
     chosen = in_parts(params, graph=graph, parts=5, checkpoint_s=0)
     with pytest.raises(KeyboardInterrupt):
-        solve(world, chosen, directory=tmp_path, tracker=At(2, interrupt))
+        solve(world, chosen, directory=tmp_path, tracker=At(2, tear_and_stop))
     other = in_parts(params, graph=graph, parts=3, checkpoint_s=0)
     found = solve(world, other, directory=tmp_path, resume=True)
     assert_same_start(found, solve(world, ExactParams(keep="all")))
@@ -268,12 +263,7 @@ def test_a_checkpoint_of_other_parts_is_not_used(tmp_path: Path, graph: str) -> 
 
 def test_files_of_another_problem_are_left_alone(tmp_path: Path) -> None:
     world, chosen = TableWorld(TIMED), in_parts(ExactParams(keep="none"), graph="spill", parts=3)
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        solve(world, chosen, directory=tmp_path, tracker=At(2, interrupt))
+    interrupt(world, chosen, tmp_path, 2)
     assumed = Assumptions(beta_h=lambda states: torch.full((len(states), len(GOALS)), 3.0))
     for resume in (False, True):
         with pytest.raises(StorageError, match="another problem"):
@@ -287,13 +277,13 @@ def test_a_torn_file_is_refused_and_explored_again(tmp_path: Path) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="none")
     chosen = in_parts(params, graph="spill", parts=3, checkpoint_s=0)
 
-    def interrupt() -> None:
+    def tear_and_stop() -> None:
         torn = next((tmp_path / "parts" / "graph").glob("*/successor.npy"))
         torn.write_bytes(torn.read_bytes()[:-8])
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        solve(world, chosen, directory=tmp_path, tracker=At(2, interrupt))
+        solve(world, chosen, directory=tmp_path, tracker=At(2, tear_and_stop))
     found = solve(world, chosen, directory=tmp_path, resume=True)
     assert_same_start(found, solve(world, ExactParams(keep="all")))
 
