@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-call"
-"""How numba compiles kernels and their parts: a part becomes machine code only within kernels.
+"""Compilation of kernels and their parts: a part becomes machine code only within kernels.
 
 By default numba optimises every function and makes machine code of it, with all that it calls, and
 does so again in each caller. Half of the time of compiling went into that. Here a part stays as
@@ -33,7 +33,7 @@ class PartLibrary(JITCodeLibrary):
 
     @property
     def codegen(self) -> type[_NoEnvironment]:
-        """What numba tells about the part's globals."""
+        """A stand-in that numba may tell about the part's globals."""
         return _NoEnvironment
 
     def finalize(self) -> None:

@@ -1,4 +1,4 @@
-"""How the number of states grows with the number of steps, from the first of them."""
+"""Growth of the number of states with the number of steps, from the first of them."""
 
 from __future__ import annotations
 

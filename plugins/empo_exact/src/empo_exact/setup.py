@@ -158,7 +158,7 @@ def make_game(
 
 
 def plain_states(graph: StateGraph) -> NDArray[np.uint8]:
-    """Where every joint action has exactly one successor, one unit of time away."""
+    """Flags of states where every joint action has one successor, one unit of time away."""
     joint = graph.spec.num_joint_actions
     is_plain = np.zeros(graph.num_expanded, np.uint8)
     if (graph.duration != 1).any():

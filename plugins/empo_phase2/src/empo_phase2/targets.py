@@ -138,7 +138,7 @@ def encode(key: Int[Tensor, " distinct"], spec: WorldSpec, look_up: LookUp) -> T
 
 
 def span_of(spec: WorldSpec) -> int:
-    """How many keys of timed states each state has."""
+    """Number of keys of timed states that each state has."""
     return (spec.horizon or 1) + 1
 
 

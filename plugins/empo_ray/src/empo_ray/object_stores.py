@@ -24,7 +24,7 @@ class ObjectStores:
         self._known: set[str] = set()
 
     def warnings(self, nodes: Collection[str]) -> list[str]:
-        """What to say of those of these nodes whose store has become full, once of each."""
+        """Sentences on those of these nodes whose store has become full, once on each."""
         sizes = cluster_state.total_resources_per_node()
         free = cluster_state.available_resources_per_node()
         full = {
@@ -43,7 +43,7 @@ class ObjectStores:
         return found
 
     def failure(self, node: str) -> str:
-        """What to say where an object was refused."""
+        """Sentence on a store that has refused an object."""
         size = _mib(cluster_state.total_resources_per_node().get(node, {}))
         return (
             f"the object store of node {node[:8]} ({size}) is full, and so is the disk there, "

@@ -1,4 +1,4 @@
-"""How far a solve in parts has come, so that it can go on from there after a crash."""
+"""Commits of a solve in parts, from which it can go on after a crash."""
 
 from __future__ import annotations
 

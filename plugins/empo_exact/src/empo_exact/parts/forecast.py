@@ -19,7 +19,7 @@ EXCHANGE = 0.8e9
 MEETING_S = 0.005
 """Seconds that processes take to wait for each other and to agree, after every sweep."""
 EXPANSIONS = 2
-"""How often every state is expanded: to find states, and to work out transitions of parts."""
+"""Number of times that every state is expanded: to find states, and transitions of parts."""
 MIB = 1 << 20
 
 

@@ -102,7 +102,7 @@ def choose_partition(
 
 
 def change_counts(world: WorldModel, rows: Rows) -> Int64[np.ndarray, " word"]:
-    """How often each word changes along the transitions of some states [word]."""
+    """Number of changes of each word along the transitions of some states [word]."""
     joint = world.spec.num_joint_actions
     picked = rows[:: max(1, len(rows) * joint // SAMPLE)]
     changes = np.zeros(rows.shape[1], np.int64)

@@ -254,7 +254,7 @@ def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
 
 
 class _Told(NamedTuple):
-    """What each process tells the others after a sweep.
+    """Message of each process to the others after a sweep.
 
     Attributes:
         valued: How many states it has valued.

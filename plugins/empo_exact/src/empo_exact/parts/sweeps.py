@@ -250,7 +250,7 @@ class PartSolver:
         return float(found["v_r"][0])
 
     def valued(self, done: int) -> int:
-        """How many states of this process have a value."""
+        """Number of states of this process that have a value."""
         found = (self.values(part, done).v_r for part in self.parts.numbers)
         return sum(int(np.count_nonzero(~np.isnan(v_r))) for v_r in found)
 

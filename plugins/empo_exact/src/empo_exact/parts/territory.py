@@ -44,7 +44,7 @@ class Territory:
         self.table = RowTable.of(found.rows)
 
     def layers(self, part: int) -> Int64[np.ndarray, " depth"]:
-        """How many states of a part are reachable within each number of steps [depth]."""
+        """Number of states of a part that are reachable within each number of steps [depth]."""
         depth = self.depth[self.begins[part] : self.begins[part + 1]]
         return np.searchsorted(depth, np.arange(self.steps + 1), side="right")
 
