@@ -39,12 +39,14 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
     """The function compiled on first use, for callers in Python, and kept on disk for later."""
     from numba import njit
 
-    from empo_core.kernel_pipeline import KernelPipeline
+    from empo_core.kernel_pipeline import KernelCache, KernelPipeline
 
     plain = _declared(function)
     forget_stale_code(Path(plain.__code__.co_filename).parent)
-    options = OPTIONS | {"cache": on_disk, "pipeline_class": KernelPipeline}
-    return cast("Function", njit(**options)(plain))
+    kernel: Any = njit(**OPTIONS, pipeline_class=KernelPipeline)(plain)
+    if on_disk:
+        kernel._cache = KernelCache(plain)
+    return cast("Function", kernel)
 
 
 def nested(function: Function, *, inline: bool = False) -> Function:
@@ -54,14 +56,15 @@ def nested(function: Function, *, inline: bool = False) -> Function:
         function: A kernel's part.
         inline: Put it into every caller.
     """
-    from numba import njit
-
-    from empo_core.kernel_pipeline import PartPipeline
+    from empo_core.kernel_pipeline import PartDispatcher, PartPipeline
 
     # A third of the time of compiling went into wrappers for callers in Python.
     options = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    options |= {"forceinline": inline, "pipeline_class": PartPipeline}
-    return cast("Function", njit(**options)(_declared(function)))
+    options |= {"forceinline": inline, "nopython": True}
+    part: Any = PartDispatcher(
+        _declared(function), targetoptions=options, pipeline_class=PartPipeline
+    )
+    return cast("Function", part)
 
 
 def inlined(function: Function) -> Function:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -76,6 +77,26 @@ class Featurizer(Protocol):
 
     def __call__(self, states: Int[Tensor, "state word"]) -> Features:
         """The features of each state, on the device of ``states``; time is not among them."""
+
+
+@runtime_checkable
+class UpdatableFeaturizer(Featurizer, Protocol):
+    """A featurizer that changes features of states to those of others, which takes less time."""
+
+    def update(
+        self,
+        out: Float[np.ndarray, "state agent number"],
+        before: Int[Tensor, "state word"],
+        after: Int[Tensor, "state word"],
+    ) -> None:
+        """Change flat features in place, on the CPU.
+
+        Args:
+            out: Those of ``before`` for each of several agents, which see the same; numbers
+                behind them stay as they are.
+            before: States.
+            after: States whose features ``out`` then has, as ``__call__`` would make them.
+        """
 
 
 @dataclass(frozen=True, slots=True)

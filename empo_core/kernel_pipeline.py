@@ -3,20 +3,26 @@
 
 By default numba optimises every function and makes machine code of it, with all that it calls, and
 does so again in each caller. Half of the time of compiling went into that. Here a part stays as
-it was translated; the kernel that calls it is optimised and turned into machine code as a whole.
+it was translated, but for a light optimisation that makes it smaller; the kernel that calls it is
+optimised and turned into machine code as a whole.
 
-This relies on numba's ``pipeline_class``, which may add passes, and on its ``CodeLibrary``.
+This relies on numba's ``pipeline_class``, which may add and drop passes, on its ``Dispatcher`` and
+``CodeLibrary``, and on the ``FunctionCache`` of a kernel.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding  # type: ignore[import-untyped]
+from numba.core import types
+from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
+from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import AnnotateTypes
 
 
@@ -28,7 +34,26 @@ class _NoEnvironment:
         """Do nothing."""
 
 
-class PartLibrary(JITCodeLibrary):
+class _Library(JITCodeLibrary):
+    def _optimize_functions(self, ll_module: Any) -> None:
+        # Numba's way is to optimise each function fully here, and again as part of its kernel.
+        ll_module.data_layout = self._codegen._data_layout
+        builder = binding.create_pass_builder(self._codegen._tm, _tuning(speed_level=1))
+        passes = builder.getFunctionPassManager()
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+
+
+def _tuning(speed_level: int) -> Any:
+    # Loops are short here, and say themselves where they work on several numbers at a time:
+    # unrolled or vectorised once more they are slower, and take twice as long to compile.
+    tuning = binding.create_pipeline_tuning_options(speed_level=speed_level)
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
+    return tuning
+
+
+class PartLibrary(_Library):
     """The code of a part and of what it calls, for kernels to take in."""
 
     @property
@@ -48,15 +73,11 @@ class PartLibrary(JITCodeLibrary):
         return ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value
 
 
-class KernelLibrary(JITCodeLibrary):
+class KernelLibrary(_Library):
     """The code of a kernel and of all its parts, optimised at once."""
 
     def _optimize_final_module(self) -> None:
-        # Loops are short here, and say themselves where they work on several numbers at a time:
-        # unrolled or vectorised once more they are slower, and take twice as long to compile.
-        tuning = binding.create_pipeline_tuning_options(speed_level=3)
-        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
-        builder = binding.create_pass_builder(self._codegen._tm, tuning)
+        builder = binding.create_pass_builder(self._codegen._tm, _tuning(speed_level=3))
         builder.getModulePassManager().run(self._final_module, builder)
 
 
@@ -87,12 +108,21 @@ class _KernelPass(_LibraryPass):
     library = KernelLibrary
 
 
+UNUSED = {
+    *("WithLifting", "InlineClosureLikes", "MakeFunctionToJitFunction", "InlineInlinables"),
+    *("RewriteDynamicRaises", "FindLiterallyCalls", "LiteralUnroll", "InlineOverloads"),
+    *("LiteralPropagationSubPipelinePass", "NopythonRewrites", "DumpParforDiagnostics"),
+}
+"""Passes for closures, contexts, whole arrays and the like, of which kernels have none."""
+
+
 class _Pipeline(CompilerBase):
     library_pass: type[_LibraryPass]
 
     def define_pipelines(self) -> list[PassManager]:
-        """Numba's usual passes, and ours before code is written."""
+        """Numba's passes for what kernels may contain, and ours before code is written."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes = [each for each in passes.passes if each[0].__name__ not in UNUSED]
         passes.add_pass_after(self.library_pass, AnnotateTypes)
         passes.finalize()
         return [passes]
@@ -108,3 +138,27 @@ class KernelPipeline(_Pipeline):
     """For kernels, which Python calls."""
 
     library_pass = _KernelPass
+
+
+class PartDispatcher(CPUDispatcher):
+    """Compiles a part once for all constants of a type; it is optimised for each in its kernel."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Types of arguments and result, once the part is compiled for them."""
+        named = {name: types.unliteral(kind) for name, kind in dict(kws).items()}
+        return super().get_call_template([types.unliteral(kind) for kind in args], named)
+
+
+class KernelCache(FunctionCache):
+    """Kernels on disk, loaded without what numba needs only to compile: half a second of imports.
+
+    A kernel that allocates would need some of that; see ``empo_core.compilation``.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The kernel for these types; None where it is not on disk."""
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)

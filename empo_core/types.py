@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from empo_core.features import Features, Featurizer, RowFeatures
+from empo_core.segments import Segments as Segments
 
 Role = Literal["human", "robot", "other"]
 Reduction = Literal["sum", "mean", "min", "max"]
@@ -169,58 +169,37 @@ class Successors:
 
 
 @dataclass(frozen=True)
-class Segments:
-    """Which segment each item belongs to. Build it with one of the constructors.
+class Expansion:
+    """All successors of every joint action of some states; what several share is listed once.
+
+    The successors of pair ``i`` are the outcomes ``index[offsets[i] : offsets[i + 1]]``. The first
+    of all items to name an outcome name them in order, so that the outcomes come in the order in
+    which they would be found in ``Successors``.
 
     Attributes:
-        index: The segment of each item, in ``[0, num_segments)``.
-        num_segments: How many segments there are, empty ones included.
-        offsets: Start of each segment's items where the items are sorted by segment,
-            ``[segment + 1]``; None where they are not known to be.
+        offsets: Where each pair's items start [pair + 1].
+        index: The outcome of each item [item].
+        states: One state row per outcome [outcome word].
+        prob: Probability of each outcome wherever it is named, in (0, 1] [outcome].
+        duration: How long the transition takes, positive; None means 1 throughout [outcome].
     """
 
+    offsets: Int[Tensor, " pair_plus_1"]
     index: Int[Tensor, " item"]
-    num_segments: int
-    offsets: Int[Tensor, " segment_plus_1"] | None = None
+    states: Int[Tensor, "outcome word"]
+    prob: Float[Tensor, " outcome"]
+    duration: Float[Tensor, " outcome"] | None = None
 
     @classmethod
-    def from_index(cls, index: Int[Tensor, " item"], num_segments: int) -> Segments:
-        """Segments of unsorted items.
+    def of(cls, found: Successors) -> Expansion:
+        """The same successors, each of them an outcome of its own."""
+        index = torch.arange(len(found.prob))
+        return cls(found.offsets, index, found.states, found.prob, found.duration)
 
-        Raises:
-            IndexError: An index lies outside ``[0, num_segments)``.
-        """
-        if index.numel():
-            low, high = (int(bound) for bound in torch.aminmax(index))
-            if low < 0 or high >= num_segments:
-                wrong = low if low < 0 else high
-                advice = "" if low < 0 else f"pass num_segments={high + 1} or "
-                raise IndexError(
-                    f"segment index {wrong} is outside [0, {num_segments}): "
-                    f"{advice}correct the index"
-                )
-        return cls(index, num_segments)
-
-    @classmethod
-    def from_offsets(cls, offsets: Int[Tensor, " segment_plus_1"]) -> Segments:
-        """Segments of items that already lie in segment order (CSR).
-
-        Raises:
-            IndexError: The offsets do not start at 0 or decrease somewhere.
-        """
-        counts = offsets.diff()
-        if int(offsets[0]) != 0 or bool((counts < 0).any()):
-            raise IndexError("offsets must start at 0 and never decrease")
-        number = offsets.shape[0] - 1
-        index = torch.repeat_interleave(torch.arange(number, device=offsets.device), counts)
-        return cls(index, number, offsets)
-
-    @cached_property
-    def counts(self) -> Int[Tensor, " segment"]:
-        """Number of items each segment has."""
-        if self.offsets is not None:
-            return self.offsets.diff()
-        return torch.bincount(self.index, minlength=self.num_segments)
+    @property
+    def num_pairs(self) -> int:
+        """Number of (state, joint action) pairs."""
+        return self.offsets.shape[0] - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +333,7 @@ class LossNeeds:
         critic: A critic, through which it differentiates.
         expert: ``ImaginedBatch.expert``.
         proposal: ``ImaginedBatch.proposal``.
+        targets: ``ImaginedBatch.target``, which may be NaN without this.
         min_candidates: The fewest candidates per start that it works with.
         candidates: How many it does well with, where the config does not say.
         whole_minibatch: Of a loss that adapts: what it remembers depends on the batch, so that it
@@ -363,6 +343,7 @@ class LossNeeds:
     critic: bool = False
     expert: bool = False
     proposal: bool = False
+    targets: bool = True
     min_candidates: int = 1
     candidates: int = 1
     whole_minibatch: bool = True

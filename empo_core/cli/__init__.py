@@ -7,6 +7,11 @@ import sys
 
 def main() -> None:
     """Run the command line; nothing is imported before Ctrl-C is taken care of."""
+    import gc
+
+    # Imports make a million objects that stay; to look for garbage among them took half a second,
+    # and a second while kernels are compiled.
+    gc.set_threshold(500_000)
     try:
         try:
             from empo_core.cli.app import app

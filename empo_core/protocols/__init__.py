@@ -32,7 +32,11 @@ from empo_core.protocols.collection import (
     Weights as Weights,
 )
 from empo_core.protocols.context import RunContext as RunContext
-from empo_core.protocols.environments import Environment as Environment, VectorEnv as VectorEnv
+from empo_core.protocols.environments import (
+    Environment as Environment,
+    SteppedTogether as SteppedTogether,
+    VectorEnv as VectorEnv,
+)
 from empo_core.protocols.episodes import EpisodeMetric as EpisodeMetric
 from empo_core.protocols.executors import (
     Account as Account,
@@ -76,6 +80,7 @@ from empo_core.protocols.world import (
     Bounded as Bounded,
     Compactable as Compactable,
     Drawable as Drawable,
+    Expandable as Expandable,
     FirstPerson as FirstPerson,
     Headed as Headed,
     HumanPrior as HumanPrior,

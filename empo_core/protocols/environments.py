@@ -142,3 +142,14 @@ class Environment(Protocol):
             ConfigError: They cannot be made, or the layout does not fit.
             CollectError: A copy failed while it was made.
         """
+
+
+@runtime_checkable
+class SteppedTogether(Protocol):
+    """An environment whose copies may step in one call; optional.
+
+    Attributes:
+        steps_together: Whether they do in this process, which is faster than worker processes.
+    """
+
+    steps_together: bool

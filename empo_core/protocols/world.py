@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from empo_core.features import Featurizer
-from empo_core.types import Overlay, Successors, WorldSpec
+from empo_core.types import Expansion, Overlay, Successors, WorldSpec
 
 
 @runtime_checkable
@@ -105,6 +105,14 @@ class Bounded(Protocol):
     @property
     def most_states(self) -> int:
         """A number of states that is not exceeded, however long an episode lasts."""
+
+
+@runtime_checkable
+class Expandable(Protocol):
+    """A world that lists successors shared by joint actions once, which is faster; optional."""
+
+    def expand(self, states: Int[Tensor, "state word"]) -> Expansion:
+        """What ``transitions`` says of every joint action of each state."""
 
 
 @runtime_checkable

@@ -19,6 +19,8 @@ from beartype import BeartypeConf, beartype
 _jaxtyped = jaxtyping.jaxtyped
 _UNKNOWN = object()
 """The kind of a value that must be looked at each time."""
+FAMILIAR, SELDOM = 100, 10
+"""After so many calls without a new combination only every tenth one is looked at."""
 
 
 def install(modules: Sequence[str]) -> None:
@@ -31,7 +33,7 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
     """As ``jaxtyping.jaxtyped``, but checks each combination of types, dtypes and shapes once.
 
     Training calls the same functions with the same shapes thousands of times; to check every
-    one of these calls takes longer than what they compute.
+    one of these calls takes longer than what they compute, and even to look at it takes long.
 
     Args:
         target: A function, or a class, of which the constructor is checked if it is a dataclass.
@@ -46,7 +48,8 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
         return target
     if any("{" in str(hint) for hint in target.__annotations__.values()):
         return _jaxtyped(target, typechecker=typechecker)  # An axis as long as an argument says.
-    says_shapes = cache(partial(_says_shapes, target))
+    says_shapes: bool | None = None
+    familiar = 0
     results: list[Any] = []
     passed: dict[Hashable, set[Hashable]] = {}
 
@@ -62,7 +65,13 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
 
     @wraps(target)
     def check(*args: Any, **kwargs: Any) -> Any:
-        if jaxtyping.config.jaxtyping_disable or not says_shapes():
+        nonlocal says_shapes, familiar
+        if says_shapes is None:
+            says_shapes = _says_shapes(target)
+        if not says_shapes or jaxtyping.config.jaxtyping_disable:
+            return target(*args, **kwargs)
+        familiar += 1
+        if familiar > FAMILIAR and familiar % SELDOM:
             return target(*args, **kwargs)
         given = _kind((args, kwargs))
         returned = passed.get(given)
@@ -71,6 +80,7 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
             if _kind(result) in returned:
                 return result
             results.append(result)
+        familiar = 0
         result = checked()(*args, **kwargs)
         if given is not _UNKNOWN:
             kind = _kind(result)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.protocols import Drawable, Located, VectorDrawable, WorldModel
+from empo_core.protocols import Drawable, Expandable, Located, VectorDrawable, WorldModel
 from empo_core.testing.exploration import (
     as_mappings,
     chance_of_worse_fit,
@@ -125,6 +125,18 @@ class _TransitionTests(_WorldModelCase):
             assert mine == expected[original * number : (original + 1) * number]
         assert torch.equal(world.available(states[order]), world.available(states)[order])
         assert torch.equal(world.achieved(states[order]), world.achieved(states)[order])
+
+    def test_expanding_says_what_transitions_say(self, world: WorldModel, states: Tensor) -> None:
+        if not isinstance(world, Expandable):
+            pytest.skip("the world lists each successor by itself")
+        found, expected = world.expand(states), world.transitions(states)
+        assert found.offsets.tolist() == expected.offsets.tolist()
+        assert torch.equal(found.states[found.index], expected.states)
+        assert torch.equal(found.prob[found.index], expected.prob)
+        first = torch.unique(found.index, return_inverse=False).tolist()
+        assert first == list(range(len(found.states))), "each outcome is that of some item"
+        newest = torch.cummax(found.index, 0).values.diff(prepend=torch.tensor([-1]))
+        assert newest.max() <= 1, "outcomes are numbered in the order in which items name them"
 
     def test_an_empty_batch_gives_an_empty_answer(self, world: WorldModel, states: Tensor) -> None:
         nothing = states[:0]

@@ -105,11 +105,12 @@ class RowTable:
 
     def __init__(self, words: int, dtype: np.dtype[Any]) -> None:
         self.count = 0
-        self._dtype = dtype
-        # Rows are hashed and compared by the largest pieces that they consist of.
+        self._words, self._dtype = words, dtype
+        # Rows are hashed and compared by pieces of eight bytes, the last of them padded; or by the
+        # largest that a shorter row consists of.
         size = words * dtype.itemsize
-        self._piece = next(np.dtype(f"u{n}") for n in (8, 4, 2, 1) if size % n == 0)
-        self._states = np.empty((1024, size // self._piece.itemsize), self._piece)
+        self._piece = next(np.dtype(f"u{n}") for n in (8, 4, 2, 1) if size % n == 0 or size > 8)
+        self._states = np.empty((1024, -(-size // self._piece.itemsize)), self._piece)
         self._slots = np.zeros(4096, np.int32)
 
     @classmethod
@@ -121,8 +122,13 @@ class RowTable:
 
     @property
     def rows(self) -> Rows:
-        """All rows so far, in order [state word]."""
-        return self._states[: self.count].view(self._dtype)
+        """All rows so far, in order; perhaps not contiguous [state word]."""
+        return self._states[: self.count].view(self._dtype)[:, : self._words]
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """What ``find_slot`` looks in: rows in pieces [state piece], and slots."""
+        return self._states, self._slots
 
     @property
     def memory_bytes(self) -> int:
@@ -147,7 +153,12 @@ class RowTable:
         return index
 
     def _pieces(self, rows: Rows) -> Rows:
-        return np.ascontiguousarray(rows, self._dtype).view(self._piece)
+        padded = self._states.shape[1] * self._piece.itemsize // self._dtype.itemsize
+        if padded == self._words:
+            return np.ascontiguousarray(rows, self._dtype).view(self._piece)
+        pieces = np.zeros((len(rows), padded), self._dtype)
+        pieces[:, : self._words] = rows
+        return pieces.view(self._piece)
 
     def _grow(self) -> None:
         if self.count == len(self._states):

@@ -104,7 +104,7 @@ def test_disabled_timings_neither_measures_nor_allocates() -> None:
     assert (timing.calls, timing.stats()) == (0, {})
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.gpu
 def test_events_measure_what_a_cuda_device_does() -> None:
     timing = StageTimings("cuda")
     data = torch.ones(2000, 2000, device="cuda")

@@ -54,7 +54,7 @@ class Svg:
     only its slope in ``u`` is taken. Candidates of the batch are not used.
     """
 
-    needs = LossNeeds(critic=True)
+    needs = LossNeeds(critic=True, targets=False)
 
     def __init__(self, params: SvgParams) -> None:
         self._params = params
