@@ -221,3 +221,23 @@ def test_every_default_bin_has_a_width() -> None:
     for edges in (REWARD_BINS, LENGTH_BINS):
         assert len(edges) == 8
         assert all(low < high for low, high in pairwise(edges))
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.75])
+def test_an_average_takes_a_few_numbers_as_it_takes_many(decay: float, each: bool) -> None:
+    few, many = EMATracker(decay), EMATracker(decay)
+    for numbers in ([3.0], [], [-1.0, 5.0, 2.5], [math.nan]):
+        few.update_few(numbers, each=each)
+        (many.update_each if each else many.update_mean)(torch.tensor(numbers))
+        torch.testing.assert_close(few.state_dict(), many.state_dict(), equal_nan=True)
+
+
+@pytest.mark.parametrize("closed", ["left", "right"])
+def test_a_histogram_counts_a_few_numbers_as_it_counts_many(closed: Closed) -> None:
+    few, many = (FastVectorizedHistogram([0.0, 1.0, 3.0], closed=closed) for _ in range(2))
+    numbers = [-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, math.nan, -math.inf]
+    few.update_few(numbers)
+    many.update_batch(torch.tensor(numbers))
+    torch.testing.assert_close(few.state_dict(), many.state_dict())
+    assert few.nan == 1

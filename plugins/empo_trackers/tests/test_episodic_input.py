@@ -208,6 +208,17 @@ def test_lengths_read_as_they_are_whatever_way_they_are_read() -> None:
     assert tracker.episode_lengths.device.type == "meta"
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: x.share_memory()])
+def test_wherever_its_memory_is_it_counts_there(copied: Any) -> None:
+    tracker = EpisodicEMATrackerWithHistogram(1, alpha=0.5)
+    tracker.step_update(ones(1), ones(1), torch.zeros(1, dtype=torch.int64))
+    other = copied(tracker)
+    other.step_update(3 * ones(1), ones(1), torch.zeros(1, dtype=torch.int64))
+    assert int(other.episodes_completed) == int(other.reward_histogram.bins.sum()) == 2
+    assert other.ema_reward_tracker.value == 1.75
+    assert int(tracker.episodes_completed) == (1 if copied is copy.deepcopy else 2)
+
+
 def test_its_parts_are_what_they_are_called() -> None:
     tracker = EpisodicEMATracker(2, alpha=0.25)
     assert isinstance(tracker.ema_reward_tracker, EMATracker)

@@ -234,6 +234,7 @@ def test_a_terminal_gets_moving_bars_with_the_time_left_and_colours(tmp_path: Pa
     assert re.search(r"graph .*100%", shown)
 
 
+@pytest.mark.slow
 def test_moving_bars_leave_the_cursor_in_an_empty_line_until_they_end(tmp_path: Path) -> None:
     _, shown = on_a_terminal(tmp_path, COLUMNS="40")
     # Each time the bars are drawn anew, the first thing that is erased is the cursor's line.
@@ -243,6 +244,7 @@ def test_moving_bars_leave_the_cursor_in_an_empty_line_until_they_end(tmp_path: 
     assert not shown.endswith("\n\n")
 
 
+@pytest.mark.slow
 def test_no_color_keeps_the_bars_and_drops_the_colours(tmp_path: Path) -> None:
     _, shown = on_a_terminal(tmp_path, NO_COLOR="1")
     assert MOVES in shown

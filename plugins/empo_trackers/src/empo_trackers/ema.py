@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
@@ -128,6 +129,21 @@ class EMATracker(Accumulators):
             numbers = _only(numbers, mask)
         self.ema.mul_(remains).add_((weights * numbers).sum(), alpha=1 - self.decay)
         self.N.add_(count)
+
+    def update_few(self, numbers: Sequence[float], *, each: bool) -> None:
+        """The same as ``update_each``, or else ``update_mean``, for an average on the CPU.
+
+        As long as numbers are few, to start an operation on tensors takes longer than all of this.
+        """
+        if self.disable or not numbers:
+            return
+        average, updates = self._array("ema"), self._array("N")
+        new = numbers if each else [sum(numbers) / len(numbers)]
+        now = float(average)
+        for number in new:
+            now = self.decay * now + (1 - self.decay) * number
+        average[()] = now
+        updates[()] += len(new)
 
     def extra_repr(self) -> str:
         """The settings."""

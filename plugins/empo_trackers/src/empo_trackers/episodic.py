@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Literal, TypedDict, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int, Int64, Shaped
 from torch import Tensor
@@ -25,6 +26,8 @@ from empo_trackers.running_episodes import RunningEpisodes
 
 EmaUpdate = Literal["batch_mean", "per_episode"]
 KeyStyle = Literal["flat", "nested"]
+FEW = 64
+"""On a CPU, so many episodes are taken in sooner one by one than by operations on tensors."""
 
 
 class TerminationReason(IntEnum):
@@ -129,7 +132,7 @@ class EpisodicEMATracker(RunningEpisodes):
         self.ema_update = checked_choice("ema_update", ema_update, get_args(EmaUpdate))
         self.key_style = checked_choice("key_style", key_style, get_args(KeyStyle))
         self.track_extremes = track_extremes
-        self._newest: tuple[Tensor, Tensor, Tensor] | None = None
+        self._newest: StepResult | tuple[Tensor, Tensor, Tensor] = {}
         self.ema_reward_tracker, self.ema_length_tracker = (
             EMATracker(1 - self.alpha, device, bias_correction=bias_correction, disable=disable)
             for _ in ("reward", "length")
@@ -140,9 +143,8 @@ class EpisodicEMATracker(RunningEpisodes):
     def _register(self, device: torch.device | str | None) -> None:
         counts = torch.zeros(len(self.reasons), dtype=torch.int64, device=device)
         self.register_buffer("termination_counts", counts)
-        for name in ("other_terminations", "total_terminations"):
-            self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device))
-        for name in ("episodes_completed", "nan_episodes"):
+        whole = ("other_terminations", "total_terminations", "episodes_completed", "nan_episodes")
+        for name in whole:
             self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device))
         if self.track_extremes:
             inf, most = torch.inf, torch.iinfo(torch.int64).max
@@ -169,9 +171,8 @@ class EpisodicEMATracker(RunningEpisodes):
                 where one did. All other numbers, e.g. -1, count as ``other``.
             active: Which environments took a step at all; all by default. What is said about
                 the others is not read.
-            sync: Whether to return what happened. If not, nothing waits for the device, so that
-                a step costs the same whether or not episodes end; ``newest_episodes`` tells
-                later.
+            sync: Whether to return what happened. If not, ``newest_episodes`` tells later, and
+                nothing waits for a GPU.
 
         Returns:
             Under ``completed_episodes``, if there are any: their ``count``, and tensors of their
@@ -196,15 +197,19 @@ class EpisodicEMATracker(RunningEpisodes):
             rewards = torch.where(steps, rewards, 0)
         self._add_step(steps)
         totals.add_(rewards)
-        if not sync:
+        if not sync and _waits(totals):
             self._complete_unseen(dones, reasons)
             return {}
-        return self._complete(dones, reasons) if _any(dones) else {}
+        result = self._complete(dones, reasons)
+        if sync:
+            return result
+        self.__dict__["_newest"] = result
+        return {}
 
     def newest_episodes(self) -> StepResult:
         """The result that the last ``step_update`` with ``sync=False`` would have had with it."""
-        if self._newest is None:
-            return {}
+        if not isinstance(self._newest, tuple):
+            return self._newest
         dones, rewards, lengths = self._newest
         index = dones.nonzero().squeeze(1)
         return _completed(index, rewards[index], lengths[index]) if len(index) else {}
@@ -226,13 +231,7 @@ class EpisodicEMATracker(RunningEpisodes):
                 seen = low <= high
                 found[f"episodes/{name}_min"] = low if seen else type(low)(0)
                 found[f"episodes/{name}_max"] = high if seen else type(high)(0)
-        total = max(int(self.total_terminations), 1)
-        counts = dict(zip(self.reasons, self.termination_counts.tolist(), strict=True))
-        if other := int(self.other_terminations):
-            counts[OTHER] = other
-        separator = "_" if self.key_style == "flat" else "/"
-        for name, count in counts.items():
-            found[f"episodes/termination{separator}{name}_prob"] = count / total
+        found |= _reason_shares(self)
         if nan := int(self.nan_episodes):
             found["episodes/nan"] = nan
         found["episodes/completed"] = int(self.episodes_completed)
@@ -251,17 +250,32 @@ class EpisodicEMATracker(RunningEpisodes):
     def _complete(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
     ) -> StepResult:
-        """Take in what ended, and tell."""
-        index = dones.nonzero().squeeze(1)
+        """Take in what ended, if anything did, and tell."""
+        positions = dones.numpy().nonzero()[0] if dones.is_cpu else None  # Torch takes longer.
+        if positions is not None and len(positions) <= FEW:
+            return self._complete_few(positions, reasons) if len(positions) else {}
+        index = dones.nonzero().squeeze(1) if positions is None else torch.from_numpy(positions)
+        if not len(index):
+            return {}
+        rewards = self.episode_rewards[index]
         lengths = self._stored("episode_lengths")[index] + self._pending
-        result = _completed(index, self.episode_rewards[index], lengths)
-        completed = result["completed_episodes"]
-        self._record(completed["rewards"], completed["lengths"])
+        self._record(rewards, lengths)
         if reasons is not None:
-            self._tally(reasons[index])
+            _tally(self, reasons[index])
         self.episodes_completed.add_(len(index))
         self._begin_at(index)
-        return result
+        return _completed(index, rewards, lengths)
+
+    def _complete_few(
+        self, positions: Int64[np.ndarray, " item"], reasons: Int[Tensor, " env"] | None
+    ) -> StepResult:
+        """The same on a CPU, of the environments of these numbers."""
+        rewards, lengths = self._end_few(positions)
+        self._record_few(rewards.tolist(), lengths.tolist())
+        if reasons is not None:
+            _tally_few(self._array, reasons.numpy()[positions].tolist())
+        self._array("episodes_completed")[()] += len(positions)
+        return _completed(*map(torch.from_numpy, (positions, rewards, lengths)))
 
     def _complete_unseen(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
@@ -272,7 +286,7 @@ class EpisodicEMATracker(RunningEpisodes):
         self.__dict__["_newest"] = dones.clone(), rewards, steps
         self._record(rewards, steps, dones)
         if reasons is not None:
-            self._tally(reasons, dones)
+            _tally(self, reasons, dones)
         self.episodes_completed.add_(dones.sum())
         self._begin_where(dones)
 
@@ -295,30 +309,66 @@ class EpisodicEMATracker(RunningEpisodes):
             _widen(self.get_buffer("reward_extremes"), rewards, fitting)
             _widen(self.get_buffer("length_extremes"), lengths, mask)
 
-    def _tally(
-        self, reasons: Int[Tensor, " item"], mask: Bool[Tensor, " item"] | None = None
-    ) -> None:
-        """Count why episodes ended."""
-        known = len(self.reasons)
-        slot = torch.where((reasons >= 0) & (reasons < known), reasons, known)
-        ones = torch.ones_like(slot) if mask is None else mask.to(torch.int64)
-        counts = torch.zeros(known + 1, dtype=torch.int64, device=slot.device)
-        counts.index_add_(0, slot, ones)
-        self.termination_counts.add_(counts[:known])
-        self.other_terminations.add_(counts[known])
-        self.total_terminations.add_(counts.sum())
+    def _record_few(self, rewards: Sequence[float], lengths: Sequence[int]) -> None:
+        """The same as ``_record`` without a mask."""
+        each = self.ema_update == "per_episode"
+        self.ema_reward_tracker.update_few(rewards, each=each)
+        self.ema_length_tracker.update_few(lengths, each=each)
+        fitting = [number for number in rewards if number == number]
+        if nan := len(rewards) - len(fitting):
+            self._array("nan_episodes")[()] += nan
+        if self.track_extremes:
+            _widen_few(self._array("reward_extremes"), fitting)
+            _widen_few(self._array("length_extremes"), lengths)
 
     def extra_repr(self) -> str:
         """The settings that matter most."""
         return f"num_envs={self.num_envs}, alpha={self.alpha}, ema_update={self.ema_update!r}"
 
 
-def _any(ended: Bool[Tensor, " env"]) -> bool:
-    """True if one is set, in the fastest way: torch's own looks at every flag."""
-    if ended.device.type != "cpu":
-        return bool(ended.any())
-    array = ended.numpy()
-    return array.size > 0 and bool(array[array.argmax()])
+def _reason_shares(tracker: EpisodicEMATracker) -> dict[str, float]:
+    """How many of the episodes that ended for a reason did so for each."""
+    total = max(int(tracker.total_terminations), 1)
+    counts = dict(zip(tracker.reasons, tracker.termination_counts.tolist(), strict=True))
+    if other := int(tracker.other_terminations):
+        counts[OTHER] = other
+    separator = "_" if tracker.key_style == "flat" else "/"
+    return {
+        f"episodes/termination{separator}{name}_prob": count / total
+        for name, count in counts.items()
+    }
+
+
+def _tally(
+    tracker: EpisodicEMATracker,
+    reasons: Int[Tensor, " item"],
+    mask: Bool[Tensor, " item"] | None = None,
+) -> None:
+    """Count why episodes ended."""
+    known = len(tracker.reasons)
+    slot = torch.where((reasons >= 0) & (reasons < known), reasons, known)
+    ones = torch.ones_like(slot) if mask is None else mask.to(torch.int64)
+    counts = torch.zeros(known + 1, dtype=torch.int64, device=slot.device)
+    counts.index_add_(0, slot, ones)
+    tracker.termination_counts.add_(counts[:known])
+    tracker.other_terminations.add_(counts[known])
+    tracker.total_terminations.add_(counts.sum())
+
+
+def _tally_few(array: Callable[[str], Int64[np.ndarray, "*axes"]], reasons: Sequence[int]) -> None:
+    """The same as ``_tally`` on a CPU, without a mask, in the arrays of these names."""
+    counts = array("termination_counts")
+    for reason in reasons:
+        if 0 <= reason < len(counts):
+            counts[reason] += 1
+        else:
+            array("other_terminations")[()] += 1
+    array("total_terminations")[()] += len(reasons)
+
+
+def _waits(tensor: Shaped[Tensor, " env"]) -> bool:
+    """True if to read from the tensor's device is to wait until it is done."""
+    return not tensor.is_cpu
 
 
 def _plainly_all(active: Bool[Tensor, " env"]) -> bool:
@@ -335,7 +385,7 @@ def _completed(
     lengths: Int64[Tensor, " episode"],
 ) -> StepResult:
     completed = CompletedEpisodes(
-        count=len(index), rewards=rewards, lengths=lengths, env_indices=index
+        count=index.numel(), rewards=rewards, lengths=lengths, env_indices=index
     )
     return {"completed_episodes": completed}
 
@@ -351,3 +401,8 @@ def _widen(
         # Where nothing counts, the extreme stands in for it and changes nothing.
         candidates = values if mask is None else torch.where(mask, values, extreme)
         extreme.copy_(reduce(torch.cat([extreme, candidates]), dim=0))
+
+
+def _widen_few(found: Shaped[np.ndarray, " 2"], values: Sequence[float]) -> None:
+    """The same as ``_widen`` on a CPU, without a mask."""
+    found[:] = min([found[0], *values]), max([found[1], *values])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Unpack
 
 import numpy as np
@@ -98,6 +99,11 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
         super()._record(rewards, lengths, mask)
         self.reward_histogram.update_batch(rewards, mask)
         self.length_histogram.update_batch(lengths, mask)
+
+    def _record_few(self, rewards: Sequence[float], lengths: Sequence[int]) -> None:
+        super()._record_few(rewards, lengths)
+        self.reward_histogram.update_few(rewards)
+        self.length_histogram.update_few(lengths)
 
 
 def _array(tensor: Shaped[Tensor, " bin"]) -> Shaped[np.ndarray, " bin"]:

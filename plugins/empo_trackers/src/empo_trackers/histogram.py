@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -98,6 +100,21 @@ class FastVectorizedHistogram(Accumulators):
         index = torch.searchsorted(edges[1:-1], numbers, right=self.closed == "left")
         self.bins.index_add_(0, index, counted.to(torch.int64))
         self.outside.add_(outside.sum(1))
+
+    def update_few(self, numbers: Sequence[float]) -> None:
+        """The same as ``update_batch`` of a few float32 numbers, where counts are on the CPU."""
+        edges = self._array("bin_edges").tolist()
+        bins, outside = self._array("bins"), self._array("outside")
+        place = bisect_right if self.closed == "left" else bisect_left
+        for number in numbers:
+            if number != number:
+                outside[2] += 1
+                continue
+            bins[place(edges, number, 1, len(edges) - 1) - 1] += 1
+            if number < edges[0]:
+                outside[0] += 1
+            elif number > edges[-1]:
+                outside[1] += 1
 
     def get_probabilities(self) -> Float[Tensor, " bin"]:
         """The share of each bin; zeros as long as nothing was counted."""

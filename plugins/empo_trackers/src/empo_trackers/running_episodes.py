@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
@@ -87,17 +88,19 @@ class RunningEpisodes(Accumulators):
         self.episode_rewards.index_fill_(0, index, 0)
         self._stored("episode_lengths").index_fill_(0, index, -self._pending)
 
+    def _end_few(
+        self, positions: Int64[np.ndarray, " item"]
+    ) -> tuple[Float[np.ndarray, " item"], Int64[np.ndarray, " item"]]:
+        """Rewards and lengths of episodes on a CPU; new ones begin in their environments."""
+        totals, steps = self._array("episode_rewards"), self._array("episode_lengths")
+        rewards, lengths = totals[positions], steps[positions] + self._pending
+        totals[positions], steps[positions] = 0, -self._pending
+        return rewards, lengths
+
     def _begin_where(self, dones: Bool[Tensor, " env"]) -> None:
         """Begin a new episode in the environments that are marked."""
         self.episode_rewards.masked_fill_(dones, 0)
         self._stored("episode_lengths").masked_fill_(dones, -self._pending)
-
-    def _stored(self, name: str) -> Tensor:
-        """A buffer as it is stored, without what is pending."""
-        found = self._buffers.get(name)
-        if found is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return found
 
     def _settle(self) -> None:
         """Write down the steps that all environments took since the last time."""
