@@ -294,7 +294,10 @@ def test_episodes_end_for_the_reasons_that_the_flags_give() -> None:
 
 def test_a_state_begins_episodes_that_have_not_been_played() -> None:
     one, other = (
-        GymnasiumVectorEnv(lambda: gymnasium.make_vec("CartPole-v1", num_envs=2)) for _ in range(2)
+        GymnasiumVectorEnv(
+            lambda: gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+        )
+        for _ in range(2)
     )
     one.start(7)
     first = kept(one.recv()).observation
@@ -305,6 +308,16 @@ def test_a_state_begins_episodes_that_have_not_been_played() -> None:
     assert not (first == second).any()
     assert not (third == second).any()
     assert not (third == first).any()
+
+
+def test_a_state_belongs_to_a_number_of_copies() -> None:
+    two, three = (
+        GymnasiumVectorEnv(lambda count=count: gymnasium.make_vec("CartPole-v1", num_envs=count))
+        for count in (2, 3)
+    )
+    two.start(7)
+    with pytest.raises(ConfigError, match="that of 2 environments, and there are 3"):
+        three.load_state_dict(two.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -525,16 +538,3 @@ class TestEveryMode(VectorEnvTests):
     @pytest.fixture
     def make_vector(self, mode: Autoreset) -> MakeVector:
         return lambda: adapted(mode)
-
-
-class TestNativeVector(VectorEnvTests):
-    rounds = 40
-    exact = False
-
-    @pytest.fixture
-    def make_vector(self) -> MakeVector:
-        return lambda: GymnasiumVectorEnv(
-            lambda: gymnasium.make_vec(
-                "CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point"
-            )
-        )

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from empo_core.protocols.environments import (
     Environment,
@@ -23,7 +24,9 @@ from empo_environments.components import (
     GymnasiumEnvironment,
     GymnasiumVectorEnvironment,
 )
+from empo_environments.gymnasium_vector import GymnasiumVectorEnv
 from empo_environments.params import GymnasiumParams, GymnasiumVectorParams, WrapperParams
+from empo_environments.serial import SerialVectorEnv
 
 
 class Clock(gymnasium.Env[Any, Any]):
@@ -122,13 +125,79 @@ class TestGymnasiumInWorkers(EnvironmentTests):
         return GymnasiumEnvironment(params, EnvironmentContext())
 
 
-class TestGymnasiumVector(EnvironmentTests):
-    exact = False
+def cartpoles(params: dict[str, Any], count: int = 8, **layout: Any) -> VectorEnv:
+    environment = GymnasiumEnvironment(
+        GymnasiumParams(id="CartPole-v1", **params), EnvironmentContext()
+    )
+    return environment.vector(count, VectorLayout(**layout))
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+class TestVectorClass(EnvironmentTests):
+    copies = 8
 
     @pytest.fixture
-    def environment(self) -> Environment:
-        params = GymnasiumVectorParams(id="CartPole-v1")
-        return GymnasiumVectorEnvironment(params, EnvironmentContext())
+    def environment(self, explicit: bool) -> Environment:
+        if explicit:
+            params = GymnasiumVectorParams(id="CartPole-v1")
+            return GymnasiumVectorEnvironment(params, EnvironmentContext())
+        return GymnasiumEnvironment(GymnasiumParams(id="CartPole-v1"), EnvironmentContext())
+
+    def test_no_copy_steps_by_itself(self, vector: VectorEnv) -> None:
+        assert isinstance(vector, GymnasiumVectorEnv)
+
+
+@pytest.mark.parametrize(
+    ("params", "layout"),
+    [({"stepping": "copies"}, {}), ({"frame_stack": 2}, {}), ({"max_episode_steps": 9}, {}),
+     ({"reasons": ["fell"]}, {}), ({}, {"desync": True}), ({}, {"blocks": 2}),
+     ({}, {"rendering": True}), ({}, {"count": 7})],
+    ids=str,
+)  # fmt: skip
+def test_copies_step_one_by_one_where_a_vector_class_cannot_do_what_is_asked(
+    params: dict[str, Any], layout: dict[str, Any]
+) -> None:
+    assert isinstance(cartpoles(params, **layout), SerialVectorEnv)
+
+
+def test_vectors_of_several_actors_play_different_episodes() -> None:
+    seen = []
+    for first in (0, 8):
+        vector = cartpoles({}, first=first)
+        vector.start(3)
+        seen.append(vector.recv().observation)
+    assert not (seen[0] == seen[1]).any()
+
+
+class Shorter(CartPoleVectorEnv):
+    """Sees two of the four numbers."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.single_observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        return super().reset(**kwargs)[0][:, :2], {}
+
+
+class Hidden(CartPoleVectorEnv):
+    """Keeps something where no state of it can be read."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.history: list[float] = []
+
+
+@pytest.mark.parametrize("other", [Shorter, Hidden])
+def test_a_vector_class_that_differs_or_hides_its_state_is_not_used(other: type[Any]) -> None:
+    name = f"EmpoEnvironmentsTests/{other.__name__}-v0"
+    gymnasium.register(
+        name, "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=500,
+        vector_entry_point=other,
+    )  # fmt: skip
+    environment = GymnasiumEnvironment(GymnasiumParams(id=name), EnvironmentContext())
+    assert environment.uses_workers
+    assert isinstance(environment.vector(8, VectorLayout()), SerialVectorEnv)
 
 
 class TestCallable(EnvironmentTests):

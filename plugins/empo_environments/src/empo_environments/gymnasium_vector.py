@@ -6,12 +6,15 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from jaxtyping import Int, Shaped
 from numpy.random import SeedSequence
+from torch import Tensor
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
@@ -29,6 +32,8 @@ from empo_environments.batched_spaces import (
     numbers,
 )
 from empo_environments.block_schedule import BlockScheduler, check_action
+from empo_environments.object_state import attribute_state, set_attribute_state
+from empo_environments.step_checks import frames_per_second
 from empo_environments.types import GymVectorEnv, Info
 
 log = logging.getLogger(__name__)
@@ -56,9 +61,9 @@ _MODES: dict[AutoresetMode, Autoreset] = {
 class GymnasiumVectorEnv:
     """All copies of a vector environment, as one block; a ``VectorEnv``.
 
-    Its episodes cannot be played again, so after ``load_state_dict`` new ones begin. Where the
-    info of ``reset`` has ``action_mask`` (a flag per option, choice by choice), arrivals say
-    what is available.
+    Where its attributes are plain data (``object_state``), it goes on exactly from a state;
+    otherwise new episodes begin after ``load_state_dict``. Where the info of ``reset`` has
+    ``action_mask`` (a flag per option, choice by choice), arrivals say what is available.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class GymnasiumVectorEnv:
         make: Callable[[], GymVectorEnv],
         *,
         autoreset: Autoreset | None = None,
+        first: int = 0,
         terminal_observations: bool = False,
     ) -> None:
         """Make the environment, and reset it to see what it tells.
@@ -73,6 +79,7 @@ class GymnasiumVectorEnv:
         Args:
             make: Makes it.
             autoreset: How it restarts episodes; None: as its metadata says.
+            first: Number of the first copy, which seeds depend on.
             terminal_observations: Whether last observations of episodes that terminated are told.
 
         Raises:
@@ -96,9 +103,12 @@ class GymnasiumVectorEnv:
             agents=("agent",),
             num_envs=self._env.num_envs,
             masks="action_mask" in info,
+            max_episode_steps=None if self._env.spec is None else self._env.spec.max_episode_steps,
+            render_fps=frames_per_second(self._env.metadata),
         )
         self._turns = BlockScheduler(1, "rotation")
         self._seed = self._restarts = 0
+        self._first = first
         self._action: Action | None = None
 
     def start(self, seed: int) -> None:
@@ -139,14 +149,43 @@ class GymnasiumVectorEnv:
         self._turns.leave(block)
 
     def state_dict(self) -> StateDict:
-        """State from which new episodes can begin."""
-        return {"seed": self._seed, "restarts": self._restarts}
+        """State to go on from or, where the environment hides its own, to begin anew from."""
+        state: StateDict = {"seed": self._seed, "restarts": self._restarts}
+        inner = attribute_state(self._env)
+        if inner is None:
+            return state
+        arrival = _stored(self._arrival)
+        action = None if self._action is None else torch.from_numpy(self._action)
+        return {**state, "environment": inner, "arrival": arrival, "action": action}
 
     def load_state_dict(self, state_dict: StateDict) -> bool:
-        """Begin new episodes; False, for they are others."""
-        self._seed, self._restarts = state_dict["seed"], state_dict["restarts"] + 1
-        self._begin()
-        return False
+        """Go on exactly, or begin new episodes where the state does not say how.
+
+        Raises:
+            ConfigError: It is of another number of copies.
+        """
+        self._seed, self._restarts = state_dict.get("seed", 0), state_dict.get("restarts", 0)
+        if "arrival" not in state_dict:
+            self._restarts += 1
+            self._begin()
+            return False
+        arrival = _restored(state_dict["arrival"])
+        if len(arrival.acts) != self.spec.num_envs:
+            raise ConfigError(
+                f"the state is that of {len(arrival.acts)} environments, and there are "
+                f"{self.spec.num_envs}; go on with as many as before"
+            )
+        set_attribute_state(self._env, state_dict["environment"])
+        self._arrival = arrival
+        action = state_dict["action"]
+        self._action = None if action is None else action.numpy().copy()
+        self._turns.begin()
+        return True
+
+    @property
+    def is_exact(self) -> bool:
+        """True if its states lead back exactly."""
+        return attribute_state(self._env) is not None
 
     def close(self) -> None:
         """Close the environment."""
@@ -160,7 +199,7 @@ class GymnasiumVectorEnv:
         self._env.close()
 
     def _begin(self) -> None:
-        words = SeedSequence((self._seed, self._restarts)).generate_state(1)
+        words = SeedSequence((self._seed, self._restarts, self._first)).generate_state(1)
         with self._calling("reset"):
             observation, info = self._env.reset(seed=int(words[0]) >> 1)
         count, actions = self.spec.num_envs, self.spec.actions
@@ -185,7 +224,7 @@ class GymnasiumVectorEnv:
 
     def _step(self, action: Action) -> TimeStep:
         acted, count = self._arrival.acts, self.spec.num_envs
-        batch = self._actions.batch(legal(self.spec.actions, action))
+        batch = self._actions.batch(action if acted.all() else legal(self.spec.actions, action))
         with self._calling("step"):
             observation, reward, terminated, truncated, info = self._env.step(batch)
         reward = numbers("rewards", reward, count, "fiub").astype(np.float32)
@@ -269,6 +308,23 @@ class GymnasiumVectorEnv:
                 f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
             ) from error
         self._is_called = False
+
+
+def _stored(arrival: TimeStep) -> StateDict:
+    """An arrival as checkpoints keep it, a copy."""
+    return {
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for name, value in asdict(arrival).items()  # Copies.
+    }
+
+
+def _restored(state_dict: StateDict) -> TimeStep:
+    """The arrival that was stored."""
+    fields: StateDict = {
+        name: value.numpy().copy() if isinstance(value, Tensor) else value
+        for name, value in state_dict.items()
+    }
+    return TimeStep(**fields)
 
 
 def _mode(env: GymVectorEnv, given: Autoreset | None) -> Autoreset:

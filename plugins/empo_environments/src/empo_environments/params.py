@@ -154,6 +154,11 @@ class GymnasiumParams(WrapperParams):
         description="Names of the values of info['termination_reason'], from 0; null: 'terminated' "
         "and 'truncated', after the flags.",
     )
+    stepping: Literal["auto", "copies"] = Field(
+        "auto",
+        description="'auto': 8 copies and more are stepped by the environment's own vector class "
+        "in one call, where it has one that does all that is asked; 'copies': each by itself.",
+    )
 
 
 class GymnasiumVectorParams(Config):

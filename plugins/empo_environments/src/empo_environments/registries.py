@@ -149,6 +149,18 @@ def package_of(name: str) -> str | None:
     return known[max(matching, key=len)] if matching else None
 
 
+def has_vector_class(name: str) -> bool:
+    """Whether an id of Gymnasium's registry, if it is one, has a vector class of its own.
+
+    Raises:
+        ConfigError: Its package cannot be imported.
+    """
+    if name not in gymnasium.registry:
+        _register(name)
+    spec = gymnasium.registry.get(name)
+    return spec is not None and spec.vector_entry_point is not None
+
+
 def picture_high(name: str) -> int | None:
     """The greatest value of an environment's pictures; None: it is what their space declares."""
     return PICTURE_HIGHS.get(package_of(name) or "")
