@@ -42,10 +42,12 @@ def test_gymnasiums_own_checker_accepts_it(name: str) -> None:
     check_env(gymnasium.make(ID, world=name).unwrapped)
 
 
-def test_gymnasium_makes_it_whatever_was_imported_before() -> None:
-    for first in ("gymnasium", "empo_multigrid.world"):
-        code = f"import {first}, gymnasium; gymnasium.make({ID!r}, world='trivial').reset()"
-        subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
+@pytest.mark.parametrize(
+    "first", ["gymnasium", pytest.param("empo_multigrid.world", marks=pytest.mark.slow)]
+)
+def test_gymnasium_makes_it_whatever_was_imported_before(first: str) -> None:
+    code = f"import {first}, gymnasium; gymnasium.make({ID!r}, world='trivial').reset()"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("name", ["free_the_human", "key_and_door", "lava_bridge", "unsteady_room"])
@@ -246,8 +248,9 @@ def test_mistakes_are_named() -> None:
         MultigridEnv(world, agent=0, goal="start")
     with pytest.raises(WorldError, match="render_mode 'svg' is none of human, rgb_array, ansi"):
         MultigridEnv(world, render_mode="svg")
-    with pytest.raises(ResetNeeded):
-        MultigridEnv(world).get_state()
+    for early in (MultigridEnv(world).get_state, lambda: MultigridParallelEnv(world).step({})):
+        with pytest.raises(ResetNeeded):
+            early()
     with pytest.raises(WorldError, match="no option 'goal'"):
         MultigridEnv(world).reset(options={"goal": 1})
     with pytest.raises(WorldError, match="state rows of"):

@@ -21,11 +21,11 @@ def fuzz_worlds(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_two_thousand_mutated_worlds_load_or_are_refused_where_they_are_wrong(
+def test_five_hundred_mutated_worlds_load_or_are_refused_where_they_are_wrong(
     fuzz_worlds: ModuleType,
 ) -> None:
-    tally = fuzz_worlds.fuzz(2000, seed=1)
+    tally = fuzz_worlds.fuzz(500, seed=1)
     assert tally.failures == []
-    assert tally.accepted > 100
-    assert tally.refused > 1000
+    assert tally.accepted > 25
+    assert tally.refused > 250
     assert len(tally.reasons) > 30

@@ -183,6 +183,9 @@ def test_what_is_drawn_is_what_the_listed_successors_give(world: rw.World) -> No
             item = int((prob[start:end].cumsum() <= uniform[i]).sum())
             wanted[i] = successors[min(start + item, end - 1)]
     np.testing.assert_array_equal(kernel.step(layout, states, actions, uniform), wanted)
+    one_by_one = kernel.SingleStep(kernel.pack(layout), layout.state_words)
+    for i, row in enumerate(states):
+        np.testing.assert_array_equal(one_by_one(row, actions[i].tolist(), uniform[i]), wanted[i])
 
 
 def test_sampled_frequencies_pass_a_chi_square_test() -> None:

@@ -114,7 +114,7 @@ def test_deceiving_a_prisoner_is_worse_than_informing_both(
 
 @pytest.mark.parametrize("x", [1, pytest.param(2, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("v", [1, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("p", [0.003, 0.03, 0.3])
+@pytest.mark.parametrize("p", [0.003, pytest.param(0.03, marks=pytest.mark.slow), 0.3])
 def test_the_coma_pill_is_given_exactly_when_the_paper_says(x: int, v: int, p: float) -> None:
     gamma, xi, eta = 0.8, 1.5, 1.1
     table = games.coma_pill(x, v, p, horizon=160)
@@ -162,7 +162,12 @@ def one_button(
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "p", "q"), [(1, 3, 0.1, 0.1), (2, 5, 0.3, 0.05), (1, 6, 0.1, 0.2)]
+    ("x", "y", "p", "q"),
+    [
+        (1, 3, 0.1, 0.1),
+        pytest.param(2, 5, 0.3, 0.05, marks=pytest.mark.slow),
+        pytest.param(1, 6, 0.1, 0.2, marks=pytest.mark.slow),
+    ],
 )
 def test_pause_and_destroy_buttons_have_the_value_of_their_chain(
     x: int, y: int, p: float, q: float

@@ -109,15 +109,14 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
             InvalidAction: The agent does not have the action here.
         """
         game = self._game
+        game.require_start()
         own = game.check_action(self.agent, action)
         actions = [
             own if agent == self.agent else self._draw_action(agent)
             for agent in range(len(self.world.spec.agents))
         ]
         game.advance(actions, self.np_random)
-        reached = self._goal is not None and bool(
-            self.world.achieved(game.current[None])[0, self._goal]
-        )
+        reached = self._goal is not None and game.is_achieved(self._goal)
         over = reached or game.is_terminated(self.agent)
         return game.observation, float(reached), over, game.steps_left <= 0, self._info()
 
@@ -260,19 +259,23 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
             InvalidAction: An agent has no action, or one it does not have here.
         """
         game, acting = self._game, self.agents
-        if set(actions) != set(acting):
+        game.require_start()
+        if actions.keys() != set(acting):
             raise InvalidAction(f"actions are for {sorted(actions)}; {acting} have to act")
-        # Whoever has left does nothing; the world ignores its action.
-        joint = [int(np.argmax(game.mask(index))) for index in range(len(self.possible_agents))]
-        for name, action in actions.items():
-            joint[self._index[name]] = game.check_action(self._index[name], action)
+        joint = [
+            game.check_action(index, actions[name])
+            if name in actions
+            # Whoever has left does nothing; the world ignores its action.
+            else int(np.argmax(game.mask(index)))
+            for name, index in self._index.items()
+        ]
         game.advance(joint, self.np_random)
         observations, infos = self._reports(acting)
         rewards = self._rewards(acting)
         truncated = game.steps_left <= 0
         terminations = {name: game.is_terminated(self._index[name]) for name in acting}
         truncations = dict.fromkeys(acting, truncated)
-        self.agents = [] if truncated else self._alive(acting)
+        self.agents = [] if truncated else [n for n in acting if not terminations[n]]
         return observations, rewards, terminations, truncations, infos
 
     def render(self) -> Picture | None:
@@ -311,7 +314,6 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         return observations, infos
 
     def _rewards(self, names: list[str]) -> dict[str, float]:
-        achieved = self.world.achieved(self._game.current[None])[0]
-        reached = {name for name in self._unpaid if achieved[self._goals[name]]}
+        reached = {name for name in self._unpaid if self._game.is_achieved(self._goals[name])}
         self._unpaid -= reached
         return {name: float(name in reached) for name in names}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int, Int64
+from jaxtyping import Float32, Int, Int16, Int64
 from torch import Tensor
 
 from empo_core.features import Features, FeatureShape
@@ -22,9 +22,14 @@ from empo_multigrid.channels import (
     item_appearance,
     terrain_appearance,
 )
+from empo_multigrid.codec import GROUND_MASK
 from empo_multigrid.compact import Compactor
+from empo_multigrid.descriptions import STATE_OVER_GROUND, object_fields
 from empo_multigrid.feature_layout import ParsedStates, StateLayout, aspects, item_appearances
 from empo_multigrid.layout import NOTHING, Layout
+
+if TYPE_CHECKING:
+    from empo_multigrid.feature_updates import UpdateTables
 
 
 class _Brushes(NamedTuple):
@@ -58,6 +63,7 @@ class MultigridFeatures:
         self.state_layout = state_layout
         self._compactor = Compactor(state_layout)
         self._brushes: dict[torch.device, _Brushes] = {}
+        self._tables: UpdateTables | None = None
 
     def __eq__(self, other: object) -> bool:
         """True if the other reads rows alike."""
@@ -84,6 +90,46 @@ class MultigridFeatures:
         """
         seen = self.state_layout.seen(states)
         return Features(self._picture(seen), *self._compactor.described(seen))
+
+    def update(
+        self,
+        out: Float32[np.ndarray, "state agent number"],
+        before: Int16[Tensor, "state word"],
+        after: Int16[Tensor, "state word"],
+    ) -> None:
+        """Change features of states to those of others, in place; see ``UpdatableFeaturizer``."""
+        # Imported here because processes without a world need no compiled code.
+        from empo_multigrid import feature_updates
+
+        if self._tables is None:
+            self._tables = self._update_tables()
+        feature_updates.update(self._tables, before.numpy(), after.numpy(), out)
+
+    def _update_tables(self) -> UpdateTables:
+        """The same tensors as ``__call__`` uses, for compiled code."""
+        from empo_multigrid.feature_updates import UpdateTables
+
+        layout, shape, cpu = self.state_layout.layout, self.shape, torch.device("cpu")
+        brushes, tables = self._on(cpu), self.state_layout.on(cpu)
+        agents_at = shape.channels * layout.num_cells + shape.globals
+        size = [
+            layout.num_cells, layout.width, layout.num_agents, layout.num_items,
+            layout.first_item_word, layout.opened, agents_at,
+            agents_at + shape.agents * shape.agent_features,
+        ]  # fmt: skip
+        ground = tables.ground[tables.object_cell].long()
+        word = torch.where(tables.object_changes, tables.object_word, -1)
+        return UpdateTables(
+            np.array(size),
+            brushes.agent.numpy(),
+            torch.stack([brushes.item, brushes.item_value.long(), tables.carried], 1).numpy(),
+            tables.changing.numpy(),
+            brushes.spots.view(-1, 3).numpy(),
+            brushes.values.view(-1, CONDITION + 1, 3).numpy(),
+            torch.stack([word, ground & GROUND_MASK], 1).numpy(),
+            object_fields(ground).numpy(),
+            STATE_OVER_GROUND,
+        )
 
     def _picture(self, seen: ParsedStates) -> Float32[Tensor, "state channel height width"]:
         layout, device = self.state_layout.layout, seen.rows.device

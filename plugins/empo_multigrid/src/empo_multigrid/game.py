@@ -83,12 +83,21 @@ class Game:
         self.render_mode = render_mode
         self.tile_size = tile_size
         self.window = Window(world.spec.name, FPS) if render_mode == "human" else None
-        self.row: Int16[torch.Tensor, " word"] | None = None
         self.steps = 0
+        layout = world.layout
+        self._row: Observation | None = None
+        self._words: list[int] = []
+        self._masks = layout.action_mask.astype(np.int8)
+        self._is_masked = not layout.action_mask.all()
+        self._goals = list(zip(layout.goal_human.tolist(), layout.goal_cells, strict=True))
+        self._step = world.single_step()
 
     def start(self, state: State | None) -> None:
         """Begin at a state, or at the world's initial one."""
-        self.restore((0, self.world.initial_state().tolist()) if state is None else state)
+        if state is None:
+            self._stand(self.world.initial_state().numpy(), 0)
+        else:
+            self.restore(state)
 
     def restore(self, state: State) -> None:
         """Go on from a state that ``snapshot`` returned."""
@@ -97,8 +106,17 @@ class Game:
         self.world.available(row[None])  # Refuses what is no row of this world.
         if not steps >= 0:
             raise WorldError(f"a state begins with the steps taken so far, not {steps}")
-        self.row, self.steps = row, int(steps)
-        self._show()
+        self._stand(row.numpy(), int(steps))
+
+    def require_start(self) -> Observation:
+        """The state row, which nothing may write to.
+
+        Raises:
+            ResetNeeded: No episode was begun.
+        """
+        if self._row is None:
+            raise ResetNeeded("call reset() first")
+        return self._row
 
     def snapshot(self) -> State:
         """State of the episode."""
@@ -107,14 +125,12 @@ class Game:
     @property
     def current(self) -> Int16[torch.Tensor, " word"]:
         """The state row."""
-        if self.row is None:
-            raise ResetNeeded("call reset() first")
-        return self.row
+        return torch.from_numpy(self.require_start())
 
     @property
     def observation(self) -> Observation:
         """The state row for the outside, a copy."""
-        return self.current.numpy().copy()
+        return self.require_start().copy()
 
     @property
     def steps_left(self) -> int:
@@ -125,11 +141,17 @@ class Game:
 
     def is_terminated(self, agent: int) -> bool:
         """True if an agent was terminated, which is for good."""
-        return bool(int(self.current[codes.AGENT_WORDS * agent + codes.FLAGS]) & codes.TERMINATED)
+        return bool(self._words[codes.AGENT_WORDS * agent + codes.FLAGS] & codes.TERMINATED)
+
+    def is_achieved(self, goal: int) -> bool:
+        """True if a goal's human stands in one of its cells."""
+        human, cells = self._goals[goal]
+        return bool(cells[self._cell(human)])
 
     def mask(self, agent: int) -> Int8[np.ndarray, " action"]:
         """Which actions an agent has, as ``Discrete.sample`` wants it."""
-        return self.world.available(self.current[None])[0, agent].numpy().astype(np.int8)
+        mask: Int8[np.ndarray, " action"] = self._masks[agent, self._cell(agent)].copy()
+        return mask
 
     def check_action(self, agent: int, action: object) -> int:
         """The action as a number.
@@ -138,36 +160,40 @@ class Game:
             InvalidAction: The agent does not have it.
         """
         spec = self.world.spec.agents[agent]
-        try:
-            index = operator.index(np.asarray(action).item())
-        except (TypeError, ValueError):
-            index = -1
+        if type(action) is int:
+            index = action
+        else:
+            try:
+                index = operator.index(np.asarray(action).item())
+            except (TypeError, ValueError):
+                index = -1
         if not 0 <= index < len(spec.actions):
             names = ", ".join(f"{i} {name}" for i, name in enumerate(spec.actions))
             raise InvalidAction(f"{action!r} is no action of {spec.name}; it has {names}")
-        mask = self.mask(agent)
-        if not mask[index]:
-            has = ", ".join(spec.actions[i] for i in np.flatnonzero(mask))
+        if self._is_masked and not self._masks[agent, self._cell(agent), index]:
+            has = ", ".join(spec.actions[i] for i in np.flatnonzero(self.mask(agent)))
             raise InvalidAction(f"{spec.name} cannot do {spec.actions[index]} here; it has {has}")
         return index
 
-    def advance(self, actions: list[int], rng: np.random.Generator) -> None:
-        """Take one step under a joint action."""
-        found = self.world.transitions(self.current[None], torch.tensor([actions]))
-        prob = found.prob.numpy()
-        self.row = found.states[int(rng.choice(len(prob), p=prob / prob.sum()))].clone()
-        self.steps += 1
-        self._show()
+    def advance(self, actions: Sequence[int], rng: np.random.Generator) -> None:
+        """Take one step under a joint action, whose parts ``check_action`` returned."""
+        # Actions were checked one by one, and the row is the world's: nothing is checked again.
+        self._stand(self._step(self.require_start(), actions, rng.random()), self.steps + 1)
 
     def close(self) -> None:
         """Close the window, if there is one."""
         if self.window is not None:
             self.window.close()
 
-    def _show(self) -> None:
-        """Show the state in the window, if there is one."""
+    def _stand(self, row: Observation, steps: int) -> None:
+        """Stand at a state, which nothing writes to, and show it in the window, if there is one."""
+        # Numbers of Python are read several times as fast as those of an array.
+        self._row, self._words, self.steps = row, row.tolist(), steps
         if self.window is not None:
             self.window.show(self.world.render(self.current, tile_size=self.tile_size))
+
+    def _cell(self, agent: int) -> int:
+        return self._words[codes.AGENT_WORDS * agent + codes.CELL]
 
     def picture(self) -> Picture | None:
         """The state as the render mode wants it; in a window it is shown already."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import nested
+from empo_core.compilation import inlined, nested
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import Scene, Tables, is_pushable, perform
@@ -30,7 +30,7 @@ from empo_multigrid.intents import (
     load,
     unload,
 )
-from empo_multigrid.layout import Bools, Floats, Ints
+from empo_multigrid.layout import Bools, Floats, Ints, Longs
 from empo_multigrid.outcomes import (
     MAX_OUTCOMES,
     Listing,
@@ -58,10 +58,15 @@ class IndependentEffects(NamedTuple):
         length: How many words it changes [agent action outcome].
         word: Which words [agent action outcome change].
         value: Their new values [agent action outcome change].
-        moves_item: Whether it moves an item, which may unsort the row [agent action].
+        sorts: Whether an action may unsort the row, because it moves an item [1].
         touched: Cells it reads or changes [agent action touched].
         touches: How many those are [agent action].
-        clash: Whether two agents' actions touch a common cell [agent action agent action].
+        clash: Actions of an agent before that touch a common cell, by bits [agent action agent].
+        executed: The action that an agent executes for each that it may choose [agent action].
+        like: The first action that has the same one effect [agent action].
+        known: The outcome of each joint action whose actions are the first of their effects; older
+            than the state's other outcomes where it is not known [joint action].
+        row: The state with the effects of all agents but the first [word].
         action: Scratch [agent].
         way: Scratch [agent].
     """
@@ -71,16 +76,20 @@ class IndependentEffects(NamedTuple):
     length: Ints
     word: Indices
     value: Ints
-    moves_item: Bools
+    sorts: Bools
     touched: Ints
     touches: Ints
-    clash: Bools
+    clash: Longs
+    executed: Indices
+    like: Longs
+    known: Longs
+    row: Ints
     action: Indices
     way: Indices
 
 
-def empty_effects(agents: int, actions: int) -> IndependentEffects:
-    """Scratch for a world of this size."""
+def empty_effects(agents: int, actions: int, words: int, joint: int) -> IndependentEffects:
+    """Scratch for a world of this size, and for so many joint actions of a state."""
     shape = (agents, actions)
     ways = (*shape, MAX_OUTCOMES)
     outcomes, touches = np.zeros((2, *shape), np.int16)
@@ -92,10 +101,14 @@ def empty_effects(agents: int, actions: int) -> IndependentEffects:
         length=np.zeros(ways, np.int16),
         word=np.zeros((*ways, MAX_DELTA), np.uint16),
         value=np.zeros((*ways, MAX_DELTA), np.int16),
-        moves_item=np.zeros(shape, np.bool_),
+        sorts=np.zeros(1, np.bool_),
         touched=np.zeros((*shape, MAX_TOUCHED), np.int16),
         touches=touches,
-        clash=np.zeros((*shape, *shape), np.bool_),
+        clash=np.zeros((*shape, agents), np.int64),
+        executed=np.zeros(shape, np.uint16),
+        like=np.zeros(shape, np.int64),
+        known=np.full(joint, -1),
+        row=np.zeros(words, np.int16),
         action=action,
         way=way,
     )
@@ -127,7 +140,7 @@ def touch_path(
     touch(solo, agent, action, s.row[codes.AGENT_WORDS * agent + codes.CELL])
 
 
-@nested
+@inlined
 def is_recorded(t: Tables, s: Scene, agent: int) -> bool:
     """True if some control button waits for this agent's action."""
     if t.size[columns.CONTROLS]:
@@ -162,7 +175,7 @@ def find_touched(
             touch(solo, agent, action, cell)
 
 
-@nested
+@inlined
 def keep_delta(
     t: Tables, s: Scene, p: Intents, solo: IndependentEffects, events: RandomEvents, agent: int
 ) -> bool:
@@ -178,7 +191,7 @@ def keep_delta(
             solo.value[agent, action, ways, length] = s.row[word]
             length += 1
             if first_item <= word < first_item + t.size[columns.ITEMS]:
-                solo.moves_item[agent, action] = True
+                solo.sorts[0] = True
     chance = 1.0
     if events.category[agent] > NORMAL:
         chance = events.chance[agent, events.digit[agent]]
@@ -200,7 +213,7 @@ def keep_delta(
     return True
 
 
-@nested
+@inlined
 def turns(t: Tables, p: Intents, solo: IndependentEffects, agent: int, action: int) -> bool:
     """Keep the outcome of doing nothing or turning, if that is what the action is."""
     code = t.action[action]
@@ -217,7 +230,7 @@ def turns(t: Tables, p: Intents, solo: IndependentEffects, agent: int, action: i
     return True
 
 
-@nested
+@inlined
 def play_alone(
     t: Tables,
     s: Scene,
@@ -229,7 +242,6 @@ def play_alone(
 ) -> None:
     """Find every outcome of one agent's action while all others do nothing."""
     solo.outcomes[agent, action] = 0
-    solo.moves_item[agent, action] = False
     if (
         solo.touches[agent, action] > MAX_TOUCHED
         or p.uses[agent, action] >= 0
@@ -247,11 +259,11 @@ def play_alone(
     events.size[agent] = 1
     if events.category[agent] > NORMAL:
         list_outcomes(t, s, events, agent)
-    ways = events.size[agent]
-    unload(t, s)
-    for way in range(ways):
+    # Everything is where it was when the step began; only forced actions are no longer there.
+    for word in range(len(p.start)):
+        s.row[word] = p.start[word]
+    for way in range(events.size[agent]):
         events.digit[agent] = way
-        load(t, s, p.start)
         if events.category[agent] == NORMAL:
             perform(t, s, agent, action)
         elif events.category[agent] == STUMBLER:
@@ -260,10 +272,32 @@ def play_alone(
             enter(t, s, events, events.category[agent])
         kept = keep_delta(t, s, p, solo, events, agent)
         unload(t, s)
+        load(t, s, p.start)
         if not kept:
             solo.outcomes[agent, action] = 0
             break
-    load(t, s, p.start)
+
+
+@inlined
+def note_like(solo: IndependentEffects, agent: int, action: int) -> None:
+    """Note the first action with the same one effect, if chance has no part in it."""
+    solo.like[agent, action] = action
+    length = solo.length[agent, action, 0]
+    for earlier in range(action):
+        same = (
+            solo.outcomes[agent, action] == 1
+            and solo.outcomes[agent, earlier] == 1
+            and solo.length[agent, earlier, 0] == length
+        )
+        for i in range(length):
+            same = (
+                same
+                and solo.word[agent, earlier, 0, i] == solo.word[agent, action, 0, i]
+                and solo.value[agent, earlier, 0, i] == solo.value[agent, action, 0, i]
+            )
+        if same:
+            solo.like[agent, action] = earlier
+            break
 
 
 @nested
@@ -282,82 +316,132 @@ def find_independent_effects(
 ) -> None:
     """Play every agent's every action alone; the scene shows the state, before and after."""
     number, actions = t.size[columns.AGENTS], len(t.action)
+    solo.sorts[0] = False
     for agent in range(number):
         for action in range(actions):
+            solo.executed[agent, action] = executed(t, s, agent, action)
             find_touched(t, s, p, solo, agent, action)
             play_alone(t, s, p, solo, events, agent, action)
+            note_like(solo, agent, action)
     for i in range(number):
         for j in range(i):
             for a in range(actions):
+                solo.clash[i, a, j] = 0
                 for b in range(actions):
-                    clash = (
-                        solo.outcomes[i, a] == 0
-                        or solo.outcomes[j, b] == 0
-                        or clashes(solo, i, a, j, b)
-                    )
-                    solo.clash[i, a, j, b] = clash
+                    if clashes(solo, i, a, j, b):
+                        solo.clash[i, a, j] |= 1 << b
+
+
+@inlined
+def combine(t: Tables, p: Intents, solo: IndependentEffects, chosen: Ints) -> tuple[int, int, int]:
+    """How the actions of all agents but the first go together; ``solo.row`` shows their effects.
+
+    Returns in how many ways they may act, 0 where they may get in each other's way; the joint
+    action of the first of their effects; which actions of the first agent may interfere, by bits.
+    """
+    ways, joint, blocked = 1, 0, 0
+    stride = len(t.action)
+    for word in range(len(p.start)):
+        solo.row[word] = p.start[word]
+    for agent in range(1, t.size[columns.AGENTS]):
+        action = solo.executed[agent, np.uint16(chosen[agent])]
+        solo.action[agent] = action
+        ways *= solo.outcomes[agent, action]
+        for other in range(1, agent):
+            if solo.clash[agent, action, other] >> solo.action[other] & 1:
+                ways = 0
+        blocked |= solo.clash[agent, action, 0]
+        joint += solo.like[agent, action] * stride
+        stride *= len(t.action)
+        for i in range(solo.length[agent, action, 0]):
+            solo.row[solo.word[agent, action, 0, i]] = solo.value[agent, action, 0, i]
+    return ways, joint, blocked
+
+
+@inlined
+def append_certain(
+    t: Tables, solo: IndependentEffects, listing: Listing, action: int, count: int
+) -> None:
+    """List what follows where chance has no part, and the first agent takes an action."""
+    rows, at = listing.rows, np.uint64(count)
+    for word in range(len(solo.row)):
+        rows[at, word] = solo.row[word]
+    for i in range(solo.length[0, action, 0]):
+        rows[at, solo.word[0, action, 0, i]] = solo.value[0, action, 0, i]
+    if solo.sorts[0]:
+        sort_items(t, rows, count)
+    listing.probs[at] = 1.0
+
+
+@nested
+def append_all(
+    t: Tables, p: Intents, solo: IndependentEffects, listing: Listing, ways: int, count: int
+) -> None:
+    """List what follows in every combination of the agents' ways."""
+    rows, number = listing.rows, t.size[columns.AGENTS]
+    for agent in range(number):
+        solo.way[agent] = 0
+    for at in range(count, count + ways):
+        for word in range(len(p.start)):
+            rows[at, word] = p.start[word]
+        prob = 1.0
+        for agent in range(number):
+            action, way = solo.action[agent], solo.way[agent]
+            prob *= solo.chance[agent, action, way]
+            for i in range(solo.length[agent, action, way]):
+                rows[at, solo.word[agent, action, way, i]] = solo.value[agent, action, way, i]
+        if solo.sorts[0]:
+            sort_items(t, rows, at)
+        listing.probs[at] = prob
+        for agent in range(number):
+            solo.way[agent] += 1
+            if solo.way[agent] < solo.outcomes[agent, solo.action[agent]]:
+                break
+            solo.way[agent] = 0
 
 
 @nested
 def expand_independent(
-    t: Tables, work: Workspace, solo: IndependentEffects, first: int, listing: Listing
-) -> int:
+    t: Tables, work: Workspace, solo: IndependentEffects, first: int, count: int, listing: Listing
+) -> tuple[int, int]:
     """Append the successors of a state's joint actions while these are independent.
 
-    ``work.chosen`` is the joint action to begin with, ``first`` the position of its pair.
-    Returns how many pairs were done; it stops before one that is not independent, and before
-    one that might not fit. ``work.chosen`` is then that pair's joint action.
+    ``work.chosen`` is the joint action to begin with, ``first`` the position of its pair, ``count``
+    the number of outcomes so far. Returns how many pairs were done, and that number afterwards; it
+    stops before a pair that is not independent, and before one that might not fit. ``work.chosen``
+    is then that pair's joint action.
     """
     s, p, chosen = work.scene, work.intents, work.chosen
-    offsets, rows, probs = listing.offsets, listing.rows, listing.probs
-    number, choices, words = t.size[columns.AGENTS], len(t.action), len(p.start)
-    joint = 1
-    for _ in range(number):
-        joint *= choices
-    pair = 0
-    for agent in range(number - 1, -1, -1):
-        pair = pair * choices + chosen[agent]
-    done = 0
-    count = offsets[first]
-    while pair < joint:
-        ways = 1
-        for agent in range(number):
-            action = np.uint16(executed(t, s, agent, chosen[agent]))
-            solo.action[agent] = action
-            solo.way[agent] = 0
-            ways *= solo.outcomes[agent, action]
-            for other in range(agent):
-                if solo.clash[agent, action, other, solo.action[other]]:
-                    ways = 0
-        if ways == 0 or count + ways > len(rows):
-            break
-        if t.size[columns.MASKED] and not is_available(t, s, chosen):
-            ways = 0
-        for _ in range(ways):
-            at = np.uint64(count)
-            for word in range(words):
-                rows[at, word] = p.start[word]
-            prob = 1.0
-            unsorted = False
-            for agent in range(number):
-                action, way = solo.action[agent], solo.way[agent]
-                prob *= solo.chance[agent, action, way]
-                for i in range(solo.length[agent, action, way]):
-                    rows[at, solo.word[agent, action, way, i]] = solo.value[agent, action, way, i]
-                unsorted |= solo.moves_item[agent, action]
-            if unsorted:
-                sort_items(t, rows, count)
-            probs[at] = prob
-            count += 1
-            if ways == 1:
-                break
-            for agent in range(number):
-                solo.way[agent] += 1
-                if solo.way[agent] < solo.outcomes[agent, solo.action[agent]]:
-                    break
-                solo.way[agent] = 0
-        done += 1
-        pair += 1
-        offsets[first + done] = count
-        advance(chosen, choices)
-    return done
+    offsets, outcome, oldest = listing.offsets, listing.outcome, listing.used[0]
+    choices = len(t.action)
+    pair, item = first, offsets[first]
+    while True:
+        others, base, blocked = combine(t, p, solo, chosen)
+        while chosen[0] < choices:
+            action = solo.executed[0, np.uint16(chosen[0])]
+            solo.action[0] = action
+            ways = 0 if blocked >> action & 1 else others * solo.outcomes[0, action]
+            if ways == 0 or item + ways > len(outcome) or count + ways > len(listing.rows):
+                return pair - first, count
+            if t.size[columns.MASKED] and not is_available(t, s, chosen):
+                ways = 0
+            elif ways == 1:
+                joint = base + solo.like[0, action]
+                known = solo.known[joint]
+                if known < oldest:
+                    append_certain(t, solo, listing, action, count)
+                    solo.known[joint] = known = count
+                    count += 1
+                outcome[item] = known
+            else:
+                append_all(t, p, solo, listing, ways, count)
+                for way in range(ways):
+                    outcome[item + way] = count + way
+                count += ways
+            item += ways
+            pair += 1
+            offsets[pair] = item
+            chosen[0] += 1
+        chosen[0] = choices - 1
+        if advance(chosen, choices):
+            return pair - first, count

@@ -210,13 +210,14 @@ def is_available(t: Tables, s: Scene, chosen: Ints) -> bool:
 
 
 @nested
-def advance(chosen: Ints, choices: int) -> None:
-    """Go on to the next joint action; agent 0 counts fastest."""
+def advance(chosen: Ints, choices: int) -> bool:
+    """Go on to the next joint action; agent 0 counts fastest. True if that is the first again."""
     for agent in range(len(chosen)):
         chosen[agent] += 1
         if chosen[agent] < choices:
-            break
+            return False
         chosen[agent] = 0
+    return True
 
 
 @nested

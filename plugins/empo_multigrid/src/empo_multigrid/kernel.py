@@ -8,6 +8,7 @@ worked out once per state, since all joint actions of the state share it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -99,24 +100,31 @@ def expand_state(
     ``work.chosen`` is the joint action to begin with, ``first`` the position of its pair.
     """
     s, p, events, chosen = work.scene, work.intents, work.events, work.chosen
-    offsets, rows, probs = listing.offsets, listing.rows, listing.probs
+    offsets, index, rows, probs = listing.offsets, listing.outcome, listing.rows, listing.probs
     # Playing each action alone pays only where many joint actions share it.
     fast = joint > t.size[AGENTS] * len(t.action)
     find_intents(t, s, p)
     if fast:
         find_independent_effects(t, s, p, solo, events)
-    pair = 0
+    pair, count = 0, listing.used[0]
     while pair < joint:
         if fast:
-            pair += expand_independent(t, work, solo, first + pair, listing)
+            done, count = expand_independent(t, work, solo, first + pair, count, listing)
+            pair += done
             if pair == joint:
                 break
-        count = expand_pair(t, s, p, events, chosen, rows, probs, offsets[first + pair])
-        if count < 0:
+        last = expand_pair(t, s, p, events, chosen, rows, probs, count)
+        item = offsets[first + pair]
+        if last < 0 or item + last - count > len(index):
             return False
+        while count < last:
+            index[item] = count
+            item += 1
+            count += 1
         pair += 1
-        offsets[first + pair] = count
+        offsets[first + pair] = item
         advance(chosen, len(t.action))
+    listing.used[0] = count
     return True
 
 
@@ -210,6 +218,49 @@ def _neighbours(width: int, height: int) -> tuple[Ints, ...]:
     return tuple(found)
 
 
+def expansion(
+    layout: Layout | Tables, states: Ints, actions: Longs | None
+) -> tuple[Longs, Longs, Ints, Floats]:
+    """All successors, equal ones of a state listed once; see ``empo_core.types.Expansion``.
+
+    Args:
+        layout: The world; packed tables save packing it again.
+        states: State rows [state word].
+        actions: A joint action per state [state agent]; None asks for all of every state.
+
+    Returns:
+        Offsets [pair + 1], outcome of each item [item], rows [outcome word], probabilities
+        [outcome].
+    """
+    tables = pack(layout) if isinstance(layout, Layout) else layout
+    number, words, choices = int(tables.size[AGENTS]), states.shape[1], len(tables.action)
+    work = _workspace(tables, words)
+    joint = 1 if actions is not None else choices**number
+    pairs = len(states) * joint
+    asked = np.empty((0, number), np.int64) if actions is None else actions
+    items, outcomes, done = pairs + pairs // 8 + 256, pairs - pairs // 4 + 256, 0
+    listing = Listing(
+        np.zeros(pairs + 1, np.int64),
+        np.empty(items, np.int64),
+        np.empty((outcomes, words), np.int16),
+        np.empty(outcomes),
+        np.zeros(1, np.int64),
+    )
+    while True:
+        solos = empty_effects(number, choices, words, joint)
+        done = expand(tables, work, solos, states, asked, done, listing)
+        item, outcome = int(listing.offsets[done * joint]), int(listing.used[0])
+        if done == len(states):
+            index, rows, probs = listing.outcome[:item], listing.rows[:outcome], listing.probs
+            return listing.offsets, index, rows, probs[:outcome]
+        items, outcomes = 2 * items, 2 * outcomes
+        listing = listing._replace(
+            outcome=_grown(listing.outcome, item, items),
+            rows=_grown(listing.rows, outcome, outcomes),
+            probs=_grown(listing.probs, outcome, outcomes),
+        )
+
+
 def transitions(
     layout: Layout | Tables, states: Ints, actions: Longs | None
 ) -> tuple[Longs, Ints, Floats]:
@@ -223,23 +274,10 @@ def transitions(
     Returns:
         Offsets [pair + 1], successor rows [item word], probabilities [item].
     """
-    tables = pack(layout) if isinstance(layout, Layout) else layout
-    number, words, choices = int(tables.size[AGENTS]), states.shape[1], len(tables.action)
-    work, solos = _workspace(tables, words), empty_effects(number, choices)
-    pairs = len(states) * (1 if actions is not None else choices**number)
-    asked = np.empty((0, number), np.int64) if actions is None else actions
-    offsets = np.zeros(pairs + 1, np.int64)
-    capacity = pairs + pairs // 8 + 256
-    listing = Listing(offsets, np.empty((capacity, words), np.int16), np.empty(capacity))
-    done = expand(tables, work, solos, states, asked, 0, listing)
-    while done < len(states):
-        used = int(offsets[done * (pairs // len(states))])
-        capacity *= 2
-        rows, probs = _grown(listing.rows, used, capacity), _grown(listing.probs, used, capacity)
-        listing = Listing(offsets, rows, probs)
-        done = expand(tables, work, solos, states, asked, done, listing)
-    used = int(offsets[-1])
-    return offsets, listing.rows[:used], listing.probs[:used]
+    offsets, index, rows, probs = expansion(layout, states, actions)
+    if len(index) == len(rows):  # Every outcome is listed once, in order.
+        return offsets, rows, probs
+    return offsets, rows[index], probs[index]
 
 
 def step(layout: Layout | Tables, states: Ints, actions: Longs, uniform: Floats) -> Ints:
@@ -252,6 +290,34 @@ def step(layout: Layout | Tables, states: Ints, actions: Longs, uniform: Floats)
         done = draw(tables, work, states, actions, uniform, done, rows, probs, out)
         capacity *= 2
     return out
+
+
+class SingleStep:
+    """One successor of one state at a time, in room that is made once; not for several threads."""
+
+    def __init__(self, tables: Tables, words: int) -> None:
+        """Make room for rows of so many words."""
+        self._tables, self._work = tables, _workspace(tables, words)
+        self._states = np.empty((1, words), np.int16)
+        self._actions = np.empty((1, int(tables.size[AGENTS])), np.int64)
+        self._uniform = np.empty(1)
+        self._grow(64)
+
+    def __call__(self, row: Ints, actions: Sequence[int], uniform: float) -> Ints:
+        """The successor that a number in [0, 1) chooses, as ``step`` would."""
+        self._states[0], self._actions[0], self._uniform[0] = row, actions, uniform
+        out = self._states.copy()
+        while not draw(
+            self._tables, self._work, self._states, self._actions, self._uniform, 0,
+            self._rows, self._probs, out,
+        ):  # fmt: skip
+            self._grow(2 * len(self._rows))
+        successor: Ints = out[0]
+        return successor
+
+    def _grow(self, capacity: int) -> None:
+        self._rows = np.empty((capacity, self._states.shape[1]), np.int16)
+        self._probs = np.empty(capacity)
 
 
 def _workspace(tables: Tables, words: int) -> Workspace:

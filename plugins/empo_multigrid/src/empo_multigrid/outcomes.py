@@ -87,17 +87,21 @@ class Workspace(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Successors in CSR form, filled from the front.
+    """Successors in CSR form, filled from the front; see ``empo_core.types.Expansion``.
 
     Attributes:
-        offsets: Start of each pair's successors; right up to the last pair listed [pair + 1].
-        rows: [item word].
-        probs: [item].
+        offsets: Start of each pair's items; right up to the last pair listed [pair + 1].
+        outcome: The outcome of each item [item].
+        rows: [outcome word].
+        probs: [outcome].
+        used: How many outcomes the states listed so far have [1].
     """
 
     offsets: Longs
+    outcome: Longs
     rows: Ints
     probs: Floats
+    used: Longs
 
 
 def empty_events(agents: int) -> RandomEvents:

@@ -15,7 +15,7 @@ from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError, WorldError
 from empo_core.inspection import Sketch
-from empo_core.types import Overlay, Successors, WorldSpec
+from empo_core.types import Expansion, Overlay, Successors, WorldSpec
 from empo_core.worlds.base import BaseWorld
 from empo_multigrid import kernel
 from empo_multigrid.compact import CompactFeatures, Compactor
@@ -61,6 +61,11 @@ class MultigridWorld(BaseWorld):
             torch.from_numpy(offsets), torch.from_numpy(successors), torch.from_numpy(prob)
         )
 
+    def expand(self, states: Int[Tensor, "state word"]) -> Expansion:
+        """All successors of every joint action; see ``empo_core.protocols.Expandable``."""
+        found = kernel.expansion(self._tables, self._checked(states), None)
+        return Expansion(*map(torch.from_numpy, found))
+
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has; set by the world file's ``action_rules``."""
         cells = self._cells(self._checked(states))
@@ -82,6 +87,10 @@ class MultigridWorld(BaseWorld):
         uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         chosen = self._actions(actions, len(rows))
         return torch.from_numpy(kernel.step(self._tables, rows, chosen, uniform.numpy()))
+
+    def single_step(self) -> kernel.SingleStep:
+        """Steps one row at a time, which must be state rows and legal actions: unchecked."""
+        return kernel.SingleStep(self._tables, self.layout.state_words)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The grid as text, and a line per agent."""
