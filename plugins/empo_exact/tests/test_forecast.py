@@ -204,14 +204,41 @@ def test_more_than_a_gigabyte_is_written_only_after_saying_so(
     assert "keep: auto" in said
 
 
-def test_a_horizon_of_a_million_steps_keeps_nothing_unasked() -> None:
+def test_a_horizon_of_a_million_steps_keeps_nothing_unasked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ram, "_used", lambda: 2**28)
     graph = build_graph(table_world(1_000_000), 1_000_000)
     sizes = Sizes.of(graph)
     assert ram.resolved(sizes, ExactParams()).keep == "none"
     assert ram.ram_bytes(sizes, ram.resolved(sizes, ExactParams())) < 2**20
     asked = ExactParams(keep="all", compute=Compute(workers=1, ram_limit_gb=0.5))
-    with pytest.raises(SolveError, match=r"limit is 0\.50 GiB.*keep: disk, root or none"):
+    with pytest.raises(SolveError, match=r"limit is 0\.50 GiB.*[Ss]et keep: disk, root or none"):
         ram.check(graph, asked)
+
+
+def test_advice_leaves_out_what_is_done_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = build_graph(table_world(), table_world().spec.horizon)
+    monkeypatch.setattr(ram, "_used", lambda: 2**30)
+    asked = ExactParams(keep="root", compute=Compute(workers=1, ram_limit_gb=0.5))
+    with pytest.raises(SolveError, match=r"GiB\. Set compute\.graph: spill[^:]*or raise compute"):
+        ram.check(graph, asked)
+    spills = asked.compute.model_copy(update={"graph": "spill"})
+    asked = asked.model_copy(update={"compute": spills})
+    with pytest.raises(SolveError, match=r"GiB\. Use a smaller max_steps or raise compute\.ram"):
+        ram.check(graph, asked)
+
+
+def test_values_that_cannot_be_kept_are_refused_while_exploring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ram, "_used", lambda: 2**20)
+    world, found = library_world("multigrid/key_and_door"), Explored([1, 10], 10, 10**6, 1000)
+    without = ram.sizes_found(found, world.spec).exploring_bytes + 2**28
+    less, all_times = (ExactParams(keep=keep, compute=ONE) for keep in ("disk", "all"))
+    ram.refuse_beyond(without, found, less, world.spec)
+    with pytest.raises(SolveError, match=r"values of all times.*Set keep: disk, root or none"):
+        ram.refuse_beyond(without, found, all_times, world.spec)
 
 
 def test_the_limit_is_four_fifths_of_the_ram_or_what_is_free(

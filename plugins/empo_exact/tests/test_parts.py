@@ -95,7 +95,11 @@ def test_values_of_random_games_do_not_depend_on_the_parts(
 
 
 @pytest.mark.parametrize("keep", ["all", "disk"])
-def test_spilled_parts_give_the_same_values_and_leave_no_files(tmp_path: Path, keep: str) -> None:
+def test_spilled_parts_give_the_same_values_and_leave_no_files(
+    tmp_path: Path, keep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("ITEMS_PER_BLOCK", "PIECE"):  # So that layers are in several pieces.
+        monkeypatch.setattr(f"empo_exact.parts.exploration.{limit}", 40)
     world, params = TableWorld(TIMED), ExactParams.model_validate({"keep": keep})
     plain = solve(world, params, directory=tmp_path / "plain")
     found = solve(world, in_parts(params, graph="spill", parts=5), directory=tmp_path / "parts")
@@ -216,7 +220,7 @@ def test_an_interrupted_solve_goes_on_from_its_checkpoint(
     assert_same_start(found, solve(world, ExactParams(keep="all")))
 
 
-@pytest.mark.parametrize("keep", ["none", "all"])
+@pytest.mark.parametrize("keep", ["none", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("graph", ["memory", "spill", "implicit"])
 def test_without_a_horizon_a_solve_goes_on_from_its_last_sweep(
     tmp_path: Path, graph: str, keep: str
@@ -366,7 +370,7 @@ def test_a_disk_that_fills_in_one_of_several_processes_loses_nothing(
     assert_same_start(found, solve(world, ExactParams(keep="all")))
 
 
-@pytest.mark.parametrize("name", ["", "graph", "halo", "values-00001"])
+@pytest.mark.parametrize("name", ["", "found", "graph", "halo", "values-00001"])
 def test_a_foreign_file_where_a_folder_is_wanted_is_one_sentence(tmp_path: Path, name: str) -> None:
     foreign = tmp_path / "parts" / name
     foreign.parent.mkdir(exist_ok=True)

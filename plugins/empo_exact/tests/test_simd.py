@@ -18,6 +18,7 @@ from empo_exact.simd import (
     kernel,
     lane_sum,
     load,
+    logarithm,
     sixteen,
     store,
 )
@@ -49,6 +50,12 @@ def _extreme(game: Any, table: Any, rows: Any, most: bool, out: Any) -> None:
 def _exponential(x: Any) -> None:
     for k in range(0, x.shape[0], SIXTEEN):
         store(x, (k,), exponential(load(x, (k,), sixteen(0.0))))
+
+
+@kernel
+def _logarithm(x: Any) -> None:
+    for k in range(0, x.shape[0], SIXTEEN):
+        store(x, (k,), logarithm(load(x, (k,), sixteen(0.0))))
 
 
 @kernel
@@ -107,6 +114,20 @@ def test_exponentials_of_hopeless_actions_are_zero() -> None:
     x = np.array([-709.0, -1e4, -1e300, -np.inf] * 4)
     _exponential(x)
     assert not x.any()
+
+
+def test_logarithms_are_right_to_two_units_in_the_last_place() -> None:
+    near, far = 1 + np.geomspace(1e-15, 0.9, 2048), np.geomspace(1e-307, 1e308, 8192 - 32)
+    x = np.concatenate([near, 1 / near, far, np.ones(32)])
+    expected = np.log(x)
+    _logarithm(x)
+    assert (np.abs(x - expected) <= 2 * np.spacing(np.abs(expected))).all()
+
+
+def test_logarithms_at_the_ends_are_infinite() -> None:
+    x = np.array([0.0, np.inf] * 8)
+    _logarithm(x)
+    assert x.tolist() == [-np.inf, np.inf] * 8
 
 
 def test_bytes_are_read_as_numbers() -> None:

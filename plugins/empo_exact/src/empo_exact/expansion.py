@@ -10,22 +10,26 @@ from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int32, Shaped
 
 from empo_core.config import ExecutorRef
 from empo_core.experiment import build
-from empo_core.protocols import WorldModel
-from empo_core.types import Successors
+from empo_core.protocols import Expandable, WorldModel
+from empo_core.types import Expansion
 from empo_executors.supervised_process import StartMethod
 from empo_executors.worker_pool import WorkerPool
 
 Block = Shaped[np.ndarray, "state word"]
-Expand = Callable[[Iterable[Block]], Iterator[Successors]]
+Numbers = Int32[np.ndarray, " outcome"]
+Expand = Callable[[Iterable[Block]], Iterator[Expansion]]
 
 
-def successors_of(world: WorldModel, block: Block) -> Successors:
+def expansion_of(world: WorldModel, block: Block) -> Expansion:
     """All successors of a block of state rows."""
-    return world.transitions(torch.from_numpy(block))
+    states = torch.from_numpy(block)
+    if isinstance(world, Expandable):
+        return world.expand(states)
+    return Expansion.of(world.transitions(states))
 
 
 @contextmanager
@@ -37,7 +41,7 @@ def expander(
     Threads serve worlds that release Python's global lock; for all others worker processes
     do, each of which gets the world once. An executor, where there is one, serves all worlds.
     """
-    expand = partial(successors_of, world)
+    expand = partial(expansion_of, world)
     if executor is not None:
         with WorkerPool(expand, workers, executor=build(executor)) as pool:
             yield pool.map
@@ -51,14 +55,39 @@ def expander(
             yield pool.map
 
 
+@contextmanager
+def one_behind(
+    function: Callable[[Expansion, Numbers], None], workers: int
+) -> Iterator[Callable[[Expansion, Numbers], None]]:
+    """The same function, which with several workers runs while its caller prepares the next call.
+
+    Its calls stay in order; the last has returned when the context is left.
+    """
+    if workers == 1:
+        yield function
+        return
+    with ThreadPoolExecutor(1) as thread:
+        under_way: Future[None] | None = None
+
+        def call(found: Expansion, numbers: Numbers) -> None:
+            nonlocal under_way
+            if under_way:
+                under_way.result()
+            under_way = thread.submit(function, found, numbers)
+
+        yield call
+        if under_way:
+            under_way.result()
+
+
 def _ahead(
     threads: ThreadPoolExecutor,
-    expand: Callable[[Block], Successors],
+    expand: Callable[[Block], Expansion],
     blocks: Iterable[Block],
     depth: int,
-) -> Iterator[Successors]:
+) -> Iterator[Expansion]:
     """Results in order, with ``depth`` blocks under way while the caller uses one."""
-    waiting: deque[Future[Successors]] = deque()
+    waiting: deque[Future[Expansion]] = deque()
     for block in blocks:
         waiting.append(threads.submit(expand, block))
         if len(waiting) >= depth:

@@ -16,7 +16,14 @@ from empo_core.protocols import Bounded, WorldModel
 from empo_exact import ram
 from empo_exact.graph import Explored, StateGraph, build_graph
 from empo_exact.growth import MOST, Layers, grown
-from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
+from empo_exact.induction import (
+    Seconds,
+    Solver,
+    continuation,
+    room,
+    terminal_values,
+    unknown_continuation,
+)
 from empo_exact.parts.forecast import in_parts
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
@@ -127,7 +134,7 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
         "fits": _verdict(least.states > compute.max_states, *needed, ram.limit(params)),
     }
     if graph.num_transitions:
-        found |= in_parts(world, graph, sizes, (exploring, sweeping), _range)
+        found |= in_parts(graph, sizes, (exploring, sweeping), _range)
     if warning := warning_before(world, graph, params.theory):
         found["warning"] = warning
     return found
@@ -181,11 +188,11 @@ def sweep_seconds(
     solver, order = Solver(problem, Seconds()), np.arange(sample, dtype=np.int32)
     least, end_values = math.inf, terminal_values(problem, reached)
     stopwatch = _stopwatch(params.compute)
+    after, before = continuation(problem, end_values), unknown_continuation(problem, sample)
     with ThreadPoolExecutor(params.compute.workers) as threads:
         for _ in range(1 + TRIALS):  # The first one loads kernels.
             begin = stopwatch()
-            after = continuation(problem, end_values)
-            solver.sweep(order, after, room(problem, sample), 1, threads)
+            solver.sweep(order, after, room(problem, sample), 1, threads, before)
             least = min(least, stopwatch() - begin)
     return least / sample
 

@@ -12,21 +12,20 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int32, Int64, Shaped, UInt16, UInt32
+from jaxtyping import Bool, Float64, Int32, Int64, Shaped
 
 from empo_core.compilation import compiled
 from empo_core.config import ExecutorRef
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
-from empo_core.types import Successors, WorldSpec
+from empo_core.types import Expansion, WorldSpec
 from empo_core.worlds.row_table import RowTable
-from empo_exact.expansion import expander
+from empo_exact.expansion import expander, one_behind
+from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
 from empo_executors.supervised_process import StartMethod
 
-ITEMS_PER_BLOCK = 1 << 18
+ITEMS_PER_BLOCK = 1 << 16
 """Transitions expanded at a time: bounds the memory in flight."""
-Offsets = UInt32[np.ndarray, " pair_plus_1"] | Int64[np.ndarray, " pair_plus_1"]
-Codes = UInt16[np.ndarray, " transition"] | Int32[np.ndarray, " transition"]
 
 
 @dataclass(frozen=True)
@@ -95,13 +94,15 @@ class StateGraph:
 
 @compiled
 def first_wrong(
-    offsets: Int64[np.ndarray, " pair_plus_1"], prob: Float64[np.ndarray, " transition"]
+    offsets: Int64[np.ndarray, " pair_plus_1"],
+    index: Int64[np.ndarray, " transition"],
+    prob: Float64[np.ndarray, " outcome"],
 ) -> int:
     """The first pair whose probabilities do not sum to 1; -1 where all do."""
     for pair in range(len(offsets) - 1):
         total = 0.0
         for item in range(offsets[pair], offsets[pair + 1]):
-            total += prob[item]
+            total += prob[index[item]]
         if offsets[pair + 1] > offsets[pair] and abs(total - 1.0) > 1e-9:
             return pair
     return -1
@@ -164,21 +165,20 @@ def build_graph(
     codes = RowTable(2, np.dtype(np.float64))
     table.number(initial)
     layers, expanded, transitions, goes_on = [len(initial)], 0, 0, True
-    counts: list[Int64[np.ndarray, " pair"]] = []
-    successor: list[Int32[np.ndarray, " transition"]] = []
-    code: list[Codes] = []
+    arrays = TransitionArrays(codes)
     size = max(1, ITEMS_PER_BLOCK // joint)
-    with expander(world, workers, start_method, executor) as expand:
+    with (
+        expander(world, workers, start_method, executor) as expand,
+        one_behind(arrays.append, workers) as append,
+    ):
         while goes_on and expanded < table.count and (horizon is None or len(layers) <= horizon):
             layer = table.rows[expanded:].copy()
             blocks = (layer[i : i + size] for i in range(0, len(layer), size))
             for found in expand(blocks):
                 refuse_wrong_probabilities(world, table.rows[expanded:], found)
-                successor.append(table.number(found.states.numpy()))
-                code.append(narrow(codes.number(chances(found))))
-                counts.append(np.diff(found.offsets.numpy()))
+                append(found, table.number(found.states.numpy()))
                 expanded += found.num_pairs // joint
-                transitions += len(found.prob)
+                transitions += len(found.index)
                 if table.count > max_states:
                     raise SolveError(
                         f"{world.spec.name!r} has more than {max_states} reachable states "
@@ -191,58 +191,22 @@ def build_graph(
                     break
             layers.append(table.count)
     prob_of, duration_of = (column.copy() for column in codes.rows.T)
+    offsets, successor, code = arrays.whole()
     return StateGraph(
         spec=world.spec,
         states=table.rows.copy(),
         layers=np.array(layers, np.int64),
         num_expanded=expanded,
-        offsets=running_offsets(counts),
-        successor=joined(successor, np.int32),
-        code=joined(code, np.uint16 if len(prob_of) <= 1 << 16 else np.int32),
+        offsets=offsets,
+        successor=successor,
+        code=code,
         prob=prob_of,
         duration=duration_of,
     )
 
 
-def chances(found: Successors) -> Float64[np.ndarray, "transition 2"]:
-    """Probability and duration of each transition [transition 2]."""
-    prob = found.prob.numpy()
-    duration = np.ones_like(prob) if found.duration is None else found.duration.double().numpy()
-    return np.stack([prob, duration], -1)
-
-
-def narrow(code: Int32[np.ndarray, " transition"]) -> Codes:
-    """The same codes in two bytes each, where they fit."""
-    return code.astype(np.uint16) if not len(code) or code.max() < 1 << 16 else code
-
-
-def joined(
-    parts: list[Shaped[np.ndarray, " _item"]], dtype: type
-) -> Shaped[np.ndarray, " transition"]:
-    """Concatenate and free the parts one by one, so that memory peaks at their sum."""
-    whole: Shaped[np.ndarray, " transition"] = np.empty(sum(map(len, parts)), dtype)
-    end = len(whole)
-    while parts:
-        part = parts.pop()
-        whole[end - len(part) : end] = part
-        end -= len(part)
-    return whole
-
-
-def running_offsets(counts: list[Int64[np.ndarray, " _item"]]) -> Offsets:
-    """Start of each pair's transitions, and the end of all [pair + 1]."""
-    total = sum(int(part.sum()) for part in counts)
-    offsets = np.zeros(1 + sum(map(len, counts)), np.uint32 if total < 1 << 32 else np.int64)
-    position = 1
-    for part in counts:
-        running = offsets[position - 1].astype(np.int64) + np.cumsum(part)
-        offsets[position : position + len(part)] = running
-        position += len(part)
-    return offsets
-
-
 def refuse_wrong_probabilities(
-    world: WorldModel, rows: Shaped[np.ndarray, "state word"], found: Successors
+    world: WorldModel, rows: Shaped[np.ndarray, "state word"], found: Expansion
 ) -> None:
     """Raise if the successors of a pair have probabilities that do not sum to 1.
 
@@ -254,15 +218,15 @@ def refuse_wrong_probabilities(
     Raises:
         SolveError: They do not; the message says which.
     """
-    offsets, prob = found.offsets.numpy(), found.prob.numpy()
-    pair = first_wrong(offsets, prob)
+    offsets, index, prob = found.offsets.numpy(), found.index.numpy(), found.prob.numpy()
+    pair = first_wrong(offsets, index, prob)
     if pair < 0:
         return
     number, joint = divmod(pair, world.spec.num_joint_actions)
     names = []
     for agent, stride in zip(world.spec.agents, world.spec.strides, strict=True):
         names.append(f"{agent.name}: {agent.actions[joint // stride % len(agent.actions)]}")
-    total = float(prob[offsets[pair] : offsets[pair + 1]].sum())
+    total = float(prob[index[offsets[pair] : offsets[pair + 1]]].sum())
     state = world.describe(torch.from_numpy(rows[number].copy()))
     raise SolveError(
         f"the successors of one state under ({', '.join(names)}) have probabilities that sum to "

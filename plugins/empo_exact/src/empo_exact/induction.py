@@ -61,6 +61,15 @@ def unknown_continuation(problem: Problem, size: int) -> Continuation:
     return Continuation(hoped, attained, np.full(size, np.nan))
 
 
+def renew(
+    problem: Problem, values: Values, states: Int32[np.ndarray, " state"], after: Continuation
+) -> None:
+    """Write what some states are worth, by the values of all, for the sweep before."""
+    chosen = states.astype(np.int64)
+    problem.renew_worth(values.v_m, after.hoped, chosen, chosen)
+    problem.renew_worth(values.v_e, after.attained, chosen, chosen)
+
+
 def empty_policies(problem: Problem, size: int) -> Policies:
     """Room for the policies in ``size`` states."""
     game = problem.game
@@ -153,8 +162,22 @@ class Solver:
         out: Values,
         steps_left: int,
         threads: ThreadPoolExecutor,
+        before: Continuation | None = None,
     ) -> int:
-        """Both phases in all states of ``order``; how many have no finite U_r."""
+        """Both phases in all states of ``order``.
+
+        Args:
+            order: State numbers.
+            later: The values one step later.
+            out: Receives the values, by state number.
+            steps_left: Steps until the end.
+            threads: As many as the problem has workers.
+            before: Receives the tables for the sweep before this one, while values are in the
+                cache; may be ``later`` where no state of ``order`` leads to another of them.
+
+        Returns:
+            How many states have no finite U_r.
+        """
         size, workers = self.problem.block, self.problem.workers
         self.problem.humans_at(steps_left)  # Once, before all threads ask for it.
 
@@ -163,7 +186,10 @@ class Solver:
             for first in range(space.worker * size, len(order), workers * size):
                 block = Block(order, first, min(first + size, len(order)))
                 one, two, wrong = sweep_block(self.problem, block, later, out, space, steps_left)
-                spent += one, two
+                begin = clock.perf_counter()
+                if before is not None:
+                    renew(self.problem, out, order[block.first : block.last], before)
+                spent += one, two + clock.perf_counter() - begin
                 bad += wrong
             return float(spent[0]), float(spent[1]), bad
 

@@ -203,7 +203,8 @@ class Scratch(NamedTuple):
     Attributes:
         at: The row of goal values that each joint action leads to [joint].
         seen: Whether a profile is available [profile].
-        free: Whether a joint robot action is available [robot].
+        free: Whether a joint robot action is available [robot]; here and in the last three
+            there are as many more as make a multiple of ``LANES``, which never are.
         reply: What each profile is worth, given the robot's reply [profile goal].
         rows: The available profiles with each action of one human [action which], flat.
         share: How likely the human takes them to be if it chooses that action, likewise.
@@ -241,10 +242,11 @@ def make_scratch(game: Game) -> Scratch:
     goals, humans = len(game.weight), len(game.num_actions)
     actions = int(game.num_actions.max())
     profiles, robots = game.num_profiles, game.num_robot_actions
+    padded = -(-robots // LANES) * LANES
     return Scratch(
         at=np.zeros(profiles * robots, np.int32),
         seen=np.zeros(profiles, np.uint8),
-        free=np.zeros(robots, np.uint8),
+        free=np.zeros(padded, np.uint8),
         reply=aligned((profiles, goals)),
         rows=np.zeros(profiles, np.int32),
         share=np.zeros(profiles),
@@ -254,9 +256,9 @@ def make_scratch(game: Game) -> Scratch:
         marginal=np.zeros((humans, actions)),
         mass=np.zeros(humans * profiles),
         chance=np.zeros(profiles),
-        q_r=np.zeros(robots),
-        pi_r=np.zeros(robots),
-        accrual=np.zeros(robots),
+        q_r=np.zeros(padded),
+        pi_r=np.zeros(padded),
+        accrual=np.zeros(padded),
     )
 
 

@@ -35,7 +35,21 @@ from empo_exact.rows import (
     kind_of,
     reply_row,
 )
-from empo_exact.simd import EIGHT, FOUR, Lanes, eight, entry, four, kernel, lane_sum, load, store
+from empo_exact.simd import (
+    EIGHT,
+    FOUR,
+    Lanes,
+    eight,
+    entry,
+    exponential,
+    four,
+    kernel,
+    lane_sum,
+    load,
+    logarithm,
+    store,
+    where_less,
+)
 
 
 @inlined
@@ -130,22 +144,23 @@ def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None
 
 
 @inlined
-def choose_robot_action(theory: Theory, s: Scratch) -> None:
+def choose_robot_action(theory: Theory, robots: int, s: Scratch) -> None:
     """Fill in the robot's policy, equation (5), in log space."""
-    best = -math.inf
-    for robot in range(s.q_r.shape[0]):
-        if not s.free[robot]:
-            s.pi_r[robot] = -math.inf
-            continue
-        s.pi_r[robot] = -theory.beta_r * math.log(-s.q_r[robot])
-        best = max(best, s.pi_r[robot])
-    total = 0.0
-    for robot in range(s.q_r.shape[0]):
-        gap = s.pi_r[robot] - best
-        s.pi_r[robot] = 1.0 if gap == 0 else math.exp(gap)
-        total += s.pi_r[robot]
-    for robot in range(s.q_r.shape[0]):
-        s.pi_r[robot] /= total
+    best, zero = -math.inf, four(0.0)
+    for robot in range(0, s.q_r.shape[0], FOUR):
+        gain = -theory.beta_r * logarithm(0.0 - load(s.q_r, (robot,), zero))
+        free = load(s.free, (robot,), zero)
+        store(s.pi_r, (robot,), where_less(0.0, free, gain, -math.inf))
+    for robot in range(robots):
+        best = max(best, entry(s.pi_r, (robot,)))
+    mass = zero
+    for robot in range(0, s.q_r.shape[0], FOUR):
+        weight = exponential(load(s.pi_r, (robot,), zero) - best)
+        mass += weight
+        store(s.pi_r, (robot,), weight)
+    share = 1.0 / lane_sum(mass)
+    for robot in range(0, s.q_r.shape[0], FOUR):
+        store(s.pi_r, (robot,), load(s.pi_r, (robot,), zero) * share)
 
 
 @inlined
@@ -241,7 +256,7 @@ def solve_robot(
         value_plainly(game, found, next_v_r, s)
     else:
         value_robot_actions(game, here.state, next_v_r, s)
-    choose_robot_action(theory, s)
+    choose_robot_action(theory, robots, s)
     for profile in range(game.num_profiles):
         blend_replies(game, worth.table, found, profile, s.pi_r, s.reply)
     for human in range(game.num_actions.shape[0]):

@@ -23,18 +23,19 @@ So many still fit into a core's second-level cache, half a megabyte.
 
 @kernel
 def set_worth(
-    values: Float64[np.ndarray, "chosen padded_goal"],
+    values: Float64[np.ndarray, "place padded_goal"],
     achieved: UInt8[np.ndarray, "state padded_goal"],
     factor: float,
     paid: float,
+    places: Int64[np.ndarray, " chosen"],
     states: Int64[np.ndarray, " chosen"],
     worth: Float64[np.ndarray, "row padded_goal"],
 ) -> None:
     """Write what reaching each of some states pays: its value times ``factor``, or ``paid``."""
     for chosen in range(len(states)):
-        state = states[chosen]
+        place, state = places[chosen], states[chosen]
         for goal in range(0, values.shape[1], FOUR):
-            value = factor * load(values, (chosen, goal), four(0.0))
+            value = factor * load(values, (place, goal), four(0.0))
             done = load(achieved, (state, goal), value)
             store(worth, (state, goal), where_less(0.0, done, paid, value))
 
@@ -106,15 +107,24 @@ class Problem:
 
     def renew_worth(
         self,
-        values: Float64[np.ndarray, "chosen padded_goal"],
+        values: Float64[np.ndarray, "place padded_goal"],
         worth: Float64[np.ndarray, "row padded_goal"],
         states: slice | Int64[np.ndarray, " chosen"],
+        places: Int64[np.ndarray, " chosen"] | None = None,
     ) -> None:
-        """Renew the rows of some states, by their values, in a table that ``worth`` returned."""
+        """Renew the rows of some states in a table that ``worth`` returned.
+
+        Args:
+            values: The states' values, in this order or by ``places``.
+            worth: The table.
+            states: Which states.
+            places: Where ``values`` has each of them.
+        """
         factor, paid = (1.0, 0.0) if self.is_timed else (self.gamma_h, 1.0)
         if isinstance(states, slice):
             states = np.arange(*states.indices(len(worth)))
-        set_worth(values, self.game.achieved, factor, paid, states, worth)
+        places = np.arange(len(states)) if places is None else places
+        set_worth(values, self.game.achieved, factor, paid, places, states, worth)
 
 
 @lru_cache(maxsize=1)

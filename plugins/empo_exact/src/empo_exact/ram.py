@@ -74,10 +74,10 @@ class Sizes:
     @property
     def exploring_bytes(self) -> int:
         """Bytes of RAM at the end of an exploration."""
-        row = self.spec.state_words * self.spec.state_dtype.itemsize
         pairs = self.expanded * self.spec.num_joint_actions
-        # Rows and their hash table double as they grow; a pair has a count and an offset.
-        return 6 * self.transitions + 12 * pairs + (3 * row + 16) * self.states
+        # Arrays have an eighth to spare; rows, padded to 8 bytes, and their hash table double.
+        arrays = 9 * (6 * self.transitions + 4 * pairs) // 8
+        return arrays + (3 * _padded_row(self.spec) + 16) * self.states
 
     @property
     def by_time(self) -> Int64[np.ndarray, " time"]:
@@ -102,22 +102,24 @@ def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
     spec = sizes.spec
     goals = len(goal_order(spec))
     now = sizes.by_time
-    after = np.append(now[1:], sizes.states)
-    # What a sweep reads is worked out anew, for both phases; the end's values are untouched zeros.
-    tables, temporary = 16 * goals * after, 9 * goals * after
+    # One pair of tables is read and another written, both as large to the end as at first; without
+    # times there is one.
+    tables = 16 * goals * (sizes.states + (int(now[-1]) if spec.horizon else 0))
     values = state_bytes(spec) * now
-    later = np.append(values[1:], 0)
+    later = np.zeros_like(values)
+    later[:1] = values[1:2].sum()  # Whatever is kept, those of time 1 are.
     if params.keep in ("all", "auto"):
         later = np.append(np.cumsum(values[:0:-1])[::-1], 0)
-    inducing = int((later + tables + np.maximum(temporary, values)).max())
+    inducing = tables + int((later + values).max())
     inducing += sizes.graph_bytes + 2 * goals * sizes.states
     return block_bytes(sizes, params) + max(sizes.exploring_bytes, inducing)
 
 
 def block_bytes(sizes: Sizes, params: ExactParams) -> int:
     """Bytes of the blocks of an exploration that are under way at a time."""
-    items = min(ITEMS_PER_BLOCK, sizes.transitions)
-    return ITEM_BYTES * (params.compute.workers + 2) * items
+    items, workers = min(ITEMS_PER_BLOCK, sizes.transitions), params.compute.workers
+    # Several workers leave one more, which is written while the next is numbered.
+    return ITEM_BYTES * (workers + (2 if workers == 1 else 3)) * items
 
 
 def state_bytes(spec: WorldSpec) -> int:
@@ -152,23 +154,47 @@ def refuse_beyond(
     """
     found = sizes_found(explored, spec)
     used, least = _used(), found.exploring_bytes if params.compute.graph == "memory" else 0
-    if max(used, least) <= limit_bytes:
+    kept = _least_kept_bytes(explored, spec) if params.keep == "all" else 0
+    if max(used, least + kept) <= limit_bytes:
         return
     holds = f"holds {used / GIB:.2f} GiB with {explored.known} states found so far"
     needs = (
-        f"needs {least / GIB:.2f} GiB for the {explored.known} states found so far and where their "
-        "actions lead"
+        f"needs {(least + kept) / GIB:.2f} GiB for the {explored.known} states found so far"
+        f"{', their values of all times' if kept else ''} and where their actions lead"
     )
+    keep_less = kept > 0 and max(used, least) <= limit_bytes
     raise SolveError(
         f"exploring {spec.name!r}, this process {holds if used > limit_bytes else needs}; the "
-        f"limit is {limit_bytes / GIB:.2f} GiB for all of it. Use a smaller max_steps or raise "
-        "compute.ram_limit_gb"
-        + (
-            "."
-            if params.compute.graph == "spill"
-            else "; with compute.graph: spill only the states themselves are in RAM."
-        )
+        f"limit is {limit_bytes / GIB:.2f} GiB for all of it. "
+        + _remedies(found, params, limit_bytes, keep_less=keep_less)
     )
+
+
+def _least_kept_bytes(explored: Explored, spec: WorldSpec) -> int:
+    """Bytes of the values of all times, if no further states were found."""
+    times = spec.horizon or 1
+    layers = explored.layers[:times]
+    return state_bytes(spec) * (sum(layers) + (times - len(layers)) * explored.known)
+
+
+def _remedies(sizes: Sizes, params: ExactParams, limit_bytes: int, *, keep_less: bool) -> str:
+    """The settings that would help where RAM does not suffice.
+
+    Args:
+        sizes: Of the graph.
+        params: As they are.
+        limit_bytes: RAM that the process may hold.
+        keep_less: It suffices if the values of all times are not in RAM.
+    """
+    advice = ["use a smaller max_steps", "raise compute.ram_limit_gb"]
+    in_memory = params.compute.graph == "memory"
+    if keep_less:
+        advice.insert(0, "set keep: disk, root or none")
+    elif in_memory and least_spilling_bytes(sizes, params) <= limit_bytes:
+        advice.insert(0, "set compute.graph: spill, so that only the states themselves are in RAM")
+    *others, last = advice
+    text = f"{', '.join(others)} or {last}."
+    return text[0].upper() + text[1:]
 
 
 def sizes_found(explored: Explored, spec: WorldSpec) -> Sizes:
@@ -237,15 +263,15 @@ def _share_of_limit(params: ExactParams) -> int:
     return limit(params) // shared
 
 
-def check_share(sizes: Sizes, params: ExactParams, processes: int) -> None:
-    """Refuse parts in RAM whose share of the transitions and values does not fit.
+def check_share(sizes: Sizes, params: ExactParams, parts: int, processes: int) -> None:
+    """Refuse parts in RAM whose share of the values does not fit beside what was explored.
 
     Raises:
         SolveError: With what is needed, what there is, and what to do.
     """
-    whole = ram_bytes(sizes, params) - block_bytes(sizes, params)
-    if params.compute.graph == "implicit":
-        whole -= sizes.graph_bytes
+    # What was found is forgotten with the last part that a process makes of it.
+    twice = sizes.graph_bytes if params.compute.graph == "memory" and parts > processes else 0
+    whole = max(_more(sizes, params), twice)
     needed, allowed = _used() + whole // processes, _share_of_limit(params)
     if needed > allowed:
         raise SolveError(
@@ -258,22 +284,28 @@ def check_share(sizes: Sizes, params: ExactParams, processes: int) -> None:
 
 def least_spilling_bytes(sizes: Sizes, params: ExactParams) -> int:
     """Bytes of RAM that a solve from files takes at least: the states, and room for a part."""
-    row = sizes.spec.state_words * sizes.spec.state_dtype.itemsize
-    return (3 * row + 16) * sizes.states + block_bytes(sizes, params) + LEAST_ROOM
+    rows = (3 * _padded_row(sizes.spec) + 16) * sizes.states
+    return rows + block_bytes(sizes, params) + LEAST_ROOM
+
+
+def _padded_row(spec: WorldSpec) -> int:
+    """Bytes of a state row in the table of rows."""
+    return -(-spec.state_words * spec.state_dtype.itemsize // 8) * 8
 
 
 def spilled_disk_bytes(sizes: Sizes) -> int:
-    """Bytes of the files of a solve: its graph, and values of four times."""
-    return sizes.graph_bytes + 4 * state_bytes(sizes.spec) * sizes.states
+    """Bytes of the files of a solve: its graph, and what was found or values of four times."""
+    return sizes.graph_bytes + max(sizes.graph_bytes, 4 * state_bytes(sizes.spec) * sizes.states)
 
 
 def check_spill(sizes: Sizes, directory: Path) -> None:
-    """Refuse to spill what does not fit onto the disk.
+    """Refuse to spill what does not fit onto the disk beside what was found.
 
     Raises:
         SolveError: With what is needed, what there is, and what to do.
     """
-    _refuse_disk(sizes, spilled_disk_bytes(sizes), directory, "Run it on another disk")
+    more = spilled_disk_bytes(sizes) - sizes.graph_bytes
+    _refuse_disk(sizes, more, directory, "Run it on another disk")
 
 
 def check_merge(sizes: Sizes, params: ExactParams) -> None:
@@ -323,6 +355,7 @@ def check(graph: StateGraph, params: ExactParams, directory: Path | None = None)
     """
     sizes, allowed = Sizes.of(graph), limit(params)
     used, more = _used(), _more(sizes, params)
+    without = _more(sizes, params.model_copy(update={"keep": "none"}))
     problem = (
         f"solving {graph.spec.name!r} ({graph.num_states} states, {graph.num_transitions} "
         f"transitions, {len(graph.spec.goals)} goals) needs"
@@ -330,8 +363,8 @@ def check(graph: StateGraph, params: ExactParams, directory: Path | None = None)
     if used + more > allowed:
         raise SolveError(
             f"{problem} {more / GIB:.2f} GiB for values on top of {used / GIB:.2f} GiB in use; the "
-            f"limit is {allowed / GIB:.2f} GiB. Set keep: disk, root or none, use a smaller "
-            "max_steps, or raise compute.ram_limit_gb."
+            f"limit is {allowed / GIB:.2f} GiB. "
+            + _remedies(sizes, params, allowed, keep_less=used + without <= allowed)
         )
     if directory is None:
         return

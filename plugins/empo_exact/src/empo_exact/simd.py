@@ -13,6 +13,7 @@ to several neighbours ("lanes") at once, by the functions of this module:
 ``+ - * /``                           lane by lane; a single number stands for as many equal ones
 ``smaller  larger  where_less``       min, max and ``yes if a < b else no``, lane by lane
 ``exponential(x)``                    exp(x) for x <= 0; 0 below ``NEGLIGIBLE``
+``logarithm(x)``                      log(x) for x >= 0
 ``lane_sum(lanes)``                   the sum of all lanes
 ====================================  ===========================================================
 
@@ -44,7 +45,8 @@ FOUR, EIGHT, SIXTEEN = primitives.FOUR, primitives.EIGHT, primitives.SIXTEEN
 four, eight, sixteen = primitives.four, primitives.eight, primitives.sixteen
 entry, load, store = primitives.entry, primitives.load, primitives.store
 smaller, larger, where_less = primitives.smaller, primitives.larger, primitives.where_less
-exponential, lane_sum = primitives.exponential, primitives.lane_sum
+exponential, logarithm = primitives.exponential, primitives.logarithm
+lane_sum = primitives.lane_sum
 
 
 def kernel(function: Function) -> Function:

@@ -12,6 +12,7 @@ It relies on ``llvmlite.ir`` and, for the address of an array's entry, on ``numb
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -252,7 +253,7 @@ def lane_sum(typing: TypingContext, lanes: LanesType) -> Typed:
     return types.float64(lanes), write
 
 
-# The exponential function.
+# The exponential function and the logarithm.
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01
@@ -296,3 +297,54 @@ def exponential(x: Lanes) -> Lanes:
     fourth = 1.0 / 6227020800.0 * r + 1.0 / 479001600.0
     y = (fourth * r4 + third) * (r4 * r4) + (second * r4 + first)
     return where_less(NEGLIGIBLE, x, times_power_of_two(y, shifted), 0.0)
+
+
+ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
+"""The bits of the root of 1/2."""
+
+
+def _shifted_exponent(builder: Builder, lanes: Value, count: int) -> tuple[Value, Value]:
+    """The bits of numbers x, and the n for which x / 2^n is between the roots of 1/2 and 2."""
+    bits = builder.bitcast(lanes, ir.VectorType(ir.IntType(64), count))
+    above = builder.sub(bits, _integers([ROOT_HALF_BITS] * count, 64))
+    return bits, builder.ashr(above, _integers([52] * count, 64))
+
+
+@_primitive
+def exponent(typing: TypingContext, lanes: LanesType) -> Typed:
+    """The n for which x / 2^n is between the roots of 1/2 and of 2, for positive normal x."""
+
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
+        _, n = _shifted_exponent(builder, args[0], lanes.count)
+        return builder.sitofp(n, lanes.vector)
+
+    return lanes(lanes), write
+
+
+@_primitive
+def mantissa(typing: TypingContext, lanes: LanesType) -> Typed:
+    """X / 2^n for that n."""
+
+    def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
+        bits, n = _shifted_exponent(builder, args[0], lanes.count)
+        power = builder.shl(n, _integers([52] * lanes.count, 64))
+        return builder.bitcast(builder.sub(bits, power), lanes.vector)
+
+    return lanes(lanes), write
+
+
+@inlined
+def logarithm(x: Lanes) -> Lanes:
+    """log(x) for x >= 0, to a few units in the last place; x must not be subnormal.
+
+    x = m 2^n with m near 1, and log(m) = 2 artanh(s) with s = (m - 1) / (m + 1), |s| < 0.172, by
+    its Taylor series to the power 21.
+    """
+    n, m = exponent(x), mantissa(x)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    tail = (2.0 / 21.0 * z + 2.0 / 19.0) * z + 2.0 / 17.0
+    tail = ((tail * z + 2.0 / 15.0) * z + 2.0 / 13.0) * z + 2.0 / 11.0
+    tail = ((tail * z + 2.0 / 9.0) * z + 2.0 / 7.0) * z + 2.0 / 5.0
+    found = n * LN2_HIGH + ((n * LN2_LOW + s * z * (tail * z + 2.0 / 3.0)) + 2.0 * s)
+    return where_less(x, math.inf, where_less(0.0, x, found, -math.inf), x)

@@ -84,6 +84,12 @@ def lane_sum(lanes: Lanes) -> float:
 
 
 @inlined
+def logarithm(x: Lanes) -> Lanes:
+    """log(x) for x >= 0."""
+    return math.log(x)
+
+
+@inlined
 def exponential(x: Lanes) -> Lanes:
     """exp(x) for x <= 0; 0 where it is negligible."""
     return math.exp(x) if x > NEGLIGIBLE else 0.0

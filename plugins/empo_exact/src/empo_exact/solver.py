@@ -22,7 +22,14 @@ from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknow
 from empo_exact.exploration_progress import exploring
 from empo_exact.forecast import sweep_seconds
 from empo_exact.graph import StateGraph, build_graph
-from empo_exact.induction import Seconds, Solver, continuation, room, terminal_values
+from empo_exact.induction import (
+    Seconds,
+    Solver,
+    continuation,
+    room,
+    terminal_values,
+    unknown_continuation,
+)
 from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.processes import solve_in_processes
@@ -190,12 +197,14 @@ def _induce_over_time(
         if recovered is not None:
             _log(tracker, horizon - recovered, later)
     has_gaps = not math.isfinite(float(later.v_r.sum()))
+    after = continuation(problem, later)
+    # Of two pairs of tables, one is read and the other is written for the next sweep.
+    before = unknown_continuation(problem, min(graph.within(first), graph.num_expanded))
+    del later
     for time in range(first, -1, -1):
         count = min(graph.within(time), graph.num_expanded)
-        reached = graph.within(time + 1)
-        after = continuation(problem, Values(*(array[:reached] for array in later)))
         values = room(problem, count)
-        bad = solver.sweep(order[:count], after, values, horizon - time, threads)
+        bad = solver.sweep(order[:count], after, values, horizon - time, threads, before)
         refuse_non_finite(problem, values, f"{horizon - time} steps before the end")
         if bad:
             refuse_powerless(problem, values, time, reachable_masks(graph, time)[time])
@@ -203,7 +212,7 @@ def _induce_over_time(
         has_gaps = has_gaps or bool(bad)
         refuse_unknown(values, time, has_gaps)
         store.put(time, values)
-        later = values
+        after, before = before._replace(v_r=values.v_r), after
         _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
         tracker.progress("backward induction", horizon - time, horizon)
 
@@ -221,13 +230,11 @@ def _induce_over_levels(
     values = terminal_values(problem, problem.graph.num_states)
     after = continuation(problem, values)
     for done, level in enumerate(levels, start=1):
-        bad = solver.sweep(level, after, values, 1, threads)
+        bad = solver.sweep(level, after, values, 1, threads, before=after)
         refuse_non_finite(problem, values, f"{done} levels from the last states")
         if bad:
             refuse_powerless(problem, values, None, None)
         refuse_unknown(values, None, False)
-        problem.renew_worth(values.v_m[level], after.hoped, level.astype(np.int64))
-        problem.renew_worth(values.v_e[level], after.attained, level.astype(np.int64))
         tracker.progress("backward induction", done, len(levels))
     store.put(0, values)
 

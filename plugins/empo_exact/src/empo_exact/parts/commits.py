@@ -9,10 +9,10 @@ import numpy as np
 
 from empo_core.errors import StorageError
 from empo_core.protocols import WorldModel
+from empo_exact.parts.builder import GRAPH, HALO
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import FileStore
 from empo_exact.parts.sweeps import Parts, values_kind
-from empo_exact.parts.territory import GRAPH, HALO
 from empo_exact.ram import Sizes
 
 log = logging.getLogger("empo_exact")

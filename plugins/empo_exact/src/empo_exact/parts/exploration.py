@@ -1,6 +1,7 @@
-"""All reachable states, found by all processes together: each has those that a hash gives it.
+"""All reachable states and their transitions, found by all processes together.
 
-No transitions are kept here, since it is not known yet which part a state will be in.
+A hash of its row says which process finds a state, since which part it will be in is not known
+before all are found. Until then that process keeps the state's transitions, in pieces.
 """
 
 from __future__ import annotations
@@ -9,17 +10,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int32, Int64, Shaped
+from jaxtyping import Int, Int32, Int64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
-from empo_core.types import Successors
+from empo_core.types import Expansion
 from empo_core.worlds.row_table import RowTable
 from empo_exact.expansion import Block, Expand
 from empo_exact.graph import ITEMS_PER_BLOCK, Explored, Progress, refuse_wrong_probabilities
-from empo_exact.parts.partition import Partition, change_counts, choose_partition, slow_words
+from empo_exact.parts.partition import Partition, choose_partition, key_order
 from empo_exact.parts.peers import Peers
+from empo_exact.parts.store import PartStore
+from empo_exact.transition_arrays import TransitionArrays
 
+FOUND = "found"
+"""Kind of the stored arrays of a piece of the transitions that a process found."""
+PIECE = 1 << 21
+"""Transitions after which a piece ends."""
 SAMPLED = 1 << 17
 """About how many rows each process offers when parts are chosen."""
 
@@ -28,63 +35,180 @@ Rows = Shaped[np.ndarray, "state word"]
 
 @dataclass(frozen=True)
 class Found:
-    """States of one process.
+    """States of one process, with their transitions in pieces.
+
+    The address of a state says which process found it, and its number there:
+    ``number * size + rank``. Transitions lead to addresses. A piece is of states of one depth.
 
     Attributes:
-        rows: Their rows [state word].
-        depth: The fewest steps to each [state].
-        steps: For how many steps all processes have looked ahead.
+        rows: Rows of the states, by number [state word].
+        order: Their numbers by depth, then by piece, then by key [state].
+        address: Their addresses, in that order [state].
+        ends: Where in that order each piece ends; states behind the last were not expanded [piece].
+        depths: How many steps lead to the states of each piece [piece].
+        layers: How many states all processes have found within each number of steps [depth].
         transitions: How many transitions lead from all states of all processes.
+        codes: Probabilities and durations by code.
     """
 
     rows: Rows
-    depth: Int32[np.ndarray, " state"]
-    steps: int
+    order: Int32[np.ndarray, " state"]
+    address: Int32[np.ndarray, " state"]
+    ends: list[int]
+    depths: list[int]
+    layers: list[int]
     transitions: int
+    codes: RowTable
+
+    @property
+    def steps(self) -> int:
+        """For how many steps all processes have looked ahead."""
+        return len(self.layers) - 1
 
 
 def find_states(
     world: WorldModel,
     expand: Expand,
+    words: Int64[np.ndarray, " word"],
     max_states: int,
+    store: PartStore | None,
     peers: Peers,
     progress: Progress,
 ) -> Found:
     """Find everything that is reachable within the horizon, by breadth-first search.
 
+    Args:
+        world: The world.
+        expand: Expands blocks of its states.
+        words: Order of the words of a key.
+        max_states: Give up beyond this many states.
+        store: Where transitions are kept; None: nowhere.
+        peers: All processes.
+        progress: Told after every block.
+
     Raises:
         SolveError: There are too many states, or probabilities do not sum to 1.
+        StorageError: The disk refuses.
         WorkerError: A process is gone.
     """
     horizon = world.spec.horizon
-    initial = world.initial_state().numpy()[None]
-    table = RowTable(world.spec.state_words, initial.dtype)
-    table.number(initial[_homes(initial, peers.size) == peers.rank])
-    expanded, transitions, ends, layers = 0, 0, [table.count], [1]
-    while expanded < layers[-1] and (horizon is None or len(ends) <= horizon):
-        frontier = table.rows[ends[-2] if len(ends) > 1 else 0 :].copy()
-        # Most successors come more than once, so that their homes are found afterwards.
-        layer = table if peers.size == 1 else RowTable(world.spec.state_words, initial.dtype)
-        for block, found in _expanded(world, expand, frontier):
-            rows = found.states.numpy()
-            layer.number(rows)
-            transitions += len(rows)
-            expanded += len(block)
-            progress(Explored(layers, expanded, table.count, transitions))
-        if peers.size > 1:
-            _bring_home(layer.rows, table, peers)
-        ends.append(table.count)
-        counts = np.sum(peers.all(ends[-2:]), axis=0).tolist()
-        expanded = counts[0]
-        layers.append(counts[1])
+    finder = _Finder(world, expand, words, store, peers, progress)
+    layers, is_growing = [1], True
+    while is_growing and (horizon is None or len(layers) <= horizon):
+        finder.look_ahead()
+        layers.append(peers.sum(finder.table.count))
+        is_growing = layers[-1] > layers[-2]
         if layers[-1] > max_states:
             raise SolveError(
                 f"{world.spec.name!r} has more than {max_states} reachable states "
                 f"({layers[-1]} after {len(layers) - 1} complete steps). Use a smaller "
                 "max_steps or raise max_states."
             )
-    depth = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)).astype(np.int32)
-    return Found(table.rows, depth, len(ends) - 1, peers.sum(transitions))
+    order = np.concatenate([*finder.order, finder.unexpanded()])
+    return Found(
+        rows=finder.table.rows,
+        order=order,
+        address=order * np.int32(peers.size) + np.int32(peers.rank),
+        ends=finder.ends,
+        depths=finder.depths,
+        layers=layers,
+        transitions=peers.sum(finder.transitions),
+        codes=finder.codes,
+    )
+
+
+class _Finder:
+    """Finds the states that a hash gives to this process, layer by layer.
+
+    Attributes:
+        table: Their numbers by row.
+        layers: How many there are within each number of steps, at least 1.
+        order, ends, depths, codes: As in ``Found``; the order layer by layer.
+        transitions: How many transitions lead from them.
+    """
+
+    def __init__(
+        self,
+        world: WorldModel,
+        expand: Expand,
+        words: Int64[np.ndarray, " word"],
+        store: PartStore | None,
+        peers: Peers,
+        progress: Progress,
+    ) -> None:
+        self._world, self._expand, self._words = world, expand, words
+        self._store, self._peers, self._progress = store, peers, progress
+        initial = world.initial_state().numpy()[None]
+        self._row = world.spec.state_words, initial.dtype
+        self.table = RowTable(*self._row)
+        self.table.number(initial[_homes(initial, peers.size) == peers.rank])
+        self.codes = RowTable(2, np.dtype(np.float64))
+        self.layers = [self._known]
+        self.order: list[Int32[np.ndarray, " state"]] = []
+        self.ends: list[int] = []
+        self.depths: list[int] = []
+        self.transitions = 0
+
+    @property
+    def _known(self) -> int:
+        """Number of states; 1 where a hash gave the first ones to others, as growth has a rate."""
+        return max(1, self.table.count)
+
+    def unexpanded(self) -> Int32[np.ndarray, " state"]:
+        """Numbers of the states of the last layer, by key."""
+        first = self.ends[-1] if self.ends else 0
+        return (first + key_order(self.table.rows[first:], self._words)).astype(np.int32)
+
+    def look_ahead(self) -> None:
+        """Expand the last layer."""
+        order = self.unexpanded()
+        self.order.append(order)
+        blocks = _expanded(self._world, self._expand, self.table.rows[order])
+        goes_on = True
+        while any(self._peers.all(goes_on)):
+            goes_on = self._find_piece(blocks)
+        self.layers.append(self._known)
+
+    def _find_piece(self, blocks: Iterator[tuple[Block, Expansion]]) -> bool:
+        """Expand blocks until a piece is full; True if it is before there are no more."""
+        arrays, before = TransitionArrays(self.codes), self.transitions
+        is_alone, is_full = self._peers.size == 1, False
+        expanded = self.ends[-1] if self.ends else 0
+        # Most successors come more than once, so that their homes are found afterwards.
+        layer = self.table if is_alone else RowTable(*self._row)
+        for block, found in blocks:
+            number = layer.number(found.states.numpy())
+            if self._store:
+                arrays.append(found, number)
+            expanded += len(block)
+            self.transitions += len(found.index)
+            self._progress(Explored(self.layers, expanded, self._known, self.transitions))
+            is_full = self.transitions - before >= PIECE
+            if is_full:
+                break
+        address = None if is_alone else self._brought_home(layer.rows)
+        if self._store:
+            offsets, successor, code = arrays.whole()
+            if address is not None:
+                successor = address.take(successor, mode="clip")
+            piece = {"offsets": offsets, "successor": successor, "code": code}
+            self._store.put(FOUND, piece_number(len(self.ends), self._peers), piece)
+        self.ends.append(expanded)
+        self.depths.append(len(self.layers) - 1)
+        return is_full
+
+    def _brought_home(self, rows: Rows) -> Int32[np.ndarray, " state"]:
+        """The addresses that the processes which look after them give to rows."""
+        size = self._peers.size
+        homes = _homes(rows, size)
+        number = self._peers.ask(homes, rows, self.table.number)
+        address: Int32[np.ndarray, " state"] = (number * size + homes).astype(np.int32)
+        return address
+
+
+def piece_number(number: int, peers: Peers) -> int:
+    """The number under which a piece is stored, another in each process."""
+    return number * peers.size + peers.rank
 
 
 def _homes(rows: Rows, size: int) -> Int64[np.ndarray, " state"]:
@@ -96,14 +220,6 @@ def _homes(rows: Rows, size: int) -> Int64[np.ndarray, " state"]:
     return (mixed % np.uint64(size)).astype(np.int64)
 
 
-def _bring_home(rows: Rows, table: RowTable, peers: Peers) -> None:
-    """Give others the rows that they look after, and take in those that this process does."""
-    homes = _homes(rows, peers.size)
-    outgoing = [{"rows": rows[homes == rank]} for rank in range(peers.size)]
-    for arrays in peers.swap(outgoing):
-        table.number(arrays["rows"])
-
-
 def blocks_of(rows: Rows, joint: int) -> Iterator[Block]:
     """Rows in blocks of about ``ITEMS_PER_BLOCK`` transitions."""
     size = max(1, ITEMS_PER_BLOCK // joint)
@@ -112,7 +228,7 @@ def blocks_of(rows: Rows, joint: int) -> Iterator[Block]:
 
 def _expanded(
     world: WorldModel, expand: Expand, frontier: Rows
-) -> Iterator[tuple[Block, Successors]]:
+) -> Iterator[tuple[Block, Expansion]]:
     """The blocks of a layer with their successors, checked."""
     joint = world.spec.num_joint_actions
     blocks = blocks_of(frontier, joint)
@@ -121,36 +237,13 @@ def _expanded(
         yield block, found
 
 
-def divide(world: WorldModel, found: Found, parts: int, peers: Peers) -> Partition:
+def divide(found: Found, words: Int64[np.ndarray, " word"], parts: int, peers: Peers) -> Partition:
     """The same partition in all processes, from samples of their states."""
-    counts = np.sum(peers.all(change_counts(world, found.rows)), axis=0)
     # A hash gave the states to the processes, so all have about equally many.
     samples = peers.all(found.rows[:: max(1, len(found.rows) // SAMPLED)].copy())
-    return choose_partition(samples, parts, slow_words(counts))
+    return choose_partition(samples, parts, words)
 
 
-def hand_over(found: Found, partition: Partition, peers: Peers) -> Found:
-    """The states of this process's parts, by part, depth and key.
-
-    Args:
-        found: States, wherever they were found.
-        partition: Which part each is in; see ``rank_of`` for which process has a part.
-        peers: All processes.
-    """
-    rows, depth = found.rows, found.depth
-    if peers.size > 1:
-        ranks = rank_of(partition.owners(rows), partition.count, peers.size)
-        outgoing = [
-            {"rows": rows[ranks == rank], "depth": depth[ranks == rank]}
-            for rank in range(peers.size)
-        ]
-        incoming = peers.swap(outgoing)
-        rows = np.concatenate([arrays["rows"] for arrays in incoming])
-        depth = np.concatenate([arrays["depth"] for arrays in incoming])
-    order = partition.order(rows, depth)
-    return Found(rows[order], depth[order], found.steps, found.transitions)
-
-
-def rank_of(part: Int32[np.ndarray, " item"], parts: int, size: int) -> Int64[np.ndarray, " item"]:
+def rank_of(part: Int[np.ndarray, " item"], parts: int, size: int) -> Int64[np.ndarray, " item"]:
     """The process that has each part: neighbouring parts are together [item]."""
     return part.astype(np.int64) * size // parts

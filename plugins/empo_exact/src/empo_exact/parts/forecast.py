@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from pydantic import JsonValue
 
-from empo_core.protocols import WorldModel
 from empo_exact import ram
 from empo_exact.graph import StateGraph
 from empo_exact.parts.partition import change_counts, choose_partition, slow_words
@@ -18,17 +17,14 @@ EXCHANGE = 0.8e9
 """Bytes per second that processes pack, exchange and unpack; a network of 10 Gbit/s has 1.25e9."""
 MEETING_S = 0.005
 """Seconds that processes take to wait for each other and to agree, after every sweep."""
-EXPANSIONS = 2
-"""Number of times that every state is expanded: to find states, and transitions of parts."""
 MIB = 1 << 20
 
 
-def halo_share(world: WorldModel, graph: StateGraph, parts: int) -> float:
+def halo_share(graph: StateGraph, parts: int) -> float:
     """States of other parts that follow those of one, for each state, if there are so many."""
     if parts == 1:
         return 0.0
-    changes = change_counts(world, graph.states[: graph.num_expanded])
-    partition = choose_partition([graph.states], parts, slow_words(changes))
+    partition = choose_partition([graph.states], parts, slow_words(change_counts(graph)))
     owner = partition.owners(graph.states)
     of = np.repeat(owner[: graph.num_expanded], np.diff(graph.bounds))
     halo = 0
@@ -40,7 +36,6 @@ def halo_share(world: WorldModel, graph: StateGraph, parts: int) -> float:
 
 
 def in_parts(
-    world: WorldModel,
     graph: StateGraph,
     sizes: Sequence[Sizes],
     seconds: tuple[Sequence[float], Sequence[float]],
@@ -49,7 +44,6 @@ def in_parts(
     """Bytes of each part, halo and time, with a process for each part.
 
     Args:
-        world: The world.
         graph: As much of its graph as was explored.
         sizes: Sizes of the whole graph; the least and the most, where it was not explored.
         seconds: Time of one process to explore once, and to sweep; each likewise.
@@ -57,14 +51,13 @@ def in_parts(
     """
     found: dict[str, JsonValue] = {}
     for count in COUNTS:
-        halo, needs = halo_share(world, graph, count), []
+        halo, needs = halo_share(graph, count), []
         for each, exploring, sweeping in zip(sizes, *seconds, strict=True):
             row = ram.state_bytes(each.spec)
             part = (each.graph_bytes + 2 * (1 + halo) * row * each.states) / count
             exchanged = halo * row * int(each.by_time.sum()) / count / EXCHANGE
             exchanged += MEETING_S * len(each.by_time) * (count > 1)
-            alone = EXPANSIONS * exploring + sweeping
-            needs.append((part / MIB, alone / count + exchanged))
+            needs.append((part / MIB, (exploring + sweeping) / count + exchanged))
         mib, took = (shown(column) for column in zip(*needs, strict=True))
         name = "1 part" if count == 1 else f"{count} parts"
         found[name] = f"{mib} MiB each, halo {halo:.2f} rows a state, {took} s"

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int32, Shaped
 
-from empo_exact.graph import StateGraph, joined, running_offsets
+from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Values
 from empo_exact.parts.sweeps import Parts, values_kind
 from empo_exact.values import ValueStore
@@ -48,16 +48,16 @@ class Merger:
                 items = slice(int(offsets[0]), int(offsets[-1]))
                 successor.append(targets[part][items])
                 code.append(piece.code[items])
-        wide = np.uint16 if len(parts.codes) <= 1 << 16 else np.int32
+        ends = np.cumsum(np.concatenate([[0], *counts]))
         prob, duration = (np.ascontiguousarray(column) for column in parts.codes.T)
         return StateGraph(
             spec=parts.world.spec,
             states=np.concatenate(states),
             layers=self.layers,
             num_expanded=sum(piece.num_expanded for piece in pieces),
-            offsets=running_offsets(counts),
-            successor=joined(successor, np.int32),
-            code=joined(code, wide),
+            offsets=ends.astype(np.uint32) if ends[-1] < 1 << 32 else ends,
+            successor=np.concatenate(successor),
+            code=np.concatenate(code),
             prob=prob,
             duration=duration,
         )

@@ -15,11 +15,13 @@ from jaxtyping import Int32, Int64, Shaped
 
 from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
-from empo_core.types import Successors
-from empo_exact.expansion import successors_of
+from empo_core.types import WorldSpec
+from empo_exact.graph import StateGraph, build_graph
 
-SAMPLE = 50_000
+SAMPLE = 500_000
 """Transitions from which the order of words is found."""
+SLOW_SAMPLE = 50_000
+"""The same in worlds that are written in Python, which take as long for these."""
 
 Rows = Shaped[np.ndarray, "state word"]
 
@@ -79,11 +81,6 @@ class Partition:
         find_owners(rows, self.words, self.splitters, owner)
         return owner
 
-    def order(self, rows: Rows, depth: Int32[np.ndarray, " state"]) -> Int64[np.ndarray, " state"]:
-        """The order of rows by part, then by depth, then by key [state]."""
-        keys = [rows[:, word] for word in self.words[::-1]]
-        return np.lexsort([*keys, depth, self.owners(rows)])
-
 
 def choose_partition(
     samples: Sequence[Rows], parts: int, words: Int64[np.ndarray, " word"]
@@ -96,27 +93,42 @@ def choose_partition(
         words: Order of the words, see ``slow_words``.
     """
     rows = np.concatenate(list(samples))
-    rows = rows[np.lexsort([rows[:, word] for word in words[::-1]])]
+    rows = rows[key_order(rows, words)]
     parts = max(1, min(parts, len(rows)))
     return Partition(words, rows[[len(rows) * part // parts for part in range(1, parts)]])
 
 
-def change_counts(world: WorldModel, rows: Rows) -> Int64[np.ndarray, " word"]:
-    """Number of changes of each word along the transitions of some states [word]."""
-    joint = world.spec.num_joint_actions
-    picked = rows[:: max(1, len(rows) * joint // SAMPLE)]
-    changes = np.zeros(rows.shape[1], np.int64)
-    size = max(1, SAMPLE // joint)
-    for first in range(0, len(picked), size):
-        block = picked[first : first + size]
-        changes += _changes(block, successors_of(world, block), joint)
-    return changes
+def key_order(rows: Rows, words: Int64[np.ndarray, " word"]) -> Int64[np.ndarray, " state"]:
+    """The order of rows by key [state]."""
+    return np.lexsort([rows[:, word] for word in words[::-1]])
 
 
-def _changes(block: Rows, found: Successors, joint: int) -> Int64[np.ndarray, " word"]:
-    before = np.repeat(np.arange(len(block) * joint) // joint, np.diff(found.offsets.numpy()))
-    changed: Int64[np.ndarray, " word"] = (block[before] != found.states.numpy()).sum(0)
+def first_words(world: WorldModel, max_states: int) -> Int64[np.ndarray, " word"]:
+    """Positions of the words in the order of the key, from the first states [word].
+
+    Every process finds them for itself, before any state has a place.
+    """
+    graph = build_graph(
+        world,
+        world.spec.horizon,
+        max_states=max_states,
+        progress=lambda explored: explored.transitions < _sample(world.spec),
+    )
+    return slow_words(change_counts(graph))
+
+
+def change_counts(graph: StateGraph) -> Int64[np.ndarray, " word"]:
+    """Number of changes of each word along the transitions of the first states [word]."""
+    bounds = graph.bounds
+    bounds = bounds[: max(2, int(np.searchsorted(bounds, _sample(graph.spec))) + 1)]
+    before = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    after = graph.successor[: bounds[-1]]
+    changed: Int64[np.ndarray, " word"] = (graph.states[before] != graph.states[after]).sum(0)
     return changed
+
+
+def _sample(spec: WorldSpec) -> int:
+    return SAMPLE if spec.releases_gil else SLOW_SAMPLE
 
 
 def slow_words(changes: Int64[np.ndarray, " word"]) -> Int64[np.ndarray, " word"]:

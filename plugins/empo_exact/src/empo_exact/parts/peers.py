@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TypeAlias, TypeVar
@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
+from jaxtyping import Int64, Shaped
 
 from empo_core.errors import WorkerError
 from empo_executors.frames import decode_arrays, encode_arrays
@@ -42,7 +43,9 @@ class Peers:
         """
         if self.size == 1:
             return list(outgoing)
-        pieces = [encode_arrays(arrays) for arrays in outgoing]
+        # What it gives to itself stays where it is.
+        sent_away = [{} if rank == self.rank else each for rank, each in enumerate(outgoing)]
+        pieces = [encode_arrays(arrays) for arrays in sent_away]
         sizes = torch.tensor([sum(map(len, each)) for each in pieces])
         coming = torch.empty_like(sizes)
         try:
@@ -58,7 +61,32 @@ class Peers:
         except RuntimeError as error:
             raise _gone(error) from error
         begins = np.cumsum(coming.numpy()) - coming.numpy()
-        return [decode_arrays(received, begin) for begin in begins.tolist()]
+        found: list[Arrays] = [decode_arrays(received, begin) for begin in begins.tolist()]
+        found[self.rank] = outgoing[self.rank]
+        return found
+
+    def ask(
+        self,
+        ranks: Int64[np.ndarray, " query"],
+        queries: Shaped[np.ndarray, "query ..."],
+        answer: Callable[[Shaped[np.ndarray, "query ..."]], Shaped[np.ndarray, "query ..."]],
+    ) -> Shaped[np.ndarray, "query ..."]:
+        """The answers of other processes [query ...].
+
+        Args:
+            ranks: Which process is asked [query].
+            queries: What [query ...].
+            answer: Answers what others ask this one.
+
+        Raises:
+            GoneError: Another process is gone.
+        """
+        asked = self.swap([{"": queries[ranks == rank]} for rank in range(self.size)])
+        answers = self.swap([{"": answer(each[""])} for each in asked])
+        found = np.empty((len(queries), *answers[0][""].shape[1:]), answers[0][""].dtype)
+        for rank, each in enumerate(answers):
+            found[ranks == rank] = each[""]
+        return found
 
     def all(self, value: T) -> list[T]:
         """The value that each process gave, by rank.

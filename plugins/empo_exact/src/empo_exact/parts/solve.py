@@ -24,14 +24,16 @@ from empo_exact.checks import refuse_powerless, refuse_unknown
 from empo_exact.expansion import Expand, expander
 from empo_exact.exploration_progress import exploring
 from empo_exact.graph import build_graph
+from empo_exact.parts.builder import PartBuilder, complete_halos
 from empo_exact.parts.commits import Commits
-from empo_exact.parts.exploration import Found, divide, find_states, hand_over, rank_of
+from empo_exact.parts.exploration import divide, find_states, rank_of
 from empo_exact.parts.merge import Merger
+from empo_exact.parts.partition import first_words
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.result import Opening, PartsResult, opening
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
 from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
-from empo_exact.parts.territory import PartBuilder, Territory, complete_halos, merged_codes
+from empo_exact.parts.territory import hand_over, merge_codes
 from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.result import ExactResult
@@ -65,22 +67,24 @@ def build_parts(
         WorkerError: Another process is gone.
     """
     compute = params.compute
-    with exploring(world, params, tracker) as progress:
-        found = find_states(world, expand, compute.max_states, peers, progress)
-    sizes = _sizes(world, found, peers)
-    partition = divide(world, found, _count(sizes, store, params, peers), peers)
-    found = hand_over(found, partition, peers)  # Not both: they take much memory.
-    territory = Territory(found, partition, peers)
-    del found
     is_implicit = compute.graph == "implicit"
+    kept = None if is_implicit else store
+    with exploring(world, params, tracker) as progress:
+        words = first_words(world, compute.max_states)
+        found = find_states(world, expand, words, compute.max_states, kept, peers, progress)
+    sizes = Sizes(world.spec, np.array(found.layers), found.layers[-2], found.transitions)
+    partition = divide(found, words, _count(sizes, store, params, peers), peers)
+    territory = hand_over(found, partition, kept, peers, world.spec.num_joint_actions)
+    del found
     builder = PartBuilder(world, territory, store, expand, is_implicit=is_implicit)
     for done, part in enumerate(territory.parts):
         tracker.progress("transitions of parts", done, len(territory.parts))
         builder.build(part)
     tracker.progress("transitions of parts", 1, 1)
-    complete_halos(builder, territory, store, peers)
+    complete_halos(territory, store, peers)
     store.flush()
-    codes = merged_codes(builder, peers)
+    merge_codes(builder.codes, peers)
+    codes = builder.codes.rows.copy()
     every = np.arange(partition.count, dtype=np.int32)
     start = partition.owners(world.initial_state().numpy()[None])
     return Parts(
@@ -107,9 +111,10 @@ def _count(sizes: Sizes, store: PartStore, params: ExactParams, peers: Peers) ->
         count = params.compute.parts or max(peers.all(ram.parts_needed(sizes, params)))
     elif params.compute.graph == "implicit" and params.compute.parts is None:
         count = -(-sizes.transitions // IMPLICIT_TRANSITIONS)
+    count = max(count, peers.size)
     if not isinstance(store, FileStore):
-        ram.check_share(sizes, params, peers.size)
-    return max(count, peers.size)
+        ram.check_share(sizes, params, count, peers.size)
+    return count
 
 
 def _warning(
@@ -128,12 +133,6 @@ def _warning(
     if warning:
         log.warning("%s", warning)
     return warning
-
-
-def _sizes(world: WorldModel, found: Found, peers: Peers) -> Sizes:
-    """The sizes of the whole graph."""
-    layers = np.sum(peers.all(np.searchsorted(found.depth, np.arange(found.steps + 1), "right")), 0)
-    return Sizes(world.spec, layers, int(layers[-2]), found.transitions)
 
 
 def solve_in_parts(

@@ -44,6 +44,9 @@ class PartStore(Protocol):
     def rows(self, kind: str, part: int, numbers: Numbers) -> Arrays:
         """The rows with ascending numbers of all arrays, as far as they have so many."""
 
+    def view(self, kind: str, part: int) -> Arrays:
+        """The arrays, of which only what is used is read."""
+
     def fetch(self, kind: str, part: int) -> None:
         """Begin to read what will be wanted next."""
 
@@ -76,12 +79,17 @@ class MemoryStore:
         """Rows of all arrays."""
         return _rows(self._kept[kind][part], numbers)
 
+    def view(self, kind: str, part: int) -> Arrays:
+        """The arrays that were put."""
+        return self._kept[kind][part]
+
     def fetch(self, kind: str, part: int) -> None:
         """There is nothing to read."""
 
     def drop(self, kind: str, parts: Sequence[int]) -> None:
-        """Forget a kind."""
-        self._kept.pop(kind, None)
+        """Forget parts."""
+        for part in parts:
+            self._kept[kind].pop(part, None)
 
     def flush(self) -> None:
         """Nothing is under way."""
@@ -182,8 +190,12 @@ class FileStore:
 
     def rows(self, kind: str, part: int, numbers: Numbers) -> Arrays:
         """Rows of all arrays; the others are not read."""
+        return _rows(self.view(kind, part), numbers)
+
+    def view(self, kind: str, part: int) -> Arrays:
+        """The arrays, mapped into memory."""
         self._settle(kind, part)
-        return _rows(self._read(kind, part, mmap="r"), numbers)
+        return self._read(kind, part, mmap="r")
 
     def fetch(self, kind: str, part: int) -> None:
         """Begin to read."""

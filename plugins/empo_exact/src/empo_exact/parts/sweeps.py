@@ -25,9 +25,9 @@ from empo_exact.induction import (
     unknown_continuation,
 )
 from empo_exact.kernel_data import Values
+from empo_exact.parts.builder import GRAPH, HALO, PartBuilder
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
-from empo_exact.parts.territory import GRAPH, HALO, PartBuilder
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes

@@ -1,47 +1,66 @@
-"""The states of one process, by part, and where the successors of each part's states are."""
+"""The states of one process, by part, with the pieces of transitions that they are in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
-import torch
-from jaxtyping import Int32, Int64, Shaped
+from jaxtyping import Bool, Int32, Int64, Shaped
 
-from empo_core.protocols import WorldModel
 from empo_core.worlds.row_table import RowTable
-from empo_exact.expansion import Expand
-from empo_exact.graph import chances, joined, narrow, running_offsets
-from empo_exact.parts.exploration import Found, blocks_of, rank_of
+from empo_exact.parts.exploration import FOUND, Found, piece_number, rank_of
 from empo_exact.parts.partition import Partition
 from empo_exact.parts.peers import Peers
-from empo_exact.parts.store import PartStore
+from empo_exact.parts.store import Arrays, PartStore
+from empo_exact.transition_arrays import Codes
 
-GRAPH = "graph"
-"""Kind of the stored arrays of a part's transitions."""
-HALO = "halo"
-"""Kind of the stored arrays that say where the states of other parts are that follow a part's."""
+SHARED = "shared"
+"""Kind of the stored arrays of a piece of transitions from the process that found them."""
+
+Rows = Shaped[np.ndarray, "state word"]
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """Transitions of a territory, in which the states of a part are neighbours in every piece.
+
+    Attributes:
+        kind: Kind under which they are stored.
+        numbers: Their numbers there [piece].
+        cuts: Where in each the states of each part begin, and end [piece offset].
+        place: Number of each state in the territory's table, by address [address].
+        codes: Probabilities and durations by code.
+    """
+
+    kind: str
+    numbers: list[int]
+    cuts: Int64[np.ndarray, "piece offset"]
+    place: Int32[np.ndarray, " address"]
+    codes: RowTable
+
+
+@dataclass(frozen=True)
 class Territory:
     """The states that one process looks after; all of a part are neighbours in its table.
 
     Attributes:
         partition: Which part has which state.
         parts: Numbers of the parts of this process.
-        table: Numbers of its states by row.
+        table: Numbers of its states by row, and behind them those of others that follow them.
         depth: Fewest steps to each of its states [state].
-        begins: Number of the first state of each part, and the end of all [part + 1].
+        begins: Number of the first state of each part, and the end of all [offset].
+        steps: For how many steps all processes have looked ahead.
+        pieces: Transitions of its states.
     """
 
-    def __init__(self, found: Found, partition: Partition, peers: Peers) -> None:
-        every = np.arange(partition.count, dtype=np.int32)
-        ranks = rank_of(every, partition.count, peers.size)
-        self.partition = partition
-        self.parts: list[int] = np.flatnonzero(ranks == peers.rank).tolist()
-        self.depth, self.steps = found.depth, found.steps
-        self.begins = np.searchsorted(partition.owners(found.rows), np.arange(len(every) + 1))
-        self.table = RowTable.of(found.rows)
+    partition: Partition
+    parts: list[int]
+    table: RowTable
+    depth: Int32[np.ndarray, " state"]
+    begins: Int64[np.ndarray, " offset"]
+    steps: int
+    pieces: Pieces
 
     def layers(self, part: int) -> Int64[np.ndarray, " depth"]:
         """Number of states of a part that are reachable within each number of steps [depth]."""
@@ -49,173 +68,113 @@ class Territory:
         return np.searchsorted(depth, np.arange(self.steps + 1), side="right")
 
 
-class PartBuilder:
-    """Works out the transitions of parts, one after another.
+def hand_over(
+    found: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
+) -> Territory:
+    """The states of this process's parts, by part, depth, piece and key.
 
-    Attributes:
-        is_implicit: They are not stored, but worked out whenever they are wanted.
-        codes: Probabilities and durations by code.
-        abroad: By part, rows of its halo that other processes have; behind those of this one.
-        terminal: Depth and row of a terminal state that the fewest steps lead to.
+    Args:
+        found: States, wherever they were found; its codes become those of all processes.
+        partition: Which part each is in; see ``rank_of`` for which process has a part.
+        store: Has their transitions; None: they are not kept.
+        peers: All processes.
+        joint: Number of joint actions of a state.
     """
-
-    def __init__(
-        self,
-        world: WorldModel,
-        territory: Territory,
-        store: PartStore,
-        expand: Expand,
-        *,
-        is_implicit: bool,
-    ) -> None:
-        self.is_implicit = is_implicit
-        self._world = world
-        self._territory = territory
-        self._store = store
-        self._expand = expand
-        self._place = np.full(territory.table.count, -1, np.int32)
-        self.codes = RowTable(2, np.dtype(np.float64))
-        self.abroad: dict[int, RowTable] = {}
-        self.terminal: tuple[int, Shaped[np.ndarray, " word"]] | None = None
-
-    def build(self, part: int) -> None:
-        """Store a part's transitions unless they are implicit, and where its halo states are."""
-        arrays = self.graph(part)
-        self._note_terminal(part, arrays)
-        if not self.is_implicit:
-            self._store.put(GRAPH, part, arrays)
-        territory = self._territory
-        own = int(territory.begins[part + 1] - territory.begins[part])
-        behind = len(arrays["states"]) - (self.abroad[part].count if part in self.abroad else 0)
-        near = territory.table.find(arrays["states"][own:behind])
-        owner = np.searchsorted(territory.begins, near, side="right") - 1
-        halo = halo_arrays(owner, near - territory.begins[owner])
-        self._store.put(HALO, part, {**halo, "own": np.array(own)})
-
-    def graph(self, part: int) -> dict[str, np.ndarray]:
-        """The transitions of a part, with halo states behind its own."""
-        world, territory = self._world, self._territory
-        first, last = (int(end) for end in territory.begins[part : part + 2])
-        rows = territory.table.rows[first:last]
-        layers = territory.layers(part)
-        expanded = int(layers[-2]) if territory.steps else 0
-        abroad = RowTable(world.spec.state_words, rows.dtype)
-        counts, target, code = [], [], []
-        for found in self._expand(blocks_of(rows[:expanded], world.spec.num_joint_actions)):
-            number = territory.table.find(found.states.numpy())
-            away = number < 0
-            if away.any():
-                number[away] = -1 - abroad.number(found.states.numpy()[away])
-            target.append(number)
-            code.append(narrow(self.codes.number(chances(found))))
-            counts.append(np.diff(found.offsets.numpy()))
-        targets = joined(target, np.int32)
-        near = self._neighbours(targets, first, last)
-        successor = self._settled(targets, first, last, near)
-        halo = np.concatenate([territory.table.rows[near], abroad.rows])
-        states = np.concatenate([rows, halo])
-        wide = np.uint16 if self.codes.count <= 1 << 16 else np.int32
-        if abroad.count:
-            self.abroad[part] = abroad
-        return {
-            "states": states,
-            "layers": layers,
-            "num_expanded": np.array(expanded),
-            "offsets": running_offsets(counts),
-            "successor": successor,
-            "code": joined(code, wide),
-            "achieved": world.achieved(torch.from_numpy(states)).numpy(),
-        }
-
-    def _note_terminal(self, part: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Note the first state of a part that has no transitions."""
-        bounds = arrays["offsets"][:: self._world.spec.num_joint_actions]
-        for state in np.flatnonzero(bounds[1:] == bounds[:-1])[:1]:
-            depth = int(np.searchsorted(arrays["layers"], state, side="right"))
-            if self.terminal is None or depth < self.terminal[0]:
-                self.terminal = depth, arrays["states"][state].copy()
-
-    def _neighbours(
-        self, targets: Int32[np.ndarray, " transition"], first: int, last: int
-    ) -> Int64[np.ndarray, " state"]:
-        """The states of other parts of this process among the targets, ascending."""
-        seen = np.zeros(len(self._place) + 1, np.bool_)
-        seen[np.maximum(targets, -1)] = True  # The last entry stands for other processes.
-        seen[first:last] = seen[-1] = False
-        return np.flatnonzero(seen)
-
-    def _settled(
-        self,
-        targets: Int32[np.ndarray, " transition"],
-        first: int,
-        last: int,
-        near: Int64[np.ndarray, " state"],
-    ) -> Int32[np.ndarray, " transition"]:
-        """Targets as numbers of the part: own states, those of neighbours, those abroad."""
-        own = last - first
-        self._place[first:last] = np.arange(own)
-        self._place[near] = own + np.arange(len(near))
-        away = targets < 0
-        found: Int32[np.ndarray, " transition"] = self._place.take(targets, mode="clip")
-        found[away] = own + len(near) - 1 - targets[away]
-        return found
+    own, follows = found, np.zeros(len(found.rows), np.bool_)
+    if peers.size > 1:
+        own, follows = _exchanged(found, partition, store, peers, joint)
+    every = np.arange(partition.count + 1)
+    owner = partition.owners(own.rows)[own.order]
+    order = np.argsort(owner, kind="stable")
+    table = RowTable.of(own.rows[own.order[order]])
+    place = np.full(len(follows), -1, np.int32)
+    place[own.address[order]] = np.arange(table.count)
+    outside = np.flatnonzero(follows & (place < 0))
+    rows = peers.ask(outside % peers.size, outside // peers.size, lambda each: found.rows[each])
+    place[outside] = table.number(rows)
+    bounds = [0, *own.ends]
+    depth = np.repeat([*own.depths, own.steps], np.diff([*bounds, len(owner)]))
+    ranks = rank_of(every[:-1], partition.count, peers.size)
+    return Territory(
+        partition=partition,
+        parts=np.flatnonzero(ranks == peers.rank).tolist(),
+        table=table,
+        depth=depth[order].astype(np.int32),
+        begins=np.searchsorted(owner, every, sorter=order),
+        steps=own.steps,
+        pieces=Pieces(
+            kind=FOUND if peers.size == 1 else SHARED,
+            numbers=[piece_number(piece, peers) for piece in range(len(own.ends))],
+            cuts=np.array([np.searchsorted(owner[a:b], every) for a, b in pairwise(bounds)]),
+            place=place,
+            codes=own.codes,
+        ),
+    )
 
 
-def halo_arrays(
-    part: Int64[np.ndarray, " halo_state"], index: Int64[np.ndarray, " halo_state"]
-) -> dict[str, np.ndarray]:
-    """Halo states by part and by number there, with their positions in the halo [halo_state]."""
-    slot = np.lexsort((index, part))
-    arrays = {"part": part[slot], "index": index[slot], "slot": slot}
-    return {name: array.astype(np.int32) for name, array in arrays.items()}
+def _exchanged(
+    found: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
+) -> tuple[Found, Bool[np.ndarray, " address"]]:
+    """This process's share of what all have found, and which addresses follow it [address]."""
+    follows = np.zeros(peers.size * max(peers.all(len(found.rows))), np.bool_)
+    translations = merge_codes(found.codes, peers)
+    ranks = rank_of(partition.owners(found.rows), partition.count, peers.size)
+    rows: list[Rows] = []
+    address: list[Int32[np.ndarray, " state"]] = []
+    ends: list[int] = []
+    for piece, (first, last) in enumerate(pairwise([0, *found.ends, len(found.order)])):
+        number = found.order[first:last]
+        cuts = np.searchsorted(ranks[number], np.arange(peers.size + 1)).tolist()
+        outgoing = [
+            {"rows": found.rows[number[a:b]], "address": found.address[first + a : first + b]}
+            for a, b in pairwise(cuts)
+        ]
+        kept = store if piece < len(found.ends) else None  # The last states have no transitions.
+        if kept:
+            whole = kept.get(FOUND, piece_number(piece, peers))
+            for given, (a, b) in zip(outgoing, pairwise(cuts), strict=True):
+                given |= transitions_of(whole, a * joint, b * joint)
+            kept.drop(FOUND, [piece_number(piece, peers)])
+        for home, got in enumerate(peers.swap(outgoing)):
+            rows.append(got["rows"].copy())  # A copy, so that what came with it can be forgotten.
+            address.append(got["address"].copy())
+            if piece < len(found.ends):
+                ends.append((ends[-1] if ends else 0) + len(got["rows"]))
+            if kept:
+                follows[got["successor"]] = True
+                translated = {
+                    "offsets": got["offsets"],
+                    "successor": got["successor"].copy(),
+                    "code": translations[home][got["code"]],
+                }
+                kept.put(SHARED, piece_number(piece * peers.size + home, peers), translated)
+    own = replace(
+        found,
+        rows=np.concatenate(rows),
+        order=np.arange(sum(map(len, rows)), dtype=np.int32),
+        address=np.concatenate(address),
+        ends=ends,
+        depths=np.repeat(found.depths, peers.size).tolist(),
+    )
+    return own, follows
 
 
-def complete_halos(
-    builder: PartBuilder, territory: Territory, store: PartStore, peers: Peers
-) -> None:
-    """Store where those halo states are that other processes have."""
-    if peers.size == 1:
-        return
-    asked = [_asked(builder, territory, rank, peers.size) for rank in range(peers.size)]
-    answers: list[dict[str, np.ndarray]] = []
-    for questions in peers.swap(asked):
-        replies: dict[str, np.ndarray] = {}
-        for name, rows in questions.items():
-            number = territory.table.find(rows)
-            replies[name] = number - territory.begins[territory.partition.owners(rows)]
-        answers.append(replies)
-    told = peers.swap(answers)
-    for part, abroad in builder.abroad.items():
-        owners = territory.partition.owners(abroad.rows)
-        ranks = rank_of(owners, territory.partition.count, peers.size)
-        index = np.empty(len(owners), np.int64)
-        for rank, numbers in enumerate(told):
-            index[ranks == rank] = numbers.get(str(part), np.empty(0))
-        near = store.get(HALO, part)  # In their order, since there were no others.
-        halo = halo_arrays(
-            np.concatenate([near["part"], owners]), np.concatenate([near["index"], index])
-        )
-        store.put(HALO, part, {**halo, "own": near["own"]})
+def transitions_of(piece: Arrays, first: int, last: int) -> dict[str, np.ndarray]:
+    """The transitions of some pairs of a piece."""
+    offsets = piece["offsets"][first : last + 1]
+    items = slice(int(offsets[0]), int(offsets[-1]))
+    return {
+        "offsets": offsets - offsets[0],
+        "successor": piece["successor"][items],
+        "code": piece["code"][items],
+    }
 
 
-def _asked(
-    builder: PartBuilder, territory: Territory, rank: int, size: int
-) -> dict[str, Shaped[np.ndarray, "state word"]]:
-    """The rows that each part wants to know of a process, by part."""
-    asked = {}
-    for part, abroad in builder.abroad.items():
-        ranks = rank_of(territory.partition.owners(abroad.rows), territory.partition.count, size)
-        if (ranks == rank).any():
-            asked[str(part)] = abroad.rows[ranks == rank]
-    return asked
-
-
-def merged_codes(builder: PartBuilder, peers: Peers) -> Shaped[np.ndarray, "code 2"]:
-    """Probabilities and durations by code, those of other processes behind [code 2].
+def merge_codes(codes: RowTable, peers: Peers) -> list[Codes]:
+    """Take in the codes of other processes, behind the own; by process, what each is here.
 
     So all processes agree on whether durations differ, which changes how sums are rounded.
     """
-    table = builder.codes
-    for rows in peers.all(table.rows.copy()):
-        table.number(rows)
-    return table.rows.copy()
+    every = peers.all(codes.rows.copy())
+    here = [codes.number(rows) for rows in every]
+    return [each.astype(np.uint16) if codes.count <= 1 << 16 else each for each in here]

@@ -1,0 +1,173 @@
+"""Transitions of parts, and where the states of other parts are that follow a part's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Int32, Int64, Shaped
+
+from empo_core.protocols import WorldModel
+from empo_exact.expansion import Expand
+from empo_exact.parts.exploration import PIECE, blocks_of, rank_of
+from empo_exact.parts.peers import Peers
+from empo_exact.parts.store import PartStore
+from empo_exact.parts.territory import Territory, transitions_of
+from empo_exact.transition_arrays import TransitionArrays
+
+GRAPH = "graph"
+"""Kind of the stored arrays of a part's transitions."""
+HALO = "halo"
+"""Kind of the stored arrays that say where the states of other parts are that follow a part's."""
+
+
+class PartBuilder:
+    """Works out the transitions of parts, one after another.
+
+    Attributes:
+        is_implicit: They are not stored, but worked out whenever they are wanted.
+        codes: Probabilities and durations by code.
+        terminal: Depth and row of a terminal state that the fewest steps lead to.
+    """
+
+    def __init__(
+        self,
+        world: WorldModel,
+        territory: Territory,
+        store: PartStore,
+        expand: Expand,
+        *,
+        is_implicit: bool,
+    ) -> None:
+        self.is_implicit = is_implicit
+        self.codes = territory.pieces.codes
+        self._world = world
+        self._territory = territory
+        self._store = store
+        self._expand = expand
+        self.terminal: tuple[int, Shaped[np.ndarray, " word"]] | None = None
+
+    def build(self, part: int) -> None:
+        """Store a part's transitions unless they are implicit, and which states are its halo."""
+        arrays, halo = self._built(part)
+        self._note_terminal(part, arrays)
+        if not self.is_implicit:
+            self._store.put(GRAPH, part, arrays)
+        own = np.diff(self._territory.begins)[part]
+        self._store.put(HALO, part, {"number": halo, "own": np.array(own)})
+
+    def graph(self, part: int) -> dict[str, np.ndarray]:
+        """The transitions of a part, with halo states behind its own."""
+        return self._built(part)[0]
+
+    def _built(self, part: int) -> tuple[dict[str, np.ndarray], Int64[np.ndarray, " halo_state"]]:
+        """A graph, and the numbers of its halo states in the territory."""
+        territory = self._territory
+        first, last = (int(end) for end in territory.begins[part : part + 2])
+        layers = territory.layers(part)
+        expanded = int(layers[-2])
+        transitions = self._expanded(first, expanded) if self.is_implicit else self._collected(part)
+        offsets, successor, code = transitions.whole()
+        halo = self._halo(successor, first, last)
+        rows = territory.table.rows
+        states = np.concatenate([rows[first:last], rows[halo]])
+        self._renumber(successor, first, last, halo)
+        arrays = {
+            "states": states,
+            "layers": layers,
+            "num_expanded": np.array(expanded),
+            "offsets": offsets,
+            "successor": successor,
+            "code": code,
+            "achieved": self._world.achieved(torch.from_numpy(states)).numpy(),
+        }
+        return arrays, halo
+
+    def _expanded(self, first: int, count: int) -> TransitionArrays:
+        """The transitions of so many states, worked out."""
+        table, arrays = self._territory.table, TransitionArrays(self.codes)
+        rows = table.rows[first : first + count]
+        for found in self._expand(blocks_of(rows, self._world.spec.num_joint_actions)):
+            arrays.append(found, table.number(found.states.numpy()))
+        return arrays
+
+    def _collected(self, part: int) -> TransitionArrays:
+        """The transitions of a part, from all pieces."""
+        pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
+        arrays = TransitionArrays(self.codes)
+        for number, cuts in zip(pieces.numbers, pieces.cuts, strict=True):
+            first, last = (int(end) * joint for end in cuts[part : part + 2])
+            found = transitions_of(self._store.view(pieces.kind, number), first, last)
+            target = pieces.place.take(found["successor"], mode="clip")
+            arrays.extend(found["offsets"][1:], target, found["code"])
+            if part == self._territory.parts[-1]:
+                self._store.drop(pieces.kind, [number])
+        return arrays
+
+    def _note_terminal(self, part: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Note the first state of a part that has no transitions."""
+        bounds = arrays["offsets"][:: self._world.spec.num_joint_actions]
+        for state in np.flatnonzero(bounds[1:] == bounds[:-1])[:1]:
+            depth = int(np.searchsorted(arrays["layers"], state, side="right"))
+            if self.terminal is None or depth < self.terminal[0]:
+                self.terminal = depth, arrays["states"][state].copy()
+
+    def _halo(
+        self, successor: Int32[np.ndarray, " transition"], first: int, last: int
+    ) -> Int64[np.ndarray, " halo_state"]:
+        """The successors that are not of the part, ascending."""
+        seen = np.zeros(self._territory.table.count, np.bool_)
+        for some in _pieces(successor):
+            seen[some] = True
+        seen[first:last] = False
+        return np.flatnonzero(seen)
+
+    def _renumber(
+        self,
+        successor: Int32[np.ndarray, " transition"],
+        first: int,
+        last: int,
+        halo: Int64[np.ndarray, " halo_state"],
+    ) -> None:
+        """Number successors in the part: own states, then its halo."""
+        own = last - first
+        place = np.empty(self._territory.table.count, np.int32)
+        place[first:last] = np.arange(own)
+        place[halo] = own + np.arange(len(halo))
+        for some in _pieces(successor):
+            some[:] = place.take(some, mode="clip")
+
+
+def _pieces(
+    array: Int32[np.ndarray, " transition"],
+) -> Iterator[Int32[np.ndarray, " _some"]]:
+    """An array bit by bit, since numpy widens what it indexes with."""
+    return (array[first : first + PIECE] for first in range(0, len(array), PIECE))
+
+
+def complete_halos(territory: Territory, store: PartStore, peers: Peers) -> None:
+    """Store of each part where its halo states are: in which part, and with which number."""
+    begins, count = territory.begins, len(territory.depth)
+    outside = territory.table.rows[count:]
+    owner = territory.partition.owners(outside)
+
+    def index(rows: Shaped[np.ndarray, "query word"]) -> Int64[np.ndarray, " query"]:
+        number = territory.table.find(rows).astype(np.int64)
+        number -= begins[territory.partition.owners(rows)]
+        return number
+
+    ranks = rank_of(owner, territory.partition.count, peers.size)
+    theirs = peers.ask(ranks, outside, index)
+    for part in territory.parts:
+        halo = store.get(HALO, part)
+        near, away = np.split(halo["number"], [np.searchsorted(halo["number"], count)])
+        of = np.searchsorted(begins, near, side="right") - 1
+        of, number = (
+            np.concatenate([of, owner[away - count]]),
+            np.concatenate([near - begins[of], theirs[away - count]]),
+        )
+        slot = np.lexsort((number, of))
+        places = {"part": of[slot], "index": number[slot], "slot": slot}
+        arrays = {name: each.astype(np.int32) for name, each in places.items()}
+        store.put(HALO, part, {**arrays, "own": halo["own"]})
