@@ -289,7 +289,7 @@ def test_values_may_be_of_another_precision(make: Make, ask: Ask) -> None:
     assert table.counts.dtype == torch.float64
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("rule", ["running-mean", "step", "adam"])
 def test_values_on_another_device_are_the_same(make: Make, ask: Ask, rule: str) -> None:
     here, there = make("v_h_e", rule=rule), make("v_h_e", rule=rule).cuda()
@@ -319,6 +319,14 @@ def test_a_question_without_what_it_is_about_is_refused(make: Make, ask: Ask) ->
         make("v_h_e")(ask([1], goal=[-1]))
     with pytest.raises(ValueError, match=r"asked of a robot; the humans are agents \(0, 2\)"):
         make("x_h")(ask([1], human=[1]))
+
+
+@pytest.mark.parametrize("state", [-1, 2])
+def test_a_question_about_a_state_that_is_not_there_is_refused(
+    make: Make, ask: Ask, state: int
+) -> None:
+    with pytest.raises(IndexError, match="out of range"):
+        make("v_h_e")(ask([1, 2], goal=[0, 0], state=[0, state]))
 
 
 def test_a_question_about_rows_of_another_world_is_refused(make: Make) -> None:

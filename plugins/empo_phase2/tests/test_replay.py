@@ -281,7 +281,7 @@ def test_pinned_memory_needs_a_device() -> None:
         Replay(10, SHAPE, storage="pinned")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 def test_pinned_memory_feeds_a_device() -> None:
     here, there = Replay(10, SHAPE), Replay(10, SHAPE, storage="pinned", device="cuda")
     for replay in (here, there):

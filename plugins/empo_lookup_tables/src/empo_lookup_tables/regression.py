@@ -17,7 +17,7 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError
 from empo_core.types import Fit, ValueQuery
 from empo_core.worlds.row_table import RowTable
-from empo_lookup_tables.kernels import Questions, Rates, errors, move
+from empo_lookup_tables.kernels import REFUSED, UNKNOWN, Outcome, Questions, Rates, fit_lines
 from empo_lookup_tables.keys import has_unknown
 from empo_lookup_tables.rules import Adam, Rule, RunningMean, Step, UniqueEntries, grown
 from empo_lookup_tables.table import BOUNDS, LookupTable
@@ -65,24 +65,16 @@ class TableRegression:
         """
         table, values = self._table, self._table.values.detach()
         target, weight = target.to(values), weight.to(values)
+        if self.is_compiled and values.device.type == "cpu":
+            return self._fit_in_loops(query, target, weight, lr)
         lines = table.lines(query)
-        in_loops = self.is_compiled and values.device.type == "cpu"
-        if in_loops:
-            asked = Questions(lines.numpy(), target.numpy(), weight.numpy())
-            total, loss, are_known = errors(asked, values.numpy(), table.default)
-        else:
-            total, loss, are_known = _errors(table, lines, target, weight)
+        total, loss, are_known = _errors(table, lines, target, weight)
         # Errors that fit into double precision may be too large for the table's.
         if not loss <= torch.finfo(values.dtype).max or not math.isfinite(lr):
-            if total == 0 and math.isfinite(lr):
-                return Fit(values.new_zeros(()), values.new_zeros(()))
-            raise _not_finite(table, target, weight, lr)
+            return self._refused(target, weight, total, lr)
         if not are_known:
             lines = table.lines(query, grow=True)
-        if in_loops:
-            norm = self._moved_in_loops(asked._replace(line=lines.numpy()), total, lr)
-        else:
-            norm = self._moved(lines, target, weight, total, lr)
+        norm = self._moved(lines, target, weight, total, lr)
         if not math.isfinite(norm):
             raise _not_finite(table, target, weight, lr)
         return Fit(*torch.tensor([loss, norm], dtype=values.dtype).unbind())
@@ -144,18 +136,49 @@ class TableRegression:
             table.counts.index_copy_(0, lines, count)
         return norm
 
-    def _moved_in_loops(self, asked: Questions, total: float, lr: float) -> float:
+    def _fit_in_loops(
+        self,
+        query: ValueQuery,
+        target: Float[Tensor, "query output"],
+        weight: Float[Tensor, "query output"],
+        lr: float,
+    ) -> Fit:
         """The same in compiled loops."""
+        table, values = self._table, self._table.values.detach()
+        if not math.isfinite(lr):
+            return self._refused(target, weight, float(weight.sum()), lr)
+        told = target.numpy(), weight.numpy()
+        limit, rates = torch.finfo(values.dtype).max, self._rates(lr)
+        outcome = self._moved_in_loops(Questions(table.lines(query).numpy(), *told), limit, rates)
+        if outcome.done == UNKNOWN:  # Now that errors are known to be finite.
+            line = table.lines(query, grow=True).numpy()
+            outcome = self._moved_in_loops(Questions(line, *told), limit, rates)
+        if outcome.done == REFUSED:
+            return self._refused(target, weight, outcome.total, lr)
+        return Fit(*torch.tensor([outcome.loss, outcome.norm], dtype=values.dtype).unbind())
+
+    def _moved_in_loops(self, asked: Questions, limit: float, rates: Rates) -> Outcome:
+        questions, outputs = asked.target.shape
+        return fit_lines(
+            asked, np.zeros(2 << questions.bit_length(), np.int32), np.empty(questions, np.int32),
+            np.zeros((2, questions, outputs)), self._table.values.detach().numpy(),
+            self._table.counts.numpy(), limit, rates,
+        )  # fmt: skip
+
+    def _rates(self, lr: float) -> Rates:
+        """Parameters of the rule."""
         table, rule = self._table, self._rule
         assert not isinstance(rule, Adam)
         share, least, decay = rule.shares(lr)
         low, high = BOUNDS[table.quantity]
         limits = -math.inf if low is None else low, math.inf if high is None else high
-        position, count = _numbered(asked.line)
-        sums = np.zeros((2, count, asked.target.shape[1]))
-        rates = Rates(share, least, decay, table.default, *limits)
-        values, counts = table.values.detach().numpy(), table.counts.numpy()
-        return float(move(asked, position, sums, values, counts, total, rates))
+        return Rates(share, least, decay, table.default, *limits)
+
+    def _refused(self, target: Tensor, weight: Tensor, total: float, lr: float) -> Fit:
+        """Zeros where nothing was asked."""
+        if total == 0 and math.isfinite(lr):
+            return Fit(*target.new_zeros(2).unbind())
+        raise _not_finite(self._table, target, weight, lr)
 
     def _make_room(self) -> None:
         """As many lines of moments as the table has, on its device."""

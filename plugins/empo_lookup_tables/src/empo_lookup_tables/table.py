@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError
 from empo_core.types import Quantity, ValueQuery, WorldSpec
+from empo_lookup_tables.kernels import lines_of
 from empo_lookup_tables.keys import Keys, has_unknown
 from empo_lookup_tables.plugin import LookupParams
 from empo_lookup_tables.rules import grown
@@ -68,8 +70,10 @@ class LookupTable(nn.Module):
         self.values = nn.Parameter(torch.full((_ENTRIES * self.columns, outputs), self.default))
         self.register_buffer("counts", torch.zeros_like(self.values), persistent=False)
         self._keys = Keys(spec.state_words, spec.state_dtype, include_time=params.include_time)
-        self._column_of_human = torch.full((len(spec.agents),), -1)
-        self._column_of_human[list(spec.humans)] = torch.arange(len(spec.humans))
+        self._columns_of = np.arange(self.columns)
+        if quantity == "x_h":
+            self._columns_of = np.full(len(spec.agents), -1)
+            self._columns_of[list(spec.humans)] = np.arange(self.columns)
         self._some_were_only_asked_about = False
 
     @property
@@ -117,12 +121,10 @@ class LookupTable(nn.Module):
             self._add_defaults(before)
         else:
             entry = self._keys.find(query.states, query.steps_left)
-        if query.state is not None:
-            entry = entry.index_select(0, query.state.cpu())
         if self.quantity not in ("v_h_e", "x_h"):
-            return entry
-        # An unknown entry is -1, so its lines are -columns ... -1.
-        return torch.add(self._column(query), entry, alpha=self.columns)
+            return entry if query.state is None else entry.index_select(0, query.state.cpu())
+        state = torch.arange(len(entry)) if query.state is None else query.state.cpu()
+        return self._lines_of(entry, state, query)
 
     def stored(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
         """The entries on some lines; the default where a line is negative."""
@@ -151,7 +153,10 @@ class LookupTable(nn.Module):
         # Single numbers are taken from a vector five times as fast as from a column.
         return self.values.view(-1).index_select(0, lines)[:, None]
 
-    def _column(self, query: ValueQuery) -> Int[Tensor, " query"]:
+    def _lines_of(
+        self, entry: Int[Tensor, " state"], state: Int[Tensor, " query"], query: ValueQuery
+    ) -> Int[Tensor, " query"]:
+        """The line of each question about a goal or human, given the entries of states."""
         name = "goal" if self.quantity == "v_h_e" else "human"
         asked = query.goal if name == "goal" else query.human
         if asked is None or len(asked) != len(query):
@@ -160,19 +165,21 @@ class LookupTable(nn.Module):
                 f"a table of {self.quantity} needs the {name} of each of {len(query)} questions, "
                 f"and there is {number}; give ValueQuery.{name}"
             )
-        column = asked.cpu()
-        count = self.columns if name == "goal" else len(self._column_of_human)
-        if len(column):
-            low, high = torch.aminmax(column)
-            if low < 0 or high >= count:
-                wrong = int(low if low < 0 else high)
-                raise ValueError(f"there is no {name} {wrong}; {name}s are in [0, {count})")
-        if name == "goal":
-            return column
-        column = self._column_of_human[column]
-        if bool((column < 0).any()):
+        # An unknown entry is -1, so its lines are -columns ... -1.
+        lines = torch.empty(len(query), dtype=torch.int64)
+        column = asked.to("cpu", torch.int64).contiguous().numpy()
+        wrong = lines_of(
+            entry.numpy(), state.contiguous().numpy(), column, self._columns_of, self.columns,
+            lines.numpy(),
+        )  # fmt: skip
+        if wrong < 0:
+            return lines
+        entry.index_select(0, state[wrong : wrong + 1])  # Refused if it is the state that is wrong.
+        if 0 <= column[wrong] < len(self._columns_of):
             raise ValueError(f"X_h is asked of a robot; the humans are agents {self.spec.humans}")
-        return column
+        raise ValueError(
+            f"there is no {name} {column[wrong]}; {name}s are in [0, {len(self._columns_of)})"
+        )
 
     def _add_defaults(self, before: int) -> None:
         """Give default values to the entries from number ``before`` on."""

@@ -6,11 +6,10 @@ from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int32
+from jaxtyping import Int32, Int64
 from torch import Tensor
 
 from empo_core.types import WorldSpec
-from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import TimedStates, Transitions
 from empo_phase2.forward import lasting_values
 from empo_phase2.quantities import Quantities, mean_value
@@ -49,6 +48,7 @@ class CompiledTargets:
     def __init__(self, plain: TargetComputer, dtype: torch.dtype) -> None:
         self._plain, self._dtype = plain, dtype
         self._values: Values | None = None
+        self._knows_profiles = False
         spec, profiles = plain.spec, plain.profiles
         self._people = People(
             np.zeros((1, len(spec.humans)), np.int64),
@@ -73,20 +73,20 @@ class CompiledTargets:
             return self._plain(batch, look_up, values, theory, paths)
         stage = self._plain.timing.stage
         with stage("stage1_collect"):
-            occurrence, key = numbered(batch, self._plain.spec)
+            keys = keys_of(batch, self._plain.spec)
         with stage("stage2_encode"):
             sources = TimedStates.of(look_up(batch.state), batch.steps_left)
         with stage("stage3_forward"):
             states = partial(encode, spec=self._plain.spec, look_up=look_up)
-            place = cache(key, states, partial(situations, values=values))
+            place, distinct = cache.ask(keys, states, partial(situations, values=values))
         with stage("stage4_aggregate"):
-            found = self._aggregated(batch, occurrence, place, values, theory, cache.values)
+            found = self._aggregated(batch, place, distinct, values, theory, cache.values)
         if found is None:
             return self._plain(batch, look_up, values, theory)  # It finds out what is wrong.
         q_r, q_r_weight, pi_r, v_h_e, v_h_e_weight = found
         learned, x_h, u_r, v_r = values.networks, None, None, None
         if {"x_h", "u_r", "v_r"} & learned.keys():
-            start = place[torch.from_numpy(occurrence[: len(batch)]).long()]
+            start = torch.from_numpy(place[: len(batch)]).long()
             at = {name: known[start].to(self._dtype) for name, known in cache.values.items()}
             own = q_r if self._plain.looks_ahead(batch, values) else at["q_r"]
             x_h = values.power(sources, at["v_h_e"]) if "x_h" in learned else None
@@ -102,7 +102,7 @@ class CompiledTargets:
             x_h=x_h,
             u_r=u_r,
             v_r=v_r,
-            distinct=len(key),
+            distinct=len(distinct),
             items=len(batch.prob),
             must_be_finite={},
         )
@@ -110,17 +110,18 @@ class CompiledTargets:
     def _aggregated(
         self,
         batch: Transitions,
-        occurrence: Int32[np.ndarray, " occurrence"],
-        place: Int[Tensor, " distinct"],
+        place: Int32[np.ndarray, " occurrence"],
+        distinct: Int32[np.ndarray, " distinct"],
         values: Quantities,
         theory: ScheduledTheory,
         known: Values,
     ) -> tuple[Tensor, ...] | None:
         """Targets of Q_r with weights and policy, and of V_h^e with weights, if all are finite."""
         plain, count = self._plain, len(batch)
-        people, (slots, most) = self._people, batch.human_policy.shape[1:]
-        if slots:
-            people = people._replace(action=plain.profiles.action.numpy())
+        slots, most = batch.human_policy.shape[1:]
+        if slots and not self._knows_profiles:
+            self._people = self._people._replace(action=plain.profiles.action.numpy())
+        self._knows_profiles |= slots > 0
         if self._values is not known:
             self._values = known
             self._known = Known(*(known[name].numpy() for name in Known._fields))
@@ -128,11 +129,11 @@ class CompiledTargets:
         human = np.empty((2, count, len(plain.goals)))
         is_finite = put_targets(
             Batch(
-                occurrence, place.numpy(), batch.human_policy.numpy(),
+                place, distinct, batch.human_policy.numpy(),
                 np.ascontiguousarray(batch.goal.numpy()), batch.action.numpy(),
                 batch.offsets.numpy(), batch.prob.numpy(),
             ),
-            people,
+            self._people,
             self._known,
             Setting(
                 theory.gamma_h, theory.gamma_r, theory.beta_r, values.theory.terminal_value,
@@ -149,17 +150,14 @@ class CompiledTargets:
         return sum(found, ())
 
 
-def numbered(
-    batch: Transitions, spec: WorldSpec
-) -> tuple[Int32[np.ndarray, " occurrence"], Int[Tensor, " distinct"]]:
-    """Numbers of the timed states of sources and successors, and their keys as in ``encode``."""
+def keys_of(batch: Transitions, spec: WorldSpec) -> Int64[np.ndarray, "occurrence 1"]:
+    """Numbers of the timed states of sources and successors, as in ``encode``."""
     keys = np.empty((len(batch) + len(batch.prob), 1), np.int64)
     timed_keys(
         batch.state.numpy(), batch.steps_left.numpy(), batch.successor.numpy(),
         batch.offsets.numpy(), 0 if spec.horizon is None else 1, span_of(spec), keys,
     )  # fmt: skip
-    table = RowTable(1, keys.dtype)
-    return table.number(keys), torch.from_numpy(table.rows[:, 0])
+    return keys
 
 
 def situations(states: TimedStates, values: Quantities) -> Values:

@@ -43,6 +43,7 @@ class Quantities:
         self._aggregate = aggregator
         # A slot without a goal asks for goal 0; its value has no weight anywhere.
         self._goal_asked = goals.goal.clamp(min=0)
+        self._only_goals = self._goal_asked[0]
         # A goal of weight 0 counts as much as any other where weights do not matter.
         self._weight = (goals.goal >= 0).to(goals.weight) if theory.x_agg == "sum" else goals.weight
         self._humans = torch.tensor(spec.humans, device=goals.human.device)
@@ -77,11 +78,17 @@ class Quantities:
         return ValueQuery(
             states.states.rows,
             states.steps_left,
-            self._human_of_slot.repeat(len(states)),
-            self._goal_asked[states.states.layout].flatten(),
+            _tiled(self._human_of_slot, len(states)),
+            self._goals_asked(states),
             _each(states, len(self._human_of_slot)),
             states.memo,
         )
+
+    def _goals_asked(self, states: TimedStates) -> Int[Tensor, " query"]:
+        """The goal of each slot of each timed state."""
+        if len(self._goal_asked) == 1:
+            return _tiled(self._only_goals, len(states))
+        return self._goal_asked[states.states.layout].flatten()
 
     def human_query(self, states: TimedStates) -> ValueQuery:
         """One query per timed state and human."""
@@ -89,7 +96,7 @@ class Quantities:
         return ValueQuery(
             states.states.rows,
             states.steps_left,
-            self._humans.repeat(len(states)),
+            _tiled(self._humans, len(states)),
             None,
             _each(states, humans),
             states.memo,
@@ -163,6 +170,12 @@ def _each(states: TimedStates, times: int) -> Int[Tensor, " query"]:
 def _repeated(count: int, times: int, device: torch.device) -> Int[Tensor, " item"]:
     """Shared by all who ask, so not to be written to."""
     return torch.arange(count, device=device).repeat_interleave(times)
+
+
+@lru_cache(maxsize=16)
+def _tiled(asked: Int[Tensor, " slot"], times: int) -> Int[Tensor, " query"]:
+    """Shared likewise."""
+    return asked.repeat(times)
 
 
 def mean_value(

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Int, Int32, Int64
 from torch import Tensor
 
 from empo_core.trees import StateDict
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import TimedStates
+from empo_phase2.target_kernels import places
 
 MOST_NUMBERS = 2**21
 """At most about so many numbers are kept."""
@@ -89,6 +90,34 @@ class TargetCache:
             self._add(new, value(states(torch.from_numpy(new).to(key.device))))
             place = self._keys.find(keys[:, None])
         return torch.from_numpy(place).to(key)
+
+    def find(
+        self, keys: Int64[np.ndarray, "occurrence 1"]
+    ) -> tuple[Int32[np.ndarray, " occurrence"], Int32[np.ndarray, " distinct"]] | None:
+        """Positions of timed states that may occur often, and each once; None if one is new."""
+        place, distinct = np.empty((2, len(keys)), np.int32)
+        rows, slots = self._keys.arrays
+        seen = np.zeros(len(self), np.bool_)
+        count = places(keys.view(np.uint64), rows, slots, seen, place, distinct)
+        return None if count < 0 else (place, distinct[:count])
+
+    def ask(
+        self,
+        keys: Int64[np.ndarray, "occurrence 1"],
+        states: Callable[[Tensor], TimedStates],
+        value: Callable[[TimedStates], Values],
+    ) -> tuple[Int32[np.ndarray, " occurrence"], Int32[np.ndarray, " distinct"]]:
+        """The same, with values computed where they are new; see ``__call__``."""
+        found = self.find(keys)
+        if found is not None:
+            self._asked += len(found[1])
+            return found
+        distinct = RowTable(1, keys.dtype)
+        distinct.number(keys)
+        self(torch.from_numpy(distinct.rows[:, 0]), states, value)
+        found = self.find(keys)
+        assert found is not None
+        return found
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""

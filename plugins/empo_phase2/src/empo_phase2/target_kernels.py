@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled, inlined
+from empo_core.worlds.row_table import find_slot
 from empo_phase2.quantities import LEAST_Q
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Places = NDArray[np.int32]
 
 VALUE, WEIGHT, POLICY = range(3)
 
@@ -43,14 +45,13 @@ class Known(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Transitions: as in ``experience.Transitions``, and the situation of each occurrence.
+    """Transitions: as in ``experience.Transitions``, and their situations, which of ``Known``.
 
-    ``distinct`` numbers the batch's timed states, those where transitions start before successors;
-    ``place`` says which of ``Known`` each of these is.
+    ``place`` has those where transitions start before successors; ``distinct`` has each once.
     """
 
-    distinct: NDArray[np.int32]
-    place: Ints
+    place: Places
+    distinct: Places
     human_policy: NDArray[np.float32]
     goal: Ints
     action: Ints
@@ -104,6 +105,37 @@ def timed_keys(
         keys[t, 0] = state[t] * span + steps_left[t]
         for item in range(offsets[t * pairs], offsets[(t + 1) * pairs]):
             keys[count + item, 0] = successor[item] * span + steps_left[t] - step
+
+
+@compiled
+def places(
+    keys: Ints, rows: NDArray[np.uint64], slots: Places, seen: Flags, place: Places,
+    distinct: Places,
+) -> int:  # fmt: skip
+    """Look up keys of timed states; returns how many are distinct, or -1 if one is unknown.
+
+    Args:
+        keys: The keys [occurrence 1].
+        rows: All known keys [situation 1].
+        slots: Their hash table, as in ``row_table``.
+        seen: A False for each of them.
+        place: Gets the position of each key.
+        distinct: Gets every position once, in order of first occurrence.
+    """
+    count = 0
+    for item in range(len(keys)):
+        if item > 0 and keys[item, 0] == keys[item - 1, 0]:
+            place[item] = place[item - 1]
+            continue
+        i = slots[find_slot(keys, item, rows, slots)] - 1
+        if i < 0:
+            return -1
+        place[item] = i
+        if not seen[i]:
+            seen[i] = True
+            distinct[count] = i
+            count += 1
+    return count
 
 
 @inlined
@@ -207,7 +239,7 @@ def put_q_r(
             pair = (t * profiles + p) * actions + a
             worth = 0.0
             for item in range(batch.offsets[pair], batch.offsets[pair + 1]):
-                here = batch.place[batch.distinct[count + item]]
+                here = batch.place[count + item]
                 worth += batch.prob[item] * known.v_r[here]
             found.robot[VALUE, t, a] += chance * worth
 
@@ -259,14 +291,14 @@ def put_v_h_e(
                 acts = 1.0 * (a == batch.action[t])
             pair = (t * profiles + p) * actions + a
             for item in range(batch.offsets[pair], batch.offsets[pair + 1]):
-                here = batch.place[batch.distinct[count + item]]
+                here = batch.place[count + item]
                 chance = acts * batch.prob[item]
                 for s in range(slots):
                     worth = setting.gamma_h * known.v_h_e[here, s]
                     if known.achieved[here, s]:
                         worth = 1.0
                     found.human[VALUE, t, s] += found.chance[s] * chance * worth
-    layout = known.layout[batch.place[batch.distinct[t]]]
+    layout = known.layout[batch.place[t]]
     for s in range(slots):
         asked = not is_sampled or found.chance[s] > 0.0
         found.human[WEIGHT, t, s] = 1.0 * (asked and people.exists[layout, s])
@@ -279,12 +311,12 @@ def put_targets(batch: Batch, people: People, known: Known, setting: Setting, fo
     for layout in range(people.weight.shape[0]):
         for s in range(people.weight.shape[1]):
             wrong += 0.0 * people.weight[layout, s]
-    for distinct in range(len(batch.place)):
-        i = batch.place[distinct]
+    for distinct in range(len(batch.distinct)):
+        i = batch.distinct[distinct]
         if known.beta_r[i] != setting.beta_r:
             wrong += value_robot(known, i, setting, found.robot)
     for t in range(found.robot.shape[1]):
-        i = batch.place[batch.distinct[t]]
+        i = batch.place[t]
         if batch.human_policy.shape[1] > 0:
             put_mean_actions(batch, people, t, known.layout[i], found.mean)
         put_q_r(batch, people, known, t, setting.gamma_r, found)

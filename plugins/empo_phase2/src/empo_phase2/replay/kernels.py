@@ -188,6 +188,14 @@ def copy_items(
 
 
 @compiled
+def copy_columns(indices: Places, record: Ids, columns: Places) -> None:
+    """Copy the columns of some transitions, each column in one piece."""
+    for item in range(len(indices)):
+        for column in range(record.shape[1]):
+            columns[column, item] = record[indices[item], column]
+
+
+@compiled
 def to_evict(counts: Counts, oldest: int, length: int, least: int, excess: int) -> tuple[int, int]:
     """Number of transitions to evict, and of their successors.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from empo_core.trees import StateDict
 from empo_phase2.experience import Transitions
+from empo_phase2.replay.kernels import copy_columns
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.replay.storage import ArrayStorage
 
@@ -75,7 +76,10 @@ class TransitionRecords:
     ) -> Transitions:
         """The transitions at some positions, given offsets, states and chances of successors."""
         send = self._storage.send
-        columns = send(self._storage.gathered(self.record, positions), device).long().T.contiguous()
+        shape = (self.record.shape[1], len(positions))
+        columns = self._storage.empty_tensor(shape, torch.int64)
+        copy_columns(positions.numpy(), self.record, columns.numpy())
+        columns = send(columns, device)
         offsets, successor, prob = (send(part, device) for part in successors)
         state, after, steps_left, action = columns[:_GOALS].unbind()
         return Transitions(
