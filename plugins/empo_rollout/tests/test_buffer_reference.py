@@ -265,7 +265,7 @@ def test_written_as_on_other_devices_a_rollout_is_the_same(
         assert plain(segments_of(mine, case)) == plain(segments_of(theirs, case))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("tail", ["bootstrap", "drop"])
 def test_on_a_gpu_a_rollout_is_the_same(tail: Literal["bootstrap", "drop"]) -> None:
     case = Case(segments=6, tail=tail, masks=True, reward_clip=1.0)

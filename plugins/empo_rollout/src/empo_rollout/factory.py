@@ -14,6 +14,7 @@ from empo_core.protocols.environments import (
     Environment,
     EnvironmentContext,
     EnvSpec,
+    SteppedTogether,
     VectorEnv,
     VectorLayout,
 )
@@ -127,7 +128,11 @@ class EnvironmentFactory:
         sizes = self._params.vectorisation
         if not self._environment.uses_workers or self._params.collection is not None:
             return False
-        return sizes.backend == "process" or (sizes.backend == "auto" and usable_processors() > 1)
+        if sizes.backend != "auto":
+            return sizes.backend == "process"
+        environment = self._environment
+        together = isinstance(environment, SteppedTogether) and environment.steps_together
+        return usable_processors() > 1 and not together
 
 
 def _environment(

@@ -19,7 +19,8 @@ class Vectorisation(Config):
     backend: Literal["auto", "serial", "process"] = Field(
         "auto",
         description="Processes in which Python environments step: this one or workers; 'auto' "
-        "takes workers where there is a processor for them. Others step in this process anyway.",
+        "takes workers where there is a processor for them and no vector class steps all copies "
+        "faster. Worlds and environments not in Python step in this process anyway.",
     )
     forward_pass_minibatch_target_size: int = Field(
         4096, ge=1, description="Agents that one forward pass of the policy should be about."

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.features import UpdatableFeaturizer
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.types import WorldSpec
@@ -77,6 +78,9 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         self._spec = world_spec(self._sight, copies, blocks)
         shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
         self._observations = [torch.zeros(shape) for _ in range(blocks)]
+        featurizer = world.spec.featurizer
+        self._featurizer = featurizer if isinstance(featurizer, UpdatableFeaturizer) else None
+        self._shown: list[Tensor | None] = [None] * blocks
 
     @property
     def spec(self) -> EnvSpec:
@@ -100,8 +104,9 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
     def seen(self, block: int, copies: WorldCopies) -> TimeStep:
         """What the last step of a block led to."""
         observation = self._observations[block]
-        self._observe(observation, copies.rows, copies.left, copies.goals)
-        row, final = self._final(copies)
+        row, final = self._final(block, copies)
+        self._observe(observation, copies.rows, copies.left, copies.goals, self._shown[block])
+        self._shown[block] = copies.rows.clone()
         return TimeStep(
             block=block,
             observation=observation.flatten(0, 1).numpy(),
@@ -117,14 +122,15 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         )
 
     def _final(
-        self, copies: WorldCopies
+        self, block: int, copies: WorldCopies
     ) -> tuple[Int[np.ndarray, " final"], Float[np.ndarray, "final word"]]:
         """Final observations of truncated episodes, by agent index."""
         final, env_spec = copies.final, self._spec
         if final is None or not len(final.env):
             return np.empty(0, np.int64), np.empty((0, env_spec.observations.words), np.float32)
-        out = torch.zeros(len(final.env), *self._observations[0].shape[1:])
-        self._observe(out, final.rows, final.left, final.goals)
+        out, shown = self._observations[block][final.env], self._shown[block]
+        before = None if shown is None else shown[final.env]
+        self._observe(out, final.rows, final.left, final.goals, before)
         return np.flatnonzero(copies.truncated), out[copies.truncated[final.env]].numpy()
 
     def _observe(
@@ -133,11 +139,17 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         rows: Int[Tensor, "env word"],
         left: Int[Tensor, " env"],
         goals: Int[Tensor, "env human"] | None,
+        shown: Int[Tensor, "env word"] | None = None,
     ) -> None:
+        """Write observations to ``out``, which has those of the states ``shown`` or none."""
         sight = self._sight
+        if shown is not None and self._featurizer is not None:
+            self._featurizer.update(out.numpy(), shown, rows)
+        else:
+            self._features(rows, left, out[:, 0, : sight.num_features])
+            out[:, 1:, : sight.num_features] = out[:, :1, : sight.num_features]
         for learner in range(out.shape[1]):
             goal = goals[:, learner] if goals is not None and self._stage.pays_goals else None
-            self._features(rows, left, out[:, learner, : sight.num_features])
             sight.annotate(out[:, learner].numpy(), left, learner, goal)
 
 

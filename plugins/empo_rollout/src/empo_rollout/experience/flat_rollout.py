@@ -93,15 +93,14 @@ class FlatRollout:
         self._by_steps = by_steps
         self._observation = self.arranged(rollout.observation)
         self._starts = self.arranged(rollout.starts)
-        self._action = self.arranged(rollout.action.to(torch.float32))
         self._mask = None if rollout.mask is None else self.arranged(rollout.mask)
         agent = rollout.agent % num_agents
         self._agent = agent.repeat(horizon) if by_steps else agent
         memory = rollout.memory
         self._memory = memory.new_zeros(len(self._agent), 0) if by_steps else memory
         # Side by side, so that they are picked together.
-        numbers = (rollout.log_prob, rollout.value, returns, weight)
-        self._numbers = self.arranged(torch.stack(numbers, -1))
+        numbers = torch.stack((rollout.log_prob, rollout.value, returns, weight), -1)
+        self._numbers = self.arranged(torch.cat((numbers, rollout.action.to(numbers.dtype)), -1))
         self.weight: Float[Tensor, "step column"] = self.arranged(weight)
 
     @property
@@ -117,9 +116,11 @@ class FlatRollout:
 
     def microbatches(self, minibatch: Minibatch, passes: int) -> Iterator[Microbatch]:
         """A minibatch in so many parts of (almost) equal size."""
-        columns = minibatch.columns.tensor_split(passes)
-        advantages = minibatch.advantage.tensor_split(passes, 1)
-        for some, advantage in zip(columns, advantages, strict=True):
+        parts = [(minibatch.columns, minibatch.advantage)]
+        if passes > 1:
+            columns = minibatch.columns.tensor_split(passes)
+            parts = list(zip(columns, minibatch.advantage.tensor_split(passes, 1), strict=True))
+        for some, advantage in parts:
             part = self.microbatch(some)
             part.advantage = advantage.flatten()
             part.share = float(part.weight.sum()) / minibatch.total_weight
@@ -127,15 +128,16 @@ class FlatRollout:
 
     def microbatch(self, columns: Int[Tensor, " column"]) -> Microbatch:
         """Copies of some columns, with advantages of 0."""
-        numbers = self._numbers.index_select(1, columns).flatten(0, 1)
-        log_prob, value, returns, weight = numbers.unbind(1)
+        # Kinds first: what is contiguous is sooner computed with.
+        numbers = self._numbers.index_select(1, columns).flatten(0, 1).t().contiguous()
+        log_prob, value, returns, weight = numbers[:4].unbind()
         mask = self._mask
         return Microbatch(
             self._observation.index_select(1, columns),
             self._starts.index_select(1, columns),
             self._memory.index_select(0, columns),
             self._agent.index_select(0, columns),
-            self._action.index_select(1, columns).flatten(0, 1),
+            numbers[4:].t(),
             log_prob,
             value,
             returns,

@@ -43,6 +43,17 @@ class PolicyLosses:
         self, losses: Sequence[tuple[PolicyLoss, float]], *, target_kl: float | None
     ) -> None:
         self._losses, self._needs_kl = list(losses), target_kl is not None
+        self._adaptive = {
+            i: loss
+            for i, (loss, _) in enumerate(self._losses)
+            if isinstance(loss, AdaptivePolicyLoss)
+        }
+
+    @property
+    def only(self) -> PolicyLoss | None:
+        """The loss, where there is just one, and its weight is 1."""
+        (loss, factor), *others = self._losses
+        return loss if factor == 1 and not others else None
 
     def __call__(self, output: PolicyOutput, batch: Microbatch) -> LossSum:
         """``sum_i weight_i * loss_i`` of the actions that were taken.
@@ -80,23 +91,17 @@ class PolicyLosses:
 
     def adapt(self, statistics: Sequence[Mapping[str, Tensor]], progress: float) -> None:
         """Let losses that change in training do so, after a step of the optimiser."""
-        for (loss, _), found in zip(self._losses, statistics, strict=True):
-            if isinstance(loss, AdaptivePolicyLoss):
-                loss.adapt(found, progress)
+        for i, loss in self._adaptive.items():
+            loss.adapt(statistics[i], progress)
 
     def state_dict(self) -> StateDict:
         """State of the losses that adapt, by position."""
-        return {
-            str(i): loss.state_dict()
-            for i, (loss, _) in enumerate(self._losses)
-            if isinstance(loss, AdaptivePolicyLoss)
-        }
+        return {str(i): loss.state_dict() for i, loss in self._adaptive.items()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
-        for i, (loss, _) in enumerate(self._losses):
-            if isinstance(loss, AdaptivePolicyLoss):
-                loss.load_state_dict(state_dict[str(i)])
+        for i, loss in self._adaptive.items():
+            loss.load_state_dict(state_dict[str(i)])
 
 
 class RecordedPolicy:

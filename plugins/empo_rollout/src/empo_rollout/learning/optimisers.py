@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +24,19 @@ class Optimiser:
     no matrix (biases, convolutions) is moved by AdamW.
     """
 
-    def __init__(self, params: OptimiserParams, weights: Sequence[nn.Parameter]) -> None:
-        """Optimise weights, which stay on one device, from now on; rates come with every step."""
+    def __init__(
+        self,
+        params: OptimiserParams,
+        weights: Sequence[nn.Parameter],
+        row: Float[Tensor, " weight"] | None = None,
+    ) -> None:
+        """Optimise weights, which stay on one device, from now on; rates come with every step.
+
+        Args:
+            params: The optimiser.
+            weights: What to move.
+            row: What the weights are views of, one behind the other; None: they stand alone.
+        """
         is_muon = params.name == "muon"
         self.weights = list(weights)
         self._size = sum(each.numel() for each in self.weights)
@@ -33,9 +45,11 @@ class Optimiser:
         self._optimisers: dict[str, torch.optim.Optimizer] = {}
         if self._matrices:
             self._optimisers["muon"] = _muon(params, self._matrices)
+        self._in_place = row is not None and not self._matrices
         if self._others:
             # Moved as one row: a step takes as long for one tensor as for a hundred times more.
-            self._row = nn.Parameter(flattened(self._others))
+            whole = row if row is not None and self._in_place else flattened(self._others)
+            self._row = nn.Parameter(whole)
             name = "adamw" if is_muon else params.name
             self._optimisers[name] = _elementwise(name, params, self._row)
 
@@ -43,32 +57,37 @@ class Optimiser:
         """A gradient of 0, to add others to."""
         return torch.zeros(self._size, dtype=self.weights[0].dtype, device=self.weights[0].device)
 
-    def gradient(self, loss: Float[Tensor, ""]) -> Float[Tensor, " weight"]:
-        """The gradient of a loss in all weights; 0 for those that it does not depend on."""
-        return flattened(torch.autograd.grad(loss, self.weights, materialize_grads=True))
-
     @torch.no_grad()
     def step(self, gradient: Float[Tensor, " weight"], lr: float) -> None:
         """Move the weights along a gradient of all of them, one behind the other."""
-        parts = torch.split(gradient, [each.numel() for each in self.weights])
-        slope = {id(each): part for each, part in zip(self.weights, parts, strict=True)}
-        for each in self._matrices:
-            each.grad = slope[id(each)].view_as(each)
-        if self._others:
-            # From where the weights are now: they may have been loaded since the last step.
-            self._row.copy_(flattened(self._others))
-            whole = not self._matrices
-            self._row.grad = gradient if whole else torch.cat([slope[id(x)] for x in self._others])
+        if self._in_place:
+            self._row.grad = gradient
+        else:
+            self._spread(gradient)
         for optimiser in self._optimisers.values():
             for group in optimiser.param_groups:
                 group["lr"] = lr
-            optimiser.step()
+            # Without hooks and marks for profilers, which take as long as a step of a small row.
+            inspect.unwrap(type(optimiser).step)(optimiser)
+        if not self._in_place:
+            self._collect()
+
+    def _spread(self, gradient: Float[Tensor, " weight"]) -> None:
+        """Give the optimisers their parts of a gradient, and the weights as they are now."""
+        slopes = dict(zip(map(id, self.weights), _parts(gradient, self.weights), strict=True))
+        for each in self._matrices:
+            each.grad = slopes[id(each)]
+        if self._others:
+            self._row.copy_(flattened(self._others))
+            self._row.grad = flattened(slopes[id(each)] for each in self._others)
+
+    def _collect(self) -> None:
+        """Give the weights what the optimisers made of them."""
         for each in self._matrices:
             each.grad = None
         if self._others:
-            moved = torch.split(self._row.detach(), [each.numel() for each in self._others])
-            for weight, part in zip(self._others, moved, strict=True):
-                weight.copy_(part.view_as(weight))
+            for weight, part in zip(self._others, _parts(self._row, self._others), strict=True):
+                weight.copy_(part)
 
     def state_dict(self) -> StateDict:
         """Moments of the gradients; tensors are its own, not copies."""
@@ -99,6 +118,12 @@ class Optimiser:
 def flattened(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
     """A copy of all numbers of some tensors, one behind the other."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def _parts(row: Float[Tensor, " weight"], weights: Sequence[Tensor]) -> list[Tensor]:
+    """The parts of a row, in the shapes of weights that stand one behind the other in it."""
+    parts = torch.split(row.detach(), [each.numel() for each in weights])
+    return [part.view_as(each) for part, each in zip(parts, weights, strict=True)]
 
 
 class L2Init:

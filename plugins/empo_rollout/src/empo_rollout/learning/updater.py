@@ -19,11 +19,14 @@ from empo_rollout.experience.flat_rollout import FlatRollout, Minibatch
 from empo_rollout.experience.minibatches import annealed_beta, sampled_columns
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.checks import require_fit
+from empo_rollout.learning.closed_form import closed_form
 from empo_rollout.learning.forward import ForwardPass
+from empo_rollout.learning.gradients import PlainGradient
 from empo_rollout.learning.learning_rate import learning_rate
 from empo_rollout.learning.losses import PolicyLosses
 from empo_rollout.learning.optimisers import L2Init, Optimiser
-from empo_rollout.learning.ppo import LOG_RATIO_LIMIT, StepContext, ppo_step
+from empo_rollout.learning.ppo import LOG_RATIO_LIMIT
+from empo_rollout.learning.step import StepContext, ppo_step
 from empo_rollout.learning.values import explained_variance
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -68,10 +71,14 @@ class Updater:
         weights = [weight for weight in policy.parameters() if weight.requires_grad]
         self._group.spread(weights)
         strength = params.update.l2_init
+        forward = ForwardPass(policy, params.compute)
+        policy_losses = PolicyLosses(losses, target_kl=params.update.target_kl)
+        closed = closed_form(policy, policy_losses, params)
         self._context = StepContext(
-            ForwardPass(policy, params.compute),
-            PolicyLosses(losses, target_kl=params.update.target_kl),
-            Optimiser(params.optimiser, weights),
+            forward,
+            closed or PlainGradient(forward, policy_losses, params.update, weights),
+            policy_losses,
+            Optimiser(params.optimiser, weights, None if closed is None else closed.row),
             L2Init(weights, strength) if strength else None,
             self._group,
             params,
@@ -204,13 +211,15 @@ class Updater:
             weight = flat.weight[:, columns]
             # Of all minibatches at once, so that processes exchange one message about them.
             target, totals = self._normalised(flat.arranged(advantage)[:, columns], weight, names)
+            target = target * importance
             for i, name in enumerate(names):
                 if moved and recompute == "minibatch":
                     some = self._recomputed(rollout, flat, columns[i])[:, None]
-                    target[:, i : i + 1], _ = self._normalised(some, weight[:, i : i + 1], [name])
+                    some, _ = self._normalised(some, weight[:, i : i + 1], [name])
+                    target[:, i : i + 1] = some * importance[i]
                 if totals[i] > 0:
                     moved = True
-                    yield Minibatch(name, columns[i], target[:, i] * importance[i], totals[i])
+                    yield Minibatch(name, columns[i], target[:, i], totals[i])
 
     def _normalised(
         self,

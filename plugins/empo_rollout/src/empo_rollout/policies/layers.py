@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
+import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
@@ -22,17 +23,14 @@ HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
 
 class Tanh(nn.Module):
-    """The hyperbolic tangent; on a CPU by way of ``2 / (1 + exp(-2x)) - 1``.
-
-    In large tensors that takes torch a fifth of the time, and is off by 2e-7 at most.
-    """
+    """The hyperbolic tangent; on a CPU by numpy, which takes a fifth of the time of torch."""
 
     def forward(self, values: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """The tangent of each value."""
         if torch.compiler.is_compiling() or not values.is_cpu or values.dtype != torch.float32:
             return values.tanh()
         if not torch.is_grad_enabled():
-            return _tanh(values)
+            return tanh_(values.clone())
         apply: Callable[[Tensor], Tensor] = _Tanh.apply
         return apply(values)
 
@@ -40,7 +38,7 @@ class Tanh(nn.Module):
 class _Tanh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        result = _tanh(values)
+        result = tanh_(values.clone())
         ctx.save_for_backward(result)
         return result
 
@@ -53,8 +51,13 @@ class _Tanh(torch.autograd.Function):
         return slope
 
 
-def _tanh(values: Tensor) -> Tensor:
-    return values.mul(2).sigmoid_().mul_(2).sub_(1)
+def tanh_(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The tangent of each value, in its place; nothing that autograd could record."""
+    if not values.is_cpu:
+        return values.tanh_()
+    array = values.numpy()
+    np.tanh(array, out=array)
+    return values
 
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -86,6 +89,11 @@ class Trunk(nn.Module):
         for inputs, outputs in pairwise(sizes):
             self.layers.extend([nn.Linear(inputs, outputs), activation()])
         self.features = sizes[-1]
+
+    @property
+    def reads_pictures(self) -> bool:
+        """True if there are convolutions."""
+        return self._grid is not None
 
     def forward(self, observation: Float[Tensor, "row word"]) -> Float[Tensor, "row feature"]:
         """The features of each observation."""

@@ -94,12 +94,23 @@ def _check(params: PolicyParams, env_spec: EnvSpec) -> None:
 
 
 class Network(nn.Module):
-    """The policy and critic of one agent, or of all that share them."""
+    """The policy and critic of one agent, or of all that share them.
+
+    Attributes:
+        scale: Greatest value of a picture of bytes.
+        choices: As in ``ActionSpec``.
+        trunk: From observations to features.
+        memory: The recurrent layer behind it, if there is one.
+        head: From features to what distributions of actions are made of.
+        log_std: Logarithms of standard deviations, where actions are numbers.
+        critic_trunk: The critic's own trunk; None: it reads the policy's features.
+        critic: From features to values.
+    """
 
     def __init__(self, params: PolicyParams, env_spec: EnvSpec) -> None:
         super().__init__()
         seen, actions = env_spec.observations, env_spec.actions
-        self._scale = seen.scale
+        self.scale, self.choices = seen.scale, actions.choices
         self.trunk = Trunk(params, seen)
         self.memory = (
             None
@@ -117,7 +128,7 @@ class Network(nn.Module):
         self, observation: Shaped[Tensor, "agent word"], memory: Float[Tensor, "agent unit"]
     ) -> tuple[Float[Tensor, "agent output"], Float[Tensor, " agent"], Float[Tensor, "agent unit"]]:
         """Outputs of the head, values, and the next memory."""
-        observation = scaled(observation, self._scale)
+        observation = scaled(observation, self.scale)
         hidden = self.trunk(observation)
         if self.memory is not None:
             hidden, memory = self.memory.step(hidden, memory)
@@ -131,7 +142,7 @@ class Network(nn.Module):
     ) -> tuple[Float[Tensor, "time segment feature"], Float[Tensor, "time segment"]]:
         """Inputs of the head, and values, at each step of segments."""
         shape = observation.shape[:2]
-        rows = scaled(observation.flatten(0, 1), self._scale)
+        rows = scaled(observation.flatten(0, 1), self.scale)
         hidden = self.trunk(rows)
         if self.memory is not None:
             hidden = self.memory.unroll(
