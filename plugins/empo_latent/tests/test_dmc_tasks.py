@@ -186,6 +186,7 @@ def draws() -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_pictures_for_people_are_drawn_after_the_suite_was_told_to_draw_nothing(
     draws: bool,
 ) -> None:

@@ -29,8 +29,8 @@ HEADS = {
 class Likeliest:
     """Makes the better half of candidates likelier, or actions that a critic likes."""
 
-    def __init__(self, *, critic: bool) -> None:
-        self.needs = LossNeeds(critic=critic, candidates=3)
+    def __init__(self, *, critic: bool, targets: bool = True) -> None:
+        self.needs = LossNeeds(critic=critic, targets=targets, candidates=3)
 
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
@@ -95,3 +95,17 @@ def test_updates_and_plans_are_those_of_plain_loops(
     for name in ours:
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(plan, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("targets", [True, False])
+def test_candidates_are_judged_only_where_something_reads_that(
+    small: Small, lab: Lab, targets: bool
+) -> None:
+    params = small(value={"critic": "q", "heads": 2})
+    losses = {"policy": Likeliest(critic=True, targets=targets)}
+    updater = Updater(lab.model(params), losses, params, torch.tensor([0.9], dtype=torch.float64))
+    metrics = updater.update(lab.sequences(number=4, seed=0), 0.5)
+    assert ("td/mean" in metrics) == targets
+    assert {"loss/value", "loss/policy", "optim/grad_norm_policy"} <= metrics.keys()
+    # Unknown targets are NaN, and whatever read one would be.
+    assert all(bool(number.isfinite()) for number in metrics.values())

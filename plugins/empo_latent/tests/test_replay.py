@@ -316,7 +316,7 @@ def test_a_capacity_without_room_for_a_slice_is_refused() -> None:
     Replay(spec(), envs=2, capacity=8, horizon=3)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_slices_come_to_the_gpu_as_they_are_on_the_cpu() -> None:
     life = lived()
     there = Replay(spec(), envs=3, capacity=60, horizon=2, device="cuda")

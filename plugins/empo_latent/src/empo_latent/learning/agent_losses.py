@@ -18,7 +18,7 @@ from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_core.types import ImaginedBatch
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
 from empo_latent.learning.loss_terms import alive, step_weights, total_loss
-from empo_latent.learning.policy_batch import PolicyBatch, critic, imagined_batch
+from empo_latent.learning.policy_batch import PolicyBatch, critic, imagined_batch, unjudged_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
@@ -61,6 +61,12 @@ class AgentLosses:
         wanted = params.imagination.candidates
         self._candidates = wanted or max(each.candidates for each in needs)
         self._with_expert = any(each.expert for each in needs)
+        # Values of actions learn from recorded ones, and some losses ask a critic instead.
+        self._reads_targets = (
+            params.value.critic == "v"
+            or bool(params.auxiliary.discounts)
+            or any(each.targets for each in needs)
+        )
         learning = params.learning
         rho, normalise = learning.step_rho, learning.normalise_rho
         device = discounts.device
@@ -107,21 +113,27 @@ class AgentLosses:
 
         # Candidate actions of the policy, one step of the model after each, and their returns.
         start = z if params.imagination.start == "encoding" else predicted[:, 0]
-        rollout = policy_rollout(model, start.detach(), candidates=self._candidates, task=task)
-        discount = self._discount_of(rollout.task)
-        td, v_next = td_targets(model, rollout, discount)
-        metrics |= target_metrics(td, v_next)
-        judged = td
-        if params.imagination.critic == "online":
-            judged, _ = td_targets(model, rollout, discount, network="online")
         weight = self._start_rho.unsqueeze(-1) * alive(sequences)
-        policy_batch = self._policy_batch(rollout, judged, sequences, weight)
+        rollout = td = None
+        if self._reads_targets:
+            rollout = policy_rollout(model, start.detach(), candidates=self._candidates, task=task)
+            discount = self._discount_of(rollout.task)
+            td, v_next = td_targets(model, rollout, discount)
+            metrics |= target_metrics(td, v_next)
+            judged = td
+            if params.imagination.critic == "online":
+                judged, _ = td_targets(model, rollout, discount, network="online")
+            batch = imagined_batch(rollout, judged, weight)
+        else:
+            batch = unjudged_batch(model, start, weight, self._candidates, task)
+        policy_batch = self._policy_batch(batch, sequences)
 
         # Values, and those under other discounts.
         if with_value:
             latents = prediction_latents(z, predicted, params.value.gradient)
             terms.append(self._value_loss(sequences, z, latents, td, weight, policy_batch))
             if params.auxiliary.discounts:
+                assert rollout is not None
                 terms.append(self._auxiliary_loss(sequences, z, rollout, weight))
         loss = total_loss(terms)
         metrics = {**loss.metrics, **metrics, "loss/total": loss.total.detach()}
@@ -142,7 +154,7 @@ class AgentLosses:
         sequences: SequenceBatch,
         encodings: Float[Tensor, "moment sequence latent"],
         latents: Float[Tensor, "moment sequence latent"],
-        td: Float[Tensor, "step reward dynamics value m 1"],
+        td: Float[Tensor, "step reward dynamics value m 1"] | None,
         weight: Float[Tensor, "moment sequence"],
         policy_batch: PolicyBatch,
     ) -> WeightedLoss:
@@ -152,6 +164,7 @@ class AgentLosses:
             taken = self._rho.unsqueeze(-1) * alive(sequences)[:-1]
             target = q_target(model, sequences, encodings, self._discount_of(task), value)
             return q_value_loss(model, sequences, latents, target, taken, value)
+        assert td is not None
         weights = None
         if value.weighting == "policy":
             loss = self._losses["policy"]
@@ -207,16 +220,10 @@ class AgentLosses:
         }
         return output.loss, metrics, output.statistics
 
-    def _policy_batch(
-        self,
-        rollout: PolicyRollout,
-        td: Tensor,
-        sequences: SequenceBatch,
-        weight: Float[Tensor, "moment sequence"],
-    ) -> PolicyBatch:
-        """The batch that policies learn from: these candidates, judged by these targets."""
-        batch, proposal = imagined_batch(rollout, td, weight), rollout.proposal
-        task = sequences.task
+    def _policy_batch(self, batch: ImaginedBatch, sequences: SequenceBatch) -> PolicyBatch:
+        """The same as constants, with the expert of these sequences."""
+        proposal, task = batch.proposal, sequences.task
+        assert isinstance(proposal, BoundedNormal)
         return PolicyBatch(
             start=batch.start,
             action=batch.action,
@@ -226,7 +233,7 @@ class AgentLosses:
             loc=proposal.loc,
             log_std=proposal.log_std,
             active=proposal.active,
-            task=None if task is None else task.repeat(len(weight)),
+            task=None if task is None else task.repeat(len(sequences.observation)),
             expert=_padded(sequences.expert) if self._with_expert else None,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -61,6 +62,23 @@ def imagined_batch(
         weight.reshape(-1),
         rollout.proposal,
     )
+
+
+def unjudged_batch(
+    model: LatentModel,
+    start: Float[Tensor, "moment sequence latent"],
+    weight: Float[Tensor, "moment sequence"],
+    candidates: int,
+    task: Int[Tensor, " sequence"] | None,
+) -> ImaginedBatch:
+    """The same for losses that read no targets: what candidates lead to is not predicted."""
+    flat = start.detach().flatten(0, 1)
+    proposal = model.proposal(flat, task=None if task is None else task.repeat(len(start)))
+    proposal = proposal.detach()
+    drawn = proposal.sample((candidates,))
+    log_prob = proposal.log_prob(drawn)
+    unknown = torch.full_like(log_prob, torch.nan).unsqueeze(-1)
+    return ImaginedBatch(flat, drawn, unknown, log_prob, weight.reshape(-1), proposal)
 
 
 def critic(
