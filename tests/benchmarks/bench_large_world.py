@@ -1,12 +1,13 @@
 """CPU time and memory of learning in a room of 12 x 12 cells with two humans and a robot.
 
 Run ``python tests/benchmarks/bench_large_world.py``: what ``empo check`` announces, and what 30
-training steps of ``phase2`` with networks then take.
+training steps of ``phase2`` with networks then take, with state rows and with compact ones.
 """
 
 from __future__ import annotations
 
 import resource
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -16,8 +17,8 @@ import psutil
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Collector
+from empo_core.threads import torch_threads
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.compute import torch_threads
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.experience import Block
@@ -41,38 +42,49 @@ def world_file() -> str:
     return f"metadata: {{name: Room}}\nmap: |\n{rows}max_steps: 100\npossible_goals:\n{goals}"
 
 
-def main() -> None:
-    folder = Path(tempfile.mkdtemp())
-    (folder / "room.yaml").write_text(world_file())
+def measured(file: Path, store: str) -> tuple[float, float]:
+    """CPU seconds of a training step, the median, and bytes of a transition in the replay."""
     params = Phase2Params.model_validate(
-        {"human_prior": "path-heuristic", "values": {"q_r": "mlp", "v_h_e": "mlp"}}
+        {
+            "human_prior": "path-heuristic",
+            "values": {"q_r": "mlp", "v_h_e": "mlp"},
+            "replay": {"store": store},
+        }
     )
-    ref = WorldModelRef.model_validate(
-        {"name": "multigrid", "params": {"file": str(folder / "room.yaml")}}
-    )
-    keep_freed_memory()
+    ref = WorldModelRef.model_validate({"name": "multigrid", "params": {"file": str(file)}})
     world = build(ref)
     announced = Phase2(params).check(world)
-    print({name: size for name, size in announced.items() if "MiB" in name})
+    print(store, {name: size for name, size in announced.items() if "MiB" in name})
     problem = Problem.of(params, world, ref)
     learner, replay = problem.learner(StageTimings(enabled=False), 0), problem.replay()
     collector: Collector = build(params.collector)
-    collector.start(problem.factory, folder)
+    collector.start(problem.factory, file.parent)
     collector.publish(learner.published(), 0)
+    took = []
     with torch_threads(params.compute.threads):  # Further ones take time even where they wait.
         for step in range(STEPS):
-            if step == WARM:  # Kernels are there.
-                began = time.process_time()
+            began = time.process_time()
             for experience in collector.collect(step):
                 replay.add(Block.from_arrays(experience.arrays), training_step=step)
             learner.step(step, replay)
-    seconds = (time.process_time() - began) / (STEPS - WARM)
-    held = psutil.Process().memory_info().rss / 2**20
+            took.append(time.process_time() - began)
+    seconds = statistics.median(took[WARM:])  # Kernels are there after so many.
+    each = replay.bytes_per_transition()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{seconds:.3f} CPU s per training step, {len(replay):,} transitions")
-    print(f"{replay.bytes_per_transition():,.0f} bytes per transition in the replay, of which")
+    print(f"{each:,.0f} bytes per transition in the replay, of which")
     print(f"{replay.items / len(replay):.1f} successors, {replay.distinct_states:,} states in all")
-    print(f"{held:.0f} MiB held, {peak:.0f} MiB at most")
+    print(f"{psutil.Process().memory_info().rss / 2**20:.0f} MiB held, {peak:.0f} MiB at most")
+    return seconds, each
+
+
+def main() -> None:
+    file = Path(tempfile.mkdtemp()) / "room.yaml"
+    file.write_text(world_file())
+    keep_freed_memory()
+    rows, compact = measured(file, "rows"), measured(file, "compact")
+    time_ratio, byte_ratio = (theirs / ours for ours, theirs in zip(rows, compact, strict=True))
+    print(f"compact rows / state rows: {time_ratio:.2f} of the time, {byte_ratio:.2f} of the bytes")
 
 
 if __name__ == "__main__":

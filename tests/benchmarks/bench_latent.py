@@ -52,7 +52,11 @@ from empo_learning.stage_timings import StageTimings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "tests"))
 
+
 from reference_latent_updater import LoopUpdater, loop_model
+
+from empo_core.types import LossNeeds
+from empo_svg.loss import Svg
 
 WORDS, ACTIONS, DISCOUNT = 17, 6, 0.99
 SPEC = MultiTaskSpec(
@@ -142,6 +146,7 @@ class Agent:
             horizon=params.learning.horizon,
             discount=DISCOUNT,
             episodic=False,
+            critic=params.value.critic,
             values=params.value.heads,
             compiled=params.compute.compile,
         )
@@ -294,6 +299,17 @@ class Bench:
         found = {name: ms * timing.calls / whole for name, ms in timing.stats().items()}
         return {**found, "the rest": 1 - sum(found.values())}
 
+    def unread(self, preset: str) -> str:
+        """How long updates by ``svg`` take with critic ``q``, and with targets nothing reads."""
+        calls: dict[str, Call] = {}
+        for name in ("with", "without"):
+            needs = LossNeeds(critic=True, targets=name == "with")
+            with mock.patch.object(Svg, "needs", needs):
+                agent = Agent(Case(preset, "svg", 1, 64).params(value={"critic": "q"}))
+            calls[name] = partial(agent.update, experience(64, torch.device("cpu")))
+        found = self._clock.best(calls)
+        return ", ".join(f"{name} unread targets {ms:.1f} ms" for name, ms in found.items())
+
     def adam(self, preset: str) -> dict[str, float]:
         """Milliseconds of a step of each kind of Adam, for all weights of a model."""
         groups = Agent(Case(preset, "svg", 1, 1).params()).model.groups()
@@ -422,6 +438,8 @@ def main() -> None:
     console.print(table(f"Plans ({rate})", plans, ("preset", "value heads"), bench.gigaflops))
     for each in side_tables(bench, cases, options.presets):
         console.print(each)
+    for preset in options.presets:
+        console.print(f"{preset} svg, critic q: {bench.unread(preset)}")
     for case in cases if options.top else []:
         console.print(str(case))
         console.print(bench.top(case, options.top), highlight=False)

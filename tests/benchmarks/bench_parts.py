@@ -68,7 +68,7 @@ def halos(console: Console) -> None:
     for name, steps in (("asymmetric_freeing", 16), ("corridor_control", 14)):
         found = world(f"multigrid/{name}", max_steps=steps)
         graph = build_graph(found, steps)
-        shares = [halo_share(found, graph, count) for count in PARTS]
+        shares = [halo_share(graph, count) for count in PARTS]
         table.add_row(
             f"{name}, T={steps}",
             f"{graph.num_states:,}",
@@ -148,7 +148,7 @@ def processes(console: Console, boxes: int) -> None:
 
 
 def exploration(console: Console) -> None:
-    """Exploring by two processes, which visit every state twice, against two threads."""
+    """Exploring by two processes against two threads."""
     contenders = {"2 threads": ({"workers": 2}, 1), "2 processes": ({"workers": 1}, 2)}
     for name in EXPLORED:
         found: dict[str, list[dict[str, float]]] = {each: [] for each in contenders}

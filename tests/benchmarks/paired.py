@@ -33,33 +33,49 @@ Figure = tuple[str, str]
 """Name of a row and heading of a column."""
 
 
-def figures(text: str) -> Iterator[tuple[Figure, float]]:
-    """The numbers of all tables in the output of a benchmark."""
+def rows(text: str) -> Iterator[dict[str, str]]:
+    """The cells of all rows of all tables in the output of a benchmark, by heading."""
     headings: list[str] = []
     for line in text.splitlines():
         if "┃" in line:
             headings = [cell.strip() for cell in line.strip("┃").split("┃")]
         elif "│" in line:
             cells = [cell.strip() for cell in line.strip("│").split("│")]
-            values = [_NUMBER.match(cell) for cell in cells]
-            texts = [c for c, value in zip(cells, values, strict=True) if not value] or cells[:1]
-            for heading, value in zip(headings, values, strict=True):
-                if value:
-                    yield (" ".join(texts), heading), float(value[0].replace(",", ""))
+            yield dict(zip(headings, cells, strict=True))
+
+
+def number(cell: str) -> float | None:
+    """The number that a cell begins with."""
+    value = _NUMBER.match(cell)
+    return float(value[0].replace(",", "")) if value else None
+
+
+def figures(text: str) -> Iterator[tuple[Figure, float]]:
+    """The numbers of all tables in the output of a benchmark."""
+    for row in rows(text):
+        values = {heading: number(cell) for heading, cell in row.items()}
+        texts = [row[heading] for heading, value in values.items() if value is None]
+        for heading, value in values.items():
+            if value is not None:
+                yield (" ".join(texts or list(row.values())[:1]), heading), value
 
 
 def run(python: Path, script: Path, arguments: list[str]) -> dict[Figure, float]:
     """The figures of one run of a script, and its processor time."""
     began = _children_s()
-    done = subprocess.run(
+    return {**dict(figures(output(python, script, arguments))), CPU: _children_s() - began}
+
+
+def output(python: Path, script: Path, arguments: list[str]) -> str:
+    """The text that a script prints."""
+    return subprocess.run(
         [python, script, *arguments],
         cwd=script.parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-    )
-    return {**dict(figures(done.stdout)), CPU: _children_s() - began}
+    ).stdout
 
 
 def _children_s() -> float:

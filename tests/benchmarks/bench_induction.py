@@ -1,0 +1,95 @@
+"""Backward induction per swept transition, in one thread and in two.
+
+Run ``python tests/benchmarks/bench_induction.py [--steps 20 --turns 5]``. A swept transition is a
+stored one at one time at which its state is valued. Measured is all that lies between the end of
+the first sweep and that of the last one, allocation and checks included: processor time of one
+thread, and the clock for two against one, beside two programs that share nothing. In the world,
+two humans have 11 goals each, which the sweep pads to 24 columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+from bench_graph import control
+from rich.console import Console
+from rich.table import Table
+
+from empo_core.config import WorldModelRef
+from empo_core.experiment import build
+from empo_core.protocols import Tracker, WorldModel
+from empo_exact.plugin import Compute, ExactParams
+from empo_exact.result import ExactResult
+from empo_exact.solver import solve
+
+WORLD = "asymmetric_freeing_simple"
+
+
+class SweepClock(Tracker):
+    """Notes when sweeps end: on the clock, and in processor time."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[float, float]] = []
+
+    def progress(self, task: str, done: float, total: float) -> None:
+        """Note the time where a sweep ended."""
+        if task == "backward induction":
+            self._ends.append((time.perf_counter(), time.process_time()))
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Seconds of all sweeps but the first: on the clock, and of the processor."""
+        (begin, cpu_begin), (end, cpu_end) = self._ends[0], self._ends[-1]
+        return end - begin, cpu_end - cpu_begin
+
+
+def swept(result: ExactResult) -> int:
+    """Transitions of all sweeps but the first."""
+    graph, horizon = result.graph, result.horizon or 0
+    counts = (min(graph.within(t), graph.num_expanded) for t in range(horizon - 1))
+    return sum(int(graph.offsets[count * graph.spec.num_joint_actions]) for count in counts)
+
+
+def measured(world: WorldModel, workers: int) -> tuple[float, float, ExactResult]:
+    """Seconds of the sweeps, on the clock and of the processor, and what they found."""
+    params = ExactParams(preset="paper", compute=Compute(workers=workers), keep="root", rollouts=0)
+    watch = SweepClock()
+    result = solve(world, params, tracker=watch)
+    return *watch.spent, result
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=5)
+    options = parser.parse_args()
+    name = {"name": f"multigrid/{WORLD}", "params": {"max_steps": options.steps}}
+    world: WorldModel = build(WorldModelRef.model_validate(name))
+    *_, result = measured(world, 2)
+    spent, ratios, controls = [], [], []
+    for _ in range(options.turns):
+        one, cpu, _ = measured(world, 1)
+        two, _, _ = measured(world, 2)
+        spent.append(cpu)
+        ratios.append(one / two)
+        controls.append(control())
+    count = swept(result)
+    columns = ("world", "stored", "swept", "ns", "least ns", "two / one", "control")
+    table = Table(*columns, title="Sweeps, ns of a thread per swept transition (aim: 9)")
+    table.add_row(
+        f"{WORLD}, T={options.steps}",
+        f"{result.graph.num_transitions:,}",
+        f"{count:,}",
+        f"{statistics.median(spent) / count * 1e9:.1f}",
+        f"{min(spent) / count * 1e9:.1f}",
+        f"{statistics.median(ratios):.2f}",
+        f"{statistics.median(controls):.2f}",
+    )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
