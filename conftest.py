@@ -43,6 +43,17 @@ def _tensor_modules() -> list[str]:
 shape_checks.install(_tensor_modules())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    of_gpus = [item for item in items if item.get_closest_marker("gpu")]
+    if of_gpus:
+        import torch
+
+        reason = "there is no CUDA device; run by `nox -s gpu` where there is one"
+        for item in of_gpus:
+            item.add_marker(pytest.mark.skipif(not torch.cuda.is_available(), reason=reason))
+
+
 @pytest.fixture
 def no_shape_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave it to the tested code to refuse what has a wrong type or shape."""

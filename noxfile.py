@@ -74,11 +74,18 @@ def cluster(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu(session: nox.Session) -> None:
+    """What computes on a CUDA device, where there is one; elsewhere all of it is skipped."""
+    session.install(*DEV)
+    session.run("python", "-m", "pytest", "-m", "gpu", "-n0", "-rs", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Every page: its links, its code blocks, a page for every protocol; then the site."""
     session.install("-r", "requirements-docs.txt")
     pages = ("tests/integration/test_docs.py", "tests/integration/test_examples.py")
-    session.run("python", "-m", "pytest", *pages, *session.posargs)
+    session.run("python", "-m", "pytest", "-m", "slow or not slow", *pages, *session.posargs)
     session.run("python", "docs/build_site.py")
     session.run("python", "-m", "pytest", "-m", "slow", "tests/browser/test_site.py")
 
@@ -99,8 +106,15 @@ def quality(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Speed and memory, as tables of ratios measured in one run."""
-    session.install(*DEV)
+    """Speed beside its aims and beside peers, in one table."""
+    session.install(*DEV, "-r", "tests/benchmarks/requirements-peers.txt")
+    session.run("python", "tests/benchmarks/overview.py", *session.posargs)
+
+
+@nox.session
+def bench_all(session: nox.Session) -> None:
+    """Every benchmark: speed and memory, as tables of ratios measured in one run."""
+    session.install(*DEV, "-r", "tests/benchmarks/requirements-peers.txt")
     for script in sorted(ROOT.glob("tests/benchmarks/bench_*.py")):
         session.run("python", str(script), *session.posargs)
 

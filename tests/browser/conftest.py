@@ -82,7 +82,15 @@ WORLDS = {
 }
 
 
-@pytest.fixture(scope="session", params=list(WORLDS))
+SLOW = {"two humans", "durations"}
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in WORLDS
+    ],
+)
 def solved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Solved:
     """Five worlds, in which something else matters each."""
     name, params, theory = WORLDS[request.param]

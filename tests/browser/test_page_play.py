@@ -40,7 +40,10 @@ def long_walk(tmp_path_factory: pytest.TempPathFactory) -> Solved:
 
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(20), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("player", [0, 2], ids=["a human", "the robot"])
+@pytest.mark.parametrize(
+    "player",
+    [pytest.param(0, id="a human", marks=pytest.mark.slow), pytest.param(2, id="the robot")],
+)
 def test_a_walk_by_keys_is_that_of_python(
     open_page: Open, long_walk: Solved, player: int, seeds: range
 ) -> None:

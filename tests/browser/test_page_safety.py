@@ -148,7 +148,10 @@ def test_damaged_data_are_one_readable_line(
     assert "\n" not in said.strip()
 
 
-@pytest.mark.parametrize("width", [320, 400, 1280])
+@pytest.mark.parametrize(
+    "width",
+    [320, pytest.param(400, marks=pytest.mark.slow), pytest.param(1280, marks=pytest.mark.slow)],
+)
 def test_a_page_never_scrolls_sideways(open_page: Open, solved: Solved, width: int) -> None:
     opened = open_page(solved.file, viewport={"width": width, "height": 800})
     for view in VIEWS:
@@ -160,7 +163,7 @@ CUT = """() => [...document.querySelectorAll(".wide")]
   .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"""
 
 
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("width", [400, pytest.param(1280, marks=pytest.mark.slow)])
 def test_no_column_of_a_table_is_cut(
     open_page: Open, free_the_human: Solved, learned: Learned, width: int
 ) -> None:

@@ -25,7 +25,7 @@ PHASE2 = {
     "human_prior": "uniform",
     "values": {"q_r": "lookup", "v_h_e": "lookup"},
     "total_steps": 12,
-    "num_envs": 2,
+    "num_envs": 16,
     "warm_up": {"v_h_e": 2, "q_r": 2, "ramp": 2},
     "replay": {"batch_size": 8},
     "collector": {"name": "sync", "params": {"min_env_steps": 8}},

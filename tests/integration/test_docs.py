@@ -53,7 +53,28 @@ PAGES = [
     *sorted(ROOT.glob("plugins/*/README.md")),
 ]
 LINKED = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("examples/plugins/*/README.md"))]
-SLOW = {"docs/tutorials/first_plugin.md"}
+# Pages whose commands take long and are tested elsewhere; `nox -s docs` follows them, too.
+SLOW = {
+    "docs/gallery.md",
+    "docs/how-to/compare_beta_r.md",
+    "docs/how-to/compare_runs.md",
+    "docs/how-to/evaluate_a_run.md",
+    "docs/how-to/explain_a_decision.md",
+    "docs/how-to/export_a_policy.md",
+    "docs/how-to/inspect_a_run.md",
+    "docs/how-to/inspect_tables.md",
+    "docs/how-to/learn_a_policy.md",
+    "docs/how-to/run_headless.md",
+    "docs/how-to/sweep.md",
+    "docs/how-to/use_a_notebook.md",
+    "docs/how-to/use_minigrid_and_pettingzoo.md",
+    "docs/how-to/use_results_in_python.md",
+    "docs/how-to/world_in_python.md",
+    "docs/inspectors.md",
+    "docs/reference/stable_surface.md",
+    "docs/tutorials/first_plugin.md",
+    "plugins/empo_async_actors/README.md",
+}
 LANGUAGES = {"yaml", "python", "console", "text", "json", "toml", ""}
 NOTES = {"", "file", "wrong file", "part of", "part of sweep", "not run", "exit", "printed"}
 CONFIG_KEYS = {"world_model", "world", "algorithm", "trackers"}

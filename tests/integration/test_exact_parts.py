@@ -62,7 +62,7 @@ def test_values_do_not_depend_on_the_number_of_parts(name: str) -> None:
 def test_slow_words_leave_few_values_to_exchange() -> None:
     chosen = world("multigrid/asymmetric_freeing", {"max_steps": 12})
     graph = build_graph(chosen, 12)
-    assert 0 < halo_share(chosen, graph, 2) < halo_share(chosen, graph, 8) <= 0.3
+    assert 0 < halo_share(graph, 2) < halo_share(graph, 8) <= 0.3
 
 
 CONFIG = """\

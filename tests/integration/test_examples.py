@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,8 @@ from empo_core.config.yaml import read_yaml
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
+SLOW = {"learn_two_rooms.yaml", "ppo_cartpole.yaml"}
+"""Configs that others resemble; `nox -s docs` runs them, too."""
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 MARK = "# yaml-language-server: $schema="
 
@@ -83,7 +83,13 @@ def test_there_are_examples() -> None:
         assert f"{name.relative_to(EXAMPLES)}](" in page
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=name_of)
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
+        for path in CONFIGS
+    ],
+)
 def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     changes = [f"runs={tmp_path / 'runs'}", *SHORTER.get(config.name, [])]
@@ -126,19 +132,19 @@ def test_the_schema_is_that_of_the_installed_plugins() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name_of)
-def test_a_script_runs(script: Path, tmp_path: Path) -> None:
+def test_a_script_runs(
+    script: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     arguments, expected = EXPECTED[script.name]
     given = [argument.replace("RUNS", str(tmp_path / "runs")) for argument in arguments]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script), *given],
-        cwd=tmp_path,
-        env=os.environ | {"COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    assert expected in done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "argv", [str(script), *given])
+    runpy.run_path(str(script), run_name="__main__")
+    assert expected in capsys.readouterr().out
 
 
 def test_the_comparison_of_beta_r_writes_its_plot(tmp_path: Path) -> None:

@@ -44,7 +44,14 @@ class TestExactWithoutHorizon(TestExact):
         return found
 
 
-@pytest.mark.parametrize("q_r", ["lookup", None, {"name": "mlp", "params": {"hidden": 16}}])
+@pytest.mark.parametrize(
+    "q_r",
+    [
+        "lookup",
+        pytest.param(None, marks=pytest.mark.slow),
+        {"name": "mlp", "params": {"hidden": 16}},
+    ],
+)
 class TestLearned(InspectableTests):
     @pytest.fixture
     def world(self) -> WorldModel:

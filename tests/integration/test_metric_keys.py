@@ -50,7 +50,7 @@ RUNS: dict[str, dict[str, Any]] = {
                     "q_r": "lookup", "v_h_e": "mlp", "x_h": "mlp", "u_r": "mlp", "v_r": "mlp",
                 },
                 "total_steps": 20,
-                "num_envs": 4,
+                "num_envs": 16,
                 "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp"), 2),
                 "replay": {"batch_size": 8},
                 "exploration": {"robot": ["rnd"]},

@@ -39,6 +39,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
+@pytest.mark.slow
 def test_both_libraries_learn_are_judged_and_kept(run: Run, tmp_path: Path) -> None:
     run(tmp_path)
     out = tmp_path / "quick"

@@ -38,8 +38,8 @@ algorithm:
     total_steps: {STEPS}
     warm_up: {{v_h_e: 50, q_r: 50, ramp: 30}}
     optimiser: {{lr: 0.5, target_interval: 5, publish_interval: 7}}
-    collector: {{name: sync, params: {{min_env_steps: 50}}}}
-    num_envs: 2
+    collector: {{name: sync, params: {{min_env_steps: 10}}}}
+    num_envs: 16
     replay: {{capacity: 200, batch_size: 4}}
     reporting: {{log_interval: {EVERY}, checkpoint_interval: 30, keep_checkpoints: 3}}
 trackers: [jsonl, tensorboard]
@@ -92,10 +92,8 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The lines of a run that is not stopped."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "run.yaml").write_text(CONFIG)
-    with empo(folder, "run", "run.yaml", "--quiet") as process:
-        output, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, errors
-    return lines_of(Path(output.strip()))
+    config = load_config(folder / "run.yaml", [f"runs={folder / 'runs'}"])
+    return lines_of(execute(config).directory)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +192,13 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "tensors.safetensors",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("state.json", "manifest.json")),
+    ],
+)
 def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_taken(
     file: str, directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -43,7 +43,7 @@ def params(**changes: Any) -> Phase2Params:
         "optimiser": {"lr": 0.5, "target_interval": 5, "publish_interval": 7},
         "replay": {"batch_size": 16},
         "collector": {"name": "sync", "params": {"min_env_steps": 50}},
-        "num_envs": 8,
+        "num_envs": 32,
         "exploration": {"frontier_prob": 0.3},
         "reporting": {"log_interval": 10, "checkpoint_interval": 25},
     }

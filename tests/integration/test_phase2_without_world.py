@@ -103,7 +103,7 @@ def params(values: dict[str, Any]) -> Phase2Params:
         "total_steps": STEPS,
         "warm_up": dict.fromkeys(("v_h_e", "x_h", "u_r", "q_r", "v_r"), 2) | {"ramp": 4},
         "optimiser": {"target_interval": 5},
-        "num_envs": 8,
+        "num_envs": 32,
         "replay": {"store": "compact", "capacity": 100, "batch_size": 16},
     }
     return Phase2Params.model_validate(given)

@@ -41,7 +41,7 @@ PHASE2 = {
         "human_prior": "exact",
         "values": {"q_r": "lookup", "v_h_e": "lookup"},
         "total_steps": 4,
-        "num_envs": 2,
+        "num_envs": 16,
         "warm_up": {"v_h_e": 1, "q_r": 1, "ramp": 1},
         "replay": {"batch_size": 2},
         "collector": {"name": "sync", "params": {"min_env_steps": 2}},
@@ -128,7 +128,7 @@ def test_one_function_spells_out_what_a_terminal_would_obey() -> None:
     assert (lines[0], lines[-1]) == ("said \\x9b31m", "ValueError: \\x1b[31m")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("cp1252", marks=pytest.mark.slow)])
 def test_what_an_encoding_lacks_is_drawn_in_ascii(folder: Path, encoding: str) -> None:
     """A finished run ends with its report and its directory, whatever the terminal can show."""
     config = json.loads((folder / "exact.json").read_text())
@@ -141,5 +141,6 @@ def test_what_an_encoding_lacks_is_drawn_in_ascii(folder: Path, encoding: str) -
     assert ("l\\xe4ufe" if encoding == "ascii" else "läufe") in last
     assert b"V_r  robot's value" in done.stdout
     assert b"+----" in done.stdout
-    done = subprocess.run([*command, "--json", "-q"], cwd=folder, env=environment, stdout=-1)
-    assert "/läufe/" in json.loads(done.stdout.decode(encoding))["run_dir"]
+    if encoding == "ascii":  # Which is least.
+        done = subprocess.run([*command, "--json", "-q"], cwd=folder, env=environment, stdout=-1)
+        assert "/läufe/" in json.loads(done.stdout.decode(encoding))["run_dir"]

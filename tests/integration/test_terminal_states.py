@@ -46,7 +46,7 @@ ROLLOUT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("name", "params"), [("phase2", PHASE2), ("rollout", ROLLOUT)])
-@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize("is_terminal", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_report_of_a_learner_says_that_a_terminal_state_is_better_than_every_other(
     tmp_path: Path, name: str, params: dict[str, Any], is_terminal: bool
 ) -> None:

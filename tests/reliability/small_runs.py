@@ -35,7 +35,7 @@ PHASE2: dict[str, Any] = {
     "human_prior": "exact",
     "values": {"q_r": "mlp", "v_h_e": "mlp"},
     "total_steps": 30,
-    "num_envs": 4,
+    "num_envs": 16,
     "warm_up": {"v_h_e": 2, "q_r": 2, "ramp": 2},
     "optimiser": {"target_interval": 12},
     "replay": {"batch_size": 8},

@@ -114,6 +114,7 @@ def test_an_actor_that_hangs_is_replaced(
     assert "showed no sign of life for 0.5 s (heartbeat_s) and was killed" in caplog.text
 
 
+@pytest.mark.slow
 def test_actors_stopped_in_the_middle_of_messages_never_block_the_learner(
     actors: ModuleType, start: Start
 ) -> None:

@@ -31,10 +31,7 @@ CODES = {
     "normal": 0, "forgets to stop": 0, "learner raises": 1, "actor raises": 1,
     "Ctrl-C": -2, "Ctrl-C twice": -2, "SIGTERM": -15, "SIGKILL": -9,
 }  # fmt: skip
-QUICK = {
-    ("Ctrl-C twice", "forkserver", "full"),
-    ("SIGKILL", "forkserver", "full"),
-}
+QUICK = {("Ctrl-C twice", "forkserver", "full")}
 MATRIX = [
     pytest.param(
         ending, method, channels,
@@ -95,6 +92,7 @@ def test_no_process_outlives_the_run(
         assert not list(tmp_path.rglob("*")), errors
 
 
+@pytest.mark.slow
 def test_stopped_actors_end_with_a_learner_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "SIGKILL", "forkserver", "full"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -69,7 +69,14 @@ def kills(payload: int, number: int, folder: Path, chance: random.Random, sig: i
     return accepted
 
 
-@pytest.mark.parametrize("payload", [100, 20_000, 200_000])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        100,
+        pytest.param(20_000, marks=pytest.mark.slow),
+        pytest.param(200_000, marks=pytest.mark.slow),
+    ],
+)
 def test_killed_writers_leave_nothing_lost_twice_or_torn(payload: int, tmp_path: Path) -> None:
     assert kills(payload, 8, tmp_path, random.Random(payload), signal.SIGKILL) > 8
 

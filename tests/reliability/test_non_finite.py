@@ -97,8 +97,14 @@ def armed(patch: pytest.MonkeyPatch, name: str, what: str) -> None:
         patch.setattr(owner, function, call)
 
 
-@pytest.mark.parametrize("what", ["weights", "moments", "targets", "rewards"])
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        pytest.param(name, what, marks=[] if number % 3 == place else pytest.mark.slow)
+        for place, name in enumerate(LEARNERS)
+        for number, what in enumerate(["weights", "moments", "targets", "rewards"])
+    ],
+)
 def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
     name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,11 +164,13 @@ def test_an_exact_run_stops_at_what_is_not_finite_and_goes_on_from_before(
     """
     whole, steps = Solver.sweep, EXACT["world_model"]["params"]["max_steps"]
 
-    def sweep(self: Solver, order: Any, later: Any, out: Any, steps_left: int, threads: Any) -> int:
+    def sweep(
+        self: Solver, order: Any, later: Any, out: Any, steps_left: int, threads: Any, *others: Any
+    ) -> int:
         is_there = steps_left == steps - LEVEL
         if is_there and what == "targets":
             later.attained.fill(np.nan)
-        bad = whole(self, order, later, out, steps_left, threads)
+        bad = whole(self, order, later, out, steps_left, threads, *others)
         if is_there and what != "targets":
             (out.v_e if what == "weights" else out.v_r)[0] = np.nan
         return bad

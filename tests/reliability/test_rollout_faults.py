@@ -36,7 +36,9 @@ def config(folder: Path, iterations: int, on_crash: str = "stop") -> dict[str, A
     params = {
         "total_steps": iterations * ROLLOUT,
         "num_envs": 8,
-        "environment": "gymnasium/CartPole-v1",
+        "environment": {
+            "name": "gymnasium", "params": {"id": "CartPole-v1"},
+        },
         "vectorisation": {
             "backend": "process", "workers": 2, "async_factor": 2, "on_crash": on_crash,
         },
@@ -181,6 +183,7 @@ def kill_learner(process: subprocess.Popen[str]) -> None:
     assert alive == []
 
 
+@pytest.mark.slow
 def test_a_killed_learner_leaves_no_worker_and_one_asked_to_stop_leaves_a_checkpoint(
     start: Start, tmp_path: Path
 ) -> None:

@@ -317,7 +317,9 @@ def interrupted(
     return process.returncode, directory
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_an_interrupted_run_says_how_to_go_on(
     cli: Any, site: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -328,7 +330,10 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert cli("resume", str(directory)).exit_code == 2
 
 
-@pytest.mark.parametrize("gap_s", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize(
+    "gap_s",
+    [pytest.param(gap_s, marks=[pytest.mark.slow] * (gap_s > 0)) for gap_s in (0, 0.02, 0.2)],
+)
 def test_three_quick_ctrl_c_end_a_run_in_as_good_order_as_one(
     site: Path, tmp_path: Path, gap_s: float
 ) -> None:

@@ -1,5 +1,6 @@
 """The algorithm kit passes a right algorithm and fails each one broken on purpose."""
 
+import itertools
 import pickle
 import time
 from collections.abc import Callable, Mapping
@@ -110,10 +111,11 @@ def ageing_summary(self: Mean) -> dict[str, Any]:
 
 
 class IgnoresTheSeed(Walk):
+    def __init__(self) -> None:
+        self.seeds = itertools.count()
+
     def generator(self, context: RunContext) -> torch.Generator:
-        generator = torch.Generator()
-        generator.seed()
-        return generator
+        return torch.Generator().manual_seed(next(self.seeds))
 
 
 def reports_an_object(self: Mean) -> RenderableType:

@@ -14,7 +14,7 @@ from torch import Tensor
 from empo_core.protocols import WorldModel
 from empo_core.testing.world_model import WorldModelTests
 from empo_core.testing.worlds import TinyWorld
-from empo_core.types import Successors, WorldSpec
+from empo_core.types import Expansion, Successors, WorldSpec
 
 Runner = Callable[..., set[str]]
 
@@ -276,6 +276,14 @@ class LocatesTheFirstAgent(Right):
         return super().positions(states)[:, :1]
 
 
+class ExpandsInAnotherOrder(Right):
+    def expand(self, states: Tensor) -> Expansion:
+        found = Expansion.of(self.transitions(states))
+        return dataclasses.replace(
+            found, states=found.states.flip(0), prob=found.prob.flip(0), index=found.index.flip(0)
+        )
+
+
 class NoHorizon(Right):
     def __init__(self) -> None:
         super().__init__()
@@ -322,6 +330,7 @@ FLAWS: list[tuple[type, list[str]]] = [
     (SharesABuffer, ["test_threads_get_the_same_answers"]),
     (SizesDiffer, ["test_pictures_have_one_size_and_repeat"]),
     (VectorsHaveAnotherSize, ["test_a_picture_as_svg_has_the_size_of_the_pixels"]),
+    (ExpandsInAnotherOrder, ["test_expanding_says_what_transitions_say"]),
     (LocatesTheFirstAgent, ["test_positions_have_their_shape"]),
 ]
 

@@ -192,7 +192,9 @@ ROADS: dict[str, Callable[[], tuple[WorldModel, ...]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=ROADS)
+@pytest.fixture(
+    scope="module", params=["lift", "random game", pytest.param("blocks", marks=pytest.mark.slow)]
+)
 def roads(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     return ROADS[request.param]()
 

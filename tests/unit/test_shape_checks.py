@@ -17,7 +17,7 @@ from beartype import beartype
 from jaxtyping import Float, TypeCheckError
 from torch import Tensor
 
-from empo_core.equations import robot_policy
+from empo_core import equations
 from empo_core.testing import shape_checks
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +57,11 @@ def modules() -> list[str]:
 
 
 def test_the_robot_policy_refuses_masks_of_another_shape() -> None:
+    # Checked anew, since other tests may have called it so often that few calls are looked at.
+    robot_policy = shape_checks.check_new_shapes(
+        equations.robot_policy.__wrapped__,  # type: ignore[attr-defined]
+        typechecker=shape_checks._check_types,
+    )
     q_r = -torch.ones(2, 3)
     robot_policy(q_r, 1, torch.ones(2, 3, dtype=torch.bool))  # Whole numbers are floats.
     with pytest.raises(TypeCheckError):
@@ -142,6 +147,20 @@ def test_a_call_that_passed_is_not_checked_again() -> None:
     assert len(looks) == seen
     function(MATRIX)
     assert len(looks) > seen
+
+
+def test_after_a_hundred_calls_with_nothing_new_some_are_looked_at() -> None:
+    function = checked(Float[Tensor, " row"], Any)
+    for _ in range(shape_checks.FAMILIAR + 1):
+        function(VECTOR)
+    looks = 0
+    for _ in range(shape_checks.SELDOM):
+        try:
+            function(MATRIX)
+        except TypeCheckError:
+            looks += 1
+            break
+    assert looks == 1
 
 
 def test_every_module_that_says_shapes_is_checked() -> None:

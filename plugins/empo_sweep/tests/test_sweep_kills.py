@@ -18,7 +18,7 @@ from toy_sweeps import Cli, ends, events
 
 COMMAND = [sys.executable, "-m", "empo_core", "sweep", "s.yaml"]
 STEPS = 5
-TRIALS = 10
+TRIALS = 8
 
 
 @pytest.fixture
