@@ -43,6 +43,12 @@ def _tensor_modules() -> list[str]:
 shape_checks.install(_tensor_modules())
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than processors, since many tests wait for processes that they start."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none."""
     of_gpus = [item for item in items if item.get_closest_marker("gpu")]

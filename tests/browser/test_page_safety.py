@@ -30,6 +30,7 @@ def test_a_page_opens_in_silence_and_asks_for_nothing(open_page: Open, solved: S
     assert opened.requests == [solved.file.as_uri()]
 
 
+@pytest.mark.slow
 def test_a_page_says_the_same_each_time(open_page: Open, free_the_human: Solved) -> None:
     """Also once it is written again."""
 

@@ -145,6 +145,7 @@ def test_one_solution_serves_several_starts() -> None:
         assert torch.equal(policy, alone.robot_policies(row[None], 6)[0])
 
 
+@pytest.mark.slow
 def test_more_boxes_than_memory_holds_are_refused_long_before_it_is_full() -> None:
     world = load_world(BlocksParams(boxes=10))
     # Half a GiB more than this process holds already.

@@ -120,6 +120,7 @@ def run_of(tmp_path: Path, name: str, params: dict[str, Any], max_steps: int | N
     return execute(RunConfig.model_validate(config)).directory
 
 
+@pytest.mark.slow
 def test_robots_learn_for_the_power_of_humans_from_self_play(tmp_path: Path) -> None:
     """Self-play for soups, U_r by ``phase2`` beside that human, PPO that is paid U_r."""
     ppo = {

@@ -127,6 +127,7 @@ def printed(notebook: NotebookNode) -> list[list[tuple[str, list[str], str]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", BUILDER["NOTEBOOKS"], ids=lambda path: path.stem)
 def test_notebooks_run_and_print_what_they_show(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

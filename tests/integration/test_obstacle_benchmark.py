@@ -106,6 +106,7 @@ def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(run: Run, tmp_pat
     assert "read from" not in run(out, settings)
 
 
+@pytest.mark.slow
 def test_robots_that_learn_stand_in_the_table_with_their_steps(run: Run, tmp_path: Path) -> None:
     settings = smaller(FOLDER / "esr_blocks.yaml", SMALL, tmp_path)
     learned = smaller(LEARNED, SMALL_LEARNED, tmp_path)

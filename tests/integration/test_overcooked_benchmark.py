@@ -61,6 +61,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
+@pytest.mark.slow
 def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -201,6 +201,7 @@ algorithm:
 """
 
 
+@pytest.mark.slow
 def test_an_actor_that_cannot_be_built_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(BAD)
     command = [sys.executable, "-m", "empo_core", "run", "bad.yaml", "--debug"]

@@ -198,6 +198,7 @@ def test_a_learned_run_can_be_played_and_its_policy_loaded(tmp_path: Path, value
         load_policy(results / "policy.safetensors", world_of("multigrid/two_room", max_steps=3))
 
 
+@pytest.mark.slow
 def test_a_learned_run_that_has_left_nothing_cannot_be_played(tmp_path: Path) -> None:
     found = evaluated(tmp_path, LEARNED.replace("VALUES", "lookup"), "--episodes", "5")
     directory = Path(found["run_dir"])

@@ -130,6 +130,7 @@ def test_a_stopped_run_goes_on_to_the_end_of_one_that_was_not(
         assert drawn == [line["step"] for line in whole if key in line], key
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_group_ends_a_run_with_actors_as_one_to_the_learner(
     tmp_path: Path,
 ) -> None:

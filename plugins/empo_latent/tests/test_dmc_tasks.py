@@ -205,6 +205,7 @@ def test_pictures_for_people_are_drawn_after_the_suite_was_told_to_draw_nothing(
     vector.close()
 
 
+@pytest.mark.slow
 def test_pictures_can_be_learned_from_in_threads(draws: bool) -> None:
     if not draws:
         pytest.skip("MuJoCo cannot draw here")
