@@ -18,9 +18,9 @@ class Growing:
     Copies would be there twice, and new memory costs more than what is written into it.
     """
 
-    def __init__(self, dtype: type[np.generic]) -> None:
+    def __init__(self, dtype: type[np.generic], expected: int = 0) -> None:
         self.count = 0
-        self._array = np.empty(0, dtype)
+        self._array = np.empty(expected, dtype)
 
     def room(self, count: int, widest: int) -> Shaped[np.ndarray, " _item"]:
         """The next entries, to be filled in.
@@ -46,11 +46,15 @@ class Growing:
 class TransitionArrays:
     """The transitions of states, in the order in which the states were expanded."""
 
-    def __init__(self, codes: RowTable) -> None:
-        """``codes`` numbers the probabilities and durations."""
+    def __init__(self, codes: RowTable, pairs: int = 0, transitions: int = 0) -> None:
+        """Numbers of pairs and transitions are what to expect, where that is known.
+
+        ``codes`` numbers the probabilities and durations.
+        """
         self._codes = codes
-        self._offsets, self._successor = Growing(np.uint32), Growing(np.int32)
-        self._code = Growing(np.uint16)
+        self._offsets = Growing(np.uint32, pairs + 1)
+        self._successor = Growing(np.int32, transitions)
+        self._code = Growing(np.uint16, transitions)
         self._offsets.room(1, 0)[:] = 0
 
     @property

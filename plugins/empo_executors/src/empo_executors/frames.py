@@ -210,7 +210,7 @@ def encode_arrays(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
     return [_PREFIX.pack(len(header)), header, *pieces]
 
 
-def decode_arrays(payload: bytearray, start: int = 0) -> dict[str, np.ndarray]:
+def decode_arrays(payload: bytearray | memoryview, start: int = 0) -> dict[str, np.ndarray]:
     """Named arrays from the output of ``encode_arrays``; they share its memory."""
     (length,) = _PREFIX.unpack_from(payload, start)
     base = start + _PREFIX.size + length
@@ -218,5 +218,5 @@ def decode_arrays(payload: bytearray, start: int = 0) -> dict[str, np.ndarray]:
         name: np.frombuffer(payload, np.dtype(dtype), math.prod(shape), base + position).reshape(
             shape
         )
-        for name, dtype, shape, position in json.loads(payload[start + _PREFIX.size : base])
+        for name, dtype, shape, position in json.loads(bytes(payload[start + _PREFIX.size : base]))
     }

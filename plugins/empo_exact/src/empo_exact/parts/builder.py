@@ -95,9 +95,14 @@ class PartBuilder:
     def _collected(self, part: int) -> TransitionArrays:
         """The transitions of a part, from all pieces."""
         pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
-        arrays = TransitionArrays(self.codes)
-        for number, cuts in zip(pieces.numbers, pieces.cuts, strict=True):
-            first, last = (int(end) * joint for end in cuts[part : part + 2])
+        cuts = pieces.cuts[:, part : part + 2] * joint
+        views = (self._store.view(pieces.kind, number) for number in pieces.numbers)
+        count = sum(
+            int(view["offsets"][last]) - int(view["offsets"][first])
+            for view, (first, last) in zip(views, cuts, strict=True)
+        )
+        arrays = TransitionArrays(self.codes, int(np.diff(cuts).sum()), count)
+        for number, (first, last) in zip(pieces.numbers, cuts.tolist(), strict=True):
             found = transitions_of(self._store.view(pieces.kind, number), first, last)
             target = pieces.place.take(found["successor"], mode="clip")
             arrays.extend(found["offsets"][1:], target, found["code"])

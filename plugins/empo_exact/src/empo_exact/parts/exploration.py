@@ -171,7 +171,8 @@ class _Finder:
 
     def _find_piece(self, blocks: Iterator[tuple[Block, Expansion]]) -> bool:
         """Expand blocks until a piece is full; True if it is before there are no more."""
-        arrays, before = TransitionArrays(self.codes), self.transitions
+        before, room = self.transitions, PIECE if self._store else 0
+        arrays = TransitionArrays(self.codes, room, room)
         is_alone, is_full = self._peers.size == 1, False
         expanded = self.ends[-1] if self.ends else 0
         # Most successors come more than once, so that their homes are found afterwards.

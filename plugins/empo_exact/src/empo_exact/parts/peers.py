@@ -50,18 +50,19 @@ class Peers:
         coming = torch.empty_like(sizes)
         try:
             dist.all_to_all_single(coming, sizes)
-            sent = bytearray().join(chain.from_iterable(pieces))
-            received = bytearray(int(coming.sum()))
+            flat = [np.frombuffer(each, np.uint8) for each in chain.from_iterable(pieces) if each]
+            # Unlike a bytearray, it is not filled with zeros first.
+            received = np.empty(int(coming.sum()), np.uint8)
             dist.all_to_all_single(
-                torch.frombuffer(received, dtype=torch.uint8),
-                torch.frombuffer(sent, dtype=torch.uint8),
+                torch.from_numpy(received),
+                torch.from_numpy(np.concatenate(flat)),
                 coming.tolist(),
                 sizes.tolist(),
             )
         except RuntimeError as error:
             raise _gone(error) from error
         begins = np.cumsum(coming.numpy()) - coming.numpy()
-        found: list[Arrays] = [decode_arrays(received, begin) for begin in begins.tolist()]
+        found: list[Arrays] = [decode_arrays(received.data, begin) for begin in begins.tolist()]
         found[self.rank] = outgoing[self.rank]
         return found
 
