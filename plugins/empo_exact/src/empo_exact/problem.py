@@ -98,8 +98,11 @@ class Problem:
 
     def room_for_worth(self, states: int) -> Floats:
         """A table as ``worth`` returns it, to be filled in."""
-        rows = states + self.workers * self.game.num_joint
-        return aligned((rows, len(self.game.weight)))
+        return aligned((self.rows_for_worth(states), len(self.game.weight)))
+
+    def rows_for_worth(self, states: int) -> int:
+        """Rows of such a table, with those that are scratch."""
+        return states + self.workers * self.game.num_joint
 
     def spare(self, table: Floats, worker: int) -> int:
         """First scratch row of a thread in a table that ``worth`` returned."""

@@ -27,7 +27,7 @@ from empo_exact.induction import (
 from empo_exact.kernel_data import Values
 from empo_exact.parts.builder import GRAPH, HALO, PartBuilder
 from empo_exact.parts.peers import Peers
-from empo_exact.parts.store import PartStore
+from empo_exact.parts.store import MemoryStore, PartStore
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
@@ -80,6 +80,11 @@ class Parts:
     warning: str
     layout: str
     builder: PartBuilder | None = None
+
+    @property
+    def stays_in_memory(self) -> bool:
+        """The graphs are neither read from files nor worked out again."""
+        return self.builder is None and isinstance(self.store, MemoryStore)
 
     def graph(self, part: int) -> StateGraph:
         """A part's own states and its halo as a graph."""
@@ -159,6 +164,8 @@ class PartSolver:
         self._horizon = parts.world.spec.horizon
         self._wanted = _wanted(parts)
         self._coming: dict[tuple[int, int], Values] = {}
+        self._posed: dict[int, Problem] = {}
+        self._tables: Continuation | None = None
 
     def sweep(self, done: int, threads: ThreadPoolExecutor) -> int:
         """One sweep after ``done`` of them; how many states it valued."""
@@ -167,7 +174,7 @@ class PartSolver:
         parts = self.parts
         followers = parts.numbers[1:] + parts.numbers[:1]
         for part, following in zip(parts.numbers, followers, strict=True):
-            problem = parts.problem(part, self.params, self.assumed)
+            problem = self.problem(part)
             if parts.builder is None:
                 parts.store.fetch(GRAPH, following)
             values, count = self._sweep_part(problem, part, done, threads)
@@ -267,8 +274,13 @@ class PartSolver:
         return Values(**self.parts.store.get(values_kind(done), part))
 
     def problem(self, part: int) -> Problem:
-        """The problem of a part."""
-        return self.parts.problem(part, self.params, self.assumed)
+        """The problem of a part; the same every time where its graph stays in memory."""
+        if part in self._posed:
+            return self._posed[part]
+        problem = self.parts.problem(part, self.params, self.assumed)
+        if self.parts.stays_in_memory:
+            self._posed[part] = problem
+        return problem
 
     def reached(self, steps: int) -> dict[int, Mask]:
         """Which states of each part can be reached after so many steps."""
@@ -314,12 +326,23 @@ class PartSolver:
 
     def _after(self, problem: Problem, part: int, done: int) -> Continuation:
         """The values of a part's states and halo, as the kernels read them."""
-        after = unknown_continuation(problem, problem.graph.num_states)
+        after = self._room_for(problem)
         for where, values in self.known(problem, part, done):
             problem.renew_worth(values.v_m, after.hoped, where)
             problem.renew_worth(values.v_e, after.attained, where)
             after.v_r[where] = values.v_r
         return after
+
+    def _room_for(self, problem: Problem) -> Continuation:
+        """Tables to be filled in, in the memory that the part before had, if they fit."""
+        states = problem.graph.num_states
+        if self._tables is None or len(self._tables.v_r) < states:
+            self._tables = None  # Freed before there are new ones.
+            self._tables = unknown_continuation(problem, states)
+        rows = problem.rows_for_worth(states)
+        hoped, attained, v_r = self._tables
+        v_r[:states] = np.nan
+        return Continuation(hoped[:rows], attained[:rows], v_r[:states])
 
     def _nowhere(self, part: int) -> Mask:
         return np.zeros(self.parts.own(part), np.bool_)
