@@ -15,11 +15,11 @@ from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
 from empo_environments.env_group import Crash, common_spec
 from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
-from empo_environments.shared_memory import SharedMemory
 from empo_environments.single_env import MakeEnv, episode_seed
 from empo_environments.snapshots import Snapshot, shares
 from empo_environments.worker import Worker, worker_context
 from empo_executors.frames import pickled
+from empo_executors.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
 RESTARTS = 3
@@ -153,7 +153,11 @@ class ProcessVectorEnv:
             self._workers.append(self._worker(number, number // (workers // blocks)))
         found = [one for worker in self._workers for one in worker.reply()]
         self.spec = common_spec(found, blocks)
-        self._memory = SharedMemory(buffer_bytes(self.spec))
+        self._memory = SharedMemory(
+            buffer_bytes(self.spec),
+            "observations and actions of all environments",
+            "use fewer environments or smaller observations",
+        )
         self._board = SharedBuffers(self.spec, self._memory.memory)
         for worker in self._workers:
             worker.attach(self.spec, self._memory.descriptor)

@@ -72,16 +72,6 @@ class TransitionArrays:
         np.take(code.astype(room.dtype), index, out=room, mode="clip")
         np.add(ends, before, out=self._offsets.room(len(ends), after), casting="unsafe")
 
-    def extend(
-        self, ends: Shaped[np.ndarray, " pair"], number: Int32[np.ndarray, " item"], code: Codes
-    ) -> None:
-        """Add transitions of pairs to states with these numbers, which end at ``ends``."""
-        before = self.count
-        self._successor.room(len(number), 0)[:] = number
-        self._code.room(len(number), self._codes.count - 1)[:] = code
-        room = self._offsets.room(len(ends), before + len(number))
-        np.add(ends, before, out=room, casting="unsafe")
-
     def whole(
         self,
     ) -> tuple[Offsets, Int32[np.ndarray, " transition"], Codes]:

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Int32, Int64, Shaped
 
+from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
 from empo_exact.expansion import Expand
 from empo_exact.parts.exploration import PIECE, blocks_of, rank_of
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
 from empo_exact.parts.territory import Territory, transitions_of
-from empo_exact.transition_arrays import TransitionArrays
+from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
 
 GRAPH = "graph"
 """Kind of the stored arrays of a part's transitions."""
 HALO = "halo"
 """Kind of the stored arrays that say where the states of other parts are that follow a part's."""
+
+Transitions: TypeAlias = tuple[Offsets, Int32[np.ndarray, " transition"], Codes]
+
+
+@compiled
+def place_transitions(
+    offsets: Offsets,
+    successor: Int32[np.ndarray, " transition"],
+    code: Codes,
+    numbers: Int32[np.ndarray, " state"],
+    place: Int32[np.ndarray, " address"],
+    new_offsets: Offsets,
+    new_successor: Int32[np.ndarray, " new_transition"],
+    new_code: Codes,
+) -> None:
+    """Copy the transitions of states to where the states with these numbers have theirs."""
+    joint = (len(offsets) - 1) // max(1, len(numbers))
+    for state in range(len(numbers)):
+        begin, end = np.int64(offsets[state * joint]), np.int64(offsets[(state + 1) * joint])
+        shift = np.int64(new_offsets[numbers[state] * joint]) - begin
+        for item in range(begin, end):
+            new_successor[item + shift] = place[successor[item]]
+            new_code[item + shift] = code[item]
 
 
 class PartBuilder:
@@ -67,8 +92,10 @@ class PartBuilder:
         first, last = (int(end) for end in territory.begins[part : part + 2])
         layers = territory.layers(part)
         expanded = int(layers[-2])
-        transitions = self._expanded(first, expanded) if self.is_implicit else self._collected(part)
-        offsets, successor, code = transitions.whole()
+        if self.is_implicit:
+            offsets, successor, code = self._expanded(first, expanded)
+        else:
+            offsets, successor, code = self._collected(part, first, expanded)
         halo = self._halo(successor, first, last)
         rows = territory.table.rows
         states = np.concatenate([rows[first:last], rows[halo]])
@@ -84,31 +111,43 @@ class PartBuilder:
         }
         return arrays, halo
 
-    def _expanded(self, first: int, count: int) -> TransitionArrays:
+    def _expanded(self, first: int, count: int) -> Transitions:
         """The transitions of so many states, worked out."""
         table, arrays = self._territory.table, TransitionArrays(self.codes)
         rows = table.rows[first : first + count]
         for found in self._expand(blocks_of(rows, self._world.spec.num_joint_actions)):
             arrays.append(found, table.number(found.states.numpy()))
-        return arrays
+        return arrays.whole()
 
-    def _collected(self, part: int) -> TransitionArrays:
-        """The transitions of a part, from all pieces."""
+    def _collected(self, part: int, first: int, count: int) -> Transitions:
+        """The transitions of a part's states, from all pieces."""
         pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
-        cuts = pieces.cuts[:, part : part + 2] * joint
-        views = (self._store.view(pieces.kind, number) for number in pieces.numbers)
-        count = sum(
-            int(view["offsets"][last]) - int(view["offsets"][first])
-            for view, (first, last) in zip(views, cuts, strict=True)
-        )
-        arrays = TransitionArrays(self.codes, int(np.diff(cuts).sum()), count)
-        for number, (first, last) in zip(pieces.numbers, cuts.tolist(), strict=True):
-            found = transitions_of(self._store.view(pieces.kind, number), first, last)
-            target = pieces.place.take(found["successor"], mode="clip")
-            arrays.extend(found["offsets"][1:], target, found["code"])
-            if part == self._territory.parts[-1]:
-                self._store.drop(pieces.kind, [number])
-        return arrays
+        lengths = np.zeros((count, joint), np.uint32)
+        for numbers, found in self._shares(part, first):
+            lengths[numbers] = np.diff(found["offsets"]).reshape(-1, joint)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        total = int(ends[-1]) if count else 0
+        offsets = np.zeros(count * joint + 1, np.uint32 if total < 1 << 32 else np.int64)
+        offsets[1:] = ends
+        successor = np.empty(total, np.int32)
+        code = np.empty(total, np.uint16 if self.codes.count <= 1 << 16 else np.int32)
+        for numbers, found in self._shares(part, first):
+            arrays = found["offsets"], found["successor"], found["code"]
+            place_transitions(*arrays, numbers, pieces.place, offsets, successor, code)
+        if part == self._territory.parts[-1]:
+            self._store.drop(pieces.kind, pieces.numbers)
+        return offsets, successor, code
+
+    def _shares(
+        self, part: int, first: int
+    ) -> Iterator[tuple[Int32[np.ndarray, " state"], dict[str, np.ndarray]]]:
+        """Of every piece, the transitions of a part's states, and their numbers in it."""
+        pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
+        every = zip(pieces.numbers, pieces.begins, pieces.cuts.tolist(), strict=True)
+        for piece, begin, cuts in every:
+            low, high = cuts[part : part + 2]
+            found = transitions_of(self._store.view(pieces.kind, piece), low * joint, high * joint)
+            yield pieces.number[begin + low : begin + high] - np.int32(first), found
 
     def _note_terminal(self, part: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Note the first state of a part that has no transitions."""

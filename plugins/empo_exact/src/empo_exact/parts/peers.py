@@ -13,6 +13,7 @@ import torch.distributed as dist
 from jaxtyping import Int64, Shaped
 
 from empo_core.errors import WorkerError
+from empo_exact.parts.outbox import Inbox, Outbox, Place
 from empo_executors.frames import decode_arrays, encode_arrays
 from empo_learning.distributed import join
 
@@ -27,6 +28,8 @@ class GoneError(WorkerError):
 class Peers:
     """One process of a group, or the only one. All must call the same methods in the same order.
 
+    Those of one machine exchange arrays by memory that they share, others over the network.
+
     Attributes:
         rank: Which of them this is.
         size: How many there are.
@@ -34,37 +37,56 @@ class Peers:
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
+        self._outbox: Outbox | None = None
+        self._inboxes: list[Inbox] = []
+        self._readers: list[bool] = []
+        self._all_near = False
 
-    def swap(self, outgoing: Sequence[Arrays]) -> list[Arrays]:
+    def swap(self, outgoing: Sequence[Arrays], lent_as: str | None = None) -> list[Arrays]:
         """Give named arrays to every process, and get those from every process, by rank.
+
+        Args:
+            outgoing: What each process gets; what this one gets stays where it is.
+            lent_as: Arrays that come need not be copied: they may be overwritten by the next call
+                with the same name.
 
         Raises:
             GoneError: Another process is gone.
         """
         if self.size == 1:
             return list(outgoing)
-        # What it gives to itself stays where it is.
+        outbox = self._outbox or self._meet()
         sent_away = [{} if rank == self.rank else each for rank, each in enumerate(outgoing)]
-        pieces = [encode_arrays(arrays) for arrays in sent_away]
-        sizes = torch.tensor([sum(map(len, each)) for each in pieces])
-        coming = torch.empty_like(sizes)
-        try:
-            dist.all_to_all_single(coming, sizes)
-            flat = [np.frombuffer(each, np.uint8) for each in chain.from_iterable(pieces) if each]
-            # Unlike a bytearray, it is not filled with zeros first.
-            received = np.empty(int(coming.sum()), np.uint8)
-            dist.all_to_all_single(
-                torch.from_numpy(received),
-                torch.from_numpy(np.concatenate(flat)),
-                coming.tolist(),
-                sizes.tolist(),
-            )
-        except RuntimeError as error:
-            raise _gone(error) from error
-        begins = np.cumsum(coming.numpy()) - coming.numpy()
-        found: list[Arrays] = [decode_arrays(received.data, begin) for begin in begins.tolist()]
-        found[self.rank] = outgoing[self.rank]
-        return found
+        messages = [encode_arrays(arrays) for arrays in sent_away]
+        far = [() if near else each for near, each in zip(self._readers, messages, strict=True)]
+        near = [each if near else () for near, each in zip(self._readers, messages, strict=True)]
+        told = outbox.write(near, lent_as or "")
+        with _noticing():
+            coming = torch.empty((self.size, len(told[0])), dtype=torch.int64)
+            dist.all_to_all_single(coming, torch.tensor(told))
+            received = {} if self._all_near else _swap_far(far)
+            found = [
+                decode_arrays(inbox.read(Place(*place)) if inbox.is_near else received[rank])
+                for rank, (inbox, place) in enumerate(zip(self._inboxes, coming.tolist(), strict=True))
+            ]
+        if lent_as is None:
+            found = [{name: array.copy() for name, array in each.items()} for each in found]
+        return [outgoing[rank] if rank == self.rank else each for rank, each in enumerate(found)]
+
+    def close(self) -> None:
+        """Share no memory with others any more."""
+        if self._outbox:
+            self._outbox.close()
+            self._outbox = None
+
+    def _meet(self) -> Outbox:
+        """Find out which processes are on this machine."""
+        self._outbox = Outbox()
+        self._inboxes = [Inbox(address) for address in self.all(self._outbox.address)]
+        near = self.all([inbox.is_near for inbox in self._inboxes])
+        self._readers = [each[self.rank] for each in near]
+        self._all_near = all(map(all, near))
+        return self._outbox
 
     def ask(
         self,
@@ -98,10 +120,8 @@ class Peers:
         if self.size == 1:
             return [value]
         values: list[T] = [value] * self.size
-        try:
+        with _noticing():
             dist.all_gather_object(values, value)
-        except RuntimeError as error:
-            raise _gone(error) from error
         return values
 
     def sum(self, number: int) -> int:
@@ -117,8 +137,37 @@ def joined() -> Iterator[Peers]:
         ConfigError: The environment variables of ``torchrun`` are incomplete or wrong.
     """
     with join() as group:
-        yield Peers(group.rank, group.size)
+        peers = Peers(group.rank, group.size)
+        try:
+            yield peers
+        finally:
+            peers.close()
 
 
-def _gone(error: RuntimeError) -> GoneError:
-    return GoneError(f"another process of this solve does not answer any more: {error}")
+def _swap_far(outgoing: Sequence[Sequence[bytes | memoryview]]) -> list[memoryview]:
+    """Send a message in pieces to every process over the network, and get one from each."""
+    sizes = torch.tensor([sum(map(len, pieces)) for pieces in outgoing])
+    coming = torch.empty_like(sizes)
+    dist.all_to_all_single(coming, sizes)
+    flat = [np.frombuffer(each, np.uint8) for each in chain.from_iterable(outgoing) if each]
+    # Unlike a bytearray, it is not filled with zeros first.
+    received = np.empty(int(coming.sum()), np.uint8)
+    dist.all_to_all_single(
+        torch.from_numpy(received),
+        torch.from_numpy(np.concatenate([np.empty(0, np.uint8), *flat])),
+        coming.tolist(),
+        sizes.tolist(),
+    )
+    ends = np.cumsum(coming.numpy()).tolist()
+    return [received.data[end - size : end] for end, size in zip(ends, coming.tolist(), strict=True)]
+
+
+@contextmanager
+def _noticing() -> Iterator[None]:
+    """Raise a ``GoneError`` where another process is gone."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise GoneError(
+            f"another process of this solve does not answer any more: {error}"
+        ) from error

@@ -187,15 +187,17 @@ class _PartWorker:
         asked = json.loads(request)
         rank, size, meeting = asked["rank"], asked["size"], asked["meeting"]
         tracker = _Progress(send) if rank == 0 else Tracker()
+        peers = Peers(rank, size)
         try:
             _join(Path(meeting), rank, size)
-            found = self._solve(Peers(rank, size), Path(meeting).parent, tracker, asked["resume"])
+            found = self._solve(peers, Path(meeting).parent, tracker, asked["resume"])
             return [_ANSWER, cloudpickle.dumps(found)]
         except GoneError as error:
             return [_GONE, str(error).encode()]
         except EmpoError as error:
             return [_RAISED, cloudpickle.dumps(error)]
         finally:
+            peers.close()
             if dist.is_initialized():
                 dist.destroy_process_group()
 

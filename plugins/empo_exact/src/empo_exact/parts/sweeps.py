@@ -202,7 +202,7 @@ class PartSolver:
     def receive(self, outgoing: Messages) -> None:
         """Send values, and take those of halo states that other processes have."""
         self._coming.clear()
-        for source, target, arrays in self._swapped(outgoing):
+        for source, target, arrays in self._swapped(outgoing, lent_as="values"):
             self._coming[source, target] = Values(**arrays)
 
     def known(
@@ -350,9 +350,11 @@ class PartSolver:
     def _nothing(self) -> Messages:
         return [{} for _ in range(self.parts.peers.size)]
 
-    def _swapped(self, outgoing: Messages) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
+    def _swapped(
+        self, outgoing: Messages, lent_as: str | None = None
+    ) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
         """Arrays from a part to a part, by name, that were sent to this process."""
-        for messages in self.parts.peers.swap(outgoing):
+        for messages in self.parts.peers.swap(outgoing, lent_as):
             pairs: dict[tuple[int, int], dict[str, np.ndarray]] = {}
             for key, array in messages.items():
                 first, second, name = key.split()

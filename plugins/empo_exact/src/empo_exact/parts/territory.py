@@ -29,13 +29,17 @@ class Pieces:
         kind: Kind under which they are stored.
         numbers: Their numbers there [piece].
         cuts: Where in each the states of each part begin, and end [piece offset].
-        place: Number of each state in the territory's table, by address [address].
+        begins: Where each begins in ``number`` [piece].
+        number: Number of each state in the territory's table, piece after piece [state].
+        place: The same by address [address].
         codes: Probabilities and durations by code.
     """
 
     kind: str
     numbers: list[int]
     cuts: Int64[np.ndarray, "piece offset"]
+    begins: list[int]
+    number: Int32[np.ndarray, " state"]
     place: Int32[np.ndarray, " address"]
     codes: RowTable
 
@@ -71,7 +75,7 @@ class Territory:
 def hand_over(
     found: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
 ) -> Territory:
-    """The states of this process's parts, by part, depth, piece and key.
+    """The states of this process's parts, by part, depth and key.
 
     Args:
         found: States, wherever they were found; its codes become those of all processes.
@@ -85,31 +89,52 @@ def hand_over(
         own, follows = _exchanged(found, partition, store, peers, joint)
     every = np.arange(partition.count + 1)
     owner = partition.owners(own.rows)[own.order]
-    order = np.argsort(owner, kind="stable")
+    bounds = [0, *own.ends]
+    depth = np.repeat([*own.depths, own.steps], np.diff([*bounds, len(owner)])).astype(np.int32)
+    order = _by_part(own, owner, depth, partition, peers.size > 1)
     table = RowTable.of(own.rows[own.order[order]])
+    number = np.empty(table.count, np.int32)
+    number[order] = np.arange(table.count)
     place = np.full(len(follows), -1, np.int32)
-    place[own.address[order]] = np.arange(table.count)
+    place[own.address] = number
     outside = np.flatnonzero(follows & (place < 0))
     rows = peers.ask(outside % peers.size, outside // peers.size, lambda each: found.rows[each])
     place[outside] = table.number(rows)
-    bounds = [0, *own.ends]
-    depth = np.repeat([*own.depths, own.steps], np.diff([*bounds, len(owner)]))
     ranks = rank_of(every[:-1], partition.count, peers.size)
     return Territory(
         partition=partition,
         parts=np.flatnonzero(ranks == peers.rank).tolist(),
         table=table,
-        depth=depth[order].astype(np.int32),
+        depth=depth[order],
         begins=np.searchsorted(owner, every, sorter=order),
         steps=own.steps,
         pieces=Pieces(
             kind=FOUND if peers.size == 1 else SHARED,
             numbers=[piece_number(piece, peers) for piece in range(len(own.ends))],
             cuts=np.array([np.searchsorted(owner[a:b], every) for a, b in pairwise(bounds)]),
+            begins=bounds[:-1],
+            number=number,
             place=place,
             codes=own.codes,
         ),
     )
+
+
+def _by_part(
+    own: Found,
+    owner: Int32[np.ndarray, " state"],
+    depth: Int32[np.ndarray, " state"],
+    partition: Partition,
+    are_mixed: bool,
+) -> Int64[np.ndarray, " state"]:
+    """The order of states by part, depth and key [state].
+
+    Neighbours by key share successors, which so are in the cache when they are read again. Those
+    that one process found are in order of the key; ``are_mixed`` where several did.
+    """
+    rows = own.rows[own.order] if are_mixed else own.rows[:0]
+    keys = [rows[:, word] for word in partition.words[::-1]] if are_mixed else []
+    return np.lexsort([*keys, depth, owner])
 
 
 def _exchanged(
@@ -136,15 +161,15 @@ def _exchanged(
                 given |= transitions_of(whole, a * joint, b * joint)
             kept.drop(FOUND, [piece_number(piece, peers)])
         for home, got in enumerate(peers.swap(outgoing)):
-            rows.append(got["rows"].copy())  # A copy, so that what came with it can be forgotten.
-            address.append(got["address"].copy())
+            rows.append(got["rows"])
+            address.append(got["address"])
             if piece < len(found.ends):
                 ends.append((ends[-1] if ends else 0) + len(got["rows"]))
             if kept:
                 follows[got["successor"]] = True
                 translated = {
                     "offsets": got["offsets"],
-                    "successor": got["successor"].copy(),
+                    "successor": got["successor"].copy(),  # Without the rest of its piece.
                     "code": translations[home][got["code"]],
                 }
                 kept.put(SHARED, piece_number(piece * peers.size + home, peers), translated)

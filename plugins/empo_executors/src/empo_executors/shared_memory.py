@@ -17,11 +17,13 @@ class SharedMemory:
     ``/dev/shm``, which is small in containers. This is limited by the machine's memory only.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, holds: str, advice: str) -> None:
         """Reserve memory, all 0.
 
         Args:
-            size: Bytes.
+            size: Bytes, at least 1.
+            holds: What it is for, for errors.
+            advice: How to need less, for errors.
 
         Raises:
             ConfigError: There is not so much.
@@ -29,9 +31,8 @@ class SharedMemory:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if size > total:
             raise ConfigError(
-                f"observations and actions of all environments take {size:,} bytes of shared "
-                f"memory, and the machine has {total:,}; use fewer environments or smaller "
-                "observations"
+                f"{holds} take {size:,} bytes of shared memory, and the machine has {total:,}; "
+                f"{advice}"
             )
         self.descriptor = _unnamed_file()
         try:
@@ -40,8 +41,7 @@ class SharedMemory:
         except OSError as error:
             os.close(self.descriptor)
             raise ConfigError(
-                f"{size:,} bytes of memory for observations and actions of all environments "
-                f"cannot be shared: {error}; use fewer environments or smaller observations"
+                f"{size:,} bytes of memory for {holds} cannot be shared: {error}; {advice}"
             ) from error
 
     def close(self) -> None:
@@ -49,8 +49,25 @@ class SharedMemory:
         os.close(self.descriptor)
 
 
+def memory_of(process: int, descriptor: int) -> mmap:
+    """The memory that another process of this machine and user shares.
+
+    Args:
+        process: Its process ID.
+        descriptor: ``SharedMemory.descriptor`` there.
+
+    Raises:
+        OSError: It does not, or the system does not show what processes have open.
+    """
+    opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR)
+    try:
+        return mmap(opened, 0)
+    finally:
+        os.close(opened)
+
+
 def _unnamed_file() -> int:
     if sys.platform == "linux":
-        return os.memfd_create("empo-rollout")
+        return os.memfd_create("empo")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
