@@ -99,14 +99,9 @@ def child(options: dict[str, Any]) -> None:
     )
     name, choices = options["world"]
     chosen = world(name, **choices)
-    solve(
-        world(name, **{**choices, "max_steps": 2}),
-        params.model_copy(
-            update={
-                "compute": params.compute.model_copy(update={"processes": 1, "graph": "memory"})
-            }
-        ),
-    )  # Loads the kernels.
+    plain = params.compute.model_copy(update={"processes": 1, "graph": "memory", "parts": 2})
+    short = world(name, **{**choices, "max_steps": 2})
+    solve(short, params.model_copy(update={"compute": plain}))  # Loads the kernels.
     if options.get("forecast"):
         print(json.dumps(forecast(chosen, params)))
         return

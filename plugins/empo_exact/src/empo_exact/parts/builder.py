@@ -27,6 +27,16 @@ Transitions: TypeAlias = tuple[Offsets, Int32[np.ndarray, " transition"], Codes]
 
 
 @compiled
+def place_lengths(offsets: Offsets, numbers: Int32[np.ndarray, " state"], lengths: Offsets) -> None:
+    """Write how many transitions the pairs of states have behind those of the pairs before."""
+    joint = (len(offsets) - 1) // max(1, len(numbers))
+    for state in range(len(numbers)):
+        begin, first = state * joint, numbers[state] * joint + 1
+        for action in range(joint):
+            lengths[first + action] = offsets[begin + action + 1] - offsets[begin + action]
+
+
+@compiled
 def place_transitions(
     offsets: Offsets,
     successor: Int32[np.ndarray, " transition"],
@@ -122,13 +132,11 @@ class PartBuilder:
     def _collected(self, part: int, first: int, count: int) -> Transitions:
         """The transitions of a part's states, from all pieces."""
         pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
-        lengths = np.zeros((count, joint), np.uint32)
-        for numbers, found in self._shares(part, first):
-            lengths[numbers] = np.diff(found["offsets"]).reshape(-1, joint)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        total = int(ends[-1]) if count else 0
+        total = sum(int(found["offsets"][-1]) for _, found in self._shares(part, first))
         offsets = np.zeros(count * joint + 1, np.uint32 if total < 1 << 32 else np.int64)
-        offsets[1:] = ends
+        for numbers, found in self._shares(part, first):
+            place_lengths(found["offsets"], numbers, offsets)
+        np.cumsum(offsets, out=offsets)
         successor = np.empty(total, np.int32)
         code = np.empty(total, np.uint16 if self.codes.count <= 1 << 16 else np.int32)
         for numbers, found in self._shares(part, first):

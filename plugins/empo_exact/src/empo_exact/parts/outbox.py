@@ -68,9 +68,7 @@ class Outbox:
         self._turns: dict[str, int] = {}
         self._count = 0
 
-    def write(
-        self, messages: Sequence[Sequence[bytes | memoryview]], purpose: str
-    ) -> list[Place]:
+    def write(self, messages: Sequence[Sequence[bytes | memoryview]], purpose: str) -> list[Place]:
         """Write messages, each in pieces, over those of the call before the last for a purpose."""
         sizes = [sum(map(len, pieces)) for pieces in messages]
         number, memory = self._room(purpose, max(1, sum(sizes)))

@@ -18,7 +18,7 @@ from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph, build_graph
 
-SAMPLE = 500_000
+SAMPLE = 200_000
 """Transitions from which the order of words is found."""
 SLOW_SAMPLE = 50_000
 """The same in worlds that are written in Python, which take as long for these."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -64,10 +64,11 @@ class Peers:
         with _noticing():
             coming = torch.empty((self.size, len(told[0])), dtype=torch.int64)
             dist.all_to_all_single(coming, torch.tensor(told))
-            received = {} if self._all_near else _swap_far(far)
+            received = [] if self._all_near else _swap_far(far)
+            places = [Place(*place) for place in coming.tolist()]
             found = [
-                decode_arrays(inbox.read(Place(*place)) if inbox.is_near else received[rank])
-                for rank, (inbox, place) in enumerate(zip(self._inboxes, coming.tolist(), strict=True))
+                decode_arrays(inbox.read(place) if inbox.is_near else received[rank])
+                for rank, (inbox, place) in enumerate(zip(self._inboxes, places, strict=True))
             ]
         if lent_as is None:
             found = [{name: array.copy() for name, array in each.items()} for each in found]
@@ -158,8 +159,8 @@ def _swap_far(outgoing: Sequence[Sequence[bytes | memoryview]]) -> list[memoryvi
         coming.tolist(),
         sizes.tolist(),
     )
-    ends = np.cumsum(coming.numpy()).tolist()
-    return [received.data[end - size : end] for end, size in zip(ends, coming.tolist(), strict=True)]
+    ends = np.cumsum([0, *coming.tolist()]).tolist()
+    return [received.data[begin:end] for begin, end in pairwise(ends)]
 
 
 @contextmanager

@@ -148,10 +148,10 @@ def _exchanged(
     address: list[Int32[np.ndarray, " state"]] = []
     ends: list[int] = []
     for piece, (first, last) in enumerate(pairwise([0, *found.ends, len(found.order)])):
-        number = found.order[first:last]
-        cuts = np.searchsorted(ranks[number], np.arange(peers.size + 1)).tolist()
+        states = found.order[first:last]
+        cuts = np.searchsorted(ranks[states], np.arange(peers.size + 1)).tolist()
         outgoing = [
-            {"rows": found.rows[number[a:b]], "address": found.address[first + a : first + b]}
+            {"rows": found.rows[states[a:b]], "address": found.address[first + a : first + b]}
             for a, b in pairwise(cuts)
         ]
         kept = store if piece < len(found.ends) else None  # The last states have no transitions.
@@ -160,20 +160,18 @@ def _exchanged(
             for given, (a, b) in zip(outgoing, pairwise(cuts), strict=True):
                 given |= transitions_of(whole, a * joint, b * joint)
             kept.drop(FOUND, [piece_number(piece, peers)])
-        for home, got in enumerate(peers.swap(outgoing)):
-            rows.append(got["rows"])
-            address.append(got["address"])
+        for home, got in enumerate(peers.swap(outgoing, lent_as="found")):
+            rows.append(got["rows"].copy())
+            address.append(got["address"].copy())
             if piece < len(found.ends):
                 ends.append((ends[-1] if ends else 0) + len(got["rows"]))
             if kept:
                 follows[got["successor"]] = True
-                translated = {
-                    "offsets": got["offsets"],
-                    "successor": got["successor"].copy(),  # Without the rest of its piece.
-                    "code": translations[home][got["code"]],
-                }
-                kept.put(SHARED, piece_number(piece * peers.size + home, peers), translated)
-    own = replace(
+                code = translations[home].take(got["code"], mode="clip")
+                own = {name: got[name].copy() for name in ("offsets", "successor")}
+                number = piece_number(piece * peers.size + home, peers)
+                kept.put(SHARED, number, {**own, "code": code})
+    share = replace(
         found,
         rows=np.concatenate(rows),
         order=np.arange(sum(map(len, rows)), dtype=np.int32),
@@ -181,7 +179,7 @@ def _exchanged(
         ends=ends,
         depths=np.repeat(found.depths, peers.size).tolist(),
     )
-    return own, follows
+    return share, follows
 
 
 def transitions_of(piece: Arrays, first: int, last: int) -> dict[str, np.ndarray]:
