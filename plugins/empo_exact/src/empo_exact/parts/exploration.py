@@ -95,8 +95,7 @@ def find_states(
     finder = _Finder(world, expand, words, store, peers, progress)
     layers, is_growing = [1], True
     while is_growing and (horizon is None or len(layers) <= horizon):
-        finder.look_ahead()
-        layers.append(peers.sum(finder.table.count))
+        layers.append(finder.look_ahead())
         is_growing = layers[-1] > layers[-2]
         if layers[-1] > max_states:
             raise SolveError(
@@ -159,15 +158,17 @@ class _Finder:
         first = self.ends[-1] if self.ends else 0
         return (first + key_order(self.table.rows[first:], self._words)).astype(np.int32)
 
-    def look_ahead(self) -> None:
-        """Expand the last layer."""
+    def look_ahead(self) -> int:
+        """Expand the last layer; how many states all processes have found then."""
         order = self.unexpanded()
         self.order.append(order)
         blocks = _expanded(self._world, self._expand, self.table.rows[order])
-        goes_on = True
-        while any(self._peers.all(goes_on)):
+        told = [(True, 0)]
+        while any(goes_on for goes_on, _ in told):
             goes_on = self._find_piece(blocks)
+            told = self._peers.all((goes_on, self.table.count))
         self.layers.append(self._known)
+        return sum(count for _, count in told)
 
     def _find_piece(self, blocks: Iterator[tuple[Block, Expansion]]) -> bool:
         """Expand blocks until a piece is full; True if it is before there are no more."""
