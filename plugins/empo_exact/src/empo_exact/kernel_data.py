@@ -208,6 +208,7 @@ class Scratch(NamedTuple):
         reply: What each profile is worth, given the robot's reply [profile goal].
         rows: The available profiles with each action of one human [action which], flat.
         share: How likely the human takes them to be if it chooses that action, likewise.
+        even: The same where all profiles are available, and evenly likely [human profile], flat.
         q: Values of own actions [action goal].
         times: How many available profiles contain an own action [human action].
         weight: How likely own actions are, not yet normalised [action goal]; rounded up to a
@@ -226,6 +227,7 @@ class Scratch(NamedTuple):
     reply: Floats
     rows: NDArray[np.int32]
     share: Floats
+    even: Floats
     q: Floats
     times: Longs
     weight: Floats
@@ -250,6 +252,7 @@ def make_scratch(game: Game) -> Scratch:
         reply=aligned((profiles, goals)),
         rows=np.zeros(profiles, np.int32),
         share=np.zeros(profiles),
+        even=np.repeat(1.0 / game.together, profiles),
         q=aligned((actions, goals)),
         times=np.zeros((humans, actions), np.int64),
         weight=aligned((actions + -(-(-actions * goals % WIDEST) // goals), goals)),

@@ -34,8 +34,8 @@ from empo_exact.rows import (
 
 
 @inlined
-def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch) -> None:
-    """Fill in the available profiles with each own action, and how likely they seem."""
+def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch) -> Mixture:
+    """The available profiles with each own action, and how likely they seem, flat."""
     here = state if humans.belief.shape[0] > 1 else 0
     believes = humans.belief.shape[3] > 0
     together = game.together[human]
@@ -51,32 +51,42 @@ def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch
         if not believes:
             for k in range(first, first + count):
                 s.share[k] = 1.0 / count
+    return Mixture(s.rows, 0, s.share, 0, game.num_profiles)
 
 
 @inlined
-def list_plainly(game: Game, human: int, s: Scratch) -> None:
+def list_plainly(game: Game, human: int, s: Scratch) -> Mixture:
     """The same where all profiles are available and no beliefs are given."""
-    together, profiles = game.together[human], game.num_profiles
-    share = 1.0 / together
-    for k in range(profiles):
-        s.rows[k] = simd.entry(game.having, (human * profiles + k,))
-        s.share[k] = share
     for action in range(game.num_actions[human]):
-        s.times[human, action] = together
+        s.times[human, action] = game.together[human]
+    first = human * game.num_profiles
+    return Mixture(game.having, first, s.even, first, game.num_profiles)
 
 
 @inlined
 def find_gaps(
-    game: Game, humans: Humans, state: int, human: int, s: Scratch, goal: int, zero: simd.Lanes
+    game: Game,
+    humans: Humans,
+    state: int,
+    human: int,
+    listed: Mixture,
+    s: Scratch,
+    goal: int,
+    zero: simd.Lanes,
 ) -> None:
-    """Fill in Q_h^m, equation (1), and beta_h times how far each action falls short of the best."""
+    """Fill in Q_h^m, equation (1), and beta_h times how far each action falls short of the best.
+
+    ``listed`` has the available profiles with each own action.
+    """
     here = state if humans.beta.shape[0] > 1 else 0
     beta, best = simd.load(humans.beta, (here, goal), zero), zero - math.inf
     actions, together = game.num_actions[human], game.together[human]
     for action in range(actions):
         first, count = action * together, s.times[human, action]
         if count > 0:
-            q = blend_some(s.reply, Mixture(s.rows, first, s.share, first, count), goal, zero)
+            row, weight = listed.first_row + first, listed.first_weight + first
+            others = Mixture(listed.rows, row, listed.weights, weight, count)
+            q = blend_some(s.reply, others, goal, zero)
             simd.store(s.q, (action, goal), q)
             best = simd.larger(best, q)
     for action in range(actions):
@@ -167,16 +177,16 @@ def solve_humans(
             extreme_replies(game, worth.table, found, profile, False, s.reply)
     for human in range(game.num_actions.shape[0]):
         if kind == PLAIN and humans.belief.shape[3] == 0:
-            list_plainly(game, human, s)
+            listed = list_plainly(game, human, s)
         else:
-            list_profiles(game, humans, here.state, human, s)
+            listed = list_profiles(game, humans, here.state, human, s)
         goal, end = game.first_goal[human], game.first_goal[human + 1]
         while goal < end:
             if goal % simd.EIGHT == 0 and goal + simd.EIGHT <= end:
-                find_gaps(game, humans, here.state, human, s, goal, simd.eight(0.0))
+                find_gaps(game, humans, here.state, human, listed, s, goal, simd.eight(0.0))
                 goal += simd.EIGHT
             else:
-                find_gaps(game, humans, here.state, human, s, goal, simd.four(0.0))
+                find_gaps(game, humans, here.state, human, listed, s, goal, simd.four(0.0))
                 goal += simd.FOUR
     for k in range(0, s.q.size, simd.SIXTEEN):
         gaps = simd.load(s.weight, (0, k), simd.sixteen(0.0))
