@@ -69,7 +69,7 @@ def text_on(background: RGB) -> RGB:
 def pixels(
     width: int, height: int, paint: Callable[[Pen], None], smooth: int
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """What is painted with a pen for the first pixel, drawn ``smooth`` times larger and shrunk."""
+    """A picture, painted with a pen for the first pixel ``smooth`` times larger, and shrunk."""
     image = Image.new("RGB", (width * smooth, height * smooth), PAPER)
     # Mode RGBA on an RGB image blends what is drawn with what is there, several times slower.
     paint(Pen(ImageDraw.Draw(image), ImageDraw.Draw(image, "RGBA"), 0, 0, smooth))
@@ -77,7 +77,7 @@ def pixels(
 
 
 def svg(width: int, height: int, paint: Callable[[Pen], None]) -> str:
-    """What is painted with a pen for the first unit, as an SVG document whose texts are texts."""
+    """A picture, painted with a pen for the first unit, as an SVG document whose texts are texts."""
     draw = _SvgDraw()
     paint(Pen(draw, draw, 0, 0, 1))
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'

@@ -188,7 +188,7 @@ def _list(heading: _Line, lines: Sequence[_Line]) -> _Part:
 
 
 def _misfits(spec: WorldSpec, overlay: Overlay) -> Iterator[str]:
-    """What is wrong with an overlay, if anything, after the word ``overlay.``."""
+    """Faults of an overlay, each after the word ``overlay.``."""
     for agent in {*overlay.policies, *overlay.actions} - {*range(len(spec.agents))}:
         yield f"policies or actions names agent {agent}; there are {len(spec.agents)}"
     for agent, probs in overlay.policies.items():

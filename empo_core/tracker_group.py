@@ -63,7 +63,7 @@ class TrackerGroup(Tracker):
         self._each("log", lambda tracker: tracker.log(step, metrics))
 
     def progress(self, task: str, done: float, total: float) -> None:
-        """How far a task is, for every tracker."""
+        """Tell every tracker how far a task is."""
         self.has_begun = self.has_begun or done > 0
         self._kernels.end()
         self._progress(task, done, total)

@@ -43,7 +43,7 @@ class _AggregatorCase:
 
     @pytest.fixture(params=REDUCTIONS)
     def reduction(self, request: pytest.FixtureRequest) -> Reduction:
-        """How items combine."""
+        """A way in which items combine."""
         reduction: Reduction = request.param
         return reduction
 

@@ -104,7 +104,7 @@ class BatchExpander(Expander):
         Float[np.ndarray, " item"],
         Float[np.ndarray, " item"] | None,
     ]:
-        """What ``transitions_batch`` returned, with the right shapes and types."""
+        """The result of ``transitions_batch``, with the right shapes and types."""
         timed = self._durations is not None or (isinstance(answer, tuple) and len(answer) == 4)
         parts = "(counts, successors, prob, durations)" if timed else "(counts, successors, prob)"
         try:
@@ -159,7 +159,7 @@ class BatchExpander(Expander):
 def number_rows(
     rows: Int[np.ndarray, "item word"],
 ) -> tuple[Int[np.ndarray, " distinct"], Int[np.ndarray, " item"]]:
-    """Where each distinct row comes first, in this order, and which of those each row equals."""
+    """The first position of each distinct row, in this order, and which of them each row equals."""
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     _, first, index = np.unique(_row_keys(rows), return_index=True, return_inverse=True)

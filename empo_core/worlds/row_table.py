@@ -127,7 +127,7 @@ class RowTable:
 
     @property
     def arrays(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """What ``find_slot`` looks in: rows in pieces [state piece], and slots."""
+        """Rows in pieces [state piece], and slots, for ``find_slot``."""
         return self._states, self._slots
 
     @property

@@ -20,7 +20,7 @@ HUMAN_CHOICES = len(HUMAN_MOVES)
 
 @inlined
 def holds_box(states: States, state: int, cell: int) -> bool:
-    """Whether a state has a box on a cell."""
+    """True if a state has a box on a cell."""
     found = False
     for word in range(1, states.shape[1]):
         if states[state, word] == cell:
@@ -31,7 +31,7 @@ def holds_box(states: States, state: int, cell: int) -> bool:
 
 @inlined
 def moved(neighbour: Moves, states: States, state: int, cell: int, direction: int) -> int:
-    """Where something on a cell ends up: there, where the border or a box blocks it."""
+    """The cell that something moves to: its own, where the border or a box blocks it."""
     target = neighbour[cell, direction]
     return cell if target < 0 or holds_box(states, state, target) else target
 
