@@ -77,7 +77,7 @@ def pixels(
 
 
 def svg(width: int, height: int, paint: Callable[[Pen], None]) -> str:
-    """A picture, painted with a pen for the first unit, as an SVG document whose texts are texts."""
+    """A picture, painted with a pen for the first unit, as an SVG document with texts as texts."""
     draw = _SvgDraw()
     paint(Pen(draw, draw, 0, 0, 1))
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
