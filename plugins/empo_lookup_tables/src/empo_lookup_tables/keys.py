@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from empo_core.features import Features
 from empo_core.worlds.row_table import RowTable
 
 _WORD = 8
@@ -40,10 +43,25 @@ class Keys:
         return self._rows.memory_bytes
 
     def find(
-        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
+        self,
+        states: Int[Tensor, "state word"],
+        steps_left: Int[Tensor, " state"],
+        memo: dict[Hashable, Features | Tensor] | None = None,
     ) -> Int[Tensor, " state"]:
-        """The number of each key; -1 where it is not known."""
-        return torch.from_numpy(self._rows.find(self._packed(states, steps_left))).long()
+        """The number of each key; -1 where it is not known.
+
+        Args:
+            states: The state of each key.
+            steps_left: The remaining steps of each.
+            memo: Where packed keys are kept for other tables that are asked about the same ones.
+        """
+        name = "packed keys", self._words, self._numpy_dtype, self._include_time
+        packed = None if memo is None else memo.get(name)
+        if not isinstance(packed, Tensor):
+            packed = torch.from_numpy(self._packed(states, steps_left))
+            if memo is not None:
+                memo[name] = packed
+        return torch.from_numpy(self._rows.find(packed.numpy())).long()
 
     def number(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
@@ -103,7 +121,7 @@ class Keys:
                     f"the table's states are {self._dtype}, and a question's {states.dtype} do not "
                     "fit into that; ask with rows of the spec that the table was made for"
                 )
-        packed = np.zeros((len(states), self._width), self._numpy_dtype)
+        packed = np.zeros((states.shape[0], self._width), self._numpy_dtype)
         packed[:, : self._words] = rows.numpy()
         if self._include_time:
             packed[:, self._words + self._padding :].view(np.int64)[:, 0] = steps_left.cpu().numpy()

@@ -90,6 +90,11 @@ class LookupTable(nn.Module):
         """Bytes taken by keys, hash table, values and counts, spare room included."""
         return self._keys.memory_bytes + self.values.nbytes + self.counts.nbytes
 
+    @property
+    def arrays(self) -> tuple[Float[np.ndarray, "line output"], Float[np.ndarray, "line output"]]:
+        """Values and counts on a CPU, in the same memory; until the table grows."""
+        return self.values.detach().numpy(), self.counts.numpy()
+
     def states(self) -> Int[Tensor, "entry word"]:
         """The state of each entry."""
         return self._keys.states()
@@ -120,10 +125,10 @@ class LookupTable(nn.Module):
             entry = self._keys.number(query.states, query.steps_left)
             self._add_defaults(before)
         else:
-            entry = self._keys.find(query.states, query.steps_left)
+            entry = self._keys.find(query.states, query.steps_left, query.memo)
         if self.quantity not in ("v_h_e", "x_h"):
             return entry if query.state is None else entry.index_select(0, query.state.cpu())
-        state = torch.arange(len(entry)) if query.state is None else query.state.cpu()
+        state = torch.arange(entry.shape[0]) if query.state is None else query.state.cpu()
         return self._lines_of(entry, state, query)
 
     def stored(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
@@ -159,21 +164,20 @@ class LookupTable(nn.Module):
         """The line of each question about a goal or human, given the entries of states."""
         name = "goal" if self.quantity == "v_h_e" else "human"
         asked = query.goal if name == "goal" else query.human
-        if asked is None or len(asked) != len(query):
+        if asked is None or asked.shape[0] != len(query):
             number = "none" if asked is None else len(asked)
             raise ValueError(
                 f"a table of {self.quantity} needs the {name} of each of {len(query)} questions, "
                 f"and there is {number}; give ValueQuery.{name}"
             )
         # An unknown entry is -1, so its lines are -columns ... -1.
-        lines = torch.empty(len(query), dtype=torch.int64)
+        lines = np.empty(len(query), np.int64)
         column = asked.to("cpu", torch.int64).contiguous().numpy()
         wrong = lines_of(
-            entry.numpy(), state.contiguous().numpy(), column, self._columns_of, self.columns,
-            lines.numpy(),
-        )  # fmt: skip
+            entry.numpy(), state.contiguous().numpy(), column, self._columns_of, self.columns, lines
+        )
         if wrong < 0:
-            return lines
+            return torch.from_numpy(lines)
         entry.index_select(0, state[wrong : wrong + 1])  # Refused if it is the state that is wrong.
         if 0 <= column[wrong] < len(self._columns_of):
             raise ValueError(f"X_h is asked of a robot; the humans are agents {self.spec.humans}")

@@ -8,7 +8,7 @@ in double precision.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,9 +83,22 @@ class Setting(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Room for Q_r, its weights and the policy; V_h^e and its weights; chances of humans' actions.
+    """Room for targets: Q_r, its weights and the policy; V_h^e and its weights.
 
-    ``[3 transition robot_action]``, ``[2 transition slot]``, ``[human action]`` and ``[slot]``.
+    ``[transition robot_action]`` or ``[transition slot]`` each, in the precision of networks.
+    """
+
+    q_r: NDArray[Any]
+    q_r_weight: NDArray[Any]
+    pi_r: NDArray[Any]
+    v_h_e: NDArray[Any]
+    v_h_e_weight: NDArray[Any]
+
+
+class Scratch(NamedTuple):
+    """Room for the same of one transition in double precision, and chances of humans' actions.
+
+    ``[3 robot_action]``, ``[2 slot]``, ``[human action]`` and ``[slot]``.
     """
 
     robot: Floats
@@ -139,12 +152,12 @@ def places(
 
 
 @inlined
-def put_policy(robot: Floats, t: int, available: Flags, i: int, beta_r: float) -> None:
-    """From Q_r to the robots' policy, equation (5), in a line of ``robot``.
+def put_policy(robot: Floats, available: Flags, i: int, beta_r: float) -> None:
+    """From Q_r to the robots' policy, equation (5), both in ``robot``.
 
     See ``quantities.policy_of``.
     """
-    actions = robot.shape[2]
+    actions = robot.shape[1]
     exists = False
     for a in range(actions):
         exists |= available[i, a]
@@ -152,23 +165,23 @@ def put_policy(robot: Floats, t: int, available: Flags, i: int, beta_r: float) -
     for a in range(actions):
         logit = -math.inf
         if available[i, a] or not exists:
-            q = robot[POLICY, t, a]
+            q = robot[POLICY, a]
             logit = -beta_r * math.log(-LEAST_Q if q > LEAST_Q else -q)
-        robot[POLICY, t, a] = logit
+        robot[POLICY, a] = logit
         top = max(top, logit)
     total = 0.0
     for a in range(actions):
-        robot[POLICY, t, a] = math.exp(robot[POLICY, t, a] - top)
-        total += robot[POLICY, t, a]
+        robot[POLICY, a] = math.exp(robot[POLICY, a] - top)
+        total += robot[POLICY, a]
     for a in range(actions):
-        robot[POLICY, t, a] /= total
+        robot[POLICY, a] /= total
 
 
 @inlined
 def value_robot(known: Known, i: int, setting: Setting, robot: Floats) -> float:
     """Bring V_r of a situation up to date, equation (9); returns 0, or NaN where that is wrong.
 
-    The first line of ``robot`` is overwritten.
+    The policy in ``robot`` is overwritten.
     """
     wrong = 0.0
     for s in range(known.v_h_e.shape[1]):
@@ -182,12 +195,12 @@ def value_robot(known: Known, i: int, setting: Setting, robot: Floats) -> float:
                 wrong += 0.0 * known.q_r[i, a]
         if not setting.is_v_r_learned:
             for a in range(known.q_r.shape[1]):
-                robot[POLICY, 0, a] = known.q_r[i, a]
-            put_policy(robot, 0, known.available, i, setting.beta_r)
+                robot[POLICY, a] = known.q_r[i, a]
+            put_policy(robot, known.available, i, setting.beta_r)
             value = known.u_r[i]
             for a in range(known.q_r.shape[1]):
-                if robot[POLICY, 0, a] != 0.0:
-                    value += robot[POLICY, 0, a] * known.q_r[i, a]
+                if robot[POLICY, a] != 0.0:
+                    value += robot[POLICY, a] * known.q_r[i, a]
             known.v_r[i] = value
     elif not setting.is_v_r_learned:
         known.v_r[i] = setting.terminal_value
@@ -209,84 +222,86 @@ def put_mean_actions(batch: Batch, people: People, t: int, layout: int, mean: Fl
 
 
 @inlined
-def put_chances(batch: Batch, people: People, t: int, p: int, found: Found) -> None:
+def put_chances(batch: Batch, people: People, t: int, p: int, scratch: Scratch) -> None:
     """Probability of a profile given that a slot's human pursues its goal, for each slot."""
     for s in range(batch.human_policy.shape[1]):
         own = people.human[s]
         chance = 1.0 * (batch.human_policy[t, s, people.action[p, own]])
         for h in range(people.action.shape[1]):
             if h != own:
-                chance *= found.mean[h, people.action[p, h]]
-        found.chance[s] = chance
+                chance *= scratch.mean[h, people.action[p, h]]
+        scratch.chance[s] = chance
 
 
 @inlined
 def put_q_r(
-    batch: Batch, people: People, known: Known, t: int, gamma_r: float, found: Found
+    batch: Batch, people: People, known: Known, t: int, gamma_r: float, scratch: Scratch
 ) -> None:
     """Q_r of all actions where a transition starts, equation (4)."""
-    count, actions = found.robot.shape[1:]
+    count, actions = len(batch.action), scratch.robot.shape[1]
     profiles = len(people.action)
     is_sampled = batch.human_policy.shape[1] == 0
     for a in range(actions):
-        found.robot[VALUE, t, a] = 0.0
+        scratch.robot[VALUE, a] = 0.0
     for p in range(profiles):
         chance = gamma_r
         if not is_sampled:
             for h in range(people.action.shape[1]):
-                chance *= found.mean[h, people.action[p, h]]
+                chance *= scratch.mean[h, people.action[p, h]]
         for a in range(actions):
             pair = (t * profiles + p) * actions + a
             worth = 0.0
             for item in range(batch.offsets[pair], batch.offsets[pair + 1]):
                 here = batch.place[count + item]
                 worth += batch.prob[item] * known.v_r[here]
-            found.robot[VALUE, t, a] += chance * worth
+            scratch.robot[VALUE, a] += chance * worth
 
 
 @inlined
-def put_weights(batch: Batch, known: Known, t: int, i: int, setting: Setting, found: Found) -> None:
+def put_weights(
+    batch: Batch, known: Known, t: int, i: int, setting: Setting, scratch: Scratch
+) -> None:
     """Weights of the errors of Q_r, see ``targets.decision_weight``; the policy where it acts."""
-    actions = found.robot.shape[2]
+    actions = scratch.robot.shape[1]
     number, total = 0, 0.0
     for a in range(actions):
         exists = known.available[i, a]
-        acts = found.robot[POLICY, t, a]
+        acts = scratch.robot[POLICY, a]
         weight = exists * (acts * (1 - acts) + setting.floor)
         if setting.floor < 0:
             weight = 1.0 * exists
         number += exists
         total += weight
-        found.robot[WEIGHT, t, a] = weight
+        scratch.robot[WEIGHT, a] = weight
     mean = total / max(number, 1)
     for a in range(actions):
         if setting.floor >= 0:
             if mean > 0:
-                found.robot[WEIGHT, t, a] /= max(mean, 1e-12)
+                scratch.robot[WEIGHT, a] /= max(mean, 1e-12)
             else:
-                found.robot[WEIGHT, t, a] = known.available[i, a]
+                scratch.robot[WEIGHT, a] = known.available[i, a]
         if not setting.model_based and a != batch.action[t]:
-            found.robot[WEIGHT, t, a] = 0.0
+            scratch.robot[WEIGHT, a] = 0.0
 
 
 @inlined
 def put_v_h_e(
-    batch: Batch, people: People, known: Known, t: int, setting: Setting, found: Found
+    batch: Batch, people: People, known: Known, t: int, setting: Setting, scratch: Scratch
 ) -> None:
     """V_h^e of each slot where a transition starts, equation (6)."""
-    count, actions = found.robot.shape[1:]
-    slots, profiles = found.human.shape[2], len(people.action)
+    count, actions = len(batch.action), scratch.robot.shape[1]
+    slots, profiles = scratch.human.shape[1], len(people.action)
     is_sampled = batch.human_policy.shape[1] == 0
     for s in range(slots):
-        found.human[VALUE, t, s] = 0.0
-        found.chance[s] = 0.0
+        scratch.human[VALUE, s] = 0.0
+        scratch.chance[s] = 0.0
     for h in range(batch.goal.shape[1]):
-        found.chance[batch.goal[t, h]] = 1.0
+        scratch.chance[batch.goal[t, h]] = 1.0
     for p in range(profiles):
         if not is_sampled:
-            put_chances(batch, people, t, p, found)
+            put_chances(batch, people, t, p, scratch)
         for a in range(actions):
-            acts = found.robot[POLICY, t, a]
+            acts = scratch.robot[POLICY, a]
             if not setting.model_based:
                 acts = 1.0 * (a == batch.action[t])
             pair = (t * profiles + p) * actions + a
@@ -297,15 +312,35 @@ def put_v_h_e(
                     worth = setting.gamma_h * known.v_h_e[here, s]
                     if known.achieved[here, s]:
                         worth = 1.0
-                    found.human[VALUE, t, s] += found.chance[s] * chance * worth
+                    scratch.human[VALUE, s] += scratch.chance[s] * chance * worth
     layout = known.layout[batch.place[t]]
     for s in range(slots):
-        asked = not is_sampled or found.chance[s] > 0.0
-        found.human[WEIGHT, t, s] = 1.0 * (asked and people.exists[layout, s])
+        asked = not is_sampled or scratch.chance[s] > 0.0
+        scratch.human[WEIGHT, s] = 1.0 * (asked and people.exists[layout, s])
+
+
+@inlined
+def put_found(scratch: Scratch, t: int, found: Found) -> float:
+    """Write down the targets of a transition; returns 0, or NaN where one is not finite."""
+    wrong = 0.0
+    for a in range(scratch.robot.shape[1]):
+        found.q_r[t, a] = scratch.robot[VALUE, a]
+        found.q_r_weight[t, a] = scratch.robot[WEIGHT, a]
+        found.pi_r[t, a] = scratch.robot[POLICY, a]
+        if scratch.robot[WEIGHT, a] != 0.0:
+            wrong += 0.0 * scratch.robot[VALUE, a]
+    for s in range(scratch.human.shape[1]):
+        found.v_h_e[t, s] = scratch.human[VALUE, s]
+        found.v_h_e_weight[t, s] = scratch.human[WEIGHT, s]
+        if scratch.human[WEIGHT, s] != 0.0:
+            wrong += 0.0 * scratch.human[VALUE, s]
+    return wrong
 
 
 @compiled
-def put_targets(batch: Batch, people: People, known: Known, setting: Setting, found: Found) -> bool:
+def put_targets(
+    batch: Batch, people: People, known: Known, setting: Setting, scratch: Scratch, found: Found
+) -> bool:
     """Fill in the targets of a batch; returns False where a value or target is not finite."""
     wrong = 0.0
     for layout in range(people.weight.shape[0]):
@@ -314,24 +349,19 @@ def put_targets(batch: Batch, people: People, known: Known, setting: Setting, fo
     for distinct in range(len(batch.distinct)):
         i = batch.distinct[distinct]
         if known.beta_r[i] != setting.beta_r:
-            wrong += value_robot(known, i, setting, found.robot)
-    for t in range(found.robot.shape[1]):
+            wrong += value_robot(known, i, setting, scratch.robot)
+    for t in range(len(batch.action)):
         i = batch.place[t]
         if batch.human_policy.shape[1] > 0:
-            put_mean_actions(batch, people, t, known.layout[i], found.mean)
-        put_q_r(batch, people, known, t, setting.gamma_r, found)
-        for a in range(found.robot.shape[2]):
+            put_mean_actions(batch, people, t, known.layout[i], scratch.mean)
+        put_q_r(batch, people, known, t, setting.gamma_r, scratch)
+        for a in range(scratch.robot.shape[1]):
             if setting.looks_ahead:
-                found.robot[POLICY, t, a] = found.robot[VALUE, t, a]
+                scratch.robot[POLICY, a] = scratch.robot[VALUE, a]
             else:
-                found.robot[POLICY, t, a] = known.q_r[i, a]
-        put_policy(found.robot, t, known.available, i, setting.beta_r)
-        put_weights(batch, known, t, i, setting, found)
-        put_v_h_e(batch, people, known, t, setting, found)
-        for a in range(found.robot.shape[2]):
-            if found.robot[WEIGHT, t, a] != 0.0:
-                wrong += 0.0 * found.robot[VALUE, t, a]
-        for s in range(found.human.shape[2]):
-            if found.human[WEIGHT, t, s] != 0.0:
-                wrong += 0.0 * found.human[VALUE, t, s]
+                scratch.robot[POLICY, a] = known.q_r[i, a]
+        put_policy(scratch.robot, known.available, i, setting.beta_r)
+        put_weights(batch, known, t, i, setting, scratch)
+        put_v_h_e(batch, people, known, t, setting, scratch)
+        wrong += put_found(scratch, t, found)
     return wrong == 0.0

@@ -198,9 +198,9 @@ class Replay:
         Raises:
             IndexError: There is none at one of them.
         """
-        indices = indices.to("cpu", torch.int64)
-        successors = self._pool.take(indices.numpy(), self._oldest, self._length)
-        return self._records.read(indices, successors, self.device)
+        wanted = indices.to("cpu", torch.int64).numpy()
+        successors = self._pool.take(wanted, self._oldest, self._length)
+        return self._records.read(wanted, successors, self.device)
 
     def states(self, ids: Int[Tensor, " distinct"]) -> States:
         """States by id.

@@ -8,6 +8,8 @@ free has ``-2 - next``, where ``next`` is the free id after it or -1.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,8 @@ from empo_core.worlds.row_table import find_slot, row_hash
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
 Keys = NDArray[np.uint64]
+Words = NDArray[Any]
+Layouts = NDArray[np.int16]
 Floats = NDArray[np.float32]
 Bits = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
@@ -122,15 +126,36 @@ def release(ids: Ids, keys: Keys, references: Ids, slots: Ids, free: int) -> tup
 
 @compiled
 def unpack(
-    ids: Places, keys: Keys, bits: Bits, references: Ids, used: int, rows: Keys, flags: Bits
+    ids: Places,
+    words: Words,
+    layouts: Layouts,
+    bits: Bits,
+    references: Ids,
+    used: int,
+    rows: Words,
+    layout: Places,
+    flags: Flags,
 ) -> int:
-    """Copy the keys and flags of states; returns the first id that is not in use, or -1."""
+    """Copy rows, layouts and flags of states; returns the first id that is not in use, or -1.
+
+    Args:
+        ids: Which states.
+        words: The keys of all ids, which begin with the words of rows.
+        layouts: The layouts of all ids.
+        bits: The flags of all ids.
+        references: How often each id is in use, negative where it is free.
+        used: Ids below this were in use at some time.
+        rows: Gets the rows.
+        layout: Gets the layouts.
+        flags: Gets the flags.
+    """
     for item in range(len(ids)):
         state = ids[item]
         if state < 0 or state >= used or references[state] < 0:
             return item
-        for word in range(keys.shape[1]):
-            rows[item, word] = keys[state, word]
+        for word in range(rows.shape[1]):
+            rows[item, word] = words[state, word]
+        layout[item] = layouts[state]
         for flag in range(flags.shape[1]):
             flags[item, flag] = (bits[state, flag >> 3] >> (flag & 7)) & 1
     return -1
@@ -188,11 +213,30 @@ def copy_items(
 
 
 @compiled
-def copy_columns(indices: Places, record: Ids, columns: Places) -> None:
-    """Copy the columns of some transitions, each column in one piece."""
+def copy_records(
+    indices: Places, record: Ids, policies: Floats, columns: Places, chosen: Places, policy: Floats
+) -> None:
+    """Copy the columns and policies of some transitions.
+
+    Args:
+        indices: Which transitions.
+        record: The columns of all, those per human last: all of one kind before the other kind.
+        policies: The humans' policies of all.
+        columns: Gets the columns before those, each in one piece.
+        chosen: Gets those per human [kind transition human].
+        policy: Gets the policies.
+    """
+    kinds, _, humans = chosen.shape
     for item in range(len(indices)):
-        for column in range(record.shape[1]):
-            columns[column, item] = record[indices[item], column]
+        index = indices[item]
+        for column in range(len(columns)):
+            columns[column, item] = record[index, column]
+        for kind in range(kinds):
+            for human in range(humans):
+                chosen[kind, item, human] = record[index, len(columns) + kind * humans + human]
+        for slot in range(policies.shape[1]):
+            for action in range(policies.shape[2]):
+                policy[item, slot, action] = policies[index, slot, action]
 
 
 @compiled

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from empo_core.trees import StateDict
 from empo_phase2.experience import Transitions
-from empo_phase2.replay.kernels import copy_columns
+from empo_phase2.replay.kernels import copy_records
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.replay.storage import ArrayStorage
 
@@ -68,26 +68,27 @@ class TransitionRecords:
 
     def read(
         self,
-        positions: Int[Tensor, " transition"],
+        positions: Int64[np.ndarray, " transition"],
         successors: tuple[
             Int[Tensor, " pair_plus_1"], Int[Tensor, " item"], Float[Tensor, " item"]
         ],
         device: torch.device,
     ) -> Transitions:
         """The transitions at some positions, given offsets, states and chances of successors."""
-        send = self._storage.send
-        shape = (self.record.shape[1], len(positions))
-        columns = self._storage.empty_tensor(shape, torch.int64)
-        copy_columns(positions.numpy(), self.record, columns.numpy())
-        columns = send(columns, device)
+        send, room, count = self._storage.send, self._storage.room, len(positions)
+        columns, columns_to_send = room((_GOALS, count), np.int64)
+        chosen, chosen_to_send = room((2, count, self._humans), np.int64)
+        policy, policy_to_send = room((count, *self._policy.shape[1:]), np.float32)
+        copy_records(positions, self.record, self._policy, columns, chosen, policy)
+        state, after, steps_left, action = send(columns_to_send, device).unbind()
+        goal, human_action = send(chosen_to_send, device).unbind()
         offsets, successor, prob = (send(part, device) for part in successors)
-        state, after, steps_left, action = columns[:_GOALS].unbind()
         return Transitions(
             state=state,
             steps_left=steps_left,
-            human_policy=send(self._storage.gathered(self._policy, positions), device),
-            goal=columns[_GOALS : _GOALS + self._humans].T,
-            human_action=columns[_GOALS + self._humans :].T,
+            human_policy=send(policy_to_send, device),
+            goal=goal,
+            human_action=human_action,
             action=action,
             next=after,
             offsets=offsets,

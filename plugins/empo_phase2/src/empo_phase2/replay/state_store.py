@@ -35,9 +35,10 @@ class StateStore:
     """
 
     def __init__(self, storage: ArrayStorage, shape: ReplayShape) -> None:
-        words, dtype = shape.words, shape.dtype
+        words, dtype = shape.words, torch.empty(0, dtype=shape.dtype).numpy().dtype
         slots, robot_actions = shape.slots, shape.robot_actions
         self._storage, self._words, self._dtype = storage, words, dtype
+        self._torch_dtype = shape.dtype
         self._slots, self._robot_actions = slots, robot_actions
         self._row_bytes = words * dtype.itemsize
         # A key is the row, the layout as int16 at an even place, and zeros.
@@ -99,28 +100,29 @@ class StateStore:
         Raises:
             IndexError: An id is not in use.
         """
-        rows = self._storage.empty_tensor((len(ids), self._pieces), torch.int64)
-        flags = self._storage.empty_tensor(
-            (len(ids), 1 + self._slots + self._robot_actions), torch.uint8
-        )
         wanted = ids.to("cpu", torch.int64).numpy()
+        count, send = len(wanted), self._storage.send
+        rows, rows_to_send = self._storage.room((count, self._words), self._dtype)
+        flags, flags_to_send = self._storage.room(
+            (count, 1 + self._slots + self._robot_actions), np.bool_
+        )
+        layout, layout_to_send = self._storage.room((count,), np.int64)
+        keys, layouts = self._keys.view(self._dtype), self._keys.view(np.int16)[:, self._layout_at]
         wrong = unpack(
-            wanted, self._keys, self._bits, self._references, self._used,
-            rows.numpy().view(np.uint64), flags.numpy(),
-        )  # fmt: skip
+            wanted, keys, layouts, self._bits, self._references, self._used, rows, layout, flags
+        )
         if wrong >= 0:
             raise IndexError(
                 f"state id {wanted[wrong]} is not in use: {self._count} states are held, and ids "
                 "are valid until the next transitions are added"
             )
-        rows = rows.to(device, non_blocking=self._storage.pinned)
-        flags = flags.to(device, non_blocking=self._storage.pinned).view(torch.bool)
+        told = send(flags_to_send, device)
         return States(
-            rows=rows.view(self._dtype)[:, : self._words].contiguous(),
-            layout=rows.view(torch.int16)[:, self._layout_at].long(),
-            terminal=flags[:, 0],
-            achieved=flags[:, 1 : 1 + self._slots],
-            available=flags[:, 1 + self._slots :],
+            rows=send(rows_to_send, device),
+            layout=send(layout_to_send, device),
+            terminal=told[:, 0],
+            achieved=told[:, 1 : 1 + self._slots],
+            available=told[:, 1 + self._slots :],
         )
 
     def clear(self) -> None:
@@ -154,8 +156,9 @@ class StateStore:
     def _packed(self, states: States) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         """Keys and flags of states as they are stored."""
         count = len(states.rows)
-        expected = (self._words, self._dtype, self._slots, self._robot_actions)
-        got = (states.rows.shape[1], states.rows.dtype, states.achieved.shape[1])
+        rows = states.rows.numpy()
+        expected = (self._words, self._torch_dtype, self._slots, self._robot_actions)
+        got = (rows.shape[1], states.rows.dtype, states.achieved.shape[1])
         if (*got, states.available.shape[1]) != expected:
             raise ConfigError(
                 f"replay: states have {got[0]} words of {got[1]}, {got[2]} goals and "
@@ -169,7 +172,6 @@ class StateStore:
                 f"to {MAX_LAYOUTS - 1} apart"
             )
         keys = np.zeros((count, self._pieces), np.uint64)
-        rows = states.rows.numpy()
         keys.view(rows.dtype)[:, : self._words] = rows
         keys.view(np.int16)[:, self._layout_at] = layout
         flags = np.empty((count, 1 + self._slots + self._robot_actions), np.bool_)

@@ -129,8 +129,8 @@ class SuccessorPool:
         Raises:
             IndexError: There is no transition at one of the positions.
         """
-        offsets = self._storage.empty_tensor((len(indices) * self._pairs + 1,), torch.int64)
-        starts = offsets.numpy()
+        room = self._storage.room
+        starts, offsets = room((len(indices) * self._pairs + 1,), np.int64)
         wrong = offsets_of(indices, self._counts, oldest, length, starts)
         if wrong >= 0:
             raise IndexError(
@@ -138,13 +138,12 @@ class SuccessorPool:
                 f"it holds {length} from position {oldest} on"
             )
         count = int(starts[-1])
-        states = self._storage.empty_tensor((count,), torch.int64)
-        probs = self._storage.empty_tensor((count,), torch.float32)
+        states, states_to_send = room((count,), np.int64)
+        probs, probs_to_send = room((count,), np.float32)
         copy_items(
-            indices, self._start, self._states, self._probs, starts, self._pairs,
-            states.numpy(), probs.numpy(),
-        )  # fmt: skip
-        return offsets, states, probs
+            indices, self._start, self._states, self._probs, starts, self._pairs, states, probs
+        )
+        return offsets, states_to_send, probs_to_send
 
     def clear(self) -> None:
         """Forget all successors."""
