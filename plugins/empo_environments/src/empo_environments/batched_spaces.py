@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -118,10 +119,17 @@ def _batch(space: Space, values: list[Value]) -> Value:
 def legal(actions: ActionSpec, action: Action) -> Action:
     """Actions that an environment can look at, though some may mean nothing."""
     if actions.is_discrete:
-        options: Action = action.clip(0, np.array(actions.choices) - 1)
+        # Half the time of a clip, which has to find out first what it is given.
+        options: Action = np.minimum(np.maximum(action, 0), _last_options(actions.choices))
         return options
     values: Action = np.nan_to_num(action)  # Decoding keeps to the bounds.
     return values
+
+
+@lru_cache(maxsize=16)
+def _last_options(choices: tuple[int, ...]) -> Int[np.ndarray, " choice"]:
+    """Shared by all who ask, so not to be written to."""
+    return np.array(choices) - 1
 
 
 def masks(info: Info, actions: ActionSpec, needed: Flags) -> Bool[np.ndarray, "agent option"]:

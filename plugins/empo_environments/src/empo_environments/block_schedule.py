@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Shaped, UInt64
 
 from empo_core.protocols.environments import EnvSpec, Order
 
@@ -90,7 +91,7 @@ def check_action(
         )
     if actions.is_discrete:
         # Seen as unsigned, what is negative is too large as well.
-        wrong = action.view(np.uint64) >= np.array(actions.choices, np.uint64)
+        wrong = action.view(np.uint64) >= _counts(actions.choices)
     else:
         wrong = ~np.isfinite(action)
     if wrong.any() and (wrong := wrong & acts[:, None]).any():
@@ -99,3 +100,9 @@ def check_action(
         raise ValueError(
             f"the action of row {row} is {action[row].tolist()}; number {place} must be {limit}"
         )
+
+
+@lru_cache(maxsize=16)
+def _counts(choices: tuple[int, ...]) -> UInt64[np.ndarray, " choice"]:
+    """Shared by all who ask, so not to be written to."""
+    return np.array(choices, np.uint64)
