@@ -238,10 +238,8 @@ class GymnasiumVectorEnv:
         final_row, final_rows = self._finals(
             rows, terminated | truncated if self._terminal else truncated, info
         )
-        mask = None
-        if self.spec.masks:
-            goes_on = np.ones_like(over) if self._autoreset == "same_step" else ~over
-            mask = masks(info, self.spec.actions, goes_on)
+        all_go_on = self._autoreset == "same_step"
+        mask = masks(info, self.spec.actions, ~over | all_go_on) if self.spec.masks else None
         if self._autoreset == "disabled" and over.any():
             rows, mask = self._reset(over, rows, mask)
         # What shows the last observation of an episode resets next, whatever it is told.
