@@ -44,8 +44,8 @@ def place_transitions(
     numbers: Int32[np.ndarray, " state"],
     place: Int32[np.ndarray, " address"],
     new_offsets: Offsets,
-    new_successor: Int32[np.ndarray, " new_transition"],
-    new_code: Codes,
+    new_successor: Int32[np.ndarray, " item"],
+    new_code: Shaped[np.ndarray, " item"],
 ) -> None:
     """Copy the transitions of states to where the states with these numbers have theirs."""
     joint = (len(offsets) - 1) // max(1, len(numbers))
