@@ -184,6 +184,8 @@ def test_bad_trials_are_stopped_early(toy: Path, sweep: Cli, write: Write) -> No
     assert sorted(ends(folder)) == [*((n, "done") for n in range(5)), (5, "pruned"), (6, "pruned")]
     pruned = folder / "trial-0005-x_20-s0"
     assert json.loads((pruned / "status.json").read_text())["status"] == "interrupted"
+    kept = pruned / "steps.json"  # There is none where it was stopped before it first saved.
+    assert not kept.exists() or json.loads(kept.read_text())["step"] < 80
     assert pruned.name not in ledger(folder)
     assert len(ledger(folder)) == 5
     assert sweep("s.yaml", *steps).exit_code == 0
