@@ -24,8 +24,7 @@ def main() -> None:
 
             # Another Ctrl-C cuts short what is still done at exit, without tracebacks of it.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            # At exit Python looks for garbage among all objects, which took 0.3 s; the memory goes
-            # back anyway.
+            # At exit Python would look for garbage among all objects; the memory goes back anyway.
             gc.freeze()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
