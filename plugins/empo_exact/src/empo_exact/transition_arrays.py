@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64, Shaped, UInt16, UInt32
+from jaxtyping import Bool, Float64, Int32, Int64, Shaped, UInt16, UInt32
 
+from empo_core.compilation import compiled
 from empo_core.types import Expansion
 from empo_core.worlds.row_table import RowTable
 
 Offsets = UInt32[np.ndarray, " pair_plus_1"] | Int64[np.ndarray, " pair_plus_1"]
 Codes = UInt16[np.ndarray, " transition"] | Int32[np.ndarray, " transition"]
+
+
+@compiled
+def renumber(
+    successor: Int32[np.ndarray, " transition"], number: Int32[np.ndarray, " state"]
+) -> None:
+    """Replace each successor by its new number."""
+    for item in range(len(successor)):
+        successor[item] = number[successor[item]]
+
+
+@compiled
+def mark(successor: Int32[np.ndarray, " transition"], seen: Bool[np.ndarray, " state"]) -> None:
+    """Set True for each state that transitions lead to."""
+    for item in range(len(successor)):
+        seen[successor[item]] = True
 
 
 class Growing:

@@ -12,11 +12,11 @@ from jaxtyping import Int32, Int64, Shaped
 from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
 from empo_exact.expansion import Expand
-from empo_exact.parts.exploration import PIECE, blocks_of, rank_of
+from empo_exact.parts.exploration import blocks_of, rank_of
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
 from empo_exact.parts.territory import Territory, transitions_of
-from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
+from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays, mark, renumber
 
 GRAPH = "graph"
 """Kind of the stored arrays of a part's transitions."""
@@ -27,31 +27,25 @@ Transitions: TypeAlias = tuple[Offsets, Int32[np.ndarray, " transition"], Codes]
 
 
 @compiled
-def place_lengths(offsets: Offsets, numbers: Int32[np.ndarray, " state"], lengths: Offsets) -> None:
-    """Write how many transitions the pairs of states have behind those of the pairs before."""
-    joint = (len(offsets) - 1) // max(1, len(numbers))
-    for state in range(len(numbers)):
-        begin, first = state * joint, numbers[state] * joint + 1
-        for action in range(joint):
-            lengths[first + action] = offsets[begin + action + 1] - offsets[begin + action]
-
-
-@compiled
 def place_transitions(
     offsets: Offsets,
     successor: Int32[np.ndarray, " transition"],
     code: Codes,
     numbers: Int32[np.ndarray, " state"],
     place: Int32[np.ndarray, " address"],
+    begins: Int64[np.ndarray, " offset"],
     new_offsets: Offsets,
     new_successor: Int32[np.ndarray, " item"],
     new_code: Shaped[np.ndarray, " item"],
 ) -> None:
-    """Copy the transitions of states to where the states with these numbers have theirs."""
+    """Copy the transitions of states to where those of the states with these numbers begin."""
     joint = (len(offsets) - 1) // max(1, len(numbers))
     for state in range(len(numbers)):
-        begin, end = np.int64(offsets[state * joint]), np.int64(offsets[(state + 1) * joint])
-        shift = np.int64(new_offsets[numbers[state] * joint]) - begin
+        pair, new_pair = state * joint, numbers[state] * joint
+        begin, end = np.int64(offsets[pair]), np.int64(offsets[pair + joint])
+        shift = begins[numbers[state]] - begin
+        for action in range(joint):
+            new_offsets[new_pair + action] = np.int64(offsets[pair + action]) + shift
         for item in range(begin, end):
             new_successor[item + shift] = place[successor[item]]
             new_code[item + shift] = code[item]
@@ -132,30 +126,37 @@ class PartBuilder:
     def _collected(self, part: int, first: int, count: int) -> Transitions:
         """The transitions of a part's states, from all pieces."""
         pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
-        total = sum(int(found["offsets"][-1]) for _, found in self._shares(part, first))
-        offsets = np.zeros(count * joint + 1, np.uint32 if total < 1 << 32 else np.int64)
+        begins = np.zeros(count + 1, np.int64)
         for numbers, found in self._shares(part, first):
-            place_lengths(found["offsets"], numbers, offsets)
-        np.cumsum(offsets, out=offsets)
+            begins[numbers + 1] = np.diff(found["offsets"][::joint])
+        np.cumsum(begins, out=begins)
+        total = int(begins[-1])
+        offsets = np.empty(count * joint + 1, np.uint32 if total < 1 << 32 else np.int64)
+        offsets[-1] = total
         successor = np.empty(total, np.int32)
         code = np.empty(total, np.uint16 if self.codes.count <= 1 << 16 else np.int32)
-        for numbers, found in self._shares(part, first):
+        is_last = part == self._territory.parts[-1]
+        for numbers, found in self._shares(part, first, drop=is_last):
             arrays = found["offsets"], found["successor"], found["code"]
-            place_transitions(*arrays, numbers, pieces.place, offsets, successor, code)
-        if part == self._territory.parts[-1]:
-            self._store.drop(pieces.kind, pieces.numbers)
+            new = offsets, successor, code
+            place_transitions(*arrays, numbers, pieces.place, begins, *new)
         return offsets, successor, code
 
     def _shares(
-        self, part: int, first: int
+        self, part: int, first: int, *, drop: bool = False
     ) -> Iterator[tuple[Int32[np.ndarray, " state"], dict[str, np.ndarray]]]:
-        """Of every piece, the transitions of a part's states, and their numbers in it."""
+        """Of every piece, the transitions of a part's states, and their numbers in it.
+
+        Pieces need not be kept any longer if ``drop``.
+        """
         pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
         every = zip(pieces.numbers, pieces.begins, pieces.cuts.tolist(), strict=True)
         for piece, begin, cuts in every:
             low, high = cuts[part : part + 2]
             found = transitions_of(self._store.view(pieces.kind, piece), low * joint, high * joint)
             yield pieces.number[begin + low : begin + high] - np.int32(first), found
+            if drop:
+                self._store.drop(pieces.kind, [piece])
 
     def _note_terminal(self, part: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Note the first state of a part that has no transitions."""
@@ -170,8 +171,7 @@ class PartBuilder:
     ) -> Int64[np.ndarray, " halo_state"]:
         """The successors that are not of the part, ascending."""
         seen = np.zeros(self._territory.table.count, np.bool_)
-        for some in _pieces(successor):
-            seen[some] = True
+        mark(successor, seen)
         seen[first:last] = False
         return np.flatnonzero(seen)
 
@@ -187,15 +187,7 @@ class PartBuilder:
         place = np.empty(self._territory.table.count, np.int32)
         place[first:last] = np.arange(own)
         place[halo] = own + np.arange(len(halo))
-        for some in _pieces(successor):
-            some[:] = place.take(some, mode="clip")
-
-
-def _pieces(
-    array: Int32[np.ndarray, " transition"],
-) -> Iterator[Int32[np.ndarray, " _some"]]:
-    """An array bit by bit, since numpy widens what it indexes with."""
-    return (array[first : first + PIECE] for first in range(0, len(array), PIECE))
+        renumber(successor, place)
 
 
 def complete_halos(territory: Territory, store: PartStore, peers: Peers) -> None:

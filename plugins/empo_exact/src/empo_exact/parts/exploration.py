@@ -21,7 +21,7 @@ from empo_exact.graph import ITEMS_PER_BLOCK, Explored, Progress, refuse_wrong_p
 from empo_exact.parts.partition import Partition, choose_partition, key_order
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
-from empo_exact.transition_arrays import TransitionArrays
+from empo_exact.transition_arrays import TransitionArrays, renumber
 
 FOUND = "found"
 """Kind of the stored arrays of a piece of the transitions that a process found."""
@@ -192,7 +192,7 @@ class _Finder:
         if self._store:
             offsets, successor, code = arrays.whole()
             if address is not None:
-                successor = address.take(successor, mode="clip")
+                renumber(successor, address)
             piece = {"offsets": offsets, "successor": successor, "code": code}
             self._store.put(FOUND, piece_number(len(self.ends), self._peers), piece)
         self.ends.append(expanded)

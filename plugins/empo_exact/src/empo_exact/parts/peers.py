@@ -105,8 +105,8 @@ class Peers:
         Raises:
             GoneError: Another process is gone.
         """
-        asked = self.swap([{"": queries[ranks == rank]} for rank in range(self.size)])
-        answers = self.swap([{"": answer(each[""])} for each in asked])
+        asked = self.swap([{"": queries[ranks == rank]} for rank in range(self.size)], "asked")
+        answers = self.swap([{"": answer(each[""])} for each in asked], "asked")
         found = np.empty((len(queries), *answers[0][""].shape[1:]), answers[0][""].dtype)
         for rank, each in enumerate(answers):
             found[ranks == rank] = each[""]

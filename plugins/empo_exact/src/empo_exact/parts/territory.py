@@ -13,7 +13,7 @@ from empo_exact.parts.exploration import FOUND, Found, piece_number, rank_of
 from empo_exact.parts.partition import Partition
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import Arrays, PartStore
-from empo_exact.transition_arrays import Codes
+from empo_exact.transition_arrays import Codes, mark
 
 SHARED = "shared"
 """Kind of the stored arrays of a piece of transitions from the process that found them."""
@@ -166,11 +166,11 @@ def _exchanged(
             if piece < len(found.ends):
                 ends.append((ends[-1] if ends else 0) + len(got["rows"]))
             if kept:
-                follows[got["successor"]] = True
-                code = translations[home].take(got["code"], mode="clip")
-                own = {name: got[name].copy() for name in ("offsets", "successor")}
-                number = piece_number(piece * peers.size + home, peers)
-                kept.put(SHARED, number, {**own, "code": code})
+                own = {name: got[name].copy() for name in ("offsets", "successor", "code")}
+                mark(own["successor"], follows)
+                if home in translations:
+                    own["code"] = translations[home].take(own["code"], mode="clip")
+                kept.put(SHARED, piece_number(piece * peers.size + home, peers), own)
     share = replace(
         found,
         rows=np.concatenate(rows),
@@ -193,11 +193,16 @@ def transitions_of(piece: Arrays, first: int, last: int) -> dict[str, np.ndarray
     }
 
 
-def merge_codes(codes: RowTable, peers: Peers) -> list[Codes]:
-    """Take in the codes of other processes, behind the own; by process, what each is here.
+def merge_codes(codes: RowTable, peers: Peers) -> dict[int, Codes]:
+    """Take in the codes of other processes, behind the own; what each is here, where it differs.
 
     So all processes agree on whether durations differ, which changes how sums are rounded.
     """
     every = peers.all(codes.rows.copy())
-    here = [codes.number(rows) for rows in every]
-    return [each.astype(np.uint16) if codes.count <= 1 << 16 else each for each in here]
+    here = {rank: codes.number(rows) for rank, rows in enumerate(every)}
+    dtype = np.uint16 if codes.count <= 1 << 16 else np.int32
+    return {
+        rank: number.astype(dtype)
+        for rank, number in here.items()
+        if not np.array_equal(number, np.arange(len(number)))
+    }
