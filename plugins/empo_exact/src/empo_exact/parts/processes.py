@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -73,6 +74,7 @@ def solve_in_processes(
             return shared_opening(solver, done)
 
     factory = _factory(pickled(solve, f"the world {world.spec.name!r} or what is assumed"))
+    is_new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         needs = Needs(cpus=compute.workers)
@@ -81,6 +83,9 @@ def solve_in_processes(
     finally:
         executor.stop()
     FileStore(directory / FOLDER, "").remove()
+    if is_new:
+        with contextlib.suppress(OSError):  # There is something else in it.
+            directory.rmdir()
     return PartsResult(world, params, assumed, found, seed)
 
 

@@ -223,8 +223,6 @@ class FileStore:
             self._trusted.pop(folder, None)
             if (folder / MANIFEST).is_file():  # Nothing that is not ours.
                 shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            (self.directory / kind).rmdir()
 
     def close(self) -> None:
         """Wait until nothing is read or written any more."""
@@ -236,8 +234,9 @@ class FileStore:
         for folder in self.directory.glob(f"*/{_PREFIX}[0-9]*"):
             self.drop(folder.parent.name, [int(folder.name.removeprefix(_PREFIX))])
         (self.directory / _OWNER).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self.directory.rmdir()
+        for empty in (*self.directory.glob("*/"), self.directory):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
 
     def _settle(self, kind: str, part: int) -> None:
         """Wait for a part that is being written."""
