@@ -26,6 +26,9 @@ class StateCache:
     Thousands of copies of a world are in few different states, and to look one up is far cheaper
     than to draw its picture or to plan how humans act there. Where states hardly ever repeat, it
     stops caching.
+
+    Attributes:
+        is_caching: False once it has stopped.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class StateCache:
         """
         self._function, self._timeless, self._max_bytes = function, timeless, max_bytes
         self._words, self._dtype = words + (not timeless), dtype
-        self._enabled = True
+        self.is_caching = True
         self._clear()
 
     def __call__(
@@ -59,14 +62,14 @@ class StateCache:
         out: Tensor | None = None,
     ) -> Tensor:
         """The value of each state; written to ``out``, if that is given."""
-        if not self._enabled:
+        if not self.is_caching:
             found = self._function(rows, steps_left)
             return found if out is None else out.copy_(found)
         keys = self._keys(rows, steps_left)
         known, number = self._table.count, self._table.number(keys)
         self._lookups += len(rows)
         if self._values is not None and self._table.count > self._limit:
-            self._enabled = known < (1 - MIN_HIT_RATE) * self._lookups
+            self.is_caching = known < (1 - MIN_HIT_RATE) * self._lookups
             self._clear()
             return self(rows, steps_left, out)
         if self._table.count > known:

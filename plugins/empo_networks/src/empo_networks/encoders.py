@@ -8,8 +8,10 @@ that a state says about its agents is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import cast
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -47,17 +49,23 @@ def linear(read: int, said: int, *, bias: bool = True, active: int | None = None
     return made
 
 
-def of_sparse(layer: nn.Linear, x: Float[Tensor, "batch feature"]) -> Float[Tensor, "batch code"]:
-    """The same as ``layer(x)``, on a CPU without the columns that are 0 in all rows.
+def of_sparse(
+    layer: nn.Linear, parts: list[Float[Tensor, "batch _feature"]]
+) -> Float[Tensor, "batch code"]:
+    """The same as ``layer(torch.cat(parts, 1))``, on a CPU without the columns of zeros.
 
     Most columns of pictures are: those of what is not in a world, or not where it could be.
     """
-    if len(x) < MANY or not x.is_cpu or torch.onnx.is_in_onnx_export():
-        plain: Tensor = layer(x)
+    batch = parts[0]
+    if len(batch) < MANY or not batch.is_cpu or torch.onnx.is_in_onnx_export():
+        plain: Tensor = layer(torch.cat(parts, 1))
         return plain
-    used = (x.new_ones(len(x)) @ x.abs()).nonzero()[:, 0]
-    weight = layer.weight.index_select(1, used)
-    return functional.linear(x.index_select(1, used), weight, layer.bias)
+    used = [torch.from_numpy(np.flatnonzero(part.numpy().any(0))) for part in parts]
+    # index_select would first copy parts of a larger tensor.
+    x = torch.cat([part[:, some] for part, some in zip(parts, used, strict=True)], 1)
+    begins = accumulate((part.shape[1] for part in parts[:-1]), initial=0)
+    columns = torch.cat([some + begin for some, begin in zip(used, begins, strict=True)])
+    return functional.linear(x, layer.weight.index_select(1, columns), layer.bias)
 
 
 class Layers(nn.Module):
@@ -69,7 +77,7 @@ class Layers(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         pairs = list(pairwise(sizes))
-        self._activation, self._reads_sparse = activation, active is not None
+        self._activation = activation
         self.linears = nn.ModuleList(
             linear(read, said, active=None if i else active) for i, (read, said) in enumerate(pairs)
         )
@@ -80,16 +88,26 @@ class Layers(nn.Module):
     ) -> Float[Tensor, "batch code"]:
         """Output of the last layer."""
         for i, layer in enumerate(self.linears):
-            if self._reads_sparse and i == 0 and isinstance(layer, nn.Linear):
-                x = of_sparse(layer, x)
-            else:
-                x = layer(x)
-            if self.norms:
-                x = self.norms[i](x)
-            x = ACTIVATIONS[self._activation](x)
-            if dropout:
-                x = functional.dropout(x, dropout)
+            x = self._activated(i, layer(x), dropout)
         return x
+
+    def of_parts(self, parts: list[Float[Tensor, "batch _feature"]]) -> Float[Tensor, "batch code"]:
+        """The same where the input is in parts, and most of its columns are 0."""
+        if not len(self.linears):
+            return torch.cat(parts, 1)
+        first, *others = self.linears
+        x = self._activated(0, of_sparse(cast("nn.Linear", first), parts))
+        for i, layer in enumerate(others, 1):
+            x = self._activated(i, layer(x))
+        return x
+
+    def _activated(
+        self, i: int, x: Float[Tensor, "batch code"], dropout: float = 0.0
+    ) -> Float[Tensor, "batch code"]:
+        if self.norms:
+            x = self.norms[i](x)
+        x = ACTIVATIONS[self._activation](x)
+        return functional.dropout(x, dropout) if dropout else x
 
 
 class Encoder(nn.Module):
@@ -119,8 +137,7 @@ class FlatStates(Encoder):
     def forward(self, features: Features) -> Float[Tensor, "state code"]:
         """The code of each state."""
         flat = [getattr(features, part).flatten(1) for part in self._parts]
-        code: Tensor = self.layers(torch.cat(flat, 1))
-        return code
+        return self.layers.of_parts(flat)
 
 
 class GridStates(Encoder):

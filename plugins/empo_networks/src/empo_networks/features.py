@@ -90,7 +90,8 @@ class FeatureScaler(nn.Module):
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Features:
         """Scaled features of states, the input of encoders; those of a state are kept on a CPU."""
-        if not len(states) or not states.is_cpu or states.dtype != self._dtype:
+        is_usual = states.is_cpu and states.dtype == self._dtype
+        if not len(states) or not is_usual or not self._known.is_caching:
             return self.scaled(self.featurizer(states), steps_left)
         sizes = self._sizes
         known = self._known(states, steps_left)

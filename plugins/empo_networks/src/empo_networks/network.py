@@ -118,13 +118,22 @@ class Network(nn.Module):
             x = functional.dropout(x, dropout)
         x = self.layers(x, dropout)
         row = self._row(query)
-        if row is not None:
-            x = x.index_select(0, row)
-        if "goal" in self.encoders:
-            goals = self._table("goal", features, query)
-            x = x * goals.index_select(0, given(query, "goal", self.quantity))
-        raw: Tensor = self.out(x)
+        if row is not None and "goal" in self.encoders:
+            return self._of_goals(x, row, self._table("goal", features, query), query)
+        raw: Tensor = self.out(x if row is None else x.index_select(0, row))
         return raw
+
+    def _of_goals(
+        self,
+        x: Float[Tensor, "row feature"],
+        row: Int[Tensor, " query"],
+        goals: Float[Tensor, "goal feature"],
+        query: ValueQuery,
+    ) -> Float[Tensor, "query 1"]:
+        """Output for a row and a goal each: for all of both, of which those asked for are taken."""
+        every = functional.linear(x, self.out.weight * goals)
+        asked = row * len(goals) + given(query, "goal", self.quantity)
+        return every.flatten().index_select(0, asked)[:, None] + self.out.bias
 
     def unit(self, query: ValueQuery) -> Float[Tensor, "query 1"] | float:
         """How many U_r a value of the robot adds up, where episodes end; 1 for all others.
