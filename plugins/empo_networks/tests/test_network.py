@@ -176,10 +176,11 @@ def test_networks_without_encoders_are_much_smaller(make: Make, picture_world: T
     assert 4 * floats < size_bytes(bare) < 4 * floats + 2000
 
 
-def test_columns_that_are_0_in_all_of_many_states_are_left_out_without_a_trace(
-    make: Make, picture_world: TinyWorld
+@pytest.mark.parametrize("name", ["mlp", "grid-conv"])
+def test_features_that_are_0_in_all_of_many_states_are_left_out_without_a_trace(
+    make: Make, picture_world: TinyWorld, name: str
 ) -> None:
-    network = make("mlp", picture_world.spec, "q_r")
+    network = make(name, picture_world.spec, "q_r")
     disturb(network, scale=0.1, seed=0)
     few = reachable_states(picture_world, limit=3)
     outputs, gradients = [], []

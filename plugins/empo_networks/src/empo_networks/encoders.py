@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -23,7 +23,7 @@ from empo_networks.features import FeatureScaler, goal_numbers
 
 Activation = Callable[[Tensor], Tensor]
 MANY = 64
-"""Rows from which on it pays to look for columns that are 0 in all of them."""
+"""Rows from which on it pays to look for features that are 0 in all of them."""
 ACTIVATIONS: dict[str, Activation] = {
     "relu": functional.relu,
     "silu": functional.silu,
@@ -52,20 +52,42 @@ def linear(read: int, said: int, *, bias: bool = True, active: int | None = None
 def of_sparse(
     layer: nn.Linear, parts: list[Float[Tensor, "batch _feature"]]
 ) -> Float[Tensor, "batch code"]:
-    """The same as ``layer(torch.cat(parts, 1))``, on a CPU without the columns of zeros.
+    """The same as ``layer(torch.cat(parts, 1))``, without the columns that are 0 in all rows.
 
     Most columns of pictures are: those of what is not in a world, or not where it could be.
     """
-    batch = parts[0]
-    if len(batch) < MANY or not batch.is_cpu or torch.onnx.is_in_onnx_export():
+    if not _pays(parts[0]):
         plain: Tensor = layer(torch.cat(parts, 1))
         return plain
-    used = [torch.from_numpy(np.flatnonzero(part.numpy().any(0))) for part in parts]
+    used = [_used(part) for part in parts]
     # index_select would first copy parts of a larger tensor.
     x = torch.cat([part[:, some] for part, some in zip(parts, used, strict=True)], 1)
     begins = accumulate((part.shape[1] for part in parts[:-1]), initial=0)
     columns = torch.cat([some + begin for some, begin in zip(used, begins, strict=True)])
     return functional.linear(x, layer.weight.index_select(1, columns), layer.bias)
+
+
+def of_sparse_picture(
+    layer: nn.Conv2d, picture: Float[Tensor, "batch channel height width"]
+) -> Float[Tensor, "batch filter height width"]:
+    """The same as ``layer(picture)``, without the channels that are 0 everywhere."""
+    if not _pays(picture):
+        plain: Tensor = layer(picture)
+        return plain
+    used = _used(picture)
+    weight = layer.weight.index_select(1, used)
+    return functional.conv2d(picture[:, used], weight, layer.bias, padding=layer.padding)
+
+
+def _pays(batch: Float[Tensor, "batch ..."]) -> bool:
+    """Whether to look for zeros takes less time than to multiply by them."""
+    return len(batch) >= MANY and batch.is_cpu and not torch.onnx.is_in_onnx_export()
+
+
+def _used(batch: Float[Tensor, "batch feature ..."]) -> Int[Tensor, " _used"]:
+    """Which features are not 0 everywhere."""
+    others = tuple(axis for axis in range(batch.ndim) if axis != 1)
+    return torch.from_numpy(np.flatnonzero(batch.numpy().any(others)))
 
 
 class Layers(nn.Module):
@@ -173,8 +195,12 @@ class GridStates(Encoder):
     def forward(self, features: Features) -> Float[Tensor, "state code"]:
         """The code of each state."""
         picture = features.grid
-        for convolution in self.convolutions:
-            picture = ACTIVATIONS[self._activation](convolution(picture))
+        for i, convolution in enumerate(self.convolutions):
+            if i == 0:
+                picture = of_sparse_picture(cast("nn.Conv2d", convolution), picture)
+            else:
+                picture = convolution(picture)
+            picture = ACTIVATIONS[self._activation](picture)
         flat = {"grid": picture, "agents": features.agents, "objects": features.objects}
         said = [part(flat[name].flatten(1)) for name, part in self.parts.items()]
         if self._has_globals:
