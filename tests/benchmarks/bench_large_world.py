@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 
 import psutil
+from rich.console import Console
+from rich.table import Table
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
@@ -82,9 +84,13 @@ def main() -> None:
     file = Path(tempfile.mkdtemp()) / "room.yaml"
     file.write_text(world_file())
     keep_freed_memory()
-    rows, compact = measured(file, "rows"), measured(file, "compact")
-    time_ratio, byte_ratio = (theirs / ours for ours, theirs in zip(rows, compact, strict=True))
-    print(f"compact rows / state rows: {time_ratio:.2f} of the time, {byte_ratio:.2f} of the bytes")
+    table = Table(
+        "store", "CPU ms a step", "bytes a transition", title=f"A room of {SIZE} x {SIZE}"
+    )
+    for store in ("rows", "compact"):
+        seconds, each = measured(file, store)
+        table.add_row(store, f"{1e3 * seconds:.0f}", f"{each:,.0f}")
+    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -58,10 +58,10 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
         Comparison("first run of the main example, CPU s", ("first run",), "seconds", 15, True),
         Comparison("later runs of it, CPU s", ("later run",), "seconds", 2, True),
     ),
-    ("bench_graph.py", "--quick"): (
-        Comparison("building a graph, times Storm", ("walkers, 4 of 3 cells",), "ratio", 5),
-        Comparison("two threads for it", ("walkers, 4 of 3 cells",), "two / one", 1.7),
-        Comparison("its peak, bytes a transition", ("walkers, 4 of 3 cells",), "peak", 16, True),
+    ("bench_graph.py",): (
+        Comparison("building a graph, times Storm", ("walkers, 4",), "ratio", 5),
+        Comparison("two threads for it", ("walkers, 4 of 4 cells",), "two / one", 1.7),
+        Comparison("its peak, bytes a transition", ("walkers, 4 of 5 cells",), "peak", 16, True),
     ),
     ("bench_induction.py",): (
         Comparison(
@@ -90,7 +90,11 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
         Comparison("step of phase2, mlp, ms", ("mlp",), "CPU ms", 4, True),
         Comparison("step of phase2, grid-conv, ms", ("grid-conv",), "CPU ms", 4, True),
     ),
-    ("bench_ppo.py", "--seeds", "1"): (
+    ("bench_large_world.py",): (
+        Comparison("step of phase2, 12 x 12 cells, ms", ("rows",), "CPU ms a step", 20, True),
+        Comparison("a transition there, bytes", ("rows",), "bytes a transition", 1000, True),
+    ),
+    ("bench_ppo.py", "--seeds", "3"): (
         Comparison(
             "PPO, times Stable-Baselines3",
             ("32 steps, 10 x 8 minibatches", "EMPO"),
@@ -100,6 +104,9 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
     ),
     ("bench_latent.py", "--presets", "tiny"): (
         Comparison("latent update, tiny, ms", ("tiny", "svg"), "ms", 15, True),
+    ),
+    ("bench_latent.py", "--presets", "5M"): (
+        Comparison("latent update, 5M, times its arithmetic", ("5M", "svg"), "x limit", 1, True),
     ),
     ("bench_advantages.py",): (
         Comparison("GAE, ms", ("numpy (what is used on the CPU)",), "ms", 0.8, True),
