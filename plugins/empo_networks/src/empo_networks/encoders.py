@@ -84,7 +84,7 @@ def _pays(batch: Float[Tensor, "batch ..."]) -> bool:
     return len(batch) >= MANY and batch.is_cpu and not torch.onnx.is_in_onnx_export()
 
 
-def _used(batch: Float[Tensor, "batch feature ..."]) -> Int[Tensor, " _used"]:
+def _used(batch: Float[Tensor, "batch feature ..."]) -> Int[Tensor, " some"]:
     """Which features are not 0 everywhere."""
     others = tuple(axis for axis in range(batch.ndim) if axis != 1)
     return torch.from_numpy(np.flatnonzero(batch.numpy().any(others)))
