@@ -1,9 +1,9 @@
 """Cost of updates and plans of algorithm ``latent``, against plain loops and bare arithmetic.
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/bench_latent.py [--presets 1M 5M] [--compile]
+    OMP_NUM_THREADS=1 python tests/benchmarks/bench_latent.py [--sizes 1M 5M] [--compile]
     python tests/benchmarks/bench_latent.py --device cuda --compile
 
-One observation has 17 numbers, one action 6; batches have 256 sequences of 3 steps (preset
+One observation has 17 numbers, one action 6; batches have 256 sequences of 3 steps (size
 ``tiny``: 64). The limit is the time of the arithmetic alone: the operations that matrix products
 have, counted, at the greatest rate at which this machine multiplies matrices of float32 in the same
 run.
@@ -45,7 +45,7 @@ from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
-from empo_latent.presets import PRESETS
+from empo_latent.presets import SIZES
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.stage_timings import StageTimings
@@ -94,13 +94,13 @@ class Case:
     """An agent whose update is measured.
 
     Attributes:
-        preset: Size of its networks.
+        size: Size of its networks.
         loss: What its policy learns from.
         candidates: Actions tried at each start.
         batch: Sequences of a batch.
     """
 
-    preset: str
+    size: str
     loss: str
     candidates: int
     batch: int
@@ -109,7 +109,7 @@ class Case:
         """Its parameters, with further groups."""
         return LatentParams.model_validate(
             {
-                "preset": self.preset,
+                "size": self.size,
                 "total_steps": 1,
                 "tasks": ["gymnasium/Pendulum-v1"],
                 "policy_loss": self.loss,
@@ -268,11 +268,11 @@ class Bench:
 
     def update(self, case: Case) -> Row:
         """An update."""
-        return self._compared(case, "update", (case.preset, case.loss, str(case.candidates)), {})
+        return self._compared(case, "update", (case.size, case.loss, str(case.candidates)), {})
 
     def plan(self, case: Case, value_heads: int | None) -> Row:
         """A plan that so many value heads judge."""
-        name = (case.preset, str(value_heads or "all"))
+        name = (case.size, str(value_heads or "all"))
         return self._compared(case, "plan", name, {"planner": {"value_heads": value_heads}})
 
     def _compared(self, case: Case, what: str, name: tuple[str, ...], groups: Any) -> Row:
@@ -299,20 +299,20 @@ class Bench:
         found = {name: ms * timing.calls / whole for name, ms in timing.stats().items()}
         return {**found, "the rest": 1 - sum(found.values())}
 
-    def unread(self, preset: str) -> str:
+    def unread(self, size: str) -> str:
         """How long updates by ``svg`` take with critic ``q``, and with targets nothing reads."""
         calls: dict[str, Call] = {}
         for name in ("with", "without"):
             needs = LossNeeds(critic=True, targets=name == "with")
             with mock.patch.object(Svg, "needs", needs):
-                agent = Agent(Case(preset, "svg", 1, 64).params(value={"critic": "q"}))
+                agent = Agent(Case(size, "svg", 1, 64).params(value={"critic": "q"}))
             calls[name] = partial(agent.update, experience(64, torch.device("cpu")))
         found = self._clock.best(calls)
         return ", ".join(f"{name} unread targets {ms:.1f} ms" for name, ms in found.items())
 
-    def adam(self, preset: str) -> dict[str, float]:
+    def adam(self, size: str) -> dict[str, float]:
         """Milliseconds of a step of each kind of Adam, for all weights of a model."""
-        groups = Agent(Case(preset, "svg", 1, 1).params()).model.groups()
+        groups = Agent(Case(size, "svg", 1, 1).params()).model.groups()
         every = list(itertools.chain.from_iterable(groups.values()))
         calls: dict[str, Call] = {}
         for kind in ("fused", "foreach", "for-loop"):
@@ -372,27 +372,27 @@ def table(title: str, rows: list[Row], names: tuple[str, ...], gigaflops: float)
     return found
 
 
-def cases_of(preset: str, candidates: int | None, batch: int | None) -> list[Case]:
+def cases_of(size: str, candidates: int | None, batch: int | None) -> list[Case]:
     """The agents of a size."""
-    small = preset == "tiny"
+    small = size == "tiny"
     sequences, many = batch or (64 if small else 256), candidates or (8 if small else 16)
-    return [Case(preset, "svg", 1, sequences), Case(preset, "awr", many, sequences)]
+    return [Case(size, "svg", 1, sequences), Case(size, "awr", many, sequences)]
 
 
-def side_tables(bench: Bench, cases: list[Case], presets: list[str]) -> Iterator[Table]:
+def side_tables(bench: Bench, cases: list[Case], sizes: list[str]) -> Iterator[Table]:
     """Kinds of Adam, and shares of stages."""
     kinds = Table(title="A step of Adam, ms")
-    for heading in ("preset", "weights", "fused", "foreach", "for-loop"):
+    for heading in ("size", "weights", "fused", "foreach", "for-loop"):
         kinds.add_column(heading, justify="right")
-    for preset in presets:
-        weights, *times = bench.adam(preset).values()
-        kinds.add_row(preset, f"{weights:,.0f}", *(f"{ms:.2f}" for ms in times))
+    for size in sizes:
+        weights, *times = bench.adam(size).values()
+        kinds.add_row(size, f"{weights:,.0f}", *(f"{ms:.2f}" for ms in times))
     yield kinds
     shares = Table(title="Where the time of updates goes, %")
     shares.add_column("stage")
     found = []
     for case in cases:
-        shares.add_column(f"{case.preset} {case.loss} {case.candidates}", justify="right")
+        shares.add_column(f"{case.size} {case.loss} {case.candidates}", justify="right")
         found.append(bench.stages(case))
     for stage in (*PARTS, "the rest"):
         shares.add_row(stage, *(f"{100 * each.get(stage, 0.0):.1f}" for each in found))
@@ -404,7 +404,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--presets", nargs="+", choices=PRESETS, default=["1M", "5M"])
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["1M", "5M"])
     parser.add_argument("--candidates", type=int, help="of loss awr")
     parser.add_argument("--batch", type=int, help="sequences")
     parser.add_argument("--device", default="cpu", type=torch.device)
@@ -418,9 +418,7 @@ def main() -> None:
     bench = Bench(options.device, options.seconds, options.compile)
     bench.squares()
     cases = [
-        case
-        for preset in options.presets
-        for case in cases_of(preset, options.candidates, options.batch)
+        case for size in options.sizes for case in cases_of(size, options.candidates, options.batch)
     ]
     apart = max(difference(case) for case in cases)
     console.print(f"Greatest relative difference from the plain version, in float64: {apart:.1e}")
@@ -433,13 +431,13 @@ def main() -> None:
             heads = case.params().value.heads
             plans += [bench.plan(case, some) for some in ([None, 2] if heads > 2 else [None])]
     rate = f"limit: {bench.gigaflops:,.0f} GFLOP/s, {options.device}"
-    names = ("preset", "loss", "candidates")
+    names = ("size", "loss", "candidates")
     console.print(table(f"Updates ({rate})", updates, names, bench.gigaflops))
-    console.print(table(f"Plans ({rate})", plans, ("preset", "value heads"), bench.gigaflops))
-    for each in side_tables(bench, cases, options.presets):
+    console.print(table(f"Plans ({rate})", plans, ("size", "value heads"), bench.gigaflops))
+    for each in side_tables(bench, cases, options.sizes):
         console.print(each)
-    for preset in options.presets:
-        console.print(f"{preset} svg, critic q: {bench.unread(preset)}")
+    for size in options.sizes:
+        console.print(f"{size} svg, critic q: {bench.unread(size)}")
     for case in cases if options.top else []:
         console.print(str(case))
         console.print(bench.top(case, options.top), highlight=False)

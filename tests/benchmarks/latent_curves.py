@@ -90,7 +90,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--environment-steps", type=int, default=50_000, help="with repetitions of actions")
-    add("--preset", default="tiny")
+    add("--size", default="tiny")
     add("--acting", choices=("planner", "policy"), default="policy", help="who acts in training")
     add("--updates-per-step", type=float, default=0.5)
     add("--evaluate", nargs="+", choices=("planner", "policy"), default=["planner", "policy"])
@@ -123,7 +123,7 @@ def config(options: argparse.Namespace, task: str, loss: str, seed: int) -> dict
     """The config of a run, but for where it goes."""
     repeat = TASKS[task]["params"].get("action_repeat", 1)
     params = {
-        "preset": options.preset,
+        "size": options.size,
         "total_steps": options.environment_steps // repeat,
         "tasks": [TASKS[task]],
         "policy_loss": loss,

@@ -102,10 +102,10 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
             2.5,
         ),
     ),
-    ("bench_latent.py", "--presets", "tiny"): (
+    ("bench_latent.py", "--sizes", "tiny"): (
         Comparison("latent update, tiny, ms", ("tiny", "svg"), "ms", 15, True),
     ),
-    ("bench_latent.py", "--presets", "5M"): (
+    ("bench_latent.py", "--sizes", "5M"): (
         Comparison("latent update, 5M, times its arithmetic", ("5M", "svg"), "x limit", 1, True),
     ),
     ("bench_advantages.py",): (

@@ -20,7 +20,7 @@ from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
 from empo_learning.learner import EVALUATION_SEED
 
 LATENT: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 40,
     "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
     "policy_loss": "awr",

@@ -35,7 +35,7 @@ def data(compiled, **options):
     # are not always learned. Without dropout, which draws for heads in another order.
     entropy = {"schedule": "exponential", "coef": 1e-2, "end": 1e-4}
     agent = {
-        "preset": "tiny",
+        "size": "tiny",
         "total_steps": 48,
         "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 10}}],
         "policy_loss": {

@@ -14,7 +14,7 @@ from empo_latent.algorithm import LatentAlgorithm
 from empo_latent.params import LatentParams
 
 AGENT: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 20,
     "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 6}}],
     "policy_loss": "awr",

@@ -37,7 +37,7 @@ NUMBERS = MultiTaskSpec(
     episode_lengths=(50,),
 )
 AGENT: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 100,
     "tasks": ["gymnasium/Pendulum-v1"],
     "policy_loss": "awr",

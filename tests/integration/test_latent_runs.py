@@ -21,7 +21,7 @@ from empo_core.protocols import Tracker
 from empo_latent.modelfile import load_model
 
 AGENT: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 70,
     "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
     "policy_loss": "awr",

@@ -42,7 +42,7 @@ AWR = {
 }
 SVG = {"name": "svg", "params": {"entropy": {"target_entropy": -1.0}}}
 AGENT: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 100,
     "tasks": [
         {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}},

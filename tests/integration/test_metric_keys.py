@@ -18,7 +18,7 @@ from empo_core.experiment import execute
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 FAMILIES = {"loss", "optim", "policy", "value", "episode", "eval", "time", "exact", "collect"}
 TINY: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 60,
     "tasks": ["gymnasium/SwingingPendulum-v0"],
     "policy_loss": {"name": "awr", "params": {"normaliser": "running_scale"}},

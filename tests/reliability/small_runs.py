@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 LATENT: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 60,
     "tasks": [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}}],
     "policy_loss": "awr",

@@ -26,7 +26,7 @@ LOSS = Component(
     kind="policy_loss", name="any", params=Config, target="nowhere:Any", api=1, summary="Any."
 )
 SMALL: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 100,
     "tasks": ["gymnasium/Pendulum-v1"],
     "policy_loss": "any",

@@ -21,7 +21,7 @@ TASKS = [
     {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 20}},
 ]
 PARAMS: dict[str, Any] = {
-    "preset": "tiny",
+    "size": "tiny",
     "total_steps": 10,
     "tasks": TASKS,
     "policy_loss": "svg",

@@ -71,7 +71,7 @@ def test_every_option_changes_the_run(jobs: Any) -> None:
     words = ["--tasks", "pendulum", "--losses", "svg", "--seeds", "0"]
     usual = jobs(*words)[0].config
     changes = [
-        ["--environment-steps", "600"], ["--preset", "1M"], ["--acting", "planner"],
+        ["--environment-steps", "600"], ["--size", "1M"], ["--acting", "planner"],
         ["--updates-per-step", "2"], ["--evaluate", "policy"], ["--evaluate-every", "70"],
         ["--episodes", "3"], ["--params", '{"learning": {"horizon": 5}}'],
     ]  # fmt: skip
@@ -94,7 +94,7 @@ def test_a_curve_that_was_made_otherwise_is_not_taken_for_this_one(
     curves: ModuleType, jobs: Any, tmp_path: Path
 ) -> None:
     words = ["--tasks", "pendulum", "--losses", "awr", "--seeds", "0"]
-    (job,), (other,) = jobs(*words), jobs(*words, "--preset", "1M")
+    (job,), (other,) = jobs(*words), jobs(*words, "--size", "1M")
     write(job.target, "Pendulum-v1", {(10, "policy"): -9.0}, 0)
     curves.note(job, tmp_path / "out")
     with pytest.raises(SystemExit, match="made with other settings"):
@@ -132,11 +132,11 @@ def test_the_published_figures_are_those_of_the_tasks(curves: ModuleType) -> Non
 def test_a_run_that_fails_says_where_its_words_are(
     curves: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--tasks", "pendulum", "--losses", "awr", "--seeds", "0", "--preset", "none"]
+    words = ["--tasks", "pendulum", "--losses", "awr", "--seeds", "0", "--size", "none"]
     words += ["--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
     options = curves.arguments(words)
     assert curves.train(curves.jobs(options), options) == 1
     log = tmp_path / "runs" / "pendulum_awr_0.log"
     assert str(log) in capsys.readouterr().out
-    assert "preset" in log.read_text()
+    assert "size" in log.read_text()
     assert not list((tmp_path / "out").iterdir())

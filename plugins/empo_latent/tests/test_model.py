@@ -13,7 +13,7 @@ from torch import Tensor
 
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.presets import PRESETS
+from empo_latent.presets import SIZES
 from empo_latent.types import MultiTaskSpec
 
 OPTIONAL: dict[str, Any] = {
@@ -446,15 +446,15 @@ def test_the_whole_model_is_what_plain_torch_says(small: Any, lab: Any) -> None:
     )
 
 
-SIZES = {"tiny": 0.19, "1M": 1.21, "5M": 4.96, "19M": 18.1, "48M": 47.2, "317M": 312.6}
+MILLIONS = {"tiny": 0.19, "1M": 1.21, "5M": 4.96, "19M": 18.1, "48M": 47.2, "317M": 312.6}
 """Millions of parameters that are trained, of a critic ``q`` that sees 17 numbers and does 6."""
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_have_about_as_many_parameters_as_their_names_say(small: Any, preset: str) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_have_about_as_many_parameters_as_their_names_say(small: Any, size: str) -> None:
     params = LatentParams.model_validate(
         {
-            "preset": preset,
+            "size": size,
             "total_steps": 1,
             "tasks": ["gymnasium/Pendulum-v1"],
             "policy_loss": "any",
@@ -468,7 +468,7 @@ def test_presets_have_about_as_many_parameters_as_their_names_say(small: Any, pr
         model = LatentModel(params, place, generator=generator)
 
     found = sum(tensor.numel() for group in model.groups().values() for tensor in group)
-    assert found / 1e6 == pytest.approx(SIZES[preset], rel=0.01)
+    assert found / 1e6 == pytest.approx(MILLIONS[size], rel=0.01)
 
 
 def test_half_precision_is_near(small: Any) -> None:

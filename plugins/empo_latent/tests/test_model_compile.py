@@ -32,7 +32,7 @@ loss = Component(
 registry = Registry([Offer(Provider("tests", "0", "tests"), loss)])
 params = LatentParams.model_validate(
     {
-        "preset": "tiny",
+        "size": "tiny",
         "total_steps": 1,
         "tasks": ["gymnasium/Pendulum-v1"],
         "policy_loss": "any",

@@ -13,7 +13,7 @@ from empo_core.experiment import build
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
-from empo_latent.presets import PRESETS
+from empo_latent.presets import SIZES
 from empo_latent.types import MultiTaskSpec
 
 USUAL: dict[str, Any] = {
@@ -34,11 +34,51 @@ NUMBERS = MultiTaskSpec(
 
 
 @pytest.mark.parametrize("planner", [{"elites": 3}, PlannerParams(elites=3)])
-def test_a_preset_holds_for_what_a_group_leaves_open(planner: Any) -> None:
-    params = LatentParams(**USUAL, preset="tiny", planner=planner)
+def test_a_size_holds_for_what_a_group_leaves_open(planner: Any) -> None:
+    params = LatentParams(**USUAL, size="tiny", planner=planner)
 
     assert params.planner.elites == 3
-    assert params.planner.samples == PRESETS["tiny"]["planner"]["samples"]
+    assert params.planner.samples == SIZES["tiny"]["planner"]["samples"]
+
+
+@pytest.mark.parametrize("preset", ["awr", "svg"])
+def test_an_agent_is_one_word(preset: str) -> None:
+    params = LatentParams(total_steps=10, preset=preset)
+
+    assert params.policy_loss.name == preset
+    assert params == LatentParams(total_steps=10, preset=preset, policy_loss=preset)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_tdmpc2_is_as_published_whatever_its_size(size: str) -> None:
+    params = LatentParams(total_steps=10, preset="tdmpc2", size=size)
+
+    assert params.policy_loss.name == "svg"
+    assert params.policy_loss.params.entropy.jacobian == 0
+    assert (params.value.critic, params.value.heads, params.value.bootstrap) == ("q", 5, "pair")
+    assert params.collection.acting == "planner"
+    assert (params.policy.min_log_std, params.policy.max_log_std) == (-10, 2)
+    assert (params.planner.samples, params.planner.elites, params.planner.policy_plans) == (
+        512,
+        64,
+        24,
+    )
+    assert (params.replay.batch_size, params.learning.updates_per_step) == (256, 1)
+    assert params.latents.size == LatentParams(total_steps=10, size=size).latents.size
+
+
+def test_what_is_given_wins_over_a_preset() -> None:
+    params = LatentParams(
+        total_steps=10, preset="tdmpc2", policy_loss={"name": "awr"}, value={"heads": 3}
+    )
+
+    assert params.policy_loss == LatentParams(total_steps=10, preset="awr").policy_loss
+    assert (params.value.heads, params.value.critic) == (3, "q")
+
+
+def test_a_size_is_no_preset() -> None:
+    with pytest.raises(ValidationError, match="tiny is a size: write size: tiny"):
+        LatentParams(total_steps=10, preset="tiny")
 
 
 def test_dropout_is_allowed_where_pictures_are_seen() -> None:

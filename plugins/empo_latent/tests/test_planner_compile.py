@@ -27,7 +27,7 @@ loss = Component(kind="policy_loss", name="any", params=Config, target="a:B", ap
 registry = Registry([Offer(Provider("tests", "0", "tests"), loss)])
 params = LatentParams.model_validate(
     {
-        "preset": "tiny",
+        "size": "tiny",
         "total_steps": 1,
         "tasks": ["gymnasium/Pendulum-v1"] * 2,
         "policy_loss": "any",

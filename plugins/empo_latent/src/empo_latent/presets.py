@@ -1,11 +1,12 @@
-"""Sizes of models, by about how many parameters they have."""
+"""Sizes of models, and agents by name: parameters where none are given."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-Preset = Literal["tiny", "1M", "5M", "19M", "48M", "317M"]
+Size = Literal["tiny", "1M", "5M", "19M", "48M", "317M"]
+Preset = Literal["awr", "svg", "tdmpc2"]
 
 
 def _sizes(encoder: int, layers: int, width: int, latent: int, values: int) -> dict[str, Any]:
@@ -16,7 +17,7 @@ def _sizes(encoder: int, layers: int, width: int, latent: int, values: int) -> d
     }
 
 
-PRESETS: dict[str, Mapping[str, Any]] = {
+SIZES: dict[str, Mapping[str, Any]] = {
     # For CPUs: it also learns from smaller batches, and plans with less.
     "tiny": {
         **_sizes(128, 2, 128, 64, 2),
@@ -31,3 +32,27 @@ PRESETS: dict[str, Mapping[str, Any]] = {
 }
 """Where one sees 17 numbers and does 6, 0.19, 1.21, 4.96, 18.1, 47.2 and 312.6 million parameters
 are trained (critic ``q``); names are those of TD-MPC2, whose counts have one value head more."""
+
+PRESETS: dict[str, Mapping[str, Any]] = {
+    "awr": {"policy_loss": "awr"},
+    "svg": {"policy_loss": "svg"},
+    "tdmpc2": {
+        "policy_loss": {
+            "name": "svg",
+            "params": {"entropy": {"coef": 1e-4, "jacobian": 0.0}},
+        },
+        "replay": {"batch_size": 256},
+        "value": {"critic": "q", "heads": 5, "bootstrap": "pair"},
+        "policy": {"min_log_std": -10.0, "max_log_std": 2.0},
+        "imagination": {"start": "rollout"},
+        "planner": {
+            "samples": 512,
+            "iterations": None,
+            "elites": 64,
+            "policy_plans": 24,
+            "value_heads": 2,
+        },
+    },
+}
+"""Agents, each with what it needs whatever its size. ``tdmpc2`` is the agent of Hansen et al. 2024
+as published, as far as that differs from the defaults."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from empo_core import Config
 from empo_core.config import EnvironmentRef, PolicyLossRef, merged
@@ -25,7 +25,7 @@ from empo_latent.params.update import (
     LearningParams,
     OptimiserParams,
 )
-from empo_latent.presets import PRESETS, Preset
+from empo_latent.presets import PRESETS, SIZES, Preset, Size
 from empo_learning.params import Replay
 
 SMALLEST_PICTURE = 39
@@ -36,6 +36,11 @@ class LatentParams(Config):
     """A latent world model, learned from experience, and policies learned in it."""
 
     preset: Preset = Field(
+        "awr",
+        description="Agent, i.e. what all parameters are where none are given: with the policy "
+        "loss awr or svg, or TD-MPC2 as published.",
+    )
+    size: Size = Field(
         "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
     )
     total_steps: int = Field(ge=1, description="Steps of all environments together.")
@@ -55,7 +60,10 @@ class LatentParams(Config):
         "dmc/cartpole-swingup]; several share all networks. Empty where a function of the Python "
         "API makes the only one.",
     )
-    policy_loss: PolicyLossRef = Field(description="Loss of the policy, e.g. awr or svg.")
+    policy_loss: PolicyLossRef = Field(
+        default_factory=lambda: PolicyLossRef.model_validate("awr"),
+        description="Loss of the policy, e.g. awr or svg; where none is given, the preset's.",
+    )
     optimistic_loss: PolicyLossRef | None = Field(
         None,
         description="Loss of a second, optimistic policy, whose proposals the planner takes in "
@@ -107,8 +115,20 @@ class LatentParams(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_preset(cls, data: Any, info: ValidationInfo) -> Any:
-        preset = data.get("preset", "1M") if isinstance(data, dict) else None
-        if isinstance(preset, str) and preset in PRESETS:  # Else it is refused later.
-            return merged(PRESETS[preset], data)
-        return data
+    def _with_preset(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        preset, size = data.get("preset", "awr"), data.get("size", "1M")
+        if not isinstance(preset, str) or not isinstance(size, str):
+            return data  # It is refused later.
+        if preset in SIZES:
+            raise ValueError(f"preset: {preset} is a size: write size: {preset}")
+        if preset not in PRESETS or size not in SIZES:
+            return data
+        # Parameters of the preset's loss are none of another's.
+        agent = {
+            key: value
+            for key, value in PRESETS[preset].items()
+            if key != "policy_loss" or key not in data
+        }
+        return merged(merged(SIZES[size], agent), data)
