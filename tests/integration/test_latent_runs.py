@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -130,7 +131,10 @@ RESUMED: dict[str, tuple[dict[str, Any], int]] = {
         3,
     ),
     "svg": ({"policy_loss": "svg", "compute": {"check_gradients": True}}, 2),
-    "imitation": ({"policy_loss": "distill"}, 3),
+    "imitation": (
+        {"policy_loss": "distill", "reanalysis": {"interval": 2, "sequences": 3}},
+        3,
+    ),
     "critic of actions": ({"value": {"critic": "q"}, "collection": {"acting": "policy"}}, 3),
 }
 
@@ -155,6 +159,16 @@ def test_a_resumed_run_goes_on_exactly(
     assert resumed[0] == whole[0]
     for key, tensor in whole[1].items():
         assert torch.equal(resumed[1][key], tensor), key
+
+
+def test_planning_anew_changes_what_an_imitator_learns(tmp_path: Path) -> None:
+    plans = ({}, {"interval": 4}, {"interval": 4, "sequences": 5}, {"interval": 2})
+    runs = [
+        outcome(small(tmp_path / str(i), policy_loss="distill", reanalysis=each).result)[1]
+        for i, each in enumerate(plans)
+    ]
+    for one, other in combinations(runs, 2):
+        assert any(not torch.equal(one[key], other[key]) for key in one if "policy" in key)
 
 
 def test_a_run_without_its_memories_goes_on_with_a_warning(
@@ -305,6 +319,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "imitating nobody": (
         {"policy_loss": "distill", "collection": {"acting": "policy"}},
         "policy_loss: it imitates the planner, and there is none",
+    ),
+    "planning anew for nobody": (
+        {"reanalysis": {"interval": 5}},
+        "reanalysis.interval: no policy loss imitates the planner",
     ),
     "optimism nobody asks": (
         {"optimistic_loss": "awr", "collection": {"acting": "policy"}},

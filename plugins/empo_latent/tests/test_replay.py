@@ -225,6 +225,25 @@ def test_the_planners_actions_are_remembered_where_they_are_asked_for() -> None:
     assert sequences.action.eq(1).all()
 
 
+def test_the_planners_actions_can_be_replaced() -> None:
+    replay = Replay(spec(), envs=2, capacity=40, horizon=2, expert=True)
+    seen, never = np.zeros((2, 1), np.float32), np.zeros(2, bool)
+    replay.begin(seen, ~never)
+    for _ in range(4):
+        replay.add(torch.ones(2, ACTIONS), np.zeros(2), never, seen)
+    expert = torch.rand(2, 1, 2, ACTIONS)
+    replay.revise(torch.tensor([1]), expert)
+    sequences = all_slices(replay)
+    assert sequences.expert is not None
+    assert torch.equal(sequences.expert[:, 1:2], expert)
+    assert torch.equal(sequences.expert[1, 0], expert[0, 0])  # The same step, in another sequence.
+    assert sequences.expert[0, 0].isnan().all()
+    assert sequences.expert[:, 3:].isnan().all()
+    assert sequences.action.eq(1).all()
+    with pytest.raises(ValueError, match="set expert"):
+        lived().fast.revise(torch.tensor([0]), expert)
+
+
 def test_the_planners_actions_are_refused_where_nobody_asked() -> None:
     life = Life(1, 10, 1)
     expert = torch.zeros(1, 2, ACTIONS)

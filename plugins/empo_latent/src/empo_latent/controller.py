@@ -86,6 +86,26 @@ class Controller:
             self._refuse(acted.action, observation, actor)
         return acted
 
+    @torch.no_grad()
+    def imitable(
+        self,
+        observation: Shaped[Tensor, "state word"],
+        task: Int[Tensor, " state"] | None,
+    ) -> Float[Tensor, "state 2 action"]:
+        """How the planner would act now, without noise and without a plan to go on from.
+
+        Args:
+            observation: What was seen, on the model's device.
+            task: Which task each is of; None where there is one.
+
+        Returns:
+            As ``ControllerOutput.expert``; NaN where no plan can be judged.
+        """
+        z = self._model.encode(observation, task=task)
+        none = self._mean.new_zeros(len(self._mean), len(z), self._mean.shape[-1])
+        plan = self._planner.plan(z, none, task=task, explore=False)
+        return unbounded(plan.mean[0], plan.std, self._model.policy(z, task=task)).cpu()
+
     def _planned(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
     ) -> ControllerOutput:

@@ -20,7 +20,7 @@ from empo_learning.learner import Evaluated, Learner
 
 log = logging.getLogger(__name__)
 
-TIMERS = ("act", "environment", "replay", "update")
+TIMERS = ("act", "environment", "replay", "reanalysis", "update")
 """Names of what ``advance`` spends its time on."""
 
 
@@ -256,12 +256,26 @@ class LatentLearner(Learner):
     def _update(self) -> None:
         self._owed -= 1
         progress = min(self.steps / self.total_steps, 1.0)
+        every = self._params.reanalysis.interval
+        if every and self.updates_made % every == 0:
+            with self._parts.timers("reanalysis"):
+                self._reanalyse()
         with self._parts.timers("replay"):
             batch = self._parts.replay.sample(self._params.replay.batch_size, self._generator)
             sequences = batch.to(self._params.compute.device)
         with self._parts.timers("update"):
             self._found = {**self._found, **self._parts.updater.update(sequences, progress)}
         self.updates_made += 1
+
+    def _reanalyse(self) -> None:
+        """Plan anew where sequences were, and remember that (lazy reanalysis, Wang 2025)."""
+        parts, count = self._parts, self._params.reanalysis.sequences
+        number = torch.randint(parts.replay.num_sequences, (count,), generator=self._generator)
+        batch = parts.replay.gather(number)
+        seen = batch.observation[:-1]
+        task = None if batch.task is None else batch.task.repeat(len(seen))
+        expert = parts.controller.imitable(seen.flatten(0, 1), task)
+        parts.replay.revise(number, expert.view(*seen.shape[:2], *expert.shape[1:]))
 
 
 def _check_steps(replay: Mapping[str, Any], known: int) -> None:

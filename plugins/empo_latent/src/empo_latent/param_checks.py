@@ -57,6 +57,11 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
                 f"{name}_loss: it imitates the planner, and there is none; set "
                 "collection.acting to planner"
             )
+    if params.reanalysis.interval and not any(loss.needs.expert for loss in losses.values()):
+        yield (
+            "reanalysis.interval: no policy loss imitates the planner; choose one that does, e.g. "
+            "distill, or drop this"
+        )
     weighs = isinstance(losses["policy"], WeighsCandidates)
     if params.value.weighting == "policy" and not weighs:
         yield (

@@ -180,6 +180,21 @@ class Replay:
             expert=expert,
         )
 
+    def revise(
+        self,
+        number: Int64[Tensor, " sequence"],
+        expert: Float[Tensor, "time sequence 2 action"],
+    ) -> None:
+        """Replace how the planner would have acted in each step of the sequences of these indices.
+
+        Raises:
+            ValueError: Rows have no room for it.
+        """
+        if not self._expert:
+            raise ValueError("rows have no room for the planner's actions: set expert")
+        rows, _ = self._places_of(number.numpy())
+        self._rings.replace(rows[1:], self._actions + 2, expert.flatten(2))
+
     def state_dict(self) -> StateDict:
         """All that is remembered, as a tree for checkpoints; tensors are not copied."""
         used = np.minimum(self._written, self._most).tolist()

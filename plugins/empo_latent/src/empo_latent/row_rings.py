@@ -73,6 +73,16 @@ class RowRings:
         torch.index_select(flat, 0, rows.flatten(), out=into)
         return into.view(*rows.shape, flat.shape[1]).to(device, non_blocking=True)
 
+    def replace(
+        self,
+        rows: Int64[Tensor, "moment sequence"],
+        first: int,
+        numbers: Float32[Tensor, "moment sequence some"],
+    ) -> None:
+        """Write the last numbers of steps over, from a column on; rows as in ``gathered``."""
+        flat = self.steps.reshape(-1, self.steps.shape[2])  # A view, as rings are contiguous.
+        flat[rows.numpy(), first:] = numbers.numpy()
+
     def saved(self, used: Sequence[int]) -> list[dict[Column, Tensor]]:
         """The first ``used`` rows of each environment, in tensors that share their memory."""
         return [

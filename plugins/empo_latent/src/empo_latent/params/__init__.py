@@ -24,6 +24,7 @@ from empo_latent.params.update import (
     ImaginationParams,
     LearningParams,
     OptimiserParams,
+    ReanalysisParams,
 )
 from empo_latent.presets import PRESETS, SIZES, Preset, Size
 from empo_learning.params import Replay
@@ -80,6 +81,7 @@ class LatentParams(Config):
     policy: PolicyParams = PolicyParams()
     imagination: ImaginationParams = ImaginationParams()
     learning: LearningParams = LearningParams()
+    reanalysis: ReanalysisParams = ReanalysisParams()
     optimiser: OptimiserParams = OptimiserParams()
     planner: PlannerParams = PlannerParams()
     compute: ComputeParams = ComputeParams()
