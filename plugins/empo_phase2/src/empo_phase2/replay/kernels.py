@@ -162,6 +162,25 @@ def unpack(
 
 
 @compiled
+def add_differences(states: Places, pieces: Keys, rows: Words) -> None:
+    """Write the words by which the rows of some states differ; see ``RowDifferences``.
+
+    Args:
+        states: Which states.
+        pieces: Those of all states: the layout, then ``(word + 1) << 32 | value`` or zeros.
+        rows: Gets the words.
+    """
+    for item in range(len(states)):
+        for place in range(1, pieces.shape[1]):
+            piece = pieces[states[item], place]
+            if piece == 0:
+                break
+            rows[item, np.int64(piece >> np.uint64(32)) - 1] = np.int32(
+                piece & np.uint64(0xFFFFFFFF)
+            )
+
+
+@compiled
 def offsets_of(indices: Places, counts: Counts, oldest: int, length: int, offsets: Places) -> int:
     """Offsets of pairs from how many successors each has.
 

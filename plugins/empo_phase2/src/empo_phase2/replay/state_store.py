@@ -12,6 +12,7 @@ from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
 from empo_phase2.experience import States
 from empo_phase2.replay.kernels import hold, intern, rebuild, release, unpack
+from empo_phase2.replay.row_differences import EXPECTED, RowDifferences, pays
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.replay.storage import ArrayStorage
 
@@ -23,8 +24,9 @@ class StateStore:
     """Numbers distinct states for as long as their reference count is positive.
 
     Equal rows of the same layout have the same id while they are held. A state takes
-    its row and two bytes, rounded up to eight, a bit per goal slot and robot action, four bytes
-    for references, and between 8 and 16 in the hash table.
+    its row and two bytes, rounded up to eight, or where that is long eight bytes and eight for each
+    word that differs from another row of the layout; a bit per goal slot and robot action, four
+    bytes for references, and between 8 and 16 in the hash table.
 
     Args:
         storage: Allocates the arrays.
@@ -41,9 +43,11 @@ class StateStore:
         self._torch_dtype = shape.dtype
         self._slots, self._robot_actions = slots, robot_actions
         self._row_bytes = words * dtype.itemsize
-        # A key is the row, the layout as int16 at an even place, and zeros.
-        self._layout_at = -(-self._row_bytes // 2)
+        # A key is the row, the layout as int16 at an even place, and zeros; or its differences.
+        self._differences: RowDifferences | None = None
         self._pieces = -(-(2 * self._layout_at + 2) // 8)
+        if pays(words, dtype):
+            self._be_sparse()
         # Packed flags: terminal, then achieved, then available.
         self._flag_bytes = -(-(1 + slots + robot_actions) // 8)
         self._keys = storage.zeros((1024, self._pieces), np.uint64)
@@ -55,6 +59,11 @@ class StateStore:
     def __len__(self) -> int:
         """Number of distinct states held."""
         return self._count
+
+    @property
+    def _layout_at(self) -> int:
+        """Place of the layout in a key, in words of two bytes."""
+        return 0 if self._differences is not None else -(-self._row_bytes // 2)
 
     @property
     def nbytes(self) -> int:
@@ -75,6 +84,7 @@ class StateStore:
             ConfigError: The states do not look as the store expects, or have too many layouts.
         """
         keys, bits = self._packed(states)
+        self._widen(keys.shape[1])
         self._reserve(len(keys))
         ids = np.empty(len(keys), np.int32)
         self._used, self._free, added = intern(
@@ -107,15 +117,19 @@ class StateStore:
             (count, 1 + self._slots + self._robot_actions), np.bool_
         )
         layout, layout_to_send = self._storage.room((count,), np.int64)
-        keys, layouts = self._keys.view(self._dtype), self._keys.view(np.int16)[:, self._layout_at]
+        words = self._keys.view(self._dtype)
+        layouts = self._keys.view(np.int16)[:, self._layout_at]
         wrong = unpack(
-            wanted, keys, layouts, self._bits, self._references, self._used, rows, layout, flags
-        )
+            wanted, words, layouts, self._bits, self._references, self._used,
+            rows if self._differences is None else np.empty((count, 0), self._dtype), layout, flags,
+        )  # fmt: skip
         if wrong >= 0:
             raise IndexError(
                 f"state id {wanted[wrong]} is not in use: {self._count} states are held, and ids "
                 "are valid until the next transitions are added"
             )
+        if self._differences is not None:
+            self._differences.unpack(self._keys, wanted, layout, rows)
         told = send(flags_to_send, device)
         return States(
             rows=send(rows_to_send, device),
@@ -132,7 +146,13 @@ class StateStore:
 
     def state_dict(self) -> StateDict:
         """Everything, in tensors that share the store's memory."""
+        kept = self._differences
+        whole = kept and {
+            "rows": torch.from_numpy(kept.bases),
+            "layouts": torch.from_numpy(kept.layouts),
+        }
         return {
+            "whole": whole,
             "keys": torch.from_numpy(self._keys[: self._used].view(np.int64)),
             "bits": torch.from_numpy(self._bits[: self._used]),
             "references": torch.from_numpy(self._references[: self._used]),
@@ -144,7 +164,12 @@ class StateStore:
     def load_state_dict(self, tree: StateDict) -> None:
         """Take over what ``state_dict`` returned; ids stay as they were."""
         self.clear()
-        used = len(tree["keys"])
+        whole, used = tree.get("whole"), len(tree["keys"])
+        self._differences = None  # Older checkpoints have whole rows only.
+        if whole is not None:
+            kept = self._be_sparse()
+            kept.bases, kept.layouts = whole["rows"].numpy(), whole["layouts"].numpy()
+        self._widen(tree["keys"].shape[1])
         self._reserve(used)
         self._keys[:used] = tree["keys"].numpy().view(np.uint64)
         self._bits[:used] = tree["bits"].numpy()
@@ -171,14 +196,35 @@ class StateStore:
                 f"replay: layouts from {layout.min()} to {layout.max()}; it tells layouts from 0 "
                 f"to {MAX_LAYOUTS - 1} apart"
             )
-        keys = np.zeros((count, self._pieces), np.uint64)
-        keys.view(rows.dtype)[:, : self._words] = rows
-        keys.view(np.int16)[:, self._layout_at] = layout
+        if self._differences is None:
+            keys = np.zeros((count, self._pieces), np.uint64)
+            keys.view(rows.dtype)[:, : self._words] = rows
+            keys.view(np.int16)[:, self._layout_at] = layout
+        else:
+            keys = self._differences.packed(rows, layout, self._pieces)
         flags = np.empty((count, 1 + self._slots + self._robot_actions), np.bool_)
         flags[:, 0] = states.terminal.numpy()
         flags[:, 1 : 1 + self._slots] = states.achieved.numpy()
         flags[:, 1 + self._slots :] = states.available.numpy()
         return keys, np.packbits(flags, 1, "little")
+
+    def _be_sparse(self) -> RowDifferences:
+        """Keep rows as differences from now on."""
+        self._differences = RowDifferences(self._words, self._dtype)
+        self._pieces = EXPECTED
+        return self._differences
+
+    def _widen(self, pieces: int) -> None:
+        """Make room for more pieces of each state."""
+        self._pieces = pieces
+        before = self._keys
+        if before.shape[1] == pieces:
+            return
+        self._keys = self._storage.zeros((len(before), pieces), np.uint64)
+        if before.shape[1] < pieces:  # Else there are no states.
+            self._keys[: self._used, : before.shape[1]] = before[: self._used]
+        self._table[:] = 0
+        rebuild(self._keys, self._references, self._used, self._table)
 
     def _reserve(self, more: int) -> None:
         """Make room for more states."""
