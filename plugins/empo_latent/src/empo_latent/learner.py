@@ -256,10 +256,10 @@ class LatentLearner(Learner):
     def _update(self) -> None:
         self._owed -= 1
         progress = min(self.steps / self.total_steps, 1.0)
-        every = self._params.reanalysis.interval
-        if every and self.updates_made % every == 0:
+        reanalysis = self._params.reanalysis
+        if reanalysis.interval and self.updates_made % reanalysis.interval == 0:
             with self._parts.timers("reanalysis"):
-                self._reanalyse()
+                _plan_anew(self._parts, reanalysis.sequences, self._generator)
         with self._parts.timers("replay"):
             batch = self._parts.replay.sample(self._params.replay.batch_size, self._generator)
             sequences = batch.to(self._params.compute.device)
@@ -267,15 +267,15 @@ class LatentLearner(Learner):
             self._found = {**self._found, **self._parts.updater.update(sequences, progress)}
         self.updates_made += 1
 
-    def _reanalyse(self) -> None:
-        """Plan anew where sequences were, and remember that (lazy reanalysis, Wang 2025)."""
-        parts, count = self._parts, self._params.reanalysis.sequences
-        number = torch.randint(parts.replay.num_sequences, (count,), generator=self._generator)
-        batch = parts.replay.gather(number)
-        seen = batch.observation[:-1]
-        task = None if batch.task is None else batch.task.repeat(len(seen))
-        expert = parts.controller.imitable(seen.flatten(0, 1), task)
-        parts.replay.revise(number, expert.view(*seen.shape[:2], *expert.shape[1:]))
+
+def _plan_anew(parts: RunComponents, sequences: int, generator: torch.Generator) -> None:
+    """Plan where some sequences were, and remember that (lazy reanalysis, Wang 2025)."""
+    number = torch.randint(parts.replay.num_sequences, (sequences,), generator=generator)
+    batch = parts.replay.gather(number)
+    seen = batch.observation[:-1]
+    task = None if batch.task is None else batch.task.repeat(len(seen))
+    expert = parts.controller.imitable(seen.flatten(0, 1), task)
+    parts.replay.revise(number, expert.view(*seen.shape[:2], *expert.shape[1:]))
 
 
 def _check_steps(replay: Mapping[str, Any], known: int) -> None:
