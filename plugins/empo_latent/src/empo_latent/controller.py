@@ -15,6 +15,7 @@ from empo_core.errors import NonFiniteError, StorageError
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
+from empo_latent.planning.plan import Plan
 
 EDGE = 0.999
 """Actions beyond this count as this where tanh is inverted, which has no end."""
@@ -104,7 +105,7 @@ class Controller:
         z = self._model.encode(observation, task=task)
         none = self._mean.new_zeros(len(self._mean), len(z), self._mean.shape[-1])
         plan = self._planner.plan(z, none, task=task, explore=False)
-        return unbounded(plan.mean[0], plan.std, self._model.policy(z, task=task)).cpu()
+        return self._expert(plan, z, task)
 
     def _planned(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
@@ -114,12 +115,13 @@ class Controller:
         # Copied, since compiled plans may lie where the next one will.
         self._mean.copy_(plan.mean)
         metrics = {name: metric.clone() for name, metric in plan.metrics.items()}
-        found = None
-        if expert:
-            found = unbounded(plan.mean[0], plan.std, self._model.policy(z, task=task)).cpu()
+        found = self._expert(plan, z, task) if expert else None
         # Where no plan can be judged, elites still are plans, but no mean comes of them.
         action = plan.action.masked_fill(~plan.mean[0].isfinite(), torch.nan)
         return ControllerOutput(action.cpu(), found, metrics)
+
+    def _expert(self, plan: Plan, z: Tensor, task: Tensor | None) -> Float[Tensor, "env 2 action"]:
+        return unbounded(plan.mean[0], plan.std, self._model.policy(z, task=task)).cpu()
 
     def _of_policy(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool

@@ -130,8 +130,8 @@ class Replay:
                 f"environment {int((self._age < 0).argmax())} has no episode to add a step to; "
                 "call begin first"
             )
-        if expert is not None and not self._expert:
-            raise ValueError("rows have no room for the planner's actions: set expert")
+        if expert is not None:
+            self._require_room_for_expert()
         envs = np.arange(len(self._age))
         self._age += 1
         places = self._places(envs)
@@ -190,8 +190,7 @@ class Replay:
         Raises:
             ValueError: Rows have no room for it.
         """
-        if not self._expert:
-            raise ValueError("rows have no room for the planner's actions: set expert")
+        self._require_room_for_expert()
         rows, _ = self._places_of(number.numpy())
         self._rings.replace(rows[1:], self._actions + 2, expert.flatten(2))
 
@@ -229,6 +228,10 @@ class Replay:
             written = int(self._written[env])
             held = np.arange(written - len(row["first"]), written)
             self._queue.refill(env, held, self._rings.first[env, held % self._most])
+
+    def _require_room_for_expert(self) -> None:
+        if not self._expert:
+            raise ValueError("rows have no room for the planner's actions: set expert")
 
     def _places(self, envs: Int64[np.ndarray, " row"]) -> Int64[np.ndarray, " row"]:
         """Places of the next rows of environments, with memory for them."""

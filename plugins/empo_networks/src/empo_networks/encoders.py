@@ -194,13 +194,11 @@ class GridStates(Encoder):
 
     def forward(self, features: Features) -> Float[Tensor, "state code"]:
         """The code of each state."""
-        picture = features.grid
-        for i, convolution in enumerate(self.convolutions):
-            if i == 0:
-                picture = of_sparse_picture(cast("nn.Conv2d", convolution), picture)
-            else:
-                picture = convolution(picture)
-            picture = ACTIVATIONS[self._activation](picture)
+        activation = ACTIVATIONS[self._activation]
+        first, *others = self.convolutions
+        picture = activation(of_sparse_picture(cast("nn.Conv2d", first), features.grid))
+        for convolution in others:
+            picture = activation(convolution(picture))
         flat = {"grid": picture, "agents": features.agents, "objects": features.objects}
         said = [part(flat[name].flatten(1)) for name, part in self.parts.items()]
         if self._has_globals:

@@ -32,8 +32,8 @@ class RowDifferences:
     equal pieces however many there are.
 
     Attributes:
-        bases: The row of each layout that is kept whole, in the order in which they came.
-        layouts: Layouts of these.
+        bases: The row of each layout that is kept whole.
+        layouts: Layouts of these, ascending.
     """
 
     def __init__(self, words: int, dtype: np.dtype[np.generic]) -> None:
@@ -42,10 +42,7 @@ class RowDifferences:
 
     def packed(self, rows: Rows, layout: Int64[np.ndarray, " state"], least: int) -> Pieces:
         """Pieces of rows, at least so many for each; the first row of a new layout is its base."""
-        new, first = np.unique(layout, return_index=True)
-        is_new = ~np.isin(new, self.layouts)
-        self.layouts = np.concatenate([self.layouts, new[is_new]])
-        self.bases = np.concatenate([self.bases, rows[first[is_new]]])
+        self._take_in(rows, layout)
         row, word = np.nonzero(rows != self._bases_of(layout))
         counts = np.bincount(row, minlength=len(rows))
         begins = np.cumsum(counts) - counts
@@ -67,6 +64,16 @@ class RowDifferences:
         rows[:] = self._bases_of(layout)
         add_differences(states, pieces, rows)
 
+    def _take_in(self, rows: Rows, layout: Int64[np.ndarray, " state"]) -> None:
+        """Keep the first row of each new layout."""
+        found, first = np.unique(layout, return_index=True)
+        is_new = ~np.isin(found, self.layouts)
+        if not is_new.any():
+            return
+        layouts = np.concatenate([self.layouts, found[is_new]])
+        order = np.argsort(layouts)
+        self.layouts = layouts[order]
+        self.bases = np.concatenate([self.bases, rows[first[is_new]]])[order]
+
     def _bases_of(self, layout: Int64[np.ndarray, " state"]) -> Rows:
-        order = np.argsort(self.layouts)
-        return self.bases[order[np.searchsorted(self.layouts, layout, sorter=order)]]
+        return self.bases[np.searchsorted(self.layouts, layout)]
