@@ -1,12 +1,14 @@
-"""Learning curves of the latent agent: tasks x policy losses x seeds, and pictures of them.
+"""Learning curves of the latent agent: tasks x agents x seeds, and pictures of them.
 
 Train, several runs at once, each in a process of its own with one thread::
 
     python tests/benchmarks/latent_curves.py --tasks cartpole-swingup --jobs 2
 
-Every run that ends leaves ``<task>_<loss>_<seed>.csv`` in the output folder, and ``settings.json``
-there says how it was made. What is there already is not done again, and a run that was broken off
-goes on from its last checkpoint, so the same command may be given again and again. Then draw::
+An agent is a preset, or ``tdmpc2`` with one thing done as in ``awr`` or ``svg`` (``AGENTS``). Every
+run that ends leaves ``<task>_<agent>_<seed>.csv`` in the output folder, some of what it reported in
+``training/``, and ``settings.json`` there says how it was made. What is there already is not done
+again, and a run that was broken off goes on from its last checkpoint, so the same command may be
+given again and again. Then draw::
 
     python tests/benchmarks/latent_curves.py --plot
 
@@ -54,8 +56,30 @@ TASKS: dict[str, dict[str, Any]] = {
     "reacher-easy": dmc("reacher", "easy"),
     "finger-spin": dmc("finger", "spin"),
 }
-LOSSES = ("awr", "svg")
-COLOURS = {"awr": "tab:blue", "svg": "tab:orange"}
+AGENTS: dict[str, dict[str, Any]] = {
+    "awr": {"preset": "awr"},
+    "svg": {"preset": "svg"},
+    "tdmpc2": {"preset": "tdmpc2"},
+    "tdmpc2-awr": {"preset": "tdmpc2", "policy_loss": "awr"},
+    "tdmpc2-states": {"preset": "tdmpc2", "value": {"critic": "v"}},
+    "tdmpc2-encodings": {"preset": "tdmpc2", "imagination": {"start": "encoding"}},
+    "tdmpc2-narrow": {"preset": "tdmpc2", "policy": {"min_log_std": -3.0, "max_log_std": 1.0}},
+    "tdmpc2-entropy": {"preset": "tdmpc2", "policy_loss": "svg"},
+    "tdmpc2-policy": {"preset": "tdmpc2", "collection": {"acting": "policy"}},
+}
+"""Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy or actor exchanged."""
+COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)}
+REPORTED = (
+    "episode/return_mean",
+    "policy/planner_std",
+    "policy/log_std",
+    "policy/saturated",
+    "policy/planner_policy_share_1",
+    "value/mean",
+    "eval/planner/value_bias",
+    "eval/policy/value_bias",
+)
+"""What is kept of a run's metrics: returns while training, how wide plans and policy are, bias."""
 SHADES = ("black", "dimgrey", "darkgrey")
 STYLES = {"planner": "-", "policy": "--"}
 
@@ -72,7 +96,7 @@ class Row(NamedTuple):
     """Result of one evaluation of a run."""
 
     task: str
-    loss: str
+    agent: str
     seed: int
     actor: str
     environment_step: int
@@ -87,16 +111,14 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    add("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
+    add("--agents", nargs="+", choices=AGENTS, default=["awr", "svg"])
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--environment-steps", type=int, default=50_000, help="with repetitions of actions")
     add("--size", default="tiny")
-    add("--acting", choices=("planner", "policy"), default="policy", help="who acts in training")
-    add("--updates-per-step", type=float, default=0.5)
     add("--evaluate", nargs="+", choices=("planner", "policy"), default=["planner", "policy"])
-    add("--evaluate-every", type=int, default=5_000, help="environment steps")
-    add("--episodes", type=int, default=5, help="of each evaluation")
-    add("--params", type=json.loads, default={}, help="further params of the algorithm, as JSON")
+    add("--evaluate-every", type=int, default=10_000, help="environment steps; 0: at the end")
+    add("--episodes", type=int, default=10, help="of each evaluation")
+    add("--params", type=json.loads, default={}, help="further params of all agents, as JSON")
     add("--jobs", type=int, default=1, help="runs at once")
     add("--out", type=Path, default=OUT, help="folder of the curves")
     add("--runs", type=Path, default=RUNS, help="folder of the runs themselves")
@@ -109,38 +131,35 @@ def jobs(options: argparse.Namespace) -> list[Job]:
     """All runs that are asked for."""
     return [
         Job(
-            name=f"{task}_{loss}_{seed}",
-            config=config(options, task, loss, seed),
-            target=options.out / f"{task}_{loss}_{seed}.csv",
+            name=f"{task}_{agent}_{seed}",
+            config=config(options, task, agent, seed),
+            target=options.out / f"{task}_{agent}_{seed}.csv",
         )
         for seed in options.seeds
         for task in options.tasks
-        for loss in options.losses
+        for agent in options.agents
     ]
 
 
-def config(options: argparse.Namespace, task: str, loss: str, seed: int) -> dict[str, Any]:
+def config(options: argparse.Namespace, task: str, agent: str, seed: int) -> dict[str, Any]:
     """The config of a run, but for where it goes."""
     repeat = TASKS[task]["params"].get("action_repeat", 1)
     params = {
         "size": options.size,
         "total_steps": options.environment_steps // repeat,
         "tasks": [TASKS[task]],
-        "policy_loss": loss,
-        "collection": {"acting": options.acting},
-        "learning": {"updates_per_step": options.updates_per_step},
         "compute": {"threads": 1},
         "reporting": {
             "evaluation_interval": options.evaluate_every // repeat,
             "evaluation_episodes": options.episodes,
             "evaluate": options.evaluate,
-            "checkpoint_interval": options.evaluate_every // repeat,
+            "checkpoint_interval": 2_000,
             "keep_checkpoints": 1,
             "videos": 0,
         },
     }
-    params = merged(params, options.params)
-    return {"algorithm": {"name": "latent", "params": params}, "trackers": [], "seed": seed}
+    params = merged(merged(params, AGENTS[agent]), options.params)
+    return {"algorithm": {"name": "latent", "params": params}, "trackers": ["jsonl"], "seed": seed}
 
 
 def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +201,7 @@ def note(job: Job, out: Path) -> None:
 
 
 def train_one(job: Job) -> None:
-    """Do a run, or go on with it, and keep its curve."""
+    """Do a run, or go on with it, and keep its curve and what it reported."""
     from empo_core.config import RunConfig
     from empo_core.experiment import execute, resume
 
@@ -195,8 +214,21 @@ def train_one(job: Job) -> None:
     job.target.parent.mkdir(parents=True, exist_ok=True)
     draft = job.target.with_suffix(".part")
     shutil.copy(begun[-1] / "results" / "curve.csv", draft)
+    keep_training(begun[-1], job.target.parent / "training" / job.target.name)
     draft.rename(job.target)
     shutil.rmtree(folder)
+
+
+def keep_training(run: Path, target: Path) -> None:
+    """Write the numbers named in ``REPORTED`` of all steps of a run."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    target.parent.mkdir(exist_ok=True)
+    with target.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", *REPORTED])
+        for line in lines:
+            numbers = [line.get(name) for name in REPORTED]
+            writer.writerow([line["step"], *("" if n is None else f"{n:.6g}" for n in numbers)])
 
 
 def started(job: Job, runs: Path) -> subprocess.Popen[bytes]:
@@ -256,11 +288,11 @@ def read(paths: Iterable[Path]) -> list[Row]:
     """Rows of all learning-curve CSV files."""
     rows = []
     for path in paths:
-        task, loss, seed = path.stem.split("_")
+        task, agent, seed = path.stem.split("_")
         with path.open(encoding="utf-8") as file:
             rows += [
                 Row(
-                    task, loss, int(seed), line["actor"], int(line["environment_step"]),
+                    task, agent, int(seed), line["actor"], int(line["environment_step"]),
                     float(line["return_mean"]), float(line["seconds"]),
                 )
                 for line in csv.DictReader(file)
@@ -269,10 +301,10 @@ def read(paths: Iterable[Path]) -> list[Row]:
 
 
 def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, str], dict[int, list[float]]]:
-    """Returns of all seeds by task, loss and actor, and then by environment steps."""
+    """Returns of all seeds by task, agent and actor, and then by environment steps."""
     groups: dict[tuple[str, str, str], dict[int, list[float]]] = {}
     for row in sorted(rows, key=lambda row: row.environment_step):
-        steps = groups.setdefault((row.task, row.loss, row.actor), defaultdict(list))
+        steps = groups.setdefault((row.task, row.agent, row.actor), defaultdict(list))
         steps[row.environment_step].append(row.value)
     return groups
 
@@ -291,16 +323,16 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
     for task in dict.fromkeys(row.task for row in rows):
         figure = Figure(figsize=(6.4, 4), layout="constrained")
         axes = figure.add_subplot()
-        for (name, loss, actor), by_step in sorted(grouped(rows).items()):
+        for (name, agent, actor), by_step in sorted(grouped(rows).items()):
             if name != task:
                 continue
             seeds = max(map(len, by_step.values()))
             whole = {step: values for step, values in by_step.items() if len(values) == seeds}
             values = np.array(list(whole.values()))
-            label = f"{loss}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
-            axes.plot(list(whole), values.mean(1), STYLES[actor], color=COLOURS[loss], label=label)
+            label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
+            axes.plot(list(whole), values.mean(1), STYLES[actor], color=COLOURS[agent], label=label)
             axes.fill_between(
-                list(whole), values.min(1), values.max(1), color=COLOURS[loss], alpha=0.12
+                list(whole), values.min(1), values.max(1), color=COLOURS[agent], alpha=0.12
             )
         known = reference(task)
         if known is not None:
@@ -321,17 +353,17 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
 def table(rows: Sequence[Row]) -> str:
     """The ends of all curves, in Markdown."""
     lines = [
-        "| task | loss | who acts | seeds | environment steps | mean return (least to greatest) "
+        "| task | agent | who acts | seeds | environment steps | mean return (least to greatest) "
         f"| TD-MPC2 / SAC / DreamerV3 after {STEPS:,} (published) |",
         "|---|---|---|--:|--:|--:|--:|",
     ]
-    for (task, loss, actor), by_step in sorted(grouped(rows).items()):
+    for (task, agent, actor), by_step in sorted(grouped(rows).items()):
         seeds = max(map(len, by_step.values()))
         end = max(step for step, values in by_step.items() if len(values) == seeds)
         values, known = by_step[end], reference(task)
         others = f"{known.tdmpc2} ± {known.spread} / {known.sac} / {known.dreamer}" if known else ""
         lines.append(
-            f"| {task} | {loss} | {actor} | {seeds} | {end:,} | {np.mean(values):.0f} "
+            f"| {task} | {agent} | {actor} | {seeds} | {end:,} | {np.mean(values):.0f} "
             f"({min(values):.0f} to {max(values):.0f}) | {others} |"
         )
     return "\n".join(lines)

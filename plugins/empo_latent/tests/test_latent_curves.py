@@ -50,40 +50,45 @@ def write(path: Path, task: str, returns: dict[tuple[int, str], float], seed: in
 def test_every_combination_is_a_run_that_the_algorithm_accepts(
     curves: ModuleType, jobs: Any, small: Any
 ) -> None:
-    found = jobs("--tasks", "pendulum", "cup-catch", "--seeds", "0", "5")
+    words = ["--tasks", "pendulum", "cup-catch", "--seeds", "0", "5"]
+    found = jobs(*words, "--agents", *curves.AGENTS)
     assert {job.name for job in found} == {
-        f"{task}_{loss}_{seed}"
-        for task in ("pendulum", "cup-catch") for loss in ("awr", "svg") for seed in (0, 5)
+        f"{task}_{agent}_{seed}"
+        for task in ("pendulum", "cup-catch") for agent in curves.AGENTS for seed in (0, 5)
     }  # fmt: skip
     for job in found:
         given = job.config["algorithm"]["params"]
+        known = {name: value for name, value in given.items() if name != "preset"}
         params = LatentParams.model_validate(
-            {**given, "policy_loss": "any"}, context={"registry": small.registry}
+            {**known, "policy_loss": "any"}, context={"registry": small.registry}
         )
         repeat = params.tasks[0].params.action_repeat
         assert params.total_steps == 50_000 // repeat
-        assert params.reporting.evaluation_interval == 5_000 // repeat
-        assert given["policy_loss"] in job.name
+        assert params.reporting.evaluation_interval == 10_000 // repeat
+        assert given["preset"] in job.name
         assert str(job.config["seed"]) == job.name[-1]
 
 
 def test_every_option_changes_the_run(jobs: Any) -> None:
-    words = ["--tasks", "pendulum", "--losses", "svg", "--seeds", "0"]
+    words = ["--tasks", "pendulum", "--agents", "svg", "--seeds", "0"]
+    words += ["--params", '{"learning": {"rho": 0.4}}']
     usual = jobs(*words)[0].config
     changes = [
-        ["--environment-steps", "600"], ["--size", "1M"], ["--acting", "planner"],
-        ["--updates-per-step", "2"], ["--evaluate", "policy"], ["--evaluate-every", "70"],
-        ["--episodes", "3"], ["--params", '{"learning": {"horizon": 5}}'],
+        ["--environment-steps", "600"], ["--size", "1M"], ["--evaluate", "policy"],
+        ["--evaluate-every", "70"], ["--episodes", "3"],
+        ["--params", '{"learning": {"rho": 0.3}, "replay": {"batch_size": 32}}'],
     ]  # fmt: skip
     found = [jobs(*words, *change)[0].config for change in changes]
     assert all(config != usual for config in found)
     assert len({json.dumps(config, sort_keys=True) for config in found}) == len(changes)
-    learning = found[-1]["algorithm"]["params"]["learning"]
-    assert learning == {**usual["algorithm"]["params"]["learning"], "horizon": 5}
+    params = found[-1]["algorithm"]["params"]
+    assert (params["preset"], params["learning"], params["replay"]) == (
+        "svg", {"rho": 0.3}, {"batch_size": 32}
+    )  # fmt: skip
 
 
 def test_what_is_there_is_not_done_again(curves: ModuleType, jobs: Any, tmp_path: Path) -> None:
-    planned, out = jobs("--tasks", "pendulum", "--losses", "awr"), tmp_path / "out"
+    planned, out = jobs("--tasks", "pendulum", "--agents", "awr"), tmp_path / "out"
     assert curves.missing(planned, out) == planned
     write(planned[1].target, "Pendulum-v1", {(10, "policy"): -9.0}, 1)
     curves.note(planned[1], out)
@@ -93,7 +98,7 @@ def test_what_is_there_is_not_done_again(curves: ModuleType, jobs: Any, tmp_path
 def test_a_curve_that_was_made_otherwise_is_not_taken_for_this_one(
     curves: ModuleType, jobs: Any, tmp_path: Path
 ) -> None:
-    words = ["--tasks", "pendulum", "--losses", "awr", "--seeds", "0"]
+    words = ["--tasks", "pendulum", "--agents", "awr", "--seeds", "0"]
     (job,), (other,) = jobs(*words), jobs(*words, "--size", "1M")
     write(job.target, "Pendulum-v1", {(10, "policy"): -9.0}, 0)
     curves.note(job, tmp_path / "out")
@@ -132,7 +137,7 @@ def test_the_published_figures_are_those_of_the_tasks(curves: ModuleType) -> Non
 def test_a_run_that_fails_says_where_its_words_are(
     curves: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--tasks", "pendulum", "--losses", "awr", "--seeds", "0", "--size", "none"]
+    words = ["--tasks", "pendulum", "--agents", "awr", "--seeds", "0", "--size", "none"]
     words += ["--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
     options = curves.arguments(words)
     assert curves.train(curves.jobs(options), options) == 1

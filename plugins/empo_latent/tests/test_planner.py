@@ -495,7 +495,8 @@ def test_metrics_tell_about_the_elites() -> None:
     z, mean = start(1)
     noise = drawn(fast, mean)
 
-    metrics = fast.plan(z, mean, explore=False, noise=noise).metrics
+    plan = fast.plan(z, mean, explore=False, noise=noise)
+    metrics = plan.metrics
 
     reference = ReferencePlanner(world, params, Asked(0.9))
     plans = [reference._proposal(z[0], noise, 0, i) for i in range(16)]
@@ -503,12 +504,14 @@ def test_metrics_tell_about_the_elites() -> None:
     torch.testing.assert_close(metrics["policy/planner_elite_max"], scores.max())
     torch.testing.assert_close(metrics["policy/planner_elite_mean"], scores.mean())
     torch.testing.assert_close(metrics["policy/planner_elite_std"], scores.std(correction=0))
+    torch.testing.assert_close(metrics["policy/planner_std"], plan.std.mean())
     assert metrics["policy/planner_policy_share_1"] == 1
     assert planner(field(), few(policy_plans=0)).plan(z, mean, explore=False).metrics.keys() == {
         "policy/planner_elite_max",
         "policy/planner_elite_mean",
         "policy/planner_elite_std",
         "policy/planner_drift",
+        "policy/planner_std",
     }
 
 

@@ -208,7 +208,8 @@ class Planner:
             wide = params.exploration * std[0] + params.action_noise
             action = action + wide * noise.action.unsqueeze(1)
             action = context.masked(action.clamp(-1, 1))
-        metrics = {**_metrics(found.best, mean - start), **(shares if params.policy_plans else {})}
+        metrics = _metrics(found.best, mean - start, std[0])
+        metrics |= shares if params.policy_plans else {}
         return Plan(action.squeeze(1), mean.squeeze(2), std[0].squeeze(1), metrics)
 
     def _situation(
@@ -258,8 +259,8 @@ class Planner:
         return _Round(best, weight, elites[0], mean, std, share)
 
 
-def _metrics(best: Tensor, drift: Tensor) -> dict[str, Tensor]:
-    """Numbers for people, from the scores of elites and how far the plan moved."""
+def _metrics(best: Tensor, drift: Tensor, std: Tensor) -> dict[str, Tensor]:
+    """Numbers for people: scores of elites, how far the plan moved, and how wide it still is."""
     known = best.isfinite()
     count = known.sum(-1, keepdim=True).clamp(min=1)
     kept = best.where(known, 0)
@@ -270,4 +271,5 @@ def _metrics(best: Tensor, drift: Tensor) -> dict[str, Tensor]:
         "policy/planner_elite_std": spread.sqrt().mean(),
         "policy/planner_elite_max": best[:, 0].mean(),
         "policy/planner_drift": drift.abs().mean(),
+        "policy/planner_std": std.mean(),
     }
