@@ -105,8 +105,11 @@ COMPARISONS: dict[tuple[str, ...], tuple[Comparison, ...]] = {
     ("bench_latent.py", "--sizes", "tiny"): (
         Comparison("latent update, tiny, ms", ("tiny", "svg"), "ms", 15, True),
     ),
-    ("bench_latent.py", "--sizes", "5M"): (
-        Comparison("latent update, 5M, times its arithmetic", ("5M", "svg"), "x limit", 1, True),
+    ("bench_tdmpc2.py", "--sizes", "5M"): (
+        Comparison(
+            "update as TD-MPC2's, 5M, of its time", ("5M", "tdmpc2"), "of TD-MPC2", 0.6, True
+        ),
+        Comparison("update of svg, 5M, the same", ("5M", "svg"), "of TD-MPC2", 0.6, True),
     ),
     ("bench_advantages.py",): (
         Comparison("GAE, ms", ("numpy (what is used on the CPU)",), "ms", 0.8, True),

@@ -133,6 +133,11 @@ LEARNING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "imagination.candidates": ({}, {"imagination": {"candidates": 4}}),
     "imagination.start": ({}, {"imagination": {"start": "rollout"}}),
+    "imagination.value_heads: targets": ({}, {"imagination": {"value_heads": 2}}),
+    "imagination.value_heads: critic": (
+        {"policy_loss": "svg"},
+        {"policy_loss": "svg", "imagination": {"value_heads": 2}},
+    ),
     "imagination.critic: online": ({}, {"imagination": {"critic": "online"}}),
     "imagination.critic: target": (
         {"policy_loss": "svg"},

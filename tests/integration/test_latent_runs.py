@@ -378,6 +378,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"planner": {"value_heads": 3}},
         "planner.value_heads: 3 value heads shall judge plans, and value.heads is 2",
     ),
+    "more critics than heads": (
+        {"imagination": {"value_heads": 3}},
+        "imagination.value_heads: 3 value heads shall judge actions, and value.heads is 2",
+    ),
+    "critics that nobody asks": (
+        {"policy_loss": "distill", "imagination": {"value_heads": 1}},
+        "imagination.value_heads: no policy loss asks how good actions are",
+    ),
 }
 
 

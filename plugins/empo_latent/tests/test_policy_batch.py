@@ -81,6 +81,15 @@ def test_the_critic_says_of_actions_what_targets_say(small: Any, lab: Any, tasks
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("kind", ["v", "q"])
+def test_chosen_value_heads_judge_as_they_do_among_all(small: Any, lab: Any, kind: str) -> None:
+    model = lab.model(small(value={"critic": kind, "heads": 4}))
+    z, u = torch.rand(5, 8).double(), torch.randn(5, 2).double()
+    chosen = torch.tensor([3, 1])
+    found = critic(model, torch.tensor(0.9), heads=chosen)(z, u)
+    torch.testing.assert_close(found, critic(model, torch.tensor(0.9))(z, u)[:, chosen])
+
+
 @pytest.mark.parametrize("bound", ["tanh", "clip"])
 def test_a_critic_of_actions_says_what_its_heads_say(small: Any, lab: Any, bound: str) -> None:
     model = lab.model(small(value={"critic": "q", "heads": 3}, policy={"bound": bound}))

@@ -17,13 +17,13 @@ from empo_latent.learning.latent_rollout import policy_rollout
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
-    drawn_pair,
     joined,
     target_metrics,
     td_targets,
     value_target,
 )
 from empo_latent.learning.value_losses import auxiliary_loss
+from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.params.networks import AuxiliaryParams, ValueParams
 
 FEW = settings(max_examples=7)
@@ -111,7 +111,7 @@ def test_heads_and_candidates_become_targets_as_in_loops_over_them(
     td = torch.randn(1, rewards, dynamics, values, moments * sequences * candidates, 1).double()
     weights = torch.rand(moments * sequences, candidates).double().softmax(1) if weighted else None
     torch.manual_seed(seed)
-    pair = drawn_pair(values, td.device).tolist() if bootstrap == "pair" and values > 2 else []
+    pair = drawn_heads(values, 2, td.device).tolist() if bootstrap == "pair" and values > 2 else []
     torch.manual_seed(seed)
     found = value_target(td, params, moments, sequences, candidates, weights)
     expected = value_target_reference(td, params, moments, sequences, candidates, weights, pair)
@@ -217,7 +217,7 @@ def test_heads_learn_from_themselves_or_all_from_the_same() -> None:
 
 def test_pairs_are_drawn_anew_each_time_and_evenly() -> None:
     torch.manual_seed(0)
-    drawn = [tuple(sorted(drawn_pair(4, torch.device("cpu")).tolist())) for _ in range(600)]
+    drawn = [tuple(sorted(drawn_heads(4, 2, torch.device("cpu")).tolist())) for _ in range(600)]
     counts = {pair: drawn.count(pair) for pair in drawn}
     assert all(one != other for one, other in counts)
     assert len(counts) == 6

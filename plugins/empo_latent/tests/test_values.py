@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
 from empo_latent.learning.loss_terms import alive, step_weights
-from empo_latent.learning.targets import drawn_pair, td_targets, value_target
+from empo_latent.learning.targets import td_targets, value_target
 from empo_latent.learning.value_losses import (
     auxiliary_loss,
     prediction_latents,
@@ -19,6 +19,7 @@ from empo_latent.learning.value_losses import (
     q_value_loss,
     value_loss,
 )
+from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.params.networks import ValueParams
 
 GAMMA = torch.tensor(0.9).double()
@@ -214,7 +215,7 @@ def test_actions_that_were_taken_are_worth_what_they_paid_and_what_follows(
     torch.manual_seed(0)
     noise = torch.randn(3, 2, 2, dtype=torch.float64)  # Of the policy, which comes first.
     assert noise.shape == sequences.action.shape
-    pair = drawn_pair(heads, noise.device) if heads > 2 else torch.arange(heads)
+    pair = drawn_heads(heads, 2, noise.device) if heads > 2 else torch.arange(heads)
     torch.manual_seed(0)
     found = q_target(model, sequences, encodings, discount, params.value)
     assert not found.requires_grad

@@ -40,7 +40,7 @@ class Distill:
     into the expert. Candidates and their values are not used.
     """
 
-    needs = LossNeeds(expert=True)
+    needs = LossNeeds(expert=True, targets=False)
 
     def __init__(self, params: DistillParams) -> None:
         self._params = params

@@ -62,6 +62,12 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
             "reanalysis.interval: no policy loss imitates the planner; choose one that does, e.g. "
             "distill, or drop this"
         )
+    judges = any(loss.needs.critic or loss.needs.targets for loss in losses.values())
+    if params.imagination.value_heads and not judges:
+        yield (
+            "imagination.value_heads: no policy loss asks how good actions are; choose one that "
+            "does, e.g. svg, or drop this"
+        )
     weighs = isinstance(losses["policy"], WeighsCandidates)
     if params.value.weighting == "policy" and not weighs:
         yield (
@@ -96,11 +102,15 @@ def _of_heads(params: LatentParams) -> Iterator[str]:
             yield (
                 f"planner.{name}: there is one head of everything; raise value.heads, or drop this"
             )
-    if (params.planner.value_heads or 0) > values:
-        yield (
-            f"planner.value_heads: {params.planner.value_heads} value heads shall judge plans, and "
-            f"value.heads is {values}; choose at most so many, or null for all"
-        )
+    for where, group, what in (
+        ("planner", params.planner, "plans"),
+        ("imagination", params.imagination, "actions"),
+    ):
+        if (group.value_heads or 0) > values:
+            yield (
+                f"{where}.value_heads: {group.value_heads} value heads shall judge {what}, and "
+                f"value.heads is {values}; choose at most so many, or null for all"
+            )
     if params.planner.disagreement and dynamics * values < 2:
         yield (
             "planner.disagreement: one dynamics and one value head never disagree; raise "

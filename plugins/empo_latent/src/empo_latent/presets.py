@@ -44,7 +44,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "replay": {"batch_size": 256},
         "value": {"critic": "q", "heads": 5, "bootstrap": "pair"},
         "policy": {"min_log_std": -10.0, "max_log_std": 2.0},
-        "imagination": {"start": "rollout"},
+        "imagination": {"start": "rollout", "value_heads": 2},
         "planner": {
             "samples": 512,
             "iterations": None,

@@ -40,6 +40,7 @@ from empo_latent.learning.world_losses import (
     reward_loss,
     termination_loss,
 )
+from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import LatentParams
 from empo_latent.types import PolicyRollout, SequenceBatch, WeightedLoss
@@ -123,6 +124,8 @@ class AgentLosses:
             judged = td
             if params.imagination.critic == "online":
                 judged, _ = td_targets(model, rollout, discount, network="online")
+            heads = self._drawn_heads()
+            judged = judged if heads is None else judged.index_select(3, heads)
             batch = imagined_batch(rollout, judged, weight)
         else:
             batch = unjudged_batch(model, start, weight, self._candidates, task)
@@ -208,9 +211,8 @@ class AgentLosses:
         if loss.needs.critic:
             wanted = self._params.imagination.critic
             network: Network = "target" if wanted == "target" else "online"
-            through = critic(
-                model, self._discount_of(policy_batch.task), policy_batch.task, network
-            )
+            discount = self._discount_of(policy_batch.task)
+            through = critic(model, discount, policy_batch.task, network, self._drawn_heads())
         output = loss(
             policy, self._imagined_batch(policy_batch, with_expert=loss.needs.expert), through
         )
@@ -262,6 +264,13 @@ class AgentLosses:
             proposal=normal(policy_batch.loc, policy_batch.log_std),
             expert=expert,
         )
+
+    def _drawn_heads(self) -> Int[Tensor, " chosen"] | None:
+        """Value heads that judge actions for a policy loss; None: all."""
+        chosen, heads = self._params.imagination.value_heads, self._params.value.heads
+        if chosen is None or chosen >= heads:
+            return None
+        return drawn_heads(heads, chosen, self._discounts.device)
 
     def _discount_of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "*per_task"]:
         """The discount: a number, or one per row where there are several tasks."""

@@ -86,13 +86,15 @@ def critic(
     discount: Float[Tensor, "*per_task"],
     task: Int[Tensor, "*batch"] | None = None,
     network: Network = "online",
+    heads: Int[Tensor, " chosen"] | None = None,
 ) -> Critic:
     """A critic of actions, differentiable in them.
 
     For critic ``v`` that is ``r(z, a) + discount * (1 - d(z')) * V(z')`` with ``z' = f(z, a)``,
     by each reward, dynamics and value head; for ``q`` it is ``Q(z, a)`` by each value head.
-    Whether a step ends the episode, ``d``, counts as a constant. There is one discount, or
-    ``[..., 1]`` one for each start; tasks broadcast against the starts.
+    Of value heads, ``heads`` are asked, or all. Whether a step ends the episode, ``d``, counts as a
+    constant. There is one discount, or ``[..., 1]`` one for each start; tasks broadcast against the
+    starts.
 
     The model's parameters are used as they are: a loss that must leave them without gradients
     asks for the gradient in the actions alone, as the policy losses do.
@@ -109,14 +111,14 @@ def critic(
         features = features.expand(*u.shape[:-1], features.shape[-1])
         action = model.bounded(u, task=task)
         if model.critic == "q":
-            found = model.value(features, action, task=task, network=network)
+            found = model.value(features, action, task=task, network=network, heads=heads)
         else:
             latent = model.next_latent(features, action, task=task)
             going_on = 1 - model.terminates(latent.detach(), task=task)
-            value = model.value(latent, task=task, network=network).transpose(0, 1)
+            value = model.value(latent, task=task, network=network, heads=heads)
             reward = model.reward(features, action, task=task)[:, None, None]
             # [reward dynamics value ...]
-            found = (reward + discount * going_on[:, None] * value).flatten(0, 2)
+            found = (reward + discount * going_on[:, None] * value.transpose(0, 1)).flatten(0, 2)
         return found.squeeze(-1).movedim(0, -1)
 
     return values

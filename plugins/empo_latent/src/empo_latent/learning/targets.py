@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from empo_latent.learning.loss_terms import disagreement
+from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params.networks import AuxiliaryParams, Heads, ValueParams
 from empo_latent.types import PolicyRollout
@@ -124,16 +125,10 @@ def bootstrapped(
     if params.bootstrap == "mean":
         found = heads.mean(0)
     elif params.bootstrap == "pair" and len(heads) > 2:
-        found = heads.index_select(0, drawn_pair(len(heads), heads.device)).amin(0)
+        found = heads.index_select(0, drawn_heads(len(heads), 2, heads.device)).amin(0)
     else:
         found = heads.amin(0)
     return found.expand_as(heads)
-
-
-def drawn_pair(heads: int, device: torch.device) -> Int[Tensor, " 2"]:
-    """Two different heads at random, the same for a whole batch."""
-    # Not randperm(heads)[:2]: compilers of some versions of torch fail on that.
-    return torch.rand(heads, device=device).topk(2).indices
 
 
 def target_metrics(

@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_latent.learning.loss_terms import disagreement, step_metrics, weighted_loss
-from empo_latent.learning.targets import bootstrapped, drawn_pair
+from empo_latent.learning.targets import bootstrapped
+from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.networks import AuxiliaryParams, ValueParams
 from empo_latent.types import SequenceBatch, WeightedLoss
@@ -76,7 +77,7 @@ def q_target(
         action = policy.bounded(policy.sample())
         # No other heads than the two are computed.
         pair = params.bootstrap == "pair" and params.heads > 2
-        heads = drawn_pair(params.heads, after.device) if pair else None
+        heads = drawn_heads(params.heads, 2, after.device) if pair else None
         value = model.value(after, action, task=sequences.task, network="target", heads=heads)
         if pair:
             value = value.amin(0).expand(params.heads, *value.shape[1:])

@@ -146,3 +146,11 @@ def normalised(
     if scale.ndim == 1:
         return F.layer_norm(h, h.shape[-1:], scale, shift)
     return torch.addcmul(shift[:, None], F.layer_norm(h, h.shape[-1:]), scale[:, None])
+
+
+def drawn_heads(
+    heads: int, chosen: int, device: torch.device, generator: torch.Generator | None = None
+) -> Int[Tensor, " chosen"]:
+    """So many different heads of an ensemble at random, the same for a whole batch."""
+    # Not randperm(heads)[:chosen]: compilers of some versions of torch fail on that.
+    return torch.rand(heads, generator=generator, device=device).topk(chosen).indices

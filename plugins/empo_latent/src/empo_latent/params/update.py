@@ -24,6 +24,12 @@ class ImaginationParams(Config):
         description="Which value networks judge actions for the policy loss; 'usual': the target "
         "networks judge candidates, the online ones give gradients.",
     )
+    value_heads: int | None = Field(
+        None,
+        ge=1,
+        description="Number of value heads, drawn at random for each update, that judge actions "
+        "for the policy loss; null: all.",
+    )
 
 
 class DiscountParams(Config):

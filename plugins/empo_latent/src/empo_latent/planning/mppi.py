@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.plan import Noise, Plan, PlanningModel
 from empo_latent.planning.plan_scorer import PlanContext, PlanScorer
@@ -143,8 +144,7 @@ class Planner:
         choice = mean.new_empty(env, params.elites).exponential_(generator=generator)
         heads = None
         if params.value_heads is not None and params.value_heads < self._values:
-            order = torch.rand(self._values, generator=generator, device=mean.device)
-            heads = order.topk(params.value_heads).indices
+            heads = drawn_heads(self._values, params.value_heads, mean.device, generator)
         jitter = parts[3] if params.policy_noise else None
         return Noise(parts[0], jitter, parts[1], choice, parts[2], heads)
 
