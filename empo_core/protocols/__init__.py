@@ -81,11 +81,13 @@ from empo_core.protocols.world import (
     Compactable as Compactable,
     Drawable as Drawable,
     Expandable as Expandable,
+    Factored as Factored,
     FirstPerson as FirstPerson,
     Headed as Headed,
     HumanPrior as HumanPrior,
     Located as Located,
     RobotPolicy as RobotPolicy,
+    Symmetric as Symmetric,
     VectorDrawable as VectorDrawable,
     WorldModel as WorldModel,
 )

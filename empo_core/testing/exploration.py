@@ -15,7 +15,8 @@ from torch import Tensor
 from empo_core.protocols import WorldModel
 from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.trees import StateDict
-from empo_core.types import Successors, WorldSpec
+from empo_core.types import Successors
+from empo_core.worlds.samples import joint_actions as joint_actions
 
 
 def reachable_states(world: WorldModel, limit: int = 48) -> Int[Tensor, "state word"]:
@@ -35,16 +36,6 @@ def reachable_states(world: WorldModel, limit: int = 48) -> Int[Tensor, "state w
                 found[tuple(row)] = None
                 rows.append(tuple(row))
     return torch.tensor(list(found), dtype=world.spec.state_dtype)
-
-
-def joint_actions(spec: WorldSpec) -> Int[Tensor, "joint agent"]:
-    """Every joint action, in the order of the joint index."""
-    index = torch.arange(spec.num_joint_actions)
-    columns = [
-        index // stride % count
-        for stride, count in zip(spec.strides, spec.num_actions, strict=True)
-    ]
-    return torch.stack(columns, dim=1)
 
 
 def as_mappings(successors: Successors) -> list[dict[tuple[int, ...], tuple[float, float]]]:

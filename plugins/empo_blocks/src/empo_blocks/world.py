@@ -15,10 +15,12 @@ from empo_blocks.features import BlocksFeatures, places
 from empo_blocks.picture import sheet, sketch
 from empo_blocks.plugin import BlocksParams
 from empo_blocks.ranks import Ranks
+from empo_blocks.symmetries import board_symmetries
 from empo_core.errors import WorldError
 from empo_core.inspection import Sketch
 from empo_core.picture_sheet import PictureSheet
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
+from empo_core.world_structure import Symmetry
 from empo_core.worlds.base import BaseWorld
 
 
@@ -71,6 +73,10 @@ class BlocksWorld(BaseWorld):
     def most_states(self) -> int:
         """Every cell of the human with every choice of cells for the boxes."""
         return Ranks(self.board.cells, self.board.boxes).count
+
+    def symmetries(self) -> list[Symmetry]:
+        """Mirrors and rotations of the board."""
+        return board_symmetries(self.board)
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""

@@ -20,6 +20,7 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion, WorldSpec
 from empo_core.worlds.row_table import RowTable
+from empo_core.worlds.samples import action_names
 from empo_exact.expansion import expander, one_behind
 from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
 from empo_executors.supervised_process import StartMethod
@@ -128,6 +129,9 @@ class Explored:
 Progress = Callable[[Explored], bool]
 """Called after every block; False ends the exploration, and the graph has what was found."""
 
+Numbering = Callable[[RowTable, Shaped[np.ndarray, "outcome word"]], Int32[np.ndarray, " outcome"]]
+"""Numbers that transitions have for their outcomes; enters states to be expanded in the table."""
+
 
 def build_graph(
     world: WorldModel,
@@ -139,6 +143,7 @@ def build_graph(
     max_states: int = 50_000_000,
     progress: Progress | None = None,
     start: Shaped[np.ndarray, "start word"] | None = None,
+    numbering: Numbering = RowTable.number,
 ) -> StateGraph:
     """Explore everything reachable from the initial state, or others, by breadth-first search.
 
@@ -154,6 +159,7 @@ def build_graph(
         max_states: Give up beyond this many states.
         progress: Told after every block; may end the exploration.
         start: Distinct state rows to start from; None means the initial state.
+        numbering: What ``successor`` has for outcomes; by default the numbers of states.
 
     Raises:
         SolveError: There are too many states, or probabilities do not sum to 1.
@@ -176,7 +182,7 @@ def build_graph(
             blocks = (layer[i : i + size] for i in range(0, len(layer), size))
             for found in expand(blocks):
                 refuse_wrong_probabilities(world, table.rows[expanded:], found)
-                append(found, table.number(found.states.numpy()))
+                append(found, numbering(table, found.states.numpy()))
                 expanded += found.num_pairs // joint
                 transitions += len(found.index)
                 if table.count > max_states:
@@ -223,12 +229,9 @@ def refuse_wrong_probabilities(
     if pair < 0:
         return
     number, joint = divmod(pair, world.spec.num_joint_actions)
-    names = []
-    for agent, stride in zip(world.spec.agents, world.spec.strides, strict=True):
-        names.append(f"{agent.name}: {agent.actions[joint // stride % len(agent.actions)]}")
     total = float(prob[index[offsets[pair] : offsets[pair + 1]]].sum())
     state = world.describe(torch.from_numpy(rows[number].copy()))
     raise SolveError(
-        f"the successors of one state under ({', '.join(names)}) have probabilities that sum to "
-        f"{total!r}, not 1. Correct the world model. The state is:\n{state}"
+        f"the successors of one state under ({action_names(world.spec, joint)}) have probabilities "
+        f"that sum to {total!r}, not 1. Correct the world model. The state is:\n{state}"
     )

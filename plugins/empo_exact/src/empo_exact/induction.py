@@ -42,7 +42,7 @@ class Continuation(NamedTuple):
     Attributes:
         hoped: Table of ``GoalPayoffs`` from V_h^m [row goal].
         attained: Table of ``GoalPayoffs`` from V_h^e [row goal].
-        v_r: V_r [state].
+        v_r: V_r [row].
     """
 
     hoped: Floats
@@ -52,13 +52,23 @@ class Continuation(NamedTuple):
 
 def continuation(problem: Problem, later: Values) -> Continuation:
     """The values one step later, as the kernels read them."""
-    return Continuation(problem.worth(later.v_m), problem.worth(later.v_e), later.v_r)
+    if problem.images is None:
+        return Continuation(problem.worth(later.v_m), problem.worth(later.v_e), later.v_r)
+    found = unknown_continuation(problem, len(later.v_r))
+    renew(problem, later, np.arange(len(later.v_r), dtype=np.int32), found)
+    return found
 
 
 def unknown_continuation(problem: Problem, size: int) -> Continuation:
     """Tables to be filled in by ``Problem.renew_worth``, and NaN for V_r."""
     hoped, attained = (problem.room_for_worth(size) for _ in range(2))
-    return Continuation(hoped, attained, np.full(size, np.nan))
+    rows = size if problem.images is None else problem.images.rows
+    return Continuation(hoped, attained, np.full(rows, np.nan))
+
+
+def completed(problem: Problem, renewed: Continuation, values: Values) -> Continuation:
+    """A continuation that a sweep renewed, which leaves V_r to its caller if it can be shared."""
+    return renewed._replace(v_r=values.v_r) if problem.images is None else renewed
 
 
 def renew(
@@ -68,6 +78,8 @@ def renew(
     chosen = states.astype(np.int64)
     problem.renew_worth(values.v_m, after.hoped, chosen, chosen)
     problem.renew_worth(values.v_e, after.attained, chosen, chosen)
+    if problem.images is not None:
+        problem.images.renew_values(values.v_r, chosen, after.v_r)
 
 
 def empty_policies(problem: Problem, size: int) -> Policies:

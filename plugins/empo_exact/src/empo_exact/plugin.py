@@ -149,6 +149,12 @@ class ExactParams(PriorParams):
         "run directory; disk: one file per time; root: only the values at the start; none: leave "
         "the report and pictures only; auto: all where that takes at most 100 MB, else none.",
     )
+    reduce: list[Literal["symmetry", "cone", "lump"]] = Field(
+        default_factory=list,
+        description="Solve fewer states with the same values. symmetry: one of all that mirrors, "
+        "rotations or renamed agents turn into each other; cone: leave out words of a state that "
+        "nothing depends on; lump: one of all states with the same future.",
+    )
     count_unrolled: bool = Field(
         False, description="Count (time, state) pairs and edges even where that is costly."
     )
@@ -210,6 +216,42 @@ class ExactParams(PriorParams):
         if conflict := self.conflict_of_parts(self.compute.processes):
             raise ValueError(conflict)
         return self
+
+    @model_validator(mode="after")
+    def _can_be_reduced(self) -> ExactParams:
+        if self.reduce and (conflict := self._conflict_of_reductions()):
+            raise ValueError(conflict)
+        return self
+
+    def _conflict_of_reductions(self) -> str | None:
+        """Why these parameters do not go with reductions; None: they do."""
+        if twice := [name for name in self.reduce if self.reduce.count(name) > 1]:
+            return f"reduce names {twice[0]} twice; name it once"
+        if self.compute.has_parts:
+            return (
+                "reduce needs the graph in one piece: leave compute.graph, compute.parts and "
+                "compute.processes out, or reduce"
+            )
+        if self.keep in ("disk", "root"):
+            return (
+                f"keep: {self.keep} does not go with reduce, which keeps the values of fewer "
+                "states than there are: set keep to all or none, or leave reduce out"
+            )
+        if self.count_unrolled and self.keep != "all":
+            return "count_unrolled with reduce needs the graph of all states: set keep to all"
+        if "lump" in self.reduce:
+            for key, value in (("human_prior", self.human_prior), ("habit", self.habit)):
+                if value is not None:
+                    return (
+                        f"reduce: lump compares states by where actions lead, and {key} may tell "
+                        f"apart what that does not: leave lump out of reduce, or {key}"
+                    )
+        if "symmetry" in self.reduce and self.believed_others is not None:
+            return (
+                "reduce: symmetry needs beliefs that are symmetric, too, and believed_others names "
+                "single humans and actions: leave symmetry out of reduce, or believed_others"
+            )
+        return None
 
     def conflict_of_parts(self, processes: int) -> str | None:
         """Why so many processes cannot solve with these parameters; None: they can."""

@@ -11,6 +11,7 @@ from jaxtyping import Float64, Int64, UInt8
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import prior_policy
+from empo_exact.images import Images
 from empo_exact.kernel_data import Floats, Game, Humans, Theory, aligned
 from empo_exact.simd import FOUR, four, kernel, load, store, where_less
 
@@ -56,6 +57,7 @@ class Problem:
         horizon: Steps per episode; None where the world ends by itself.
         workers: Threads.
         places: Where the sweep has each goal of the world's goal axis [goal].
+        images: The images of the states, where the graph is a reduced one.
     """
 
     world: WorldModel
@@ -69,6 +71,7 @@ class Problem:
     horizon: int | None
     workers: int
     places: Int64[np.ndarray, " goal"] = field(repr=False)
+    images: Images | None = field(default=None, repr=False)
 
     @property
     def is_timed(self) -> bool:
@@ -90,7 +93,7 @@ class Problem:
     def worth(self, values: Floats) -> Floats:
         """Table of ``kernel_data.GoalPayoffs`` from the values of all states [state goal].
 
-        Rows beyond the states' are scratch: one per thread and joint action.
+        Rows beyond those of states and images are scratch: one per thread and joint action.
         """
         room = self.room_for_worth(len(values))
         self.renew_worth(values, room, slice(0, len(values)))
@@ -102,7 +105,8 @@ class Problem:
 
     def rows_for_worth(self, states: int) -> int:
         """Rows of such a table, with those that are scratch."""
-        return states + self.workers * self.game.num_joint
+        rows = states if self.images is None else self.images.rows
+        return rows + self.workers * self.game.num_joint
 
     def spare(self, table: Floats, worker: int) -> int:
         """First scratch row of a thread in a table that ``worth`` returned."""
@@ -115,7 +119,7 @@ class Problem:
         states: slice | Int64[np.ndarray, " chosen"],
         places: Int64[np.ndarray, " chosen"] | None = None,
     ) -> None:
-        """Renew the rows of some states in a table that ``worth`` returned.
+        """Renew the rows of some states, and of their images, in a table of ``worth``.
 
         Args:
             values: The states' values, in this order or by ``places``.
@@ -127,7 +131,10 @@ class Problem:
         if isinstance(states, slice):
             states = np.arange(*states.indices(len(worth)))
         places = np.arange(len(states)) if places is None else places
-        set_worth(values, self.game.achieved, factor, paid, places, states, worth)
+        achieved = self.game.achieved
+        set_worth(values, achieved, factor, paid, places, states, worth)
+        if self.images is not None:
+            self.images.renew_worth(values, achieved, (factor, paid), states, places, worth)
 
 
 @lru_cache(maxsize=1)

@@ -19,15 +19,20 @@ MAX_ROBOT_ROWS = 20
 
 
 def tables(
-    solution: Solution, sizes: Sizes, seconds: Seconds, warnings: Sequence[str]
+    solution: Solution,
+    sizes: Sizes,
+    seconds: Seconds,
+    warnings: Sequence[str],
+    reductions: Sequence[str],
 ) -> RenderableType:
-    """Root values, the robot's policy there, every goal's values, warnings and sizes."""
+    """Root values, the robot's policy there, every goal's values, warnings, reductions, sizes."""
     root = solution.at(0)
     return Group(
         _values(solution, root),
         _robot(solution, root),
         _goals(solution, root),
         *(Text(f"warning: {line}", style="yellow") for line in warnings),
+        *(Text(f"reduced: {line}", style="dim") for line in reductions),
         _sizes(sizes, seconds),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -27,11 +27,12 @@ from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.reach import Unrolled, unrolled_sizes
+from empo_exact.reduction_steps import Step
 from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, State, StateValues
 from empo_exact.storm import export_game
 from empo_exact.terminal_states import warning_after
-from empo_exact.values import ValueStore
+from empo_exact.values import Store
 from empo_inspector.explanation import Explanation, explain
 from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
 from empo_inspector.page import MAX_BYTES
@@ -47,20 +48,23 @@ class ExactResult(NotebookReport, Solution):
         params: The parameters it was solved with.
         seconds: Wall-clock time of the parts of the solve.
         seed: Seeds the rollouts that ``save`` draws.
+        reductions: The reductions by which fewer states were solved than there are.
     """
 
     def __init__(
         self,
         problem: Problem,
-        store: ValueStore,
+        store: Store,
         params: ExactParams,
         seconds: Seconds,
         seed: int = 0,
+        reductions: Sequence[Step] = (),
     ) -> None:
         super().__init__(problem, store)
         self.params = params
         self.seconds = seconds
         self.seed = seed
+        self.reductions = tuple(reductions)
         self._peak_memory = peak_memory_bytes()
 
     @property
@@ -188,6 +192,7 @@ class ExactResult(NotebookReport, Solution):
             "world": self.spec.name,
             "root": report.root_data(self),
             "graph": graph,
+            "reductions": [vars(step) for step in self.reductions],
             "warnings": [*self.warnings()],
             "seconds": vars(self.seconds),
             "peak_memory_bytes": self._peak_memory,
@@ -195,7 +200,8 @@ class ExactResult(NotebookReport, Solution):
 
     def report(self) -> RenderableType:
         """Tables for people."""
-        return report.tables(self, self.sizes, self.seconds, self.warnings())
+        notes = [step.sentence for step in self.reductions]
+        return report.tables(self, self.sizes, self.seconds, self.warnings(), notes)
 
     def picture(self) -> Frame | None:
         """The start with the robots' policy and the attainability of goals; see ``save``."""
@@ -203,7 +209,7 @@ class ExactResult(NotebookReport, Solution):
 
     def save(self, directory: Path) -> None:
         """Write tables that ``load`` reads unless nothing is kept, and pictures where possible."""
-        record = storage.Record(self.params, self.seconds, self.seed)
+        record = storage.Record(self.params, self.seconds, self.seed, self.reductions)
         if self.params.keep != "none":
             storage.save(self, record, directory)
         rollouts = self.params.num_rollouts if self.is_whole else 0
@@ -228,7 +234,9 @@ def load(
         StorageError: The files are missing or damaged, or belong to another world.
     """
     problem, store, record = storage.read(directory, world, human_prior, habit_prior)
-    return ExactResult(problem, store, record.params, record.seconds, record.seed)
+    return ExactResult(
+        problem, store, record.params, record.seconds, record.seed, record.reductions
+    )
 
 
 __all__ = ["ExactResult", "StateValues", "load"]

@@ -23,6 +23,7 @@ from empo_exact.beliefs import Believed, belief_table, believe
 from empo_exact.goal_axis import goal_places, padded
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import answers, check_policy, uniform_policy
+from empo_exact.images import Images
 from empo_exact.kernel_data import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
@@ -62,6 +63,7 @@ def pose(
     params: ExactParams,
     assumed: Assumptions,
     achieved: Bool[np.ndarray, "state goal"] | None = None,
+    images: Images | None = None,
 ) -> Problem:
     """Everything that the sweep needs, from the graph and the parameters.
 
@@ -71,6 +73,7 @@ def pose(
         params: Theory and solver parameters.
         assumed: Assumptions beyond the parameters.
         achieved: The goals that each state achieves, where that is known already.
+        images: The images that transitions lead to, where the graph is a reduced one.
 
     Raises:
         SolveError: An assumption is impossible.
@@ -80,6 +83,9 @@ def pose(
     if achieved is None:
         achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
     game = make_game(graph, achieved, params.theory)
+    if images is not None:
+        rows = images.achieved(game.achieved)
+        game = game._replace(successor=images.successor, achieved=rows)
     return Problem(
         world=world,
         graph=graph,
@@ -92,6 +98,7 @@ def pose(
         horizon=world.spec.horizon,
         workers=params.compute.workers,
         places=goal_places(world.spec),
+        images=images,
     )
 
 

@@ -30,7 +30,7 @@ from empo_exact.induction import (
 from empo_exact.kernel_data import Block, Floats, Policies, Values, make_scratch
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
-from empo_exact.values import ValueStore
+from empo_exact.values import Store
 
 AT_ONCE = 8192
 """States whose policies are worked out at the same time."""
@@ -75,7 +75,7 @@ class Solution:
         store: Its values.
     """
 
-    def __init__(self, problem: Problem, store: ValueStore) -> None:
+    def __init__(self, problem: Problem, store: Store) -> None:
         self.problem = problem
         self.store = store
         self._later = lru_cache(maxsize=2)(self._continuation)

@@ -25,6 +25,7 @@ from empo_exact.graph import StateGraph, build_graph
 from empo_exact.induction import (
     Seconds,
     Solver,
+    completed,
     continuation,
     room,
     terminal_values,
@@ -33,15 +34,19 @@ from empo_exact.induction import (
 from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.processes import solve_in_processes
+from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.parts.solve import solve_in_parts
 from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
+from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.reach import reachable_masks
+from empo_exact.reductions.original_states import OriginalValues, original_graph
+from empo_exact.reductions.reduced import Reduced, reduced_graph
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
 from empo_exact.storage import problem_digest
-from empo_exact.terminal_states import warning_before
+from empo_exact.terminal_states import terminal_warning, warning_before
 from empo_exact.values import ValueStore
 
 log = logging.getLogger("empo_exact")
@@ -91,25 +96,62 @@ def solve(
             sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
     seconds.kernels = clock.perf_counter() - begin
     if params.compute.has_parts or (peers is not None and peers.size > 1):
+        if params.reduce:
+            raise SolveError("reduce is for one process: leave it out, or start one process")
         if start is not None:
             raise SolveError("a graph in parts starts in the initial state; leave start out")
         return _solve_in_parts(world, params, assumed, directory, tracker, resume, seed, peers)
-    graph = _explore(world, params, tracker, start)
+    reduced = None
+    if params.reduce:
+        if start is not None:
+            raise SolveError("reduce starts in the initial state: leave start or reduce out")
+        reduced = reduced_graph(world, params, assumed, tracker)
+    graph = reduced.graph if reduced else _explore(world, params, tracker, start)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
     if found := warning_before(world, graph, params.theory):
         log.warning("%s", found)
-    params = ram.resolved(Sizes.of(graph), params)
+    params = ram.resolved(reduced.original_sizes if reduced else Sizes.of(graph), params)
     ram.check(graph, params, directory)
     ram.announce(graph, params)
     with stage(tracker.progress, "arranging the problem"):
-        problem = pose(world, graph, params, assumed)
+        images = reduced.images if reduced else None
+        problem = pose(world, graph, params, assumed, images=images)
     digest = problem_digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     induce = _induce_over_time if world.spec.horizon is not None else _induce_over_levels
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(Solver(problem, seconds), store, threads, tracker, resume)
+    if reduced:
+        return _unfolded(reduced, problem, store, params, assumed, tracker, seconds, seed, begin)
     seconds.total = clock.perf_counter() - begin
     return ExactResult(problem, store, params, seconds, seed)
+
+
+def _unfolded(
+    reduced: Reduced,
+    problem: Problem,
+    store: ValueStore,
+    params: ExactParams,
+    assumed: Assumptions,
+    tracker: Tracker,
+    seconds: Seconds,
+    seed: int,
+    begin: float,
+) -> ExactResult:
+    """The result for original states: of all of them, or of the start where nothing is kept."""
+    world, explored = problem.world, clock.perf_counter()
+    whole = params.keep == "all"
+    graph = original_graph(world, params, tracker) if whole else build_graph(world, 1)
+    original = OriginalValues(reduced, store, graph)
+    seconds.graph += clock.perf_counter() - explored
+    seconds.total = clock.perf_counter() - begin
+    if whole:
+        posed = pose(world, graph, params, assumed)
+        return ExactResult(posed, original, params, seconds, seed, reduced.steps)
+    values = {time: original.at(time) for time in original.times}
+    sizes, warning = Sizes.of(reduced.graph), terminal_warning(problem, store)
+    opening = Opening(graph, values, sizes, warning, seconds, reduced.steps)
+    return PartsResult(world, params, assumed, opening, seed)
 
 
 def _solve_in_parts(
@@ -212,7 +254,7 @@ def _induce_over_time(
         has_gaps = has_gaps or bool(bad)
         refuse_unknown(values, time, has_gaps)
         store.put(time, values)
-        after, before = before._replace(v_r=values.v_r), after
+        after, before = completed(problem, before, values), after
         _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
         tracker.progress("backward induction", horizon - time, horizon)
 

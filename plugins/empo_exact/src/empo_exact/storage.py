@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from empo_core.config import HumanPriorRef
 from empo_core.errors import StorageError
@@ -22,12 +22,13 @@ from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
+from empo_exact.reduction_steps import Step
 from empo_exact.setup import Assumptions, assumed_humans, build_prior, pose
 from empo_exact.solution import Solution
 from empo_exact.values import ValueStore
 
 GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
-RESULT_IS_EQUAL = {"compute", "keep", "rollouts", "inspector", "count_unrolled"}
+RESULT_IS_EQUAL = {"compute", "keep", "rollouts", "inspector", "count_unrolled", "reduce"}
 """Parameters that change nothing about values."""
 HUMANS = ("beta", "nu", "habit", "belief")
 
@@ -42,11 +43,13 @@ class Record:
         params: The parameters it was solved with.
         seconds: Wall-clock time of the parts of the solve.
         seed: Seeds rollouts.
+        reductions: The reductions by which fewer states were solved than there are.
     """
 
     params: ExactParams
     seconds: Seconds
     seed: int
+    reductions: tuple[Step, ...] = ()
 
 
 class _Metadata(StrictModel):
@@ -59,6 +62,7 @@ class _Metadata(StrictModel):
     values: list[str] | None  # The folder and the digest of those that were kept on disk.
     seconds: dict[str, float]
     seed: int
+    reductions: list[dict[str, JsonValue]] = Field(default_factory=list)
 
 
 def save(solution: Solution, record: Record, directory: Path) -> None:
@@ -84,6 +88,7 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
         values=None if place is None else list(place),
         seconds=vars(record.seconds),
         seed=record.seed,
+        reductions=[vars(step) for step in record.reductions],
     )
     save_arrays(directory / "tables", arrays, metadata.model_dump())
 
@@ -114,7 +119,9 @@ def read(
         )
         problem = _problem(arrays, metadata.num_expanded, world, params, assumed)
         store = _store(arrays, metadata, directory)
-        return problem, store, Record(params, Seconds(**metadata.seconds), metadata.seed)
+        steps = tuple(Step.of(found) for found in metadata.reductions)
+        record = Record(params, Seconds(**metadata.seconds), metadata.seed, steps)
+        return problem, store, record
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"{directory / 'tables'} is not a saved result of this solver ({error}); save it again"

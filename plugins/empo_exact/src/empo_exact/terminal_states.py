@@ -11,7 +11,9 @@ from empo_core.protocols import WorldModel
 from empo_core.terminal_states import best_reward, warning_of
 from empo_core.theory import CompleteTheory
 from empo_exact.graph import StateGraph
+from empo_exact.problem import Problem
 from empo_exact.solution import Solution
+from empo_exact.values import Store
 
 
 def first_terminal(graph: StateGraph) -> int | None:
@@ -52,15 +54,20 @@ def warning_at(
 
 def warning_after(solution: Solution) -> str | None:
     """A warning where a terminal state is better than all others that are reached as soon."""
-    graph, number = solution.graph, first_terminal(solution.graph)
+    return terminal_warning(solution.problem, solution.store)
+
+
+def terminal_warning(problem: Problem, store: Store) -> str | None:
+    """The same of the values of a problem."""
+    graph, number = problem.graph, first_terminal(problem.graph)
     if number is None:
         return None
     soonest = 0
-    if solution.horizon is not None:
+    if problem.horizon is not None:
         soonest = int(np.searchsorted(graph.layers, number, side="right"))
-    time = min(solution.times, key=lambda kept: abs(kept - soonest))
-    values = solution.store.at(time).v_r
+    time = min(store.times, key=lambda kept: abs(kept - soonest))
+    values = store.at(time).v_r
     others = values[graph.alive[: len(values)]]
     best = float(others[np.isfinite(others)].max(initial=-np.inf))
-    value = solution.problem.theory.terminal_value
-    return warning_of(solution.problem.world, torch.from_numpy(graph.states[number]), value, best)
+    value = problem.theory.terminal_value
+    return warning_of(problem.world, torch.from_numpy(graph.states[number]), value, best)

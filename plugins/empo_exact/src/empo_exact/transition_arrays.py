@@ -54,6 +54,11 @@ class Growing:
             self._array.resize(enough, refcheck=False)
         return self._array[first : self.count]
 
+    @property
+    def written(self) -> Shaped[np.ndarray, " _item"]:
+        """The entries so far."""
+        return self._array[: self.count]
+
     def whole(self) -> Shaped[np.ndarray, " _item"]:
         """All entries; none may follow."""
         self._array.resize(self.count, refcheck=False)

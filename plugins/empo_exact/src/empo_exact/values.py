@@ -6,12 +6,31 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_exact.kernel_data import Values
 
 log = logging.getLogger("empo_exact")
+
+
+class Store(Protocol):
+    """The values of the times that were kept."""
+
+    @property
+    def keep(self) -> str:
+        """What is kept."""
+
+    @property
+    def times(self) -> list[int]:
+        """The times whose values are at hand, ascending."""
+
+    def at(self, time: int) -> Values:
+        """The values of one time; ``KeyError`` where they were not kept."""
+
+    def place(self, directory: Path) -> tuple[str, str] | None:
+        """Folder of the values, relative to another, and the problem's digest; None: in RAM."""
 
 
 class ValueStore:

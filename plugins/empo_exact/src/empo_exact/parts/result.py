@@ -15,6 +15,7 @@ from empo_exact.parts.sweeps import PartSolver
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
+from empo_exact.reduction_steps import Step
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
 from empo_exact.values import ValueStore
@@ -28,15 +29,17 @@ class Opening:
         graph: The initial state, with the states that follow it.
         values: Values of these by time; of the initial state alone at time 0.
         sizes: Sizes of the whole graph.
-        warning: Of a terminal state that attracts robots; empty where there is none.
+        warning: Of a terminal state that attracts robots; none where there is none.
         seconds: Wall-clock time of the parts of the solve.
+        reductions: The reductions by which fewer states were solved than there are.
     """
 
     graph: StateGraph
     values: dict[int, Values]
     sizes: Sizes
-    warning: str
+    warning: str | None
     seconds: Seconds
+    reductions: tuple[Step, ...] = ()
 
 
 def opening(solver: PartSolver, done: int) -> Opening | None:
@@ -99,7 +102,7 @@ class PartsResult(ExactResult):
         if params.keep == "auto":  # It means what there is.
             params = params.model_copy(update={"keep": "none"})
         problem = pose(world, opening.graph, params, assumed)
-        super().__init__(problem, store, params, opening.seconds, seed)
+        super().__init__(problem, store, params, opening.seconds, seed, opening.reductions)
         self._opening = opening
 
     @property

@@ -1,0 +1,69 @@
+"""Samples of the states of a world: those near its start, and those on random walks."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.protocols import WorldModel
+from empo_core.types import WorldSpec
+
+WALKERS = 256
+MOST_STEPS = 64
+"""Steps of a walk: further away, walks are long where a horizon is."""
+
+
+def walked_states(
+    world: WorldModel, most: int, seed: int = 0
+) -> tuple[Int[Tensor, "state word"], Int[Tensor, " state"]]:
+    """Distinct states on random walks from the start, and the steps after which each was met.
+
+    Args:
+        world: The world.
+        most: No more states than this.
+        seed: Seeds the walks.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    here = world.initial_state().repeat(WALKERS, 1)
+    steps = MOST_STEPS if world.spec.horizon is None else min(world.spec.horizon, MOST_STEPS)
+    found, met, known = [here[:1]], [0], {tuple(here[0].tolist())}
+    for step in range(1, steps + 1):
+        available = world.available(here)
+        goes_on = available.flatten(1).any(1)
+        if not goes_on.any() or len(known) >= most:
+            break
+        here = here[goes_on]
+        here = world.step(here, _random_actions(available[goes_on], generator), generator)
+        for row in torch.unique(here, dim=0).tolist():
+            if tuple(row) not in known and len(known) < most:
+                known.add(tuple(row))
+                found.append(torch.tensor([row], dtype=here.dtype))
+                met.append(step)
+    return torch.cat(found), torch.tensor(met)
+
+
+def _random_actions(
+    available: Bool[Tensor, "state agent action"], generator: torch.Generator
+) -> Int[Tensor, "state agent"]:
+    """An available action of every agent, each as likely."""
+    flat = available.flatten(0, 1).double()
+    return torch.multinomial(flat, 1, generator=generator).view(available.shape[:2])
+
+
+def joint_actions(spec: WorldSpec) -> Int[Tensor, "joint agent"]:
+    """Every joint action, in the order of the joint index."""
+    index = torch.arange(spec.num_joint_actions)
+    columns = [
+        index // stride % count
+        for stride, count in zip(spec.strides, spec.num_actions, strict=True)
+    ]
+    return torch.stack(columns, dim=1)
+
+
+def action_names(spec: WorldSpec, joint: int) -> str:
+    """A joint action for people, e.g. ``human: left, robot: still``."""
+    return ", ".join(
+        f"{agent.name}: {agent.actions[joint // stride % len(agent.actions)]}"
+        for agent, stride in zip(spec.agents, spec.strides, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Fewer states with the same values: symmetries, cones of influence, lumping."""

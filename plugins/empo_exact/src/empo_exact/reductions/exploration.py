@@ -1,0 +1,106 @@
+"""Exploration of the states that stand for all others, and of the images they lead to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Int32, Shaped
+
+from empo_core.protocols import WorldModel
+from empo_core.worlds.row_table import RowTable
+from empo_exact.graph import Progress, StateGraph, build_graph
+from empo_exact.images import Images
+from empo_exact.plugin import ExactParams
+from empo_exact.reductions.canonical import Canonical
+from empo_exact.transition_arrays import Growing
+
+Rows = Shaped[np.ndarray, "outcome word"]
+
+
+class _ImageNumbers:
+    """Numbers of the images that rows are, in order of first discovery.
+
+    A row that was met before costs one look into a table.
+    """
+
+    def __init__(self, words: int, dtype: np.dtype[np.generic], canonical: Canonical) -> None:
+        self._canonical = canonical
+        self._met = RowTable(words, dtype)
+        self._images = RowTable(2, np.dtype(np.int32))
+        self._image = Growing(np.int32)
+
+    def __call__(self, table: RowTable, rows: Rows) -> Int32[np.ndarray, " outcome"]:
+        """The image that each row is; states that are new get a number in ``table``."""
+        known = self._met.count
+        number = self._met.number(rows)
+        if self._met.count > known:
+            stands, variant = self._canonical(self._met.rows[known:])
+            pairs = np.stack([table.number(stands), variant], -1)
+            self._image.room(len(pairs), 0)[:] = self._images.number(pairs)
+        found: Int32[np.ndarray, " outcome"] = self._image.written[number]
+        return found
+
+    @property
+    def pairs(self) -> Int32[np.ndarray, "image 2"]:
+        """The state and the variant of each image."""
+        pairs: Int32[np.ndarray, "image 2"] = self._images.rows.copy()
+        return pairs
+
+
+def explore(
+    world: WorldModel,
+    canonical: Canonical,
+    params: ExactParams,
+    progress: Progress | None = None,
+) -> tuple[StateGraph, Images]:
+    """The graph of the states that stand for all others, and their images.
+
+    Args:
+        world: The world.
+        canonical: Finds the state that stands for a row.
+        params: Of these ``compute`` counts.
+        progress: Told after every block; may end the exploration.
+
+    Returns:
+        The graph, whose transitions lead from state to state, and the images that they mean.
+    """
+    start, _ = canonical(world.initial_state().numpy()[None])
+    numbers = _ImageNumbers(world.spec.state_words, start.dtype, canonical)
+    compute = params.compute
+    graph = build_graph(
+        world,
+        world.spec.horizon,
+        workers=compute.workers,
+        start_method=compute.start_method,
+        executor=compute.executor,
+        max_states=compute.max_states,
+        progress=progress,
+        start=start,
+        numbering=numbers,
+    )
+    return with_images(graph, numbers.pairs, canonical.columns)
+
+
+def with_images(
+    graph: StateGraph,
+    pairs: Int32[np.ndarray, "image 2"],
+    columns: Int32[np.ndarray, "variant padded_goal"],
+) -> tuple[StateGraph, Images]:
+    """A graph and its images, where transitions lead to numbers of images.
+
+    Args:
+        graph: The graph; its ``successor`` is overwritten.
+        pairs: State and variant of each image.
+        columns: See ``Images``.
+    """
+    state, variant = pairs.T
+    is_plain = variant == 0
+    order = np.flatnonzero(~is_plain)
+    order = order[np.lexsort((variant[order], state[order]))]
+    row = np.empty(len(pairs), np.int32)
+    row[is_plain] = state[is_plain]
+    row[order] = graph.num_states + np.arange(len(order))
+    first = np.searchsorted(state[order], np.arange(graph.num_states + 1)).astype(np.int64)
+    images = Images(first, variant[order], columns, row[graph.successor])
+    return replace(graph, successor=state[graph.successor]), images
