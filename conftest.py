@@ -139,7 +139,7 @@ def edit_model() -> Callable[..., None]:
         """Any body."""
 
     def edit(
-        path: Path, change: dict[str, Any], *, version: int = 1, dtype: str | None = None
+        path: Path, change: dict[str, Any], *, version: int | None = None, dtype: str | None = None
     ) -> None:
         with safe_open(path, "pt") as file:
             sealed = json.loads(file.metadata()[KEY])
@@ -151,6 +151,7 @@ def edit_model() -> Callable[..., None]:
             old = body.get(key)
             merges = isinstance(old, dict) and isinstance(value, dict)
             body[key] = {**old, **value} if merges else value
-        write_model(path, Format(sealed["format"], version), Body(**body), tensors)
+        sort = Format(sealed["format"], version or sealed["version"])
+        write_model(path, sort, Body(**body), tensors)
 
     return edit

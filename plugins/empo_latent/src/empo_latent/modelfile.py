@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from pydantic import Field, JsonValue, TypeAdapter
+from pydantic import Field, FiniteFloat, JsonValue, TypeAdapter
 
 from empo_core.plugins.registry import Registry
 from empo_core.storage.atomic import DISK, FileOps, StrictModel
@@ -15,7 +15,7 @@ from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
 from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 
-FORMAT = Format("empo-latent-model", 1)
+FORMAT = Format("empo-latent-model", 2)
 _SPEC = TypeAdapter(MultiTaskSpec)
 
 
@@ -25,6 +25,8 @@ class _Spec(StrictModel):
     shape: list[int]
     actions: int = Field(ge=1)
     active: list[list[bool]]
+    sizes: list[int]
+    bounds: list[list[list[FiniteFloat]]]
     tasks: list[str] = Field(min_length=1)
     action_repeats: list[int]
     episode_lengths: list[int]
@@ -94,7 +96,15 @@ def load_model(path: str | Path, *, registry: Registry | None = None) -> LoadedM
 
 
 def _spec_of(known: _Spec) -> MultiTaskSpec:
-    sizes = {len(known.active), len(known.action_repeats), len(known.episode_lengths)}
-    if sizes != {len(known.tasks)} or {len(each) for each in known.active} != {known.actions}:
+    per_task = (
+        known.active, known.sizes, known.bounds, known.action_repeats, known.episode_lengths
+    )  # fmt: skip
+    used = [sum(each) for each in known.active]
+    if (
+        {len(each) for each in per_task} != {len(known.tasks)}
+        or {len(each) for each in known.active} != {known.actions}
+        or [len(each) for each in known.bounds] != used
+        or max(known.sizes) > known.words
+    ):
         raise ValueError("its spec contradicts itself")
     return _SPEC.validate_python(known.model_dump())

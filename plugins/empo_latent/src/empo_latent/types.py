@@ -32,6 +32,9 @@ class MultiTaskSpec:
         action_repeats: Per task, environment steps per step.
         episode_lengths: Per task, most steps of an episode.
         scale: Greatest value of pictures, which the encoder divides by.
+        sizes: Per task, numbers of an observation; not given: ``words``.
+        bounds: Per task, least and greatest of each number of an action that it uses, in the
+            environment's own units; not given: -1 and 1.
     """
 
     words: int
@@ -43,6 +46,16 @@ class MultiTaskSpec:
     action_repeats: tuple[int, ...]
     episode_lengths: tuple[int, ...]
     scale: float = 255.0
+    sizes: tuple[int, ...] = ()
+    bounds: tuple[tuple[tuple[float, float], ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Fill in what is not given."""
+        if not self.sizes:
+            object.__setattr__(self, "sizes", (self.words,) * len(self.tasks))
+        if not self.bounds:
+            found = tuple(((-1.0, 1.0),) * sum(used) for used in self.active)
+            object.__setattr__(self, "bounds", found)
 
 
 @dataclass(frozen=True, slots=True)
