@@ -9,9 +9,11 @@ from torch import Tensor
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 
-WALKERS = 256
+WALKERS = 128
 MOST_STEPS = 64
-"""Steps of a walk: further away, walks are long where a horizon is."""
+"""Steps of a walk, where episodes are longer."""
+PATIENCE = 3
+"""Steps without a new state after which walks end."""
 
 
 def walked_states(
@@ -31,7 +33,7 @@ def walked_states(
     for step in range(1, steps + 1):
         available = world.available(here)
         goes_on = available.flatten(1).any(1)
-        if not goes_on.any() or len(known) >= most:
+        if not goes_on.any() or len(known) >= most or step - met[-1] > PATIENCE:
             break
         here = here[goes_on]
         here = world.step(here, _random_actions(available[goes_on], generator), generator)

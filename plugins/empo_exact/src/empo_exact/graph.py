@@ -93,6 +93,21 @@ class StateGraph:
         return int(self.layers[min(steps, len(self.layers) - 1)])
 
 
+def transitions_of(
+    graph: StateGraph, chosen: Int64[np.ndarray, " state"]
+) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " transition"]]:
+    """Offsets of the pairs of some states, and which transitions of the graph are theirs."""
+    joint = graph.spec.num_joint_actions
+    expanded = chosen < graph.num_expanded
+    pairs = (np.where(expanded, chosen, 0)[:, None] * joint + np.arange(joint)).ravel()
+    begin = graph.offsets[pairs].astype(np.int64)
+    length = graph.offsets[pairs + 1].astype(np.int64) - begin
+    length[~np.repeat(expanded, joint)] = 0
+    offsets = np.concatenate([[0], np.cumsum(length)])
+    items = np.repeat(begin - offsets[:-1], length) + np.arange(offsets[-1])
+    return offsets, items
+
+
 @compiled
 def first_wrong(
     offsets: Int64[np.ndarray, " pair_plus_1"],

@@ -9,7 +9,7 @@ from empo_core.errors import SolveError, WorldError
 from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.theory import CompleteTheory
 from empo_exact.chain import visits_over_time
-from empo_exact.graph import StateGraph
+from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.kernel_data import Floats
 from empo_exact.solution import Solution
 
@@ -35,7 +35,7 @@ def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspe
     chosen = _closure(graph, start, None if solution.horizon is None else len(times))
     if wanted.max_bytes is not None and _nbytes(solution, wanted, chosen) > wanted.max_bytes:
         chosen = _most_visited(solution, start, wanted, chosen, wanted.max_bytes)
-    offsets, items = _transitions(graph, chosen)
+    offsets, items = transitions_of(graph, chosen)
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
     v_r, v_e, v_m = (np.stack(part) for part in zip(*_values(solution, times, chosen), strict=True))
@@ -89,7 +89,7 @@ def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarr
     found[start] = True
     newest = np.array([start], np.int64)
     while len(newest) and (steps is None or steps > 0):
-        _, items = _transitions(graph, newest)
+        _, items = transitions_of(graph, newest)
         following = np.unique(graph.successor[items]).astype(np.int64)
         newest = following[~found[following]]
         found[newest] = True
@@ -100,7 +100,7 @@ def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarr
 def _nbytes(solution: Solution, wanted: Wanted, chosen: Numbers) -> int:
     """Bytes of the arrays in which a container keeps some states."""
     graph, spec = solution.graph, solution.spec
-    items = _transitions(graph, chosen)[0][-1]
+    items = transitions_of(graph, chosen)[0][-1]
     values = wanted.value_bytes(1 + 2 * len(spec.goals), solution.horizon)
     row = graph.states.dtype.itemsize * spec.state_words
     return int(len(chosen) * (values + row + 4 * spec.num_joint_actions) + 6 * items)
@@ -121,7 +121,7 @@ def _most_visited(
 
     def first(number: int) -> Int64[np.ndarray, " reached"]:
         """The first states of the order, and their successors."""
-        _, items = _transitions(graph, order[:number])
+        _, items = transitions_of(graph, order[:number])
         found: Int64[np.ndarray, " reached"] = np.union1d(
             order[:number], graph.successor[items]
         ).astype(np.int64)
@@ -133,21 +133,6 @@ def _most_visited(
         fits = _nbytes(solution, wanted, first(middle)) <= max_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
     return first(low)
-
-
-def _transitions(
-    graph: StateGraph, chosen: Numbers
-) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " transition"]]:
-    """Offsets of the pairs of some states, and which transitions of the graph are theirs."""
-    joint = graph.spec.num_joint_actions
-    expanded = chosen < graph.num_expanded
-    pairs = (np.where(expanded, chosen, 0)[:, None] * joint + np.arange(joint)).ravel()
-    begin = graph.offsets[pairs].astype(np.int64)
-    length = graph.offsets[pairs + 1].astype(np.int64) - begin
-    length[~np.repeat(expanded, joint)] = 0
-    offsets = np.concatenate([[0], np.cumsum(length)])
-    items = np.repeat(begin - offsets[:-1], length) + np.arange(offsets[-1])
-    return offsets, items
 
 
 def _values(

@@ -6,6 +6,7 @@ import time as clock
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Int32, Shaped
 
 from empo_core.protocols import Tracker, WorldModel
@@ -20,6 +21,7 @@ from empo_exact.ram import Sizes
 from empo_exact.reduction_steps import Step
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.reductions.exploration import explore
+from empo_exact.reductions.lumping import lumped, partition
 from empo_exact.reductions.preparation import canonical_of, refuse_assumptions
 from empo_exact.setup import Assumptions
 
@@ -48,7 +50,7 @@ class Reduced:
     def original_sizes(self) -> Sizes:
         """About the sizes of the graph of all original states: those that were met."""
         sizes = Sizes.of(self.graph)
-        share = self.images.rows / self.graph.num_states
+        share = max(self.images.rows, self.table.count) / self.graph.num_states
         layers = (sizes.layers * share).astype(np.int64)
         many = (int(share * count) for count in (sizes.expanded, sizes.transitions))
         return Sizes(sizes.spec, layers, *many)
@@ -118,4 +120,9 @@ def explored(
             steps.append(Step(name, before, graph.num_states, checking))
     table = RowTable.of(graph.states)
     state = np.arange(graph.num_states, dtype=np.int32)
+    if "lump" in params.reduce:
+        begin, before = clock.perf_counter(), graph.num_states
+        state = partition(graph, images, world.achieved(torch.from_numpy(graph.states)).numpy())
+        graph, images = lumped(graph, images, state)
+        steps.append(Step("lump", before, graph.num_states, clock.perf_counter() - begin))
     return Reduced(graph, images, tuple(steps), canonical, table, state)
