@@ -1,0 +1,1 @@
+"""Certificates: guaranteed intervals for the value of a given robot policy."""

@@ -1,0 +1,289 @@
+"""Certificates as data: what was found, what was assumed, and digests of what it is about."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, JsonValue
+
+from empo_bounds.assumptions import Assumptions
+from empo_bounds.induction import PairBounds
+from empo_bounds.kernels import Bounds
+from empo_bounds.occupancy import Follow
+from empo_bounds.question import Question
+from empo_bounds.rounds import Effort, Found, Round
+from empo_core.errors import StorageError
+from empo_core.storage.arrays import load_arrays, save_arrays, write_file
+from empo_core.storage.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
+from empo_core.worlds.queries import fingerprint
+
+FOLDER, FILE, ARRAYS, PICTURE = "certificate", "certificate.json", "arrays", "width.png"
+FORMAT, VERSION = "empo-certificate", 1
+SMALL_BYTES = 100_000_000
+"""Values of all pairs are kept where they take at most this."""
+
+Interval = Annotated[list[float | None], Field(min_length=2, max_length=2)]
+"""From below and from above; None where there is no bound."""
+
+
+class GoalBounds(StrictModel):
+    """Interval of V_h^e of one goal at the start."""
+
+    name: str
+    v_e: Interval
+
+
+class HumanBounds(StrictModel):
+    """Intervals of one human at the start."""
+
+    name: str
+    x_h: Interval
+    goals: list[GoalBounds]
+
+
+class StartBounds(StrictModel):
+    """Intervals at the start."""
+
+    v_r: Interval
+    u_r: Interval
+    humans: list[HumanBounds]
+
+    @property
+    def widths(self) -> list[float]:
+        """Width of V_h^e of every goal."""
+        intervals = [goal.v_e for human in self.humans for goal in human.goals]
+        return [(high or 0.0) - (low or 0.0) for low, high in intervals]
+
+
+class RoundRecord(StrictModel):
+    """State of affairs after a round of expansion."""
+
+    occupancy: float
+    pairs: int
+    transitions: int
+    outside: float
+    seconds: float
+    v_r: Interval
+    widest_v_e: float
+    median_v_e: float
+
+
+class Claims(StrictModel):
+    """Assumptions, and in how many expanded pairs the first of them is proved."""
+
+    min_power: float | None
+    never_ends_early: bool
+    proved_pairs: int | None
+
+
+class Limits(StrictModel):
+    """Limits that were set, and which one was reached."""
+
+    occupancy: float
+    minutes: float
+    memory_gb: float
+    follow: Follow
+    ended: str
+
+
+class Digests(StrictModel):
+    """What the certificate binds to, as sha256."""
+
+    world: str
+    policies: str
+    arrays: str
+
+
+class About(StrictModel):
+    """The run, and the software that made a certificate of it."""
+
+    algorithm: str
+    world: str
+    human_prior: dict[str, JsonValue] | None = Field(
+        description="The humans where they are not those that the run assumed."
+    )
+    versions: dict[str, JsonValue]
+
+
+class Certificate(StrictModel):
+    """A certificate, as ``certificate.json`` has it."""
+
+    about: About
+    theory: dict[str, JsonValue]
+    claims: Claims
+    limits: Limits
+    rounds: list[RoundRecord]
+    start: StartBounds
+    digests: Digests
+
+    @property
+    def pairs(self) -> int:
+        """Pairs that were expanded."""
+        return self.rounds[-1].pairs
+
+
+def interval(low: float, high: float) -> Interval:
+    """An interval, without bounds that are infinite."""
+    return [float(each) if np.isfinite(each) else None for each in (low, high)]
+
+
+def start_bounds(question: Question, found: PairBounds) -> StartBounds:
+    """Intervals at the start, goals in the order of each human's."""
+    spec, humans = question.spec, []
+    for position, (human, goals) in enumerate(zip(spec.humans, question.goals, strict=True)):
+        first = question.first_goal[position]
+        rows = [
+            GoalBounds(
+                name=spec.goals[goal].name,
+                v_e=interval(found.v_e.low[0, column], found.v_e.high[0, column]),
+            )
+            for column, goal in enumerate(goals, first)
+        ]
+        power = interval(found.x_h.low[0, position], found.x_h.high[0, position])
+        humans.append(HumanBounds(name=spec.agents[human].name, x_h=power, goals=rows))
+    return StartBounds(
+        v_r=interval(-found.loss.high[0], -found.loss.low[0]),
+        u_r=interval(-found.lack.high[0], -found.lack.low[0]),
+        humans=humans,
+    )
+
+
+def round_record(question: Question, done: Round) -> RoundRecord:
+    """A round as data."""
+    start = start_bounds(question, done.start)
+    return RoundRecord(
+        occupancy=done.epsilon,
+        pairs=done.pairs,
+        transitions=done.transitions,
+        outside=done.outside,
+        seconds=done.seconds,
+        v_r=start.v_r,
+        widest_v_e=float(np.max(start.widths)),
+        median_v_e=float(np.median(start.widths)),
+    )
+
+
+def write_certificate(
+    directory: Path,
+    found: Found,
+    assumed: Assumptions,
+    effort: Effort,
+    about: About,
+) -> Certificate:
+    """Write a certificate and its arrays into a folder, replacing an older one.
+
+    Args:
+        directory: The folder; made if missing.
+        found: What was found.
+        assumed: What was assumed.
+        effort: The limits.
+        about: The run, and the software.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    question = found.unrolled.question
+    directory.mkdir(exist_ok=True)
+    (directory / FILE).unlink(missing_ok=True)  # It must never stand beside other arrays.
+    arrays = arrays_of(found)
+    save_arrays(directory / ARRAYS, arrays)
+    theory = question.theory.model_dump(mode="json") | {"accrual": question.accrual}
+    certificate = Certificate(
+        about=about,
+        theory=theory,
+        claims=Claims(
+            min_power=assumed.min_power,
+            never_ends_early=assumed.never_ends_early,
+            proved_pairs=found.rounds[-1].proved,
+        ),
+        limits=Limits(
+            occupancy=effort.epsilon,
+            minutes=effort.minutes,
+            memory_gb=effort.memory_gb,
+            follow=effort.follow,
+            ended=found.ended,
+        ),
+        rounds=[round_record(question, each) for each in found.rounds],
+        start=start_bounds(question, found.rounds[-1].start),
+        digests=Digests(
+            world=fingerprint(question.world),
+            policies=policies_digest(arrays),
+            arrays=manifest_digest(directory),
+        ),
+    )
+    body = certificate.model_dump(mode="json")
+    write_file(directory / FILE, sealed_json(directory / FILE, FORMAT, VERSION, body))
+    return certificate
+
+
+def arrays_of(found: Found) -> dict[str, np.ndarray]:
+    """Everything that it takes to work the bounds out again from the world."""
+    unrolled, moments = found.unrolled, found.unrolled.moments
+    layers, landing = unrolled.layers, unrolled.landings
+    numbers = np.arange(landing.count, dtype=np.int32)
+    arrays = {
+        "states": np.ascontiguousarray(unrolled.states.rows),
+        "landing_state": landing.state,
+        "landing_duration": np.ascontiguousarray(landing.duration(numbers)),
+        "moments": moments.keys,
+        "pair_landing": np.concatenate([layer.landing for layer in layers]),
+        "pair_moment": np.concatenate([layer.moment for layer in layers]),
+        "first_pair": np.cumsum([0, *(len(layer.moment) for layer in layers)]),
+        "robot_policy": unrolled.policies.robot,
+    }
+    for human in range(len(unrolled.question.spec.humans)):
+        arrays[f"human_policy_{human}"] = unrolled.policies.human(human)
+    values = _values(found.induced.times)
+    if sum(value.nbytes for value in values.values()) <= SMALL_BYTES:
+        arrays |= values
+    return arrays
+
+
+def _values(times: Sequence[PairBounds]) -> dict[str, np.ndarray]:
+    """Bounds of X_h, -U_r and -V_r in all pairs, time by time."""
+    parts = {
+        "x_h": [each.x_h for each in times],
+        "lack": [each.lack for each in times],
+        "loss": [each.loss for each in times],
+    }
+    return {
+        f"{name}_{side}": np.concatenate([getattr(each, side) for each in bounds])
+        for name, bounds in parts.items()
+        for side in Bounds._fields
+    }
+
+
+def policies_digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """A digest of the policies in all pairs that were expanded."""
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        if name in ("states", "moments") or "policy" in name:
+            total.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return total.hexdigest()
+
+
+def manifest_digest(directory: Path) -> str:
+    """The sha256 of the manifest of a certificate's arrays, which lists those of all arrays."""
+    return hashlib.sha256((directory / ARRAYS / MANIFEST).read_bytes()).hexdigest()
+
+
+def read_certificate(directory: Path) -> tuple[Certificate, dict[str, np.ndarray]]:
+    """A certificate and its arrays.
+
+    Raises:
+        StorageError: It is missing, damaged, or not ours.
+    """
+    path = directory / FILE
+    if not path.is_file():
+        raise StorageError(
+            f"{path}: there is no certificate to verify; make one with: empo certify"
+        )
+    certificate = read_sealed(path, FORMAT, VERSION, Certificate)
+    arrays, _ = load_arrays(directory / ARRAYS)
+    if manifest_digest(directory) != certificate.digests.arrays:
+        raise StorageError(f"{directory / ARRAYS}: is not what {path} was written with")
+    return certificate, arrays

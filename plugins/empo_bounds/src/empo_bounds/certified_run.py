@@ -1,0 +1,92 @@
+"""From a run's directory to a certificate in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from empo_bounds import report
+from empo_bounds.assumptions import Assumptions
+from empo_bounds.certificate import FOLDER, PICTURE, About, Certificate, write_certificate
+from empo_bounds.occupancy import KnownOccupancy
+from empo_bounds.question import Question
+from empo_bounds.rounds import Effort, certify
+from empo_bounds.saved_question import saved_question
+from empo_core.config import HumanPriorRef, RunConfig, installed
+from empo_core.errors import StorageError
+from empo_core.experiment import build_algorithm, seed_everything
+from empo_core.figures import write_figure
+from empo_core.protocols import ClosedLoop, Reopenable, RunContext, Tracker
+from empo_core.storage.run_directory import environment, resolved
+from empo_core.threads import torch_threads
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A certificate on disk.
+
+    Attributes:
+        certificate: What it says.
+        directory: Its folder.
+    """
+
+    certificate: Certificate
+    directory: Path
+
+
+def certify_run(
+    path: str | Path,
+    assumed: Assumptions,
+    effort: Effort,
+    tracker: Tracker,
+    human_prior: HumanPriorRef | None = None,
+) -> Certified:
+    """Certify the policy of a run, and write the certificate into the run's directory.
+
+    Args:
+        path: The run's directory.
+        assumed: Claims about what is not expanded.
+        effort: When to stop.
+        tracker: Is told how far it is.
+        human_prior: How humans act; None: as the run assumed.
+
+    Raises:
+        ConfigError: It is no run of robots among humans in a world.
+        StorageError: It left nothing that can be loaded, or the disk refuses.
+        SolveError: A policy makes no sense in the world, an assumption is wrong, or there is no
+            room for a single step.
+    """
+    config, context, question = saved_question(path, human_prior)
+    seed_everything(config.seed)
+    known = None if human_prior is not None else _known(config, context, question)
+    directory = context.directory / FOLDER
+    tracker.start(context.directory, resolved(config))
+    try:
+        with torch_threads(1):
+            found = certify(question, assumed, effort, tracker, known)
+    except BaseException:
+        tracker.finish("failed")
+        raise
+    tracker.finish("finished")
+    about = About(
+        algorithm=config.algorithm.name,
+        world=question.spec.name,
+        human_prior=None if human_prior is None else human_prior.model_dump(mode="json"),
+        versions=environment(config, installed()),  # type: ignore[arg-type]
+    )
+    certificate = write_certificate(directory, found, assumed, effort, about)
+    right = known.right if known is not None else None
+    write_figure(report.picture(certificate, right), directory / PICTURE)
+    return Certified(certificate, directory)
+
+
+def _known(config: RunConfig, context: RunContext, question: Question) -> KnownOccupancy | None:
+    """Occupancy as the run's solution has it, where there is one."""
+    algorithm, horizon = build_algorithm(config), question.spec.horizon
+    if not isinstance(algorithm, Reopenable) or horizon is None:
+        return None
+    try:
+        result = algorithm.reopen(context)
+    except StorageError:
+        return None  # It can be played all the same.
+    return KnownOccupancy(result, horizon) if isinstance(result, ClosedLoop) else None

@@ -1,0 +1,133 @@
+"""``empo certify``; imports nothing heavy before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from empo_core.cli.output import (
+    Debug,
+    Json,
+    Quiet,
+    only_ours_on_stdout,
+    print_json,
+    print_table,
+    show,
+)
+
+if TYPE_CHECKING:
+    from empo_bounds.certificate import Certificate
+    from empo_core.config import HumanPriorRef
+    from empo_core.protocols import Tracker
+
+
+def certify(
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR", help="A run's directory.", show_default=False)
+    ],
+    eps: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Expand pairs of state and time visited this often."),
+    ] = 1e-5,
+    minutes: Annotated[float, typer.Option(min=0, help="Expand for so long at most.")] = 5.0,
+    memory: Annotated[
+        float, typer.Option(min=0, help="RAM (GiB) that the process may hold.")
+    ] = 4.0,
+    human_prior: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PRIOR",
+            help="Humans who act differently than the run assumed: a human_prior as in a config.",
+            show_default=False,
+        ),
+    ] = None,
+    min_power: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Assume that everybody's X_h is at least this, also where nothing is expanded.",
+            show_default=False,
+        ),
+    ] = None,
+    no_early_end: Annotated[
+        bool, typer.Option("--no-early-end", help="Assume that episodes end at the horizon only.")
+    ] = False,
+    follow: Annotated[
+        Literal["average", "goals"],
+        typer.Option(help="Whose visits count: humans on average, or also each after one goal."),
+    ] = "average",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Work out a certificate that is there again.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Prove intervals for the values of a run's policy: of every goal, of power, and of V_r."""
+    with only_ours_on_stdout(json, quiet):
+        from empo_bounds.assumptions import Assumptions
+        from empo_bounds.certified_run import certify_run
+        from empo_bounds.rounds import Effort
+        from empo_core.cli.run import terminal_trackers
+        from empo_core.tracker_group import TrackerGroup
+
+        tracker = TrackerGroup(terminal_trackers(None, quiet))
+        if verify:
+            confirmed = _confirmed(run_dir, tracker)
+            (print_json if json else _present_confirmed)(confirmed)
+            return
+        done = certify_run(
+            run_dir,
+            Assumptions(min_power, no_early_end),
+            Effort(eps, minutes, memory, follow),
+            tracker,
+            _prior(human_prior),
+        )
+    if json:
+        print_json(done.certificate.model_dump(mode="json") | {"folder": str(done.directory)})
+    elif not quiet:
+        _present(done.certificate)
+    if not json:
+        for path in sorted(done.directory.iterdir()):
+            show(str(path))
+
+
+def _prior(text: str | None) -> HumanPriorRef | None:
+    from empo_core.config import HumanPriorRef
+    from empo_core.config.files import parse_yaml, validate_document
+
+    if text is None:
+        return None
+    return validate_document(HumanPriorRef, parse_yaml(text, name="--human-prior"))
+
+
+def _confirmed(run_dir: Path, tracker: Tracker) -> dict[str, object]:
+    from empo_bounds.verification import verify_run
+
+    tracker.start(run_dir, {})
+    try:
+        done = verify_run(run_dir, tracker)
+    except BaseException:
+        tracker.finish("failed")
+        raise
+    tracker.finish("finished")
+    return {"confirmed": True, "pairs": done.pairs, "bounds": done.numbers}
+
+
+def _present_confirmed(found: dict[str, object]) -> None:
+    show(
+        f"confirmed: {found['bounds']:,} bounds of {found['pairs']:,} expanded pairs follow from "
+        "the run's world and policies"
+    )
+
+
+def _present(found: Certificate) -> None:
+    from empo_bounds import report
+
+    for line in report.statement(found):
+        show(line)
+    print_table("", *report.goal_rows(found))
+    print_table("", *report.round_rows(found))
+    show(f"Expansion ended: {found.limits.ended}.")

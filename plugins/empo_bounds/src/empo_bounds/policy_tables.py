@@ -1,0 +1,185 @@
+"""Policies as they are certified: read once, checked, rescaled to sum to 1, and kept as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int32, Shaped
+from torch import Tensor
+
+from empo_bounds.growth import Grown
+from empo_bounds.question import Question
+from empo_core.errors import SolveError
+from empo_core.worlds.queries import checked_chances
+from empo_core.worlds.row_table import RowTable
+
+UNKNOWN = -1
+TESTED = 8
+"""States of a call in which a policy that should not depend on time is asked once more."""
+
+
+@runtime_checkable
+class Stationary(Protocol):
+    """A robot policy or human prior that may say that it is the same at all times; optional."""
+
+    @property
+    def is_stationary(self) -> bool:
+        """True if it never depends on how many steps are left."""
+
+
+class PolicyTable:
+    """Distinct policies of the robots or of one human, numbered; many states share one."""
+
+    def __init__(self, words: int) -> None:
+        self._table = RowTable(words, np.dtype(np.float64))
+
+    @property
+    def rows(self) -> Float64[np.ndarray, "policy word"]:
+        """All policies."""
+        return np.ascontiguousarray(self._table.rows)
+
+    def number(self, policies: Float64[np.ndarray, "state word"]) -> Int32[np.ndarray, " state"]:
+        """The row of each policy."""
+        return self._table.number(policies + 0.0)  # Which makes -0 equal to 0.
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes taken."""
+        return self._table.memory_bytes
+
+
+class PolicyTables:
+    """Policies of the robots and of all humans in the pairs that were asked about."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._robot = PolicyTable(question.spec.num_robot_actions)
+        self._human = [PolicyTable(len(goals) * question.num_actions) for goals in question.goals]
+        self._robots = _Numbers(1, _is_stationary(question.robots))
+        self._humans = _Numbers(len(self._human), _is_stationary(question.humans))
+
+    @property
+    def robot(self) -> Float64[np.ndarray, "policy robot_action"]:
+        """The robots' policies, jointly."""
+        found: Float64[np.ndarray, "policy robot_action"] = self._robot.rows
+        return found
+
+    def human(self, human: int) -> Float64[np.ndarray, "policy goal action"]:
+        """Policies of a human (position in ``spec.humans``) for each of its goals."""
+        shape = (-1, len(self._question.goals[human]), self._question.num_actions)
+        found: Float64[np.ndarray, "policy goal action"] = self._human[human].rows.reshape(shape)
+        return found
+
+    def marginal(self, human: int) -> Float64[np.ndarray, "policy action"]:
+        """The policies of a human averaged over its goals, as computed."""
+        weight = self._question.weights[human]
+        mixed: Float64[np.ndarray, "policy action"]
+        mixed = np.einsum("g,sga->sa", weight, self.human(human))
+        return mixed / weight.sum()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes taken."""
+        return sum(table.memory_bytes for table in (self._robot, *self._human))
+
+    def numbers(
+        self,
+        state: Int32[np.ndarray, " state"],
+        rows: Shaped[np.ndarray, "state word"],
+        steps_left: int,
+    ) -> Int32[np.ndarray, "state policy_word"]:
+        """The rows of the tables that hold the policies in some states that are not terminal.
+
+        Args:
+            state: Numbers of the states, each once.
+            rows: Their rows.
+            steps_left: Steps left in all of them.
+
+        Returns:
+            That of the robots' policy, then that of each human's.
+
+        Raises:
+            SolveError: One of them says something that is no probability distribution, or is not
+                the same at all times although it says so.
+        """
+        return np.concatenate(
+            [
+                self._robots.of(state, rows, steps_left, self._of_robots),
+                self._humans.of(state, rows, steps_left, self._of_humans),
+            ],
+            1,
+        )
+
+    def _of_robots(self, states: Tensor, steps_left: int) -> Int32[np.ndarray, "state policy_word"]:
+        left = torch.full((len(states),), steps_left)
+        found = self._question.robots.probabilities(states, left)
+        table = checked_chances(found, "the robots' policy").numpy()
+        _require_shape(table, self.robot.shape[1:], "the robots' policy")
+        return self._robot.number(table / table.sum(-1, keepdims=True))[:, None]
+
+    def _of_humans(self, states: Tensor, steps_left: int) -> Int32[np.ndarray, "state policy_word"]:
+        question, numbers = self._question, []
+        found = question.humans.policy(states, steps_left)
+        every = checked_chances(found, "the human prior").numpy()
+        _require_shape(every, (len(question.order), every.shape[-1]), "the human prior")
+        for table, goals in zip(self._human, question.goals, strict=True):
+            own = np.zeros((len(states), len(goals), question.num_actions))
+            own[:, :, : every.shape[2]] = every[:, goals, : question.num_actions]
+            own /= own.sum(-1, keepdims=True)
+            numbers.append(table.number(own.reshape(len(own), -1)))
+        return np.stack(numbers, 1)
+
+
+Ask = Callable[[Tensor, int], Int32[np.ndarray, "state policy_word"]]
+
+
+class _Numbers:
+    """Rows of tables by state; of policies that are the same at all times they are kept."""
+
+    def __init__(self, words: int, is_stationary: bool) -> None:
+        self._is_stationary = is_stationary
+        self._known = Grown(np.int32, words)
+
+    def of(
+        self,
+        state: Int32[np.ndarray, " state"],
+        rows: Shaped[np.ndarray, "state word"],
+        steps_left: int,
+        ask: Ask,
+    ) -> Int32[np.ndarray, "state policy_word"]:
+        """Rows of the tables in some states, as ``PolicyTables.numbers`` has them."""
+        if not self._is_stationary:
+            return ask(torch.from_numpy(rows), steps_left)
+        missing = int(state.max(initial=-1)) + 1 - len(self._known)
+        if missing > 0:
+            unknown = np.full((missing, self._known.array.shape[1]), UNKNOWN, np.int32)
+            self._known.extend(unknown)
+        known = self._known.array
+        new = np.flatnonzero(known[state, 0] == UNKNOWN)
+        old = np.flatnonzero(known[state, 0] != UNKNOWN)[:TESTED]
+        if len(new):
+            known[state[new]] = ask(torch.from_numpy(rows[new]), steps_left)
+        if len(old) and (ask(torch.from_numpy(rows[old]), steps_left) != known[state[old]]).any():
+            raise SolveError(
+                "a policy says that it is the same at all times (is_stationary), but it differs "
+                f"from what it was before when {steps_left} steps are left. Correct the policy."
+            )
+        found: Int32[np.ndarray, "state policy_word"] = known[state]
+        return found
+
+
+def _is_stationary(policy: object) -> bool:
+    return isinstance(policy, Stationary) and policy.is_stationary
+
+
+def _require_shape(
+    table: Float64[np.ndarray, "state ..."], shape: tuple[int, ...], of: str
+) -> None:
+    if table.shape[1:] != shape:
+        raise SolveError(
+            f"{of} has the shape {list(table.shape[1:])} in each state where this world asks for "
+            f"{list(shape)}; it was made for another world"
+        )

@@ -1,0 +1,88 @@
+"""The question that a certificate answers: a world, policies in it, and the theory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from empo_core.errors import SolveError
+from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
+from empo_core.theory import TheoryParams
+from empo_core.types import WorldSpec
+from empo_core.worlds.roles import check_humans
+
+
+@dataclass(frozen=True)
+class Question:
+    """Everything that the values in question depend on.
+
+    Attributes:
+        world: The world.
+        robots: The policy that is certified.
+        humans: How humans act for each goal.
+        theory: Parameters of equations (4)-(9).
+        accrual: Whether U_r counts once per transition, or accrues during it.
+    """
+
+    world: WorldModel
+    robots: RobotPolicy
+    humans: HumanPrior
+    theory: TheoryParams = field(default_factory=TheoryParams)
+    accrual: Literal["discrete", "continuous"] = "discrete"
+
+    def __post_init__(self) -> None:
+        """Refuse a world in which power, or the average of a human's policies, is undefined.
+
+        Raises:
+            UnsuitableWorldError: It has no human, or a human without goals.
+            SolveError: All goals of a human have weight 0.
+        """
+        check_humans(self.world.spec)
+        for human, weights in zip(self.spec.humans, self.weights, strict=True):
+            if not weights.sum() > 0:
+                raise SolveError(
+                    f"all goals of {self.spec.agents[human].name} (agent {human}) of "
+                    f"{self.spec.name!r} have weight 0, so its policy has no average over them. "
+                    "Give one of them a positive weight."
+                )
+
+    @property
+    def spec(self) -> WorldSpec:
+        """The world's specification."""
+        return self.world.spec
+
+    @property
+    def num_actions(self) -> int:
+        """The most actions that a human has."""
+        return max(self.spec.num_actions[human] for human in self.spec.humans)
+
+    @cached_property
+    def goals(self) -> tuple[list[int], ...]:
+        """Positions in ``spec.goals`` of each human's goals."""
+        return tuple(list(self.spec.goals_of(human)) for human in self.spec.humans)
+
+    @cached_property
+    def order(self) -> Int64[np.ndarray, " goal"]:
+        """Positions in ``spec.goals`` of all goals, human by human."""
+        return np.array([goal for goals in self.goals for goal in goals], np.int64)
+
+    @cached_property
+    def first_goal(self) -> list[int]:
+        """The first goal of each human in ``order``, and the number of all."""
+        return [sum(map(len, self.goals[:human])) for human in range(len(self.goals) + 1)]
+
+    @cached_property
+    def weights(self) -> tuple[Float64[np.ndarray, " _goal"], ...]:
+        """Weight of each goal, for each human."""
+        return tuple(
+            np.array([self.spec.goals[goal].weight for goal in goals]) for goals in self.goals
+        )
+
+    @property
+    def sum_operations(self) -> int:
+        """Operations behind a computed probability of everybody's actions."""
+        return sum(2 * len(goals) + 2 for goals in self.goals) + len(self.spec.agents) + 2

@@ -1,0 +1,139 @@
+"""A certificate for people: what it says and what it does not, a table, and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING
+
+from empo_bounds.certificate import Certificate, Interval
+from empo_core.figures import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UNBOUNDED, MOST_PLACES = "unbounded", 8
+NEGLIGIBLE = Decimal("1e-9")
+
+
+def statement(found: Certificate) -> list[str]:
+    """What the certificate says, beginning with what it is about."""
+    humans = "the humans that the run assumed"
+    if found.about.human_prior is not None:
+        humans = f"humans by prior {found.about.human_prior['name']!r}"
+    lines = [
+        f"This is about the model {found.about.world!r} with {humans}, and about the policy of "
+        "this run only; it says nothing about its distance to the theory's solution.",
+        f"In this model, with these humans, this policy is worth V_r in {shown(found.start.v_r)} "
+        "at the start, and each human attains each goal with a (discounted) chance in the "
+        "interval below.",
+    ]
+    return [*lines, *_claims(found)]
+
+
+def _claims(found: Certificate) -> list[str]:
+    claims, lines = found.claims, []
+    if claims.min_power is not None:
+        lines.append(
+            f"Assumed: everybody's X_h is at least {claims.min_power:g} (min_power) while a step "
+            f"is left; proved in {claims.proved_pairs:,} of {found.pairs:,} expanded pairs, "
+            "refuted in none."
+        )
+    elif found.start.v_r[0] is None:
+        lines.append(
+            "Nothing is assumed about power in states that were not expanded, so V_r is unbounded "
+            "from below; --min-power assumes something."
+        )
+    if claims.never_ends_early:
+        lines.append(
+            "Assumed: no episode ends before the horizon; it does in no state that was met."
+        )
+    return lines
+
+
+def shown(interval: Interval) -> str:
+    """An interval in brackets, to four digits, rounded outwards."""
+    return "[{}, {}]".format(*(_side(interval, side, None) for side in (0, 1)))
+
+
+def _side(interval: Interval, side: int, places: int | None) -> str:
+    """One side of an interval, rounded outwards to so many places or to four digits.
+
+    What is nearer than ``NEGLIGIBLE`` to a number of so many digits is that number.
+    """
+    number = interval[side]
+    if number is None:
+        return UNBOUNDED
+    exact = Decimal(number)
+    if places is None:
+        places = 3 - exact.adjusted() if exact else 0
+    step = Decimal(1).scaleb(-min(places, MOST_PLACES))
+    inwards = exact - NEGLIGIBLE if side else exact + NEGLIGIBLE
+    rounded = inwards.quantize(step, ROUND_CEILING if side else ROUND_FLOOR)
+    return f"{rounded:f}" if rounded else "0"
+
+
+def goal_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Headings and rows: every human's power and goals."""
+    rows: list[tuple[str, ...]] = []
+    for human in found.start.humans:
+        rows.append((human.name, "X_h", *_interval_texts(human.x_h)))
+        rows += [(human.name, goal.name, *_interval_texts(goal.v_e)) for goal in human.goals]
+    return ("human", "goal", "at least", "at most", "width"), rows
+
+
+def _interval_texts(interval: Interval) -> tuple[str, str, str]:
+    low, high = interval
+    width = UNBOUNDED if low is None or high is None else f"{high - low:.2g}"
+    return _side(interval, 0, 4), _side(interval, 1, 4), width
+
+
+def round_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Headings and rows: how intervals narrowed with the pairs that were expanded."""
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{each.occupancy:.1e}",
+            f"{each.pairs:,}",
+            f"{each.outside:.2g}",
+            shown(each.v_r),
+            f"{each.widest_v_e:.2g}",
+            f"{each.median_v_e:.2g}",
+            f"{each.seconds:.1f}",
+        )
+        for each in found.rounds
+    ]
+    return (
+        ("occupancy", "pairs", "outside", "V_r", "widest V_h^e", "median", "seconds"),
+        rows,
+    )
+
+
+def picture(found: Certificate, right: float | None = None) -> Figure:
+    """Width against effort: V_r, and the widths of V_h^e, by the number of pairs expanded.
+
+    Args:
+        found: The certificate.
+        right: The right V_r, where it is known, as a line.
+    """
+    figure, (left, other) = new_figure(1, 2, width=9)
+    pairs = [each.pairs for each in found.rounds]
+    for label, side in (("at most", 1), ("at least", 0)):
+        known = [
+            (count, each.v_r[side])
+            for count, each in zip(pairs, found.rounds, strict=True)
+            if each.v_r[side] is not None
+        ]
+        if known:
+            left.plot(*zip(*known, strict=True), marker=".", label=label)
+    if right is not None:
+        left.axhline(right, color="black", linewidth=1, label="exact")
+    left.set_ylabel("V_r at the start")
+    other.plot(pairs, [each.widest_v_e for each in found.rounds], marker=".", label="widest")
+    other.plot(pairs, [each.median_v_e for each in found.rounds], marker=".", label="median")
+    other.set_ylabel("width of V_h^e at the start")
+    for axes in (left, other):
+        axes.set_xscale("log")
+        axes.set_xlabel("pairs expanded")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="small", frameon=False)
+    return figure

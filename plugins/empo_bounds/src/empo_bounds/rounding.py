@@ -1,0 +1,42 @@
+"""Outward rounding: from a computed sum of numbers that are not negative to a bound of it.
+
+A sum of ``n`` products, computed in double precision in any order, errs by at most
+``n u / (1 - n u)`` of its exact value, ``u = 2^-53``, if nothing underflows; the errors of nested
+sums add up. ``up`` and ``down`` move a result by ``4 (n + 8) u`` of itself, by one step of the
+floating point numbers, and by ``TINY``, which covers all that underflows.
+Source: N. Higham, Accuracy and Stability of Numerical Algorithms, section 3.1.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Terms: TypeAlias = int | NDArray[np.int64]
+
+UNIT: Final = 2.0**-53
+"""Largest relative error of one operation."""
+TINY: Final = 1e-300
+"""More than 10^23 operations can lose by underflow."""
+FUNCTION: Final = 8
+"""Operations whose error ``exp``, ``log``, ``pow`` and ``expm1`` have at most: 4 ulp, or 8 u."""
+
+
+def slack(terms: Terms) -> float | Floats:
+    """The share of itself by which a sum of so many operations is moved."""
+    return 4.0 * UNIT * (np.asarray(terms, np.float64) + 8.0)
+
+
+def up(value: Floats, terms: Terms) -> Floats:
+    """A bound from above of numbers at least 0 that took so many operations [...]."""
+    moved: Floats = np.nextafter(value * (1.0 + slack(terms)) + TINY, np.inf)
+    return moved
+
+
+def down(value: Floats, terms: Terms) -> Floats:
+    """A bound from below of numbers at least 0 that took so many operations, itself at least 0."""
+    moved: Floats = np.maximum(np.nextafter(value * (1.0 - slack(terms)) - TINY, -np.inf), 0.0)
+    return moved

@@ -1,0 +1,203 @@
+"""Rounds of expansion and induction, each deeper than the one before, until enough is known."""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from empo_bounds.assumptions import Assumptions
+from empo_bounds.induction import Induced, PairBounds, induce
+from empo_bounds.kernels import Bounds
+from empo_bounds.occupancy import Follow, KnownOccupancy, deepen
+from empo_bounds.question import Question
+from empo_bounds.unrolled import Unrolled
+from empo_core.errors import SolveError
+from empo_core.interrupts import Interrupts
+from empo_core.protocols import Tracker
+
+GIB = 1 << 30
+FINEST = 1e-9
+"""Least occupancy before everything is expanded, where that is asked for."""
+SHARE_OF_RAM = 0.8
+"""Share of the machine's free RAM that may be taken."""
+TASK = "certificate"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Limits of a certificate, whichever is reached first.
+
+    Attributes:
+        epsilon: Pairs with a smaller occupancy are not expanded; 0 expands everything.
+        minutes: So long pairs are expanded.
+        memory_gb: So much RAM (GiB) the process may hold.
+        follow: Whose occupancy it is.
+    """
+
+    epsilon: float = 1e-5
+    minutes: float = 5.0
+    memory_gb: float = 4.0
+    follow: Follow = "average"
+
+
+@dataclass(frozen=True)
+class Round:
+    """State of affairs after a round.
+
+    Attributes:
+        epsilon: Least occupancy that was asked for.
+        pairs: Pairs expanded so far.
+        transitions: Transitions of these.
+        outside: Occupancy of the frontier, all times together.
+        seconds: Time since the beginning.
+        start: Bounds at the start, no wider than those of earlier rounds.
+        proved: Pairs in which the assumed least power is proved; None where none is assumed.
+    """
+
+    epsilon: float
+    pairs: int
+    transitions: int
+    outside: float
+    seconds: float
+    start: PairBounds
+    proved: int | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that was found.
+
+    Attributes:
+        unrolled: What was expanded.
+        rounds: One after the other; the last one counts.
+        ended: Why no more was expanded.
+        induced: The last induction, with the bounds of all times.
+    """
+
+    unrolled: Unrolled
+    rounds: list[Round]
+    ended: str
+    induced: Induced
+
+
+class Limits:
+    """Says when to stop, and why."""
+
+    def __init__(self, effort: Effort, interrupts: Interrupts) -> None:
+        self._effort, self._interrupts = effort, interrupts
+        self._process = psutil.Process()
+        self.begun = clock.monotonic()
+        free = self._rss() + SHARE_OF_RAM * psutil.virtual_memory().available
+        self._limit = min(effort.memory_gb * GIB, free)
+        self.reason = ""
+
+    @property
+    def seconds(self) -> float:
+        """Time since the beginning."""
+        return clock.monotonic() - self.begun
+
+    def goes_on(self) -> bool:
+        """False from the moment on when a limit is reached."""
+        if self._interrupts.are_pending:
+            self.reason = "interrupted"
+        elif self.seconds > 60 * self._effort.minutes:
+            self.reason = f"{self._effort.minutes:g} minutes are over"
+        elif self._rss() > self._limit:
+            self.reason = f"{self._limit / GIB:.2f} GiB of RAM are taken"
+        return not self.reason
+
+    def _rss(self) -> int:
+        used: int = self._process.memory_info().rss
+        return used
+
+
+def certify(
+    question: Question,
+    assumed: Assumptions,
+    effort: Effort,
+    tracker: Tracker,
+    known: KnownOccupancy | None = None,
+) -> Found:
+    """Intervals for the values of a policy, as narrow as the effort allows.
+
+    Args:
+        question: Whose values.
+        assumed: Claims about what is not expanded.
+        effort: When to stop.
+        tracker: Is told how far it is.
+        known: Occupancy of all pairs, where a solution knows it; own estimates are too small.
+
+    Raises:
+        SolveError: An assumption or a policy is wrong, or there is no room for a single step.
+    """
+    unrolled, rounds = Unrolled(question), list[Round]()
+    levels = _levels(effort.epsilon)
+    with Interrupts() as interrupts:
+        limits = Limits(effort, interrupts)
+        for number, epsilon in enumerate(levels):
+
+            def told(time: int, number: int = number, epsilon: float = epsilon) -> None:
+                _report(tracker, unrolled, (number, len(levels)), epsilon, time)
+
+            _, outside = deepen(unrolled, epsilon, effort.follow, limits.goes_on, told, known)
+            if not unrolled.pairs and limits.reason:
+                raise SolveError(
+                    f"{question.spec.name!r}: nothing could be expanded, for {limits.reason}; "
+                    "give more minutes (--minutes) or more RAM (--memory)"
+                )
+            is_last = bool(limits.reason) or number == len(levels) - 1
+            if rounds and unrolled.pairs == rounds[-1].pairs and not is_last:
+                continue
+            induced = induce(unrolled, assumed, keep=is_last)
+            start = induced.start
+            if rounds:
+                start = _intersection(start, rounds[-1].start)
+            rounds.append(
+                Round(
+                    epsilon,
+                    unrolled.pairs,
+                    unrolled.transitions,
+                    float(outside.sum()),
+                    limits.seconds,
+                    start,
+                    induced.proved,
+                )
+            )
+            if is_last:
+                break
+        ended = limits.reason or f"no pair with an occupancy of {effort.epsilon:g} is left"
+    tracker.progress(TASK, 1.0, 1.0)
+    return Found(unrolled, rounds, ended, induced)
+
+
+def _levels(epsilon: float) -> list[float]:
+    """Least occupancy of each round: 0.1, then a root of 10 less from round to round."""
+    halves = int(2 * math.log10(1 / max(epsilon, FINEST)) - 1e-9)
+    return [*(10 ** (-half / 2) for half in range(2, halves + 1)), epsilon]
+
+
+def _report(
+    tracker: Tracker, unrolled: Unrolled, round_: tuple[int, int], epsilon: float, time: int
+) -> None:
+    number, of = round_
+    horizon = unrolled.question.spec.horizon
+    steps = "" if horizon is None else f" of {horizon}"
+    share = number / of + (0.0 if horizon is None else time / horizon / of)
+    tracker.narrate(TASK, f"occupancy {epsilon:.0e}, step {time}{steps}, {unrolled.pairs:,} pairs")
+    tracker.progress(TASK, min(share, 0.999), 1.0)
+
+
+def _intersection(new: PairBounds, old: PairBounds) -> PairBounds:
+    pairs = (
+        (new.v_e, old.v_e),
+        (new.x_h, old.x_h),
+        (new.lack, old.lack),
+        (new.loss, old.loss),
+    )
+    return PairBounds(
+        *(Bounds(np.maximum(a.low, b.low), np.minimum(a.high, b.high)) for a, b in pairs)
+    )

@@ -1,0 +1,78 @@
+"""The question that a run poses: its world, the policies it left, and its theory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from empo_bounds.question import Question
+from empo_core.config import HumanPriorRef, RunConfig
+from empo_core.config.files import load_config
+from empo_core.errors import ConfigError
+from empo_core.experiment import build, saved_policies
+from empo_core.protocols import RunContext
+from empo_core.storage.run_directory import CONFIG, existing_run
+from empo_core.theory import CompleteTheory, TheoryParams
+
+
+def saved_question(
+    path: str | Path, human_prior: HumanPriorRef | None = None
+) -> tuple[RunConfig, RunContext, Question]:
+    """A run's config and context, and what is asked about it.
+
+    Args:
+        path: The run's directory.
+        human_prior: How humans act; None: as the run assumed.
+
+    Raises:
+        ConfigError: It is no run, or no run of robots among humans in a world.
+        StorageError: It left nothing that can be loaded.
+    """
+    config, context, found = saved_policies(path)
+    world = context.world
+    if world is None or not isinstance(found, tuple):
+        raise ConfigError(
+            f"{path}: a certificate is about robots in a world of humans and goals, and this run "
+            f"of {config.algorithm.name!r} has none whose policy can be asked about single states; "
+            "certify a run of exact, of phase2, or of rollout with a world and no memory"
+        )
+    robots, humans = found
+    if human_prior is not None:
+        humans = build(human_prior, world)
+    theory = theory_of(config)
+    accrual = theory.accrual if isinstance(theory, CompleteTheory) else "discrete"
+    return config, context, Question(world, robots, humans, theory, accrual)
+
+
+def theory_of(config: RunConfig) -> TheoryParams:
+    """The parameters of equations (4)-(9) that a run was about.
+
+    They stand in the params of its algorithm, of another that these name, or of the run that
+    these name; otherwise the defaults are meant.
+    """
+    found = next(_theories(config.algorithm.params), None)
+    if found is not None:
+        return found
+    other = next(_runs(config.algorithm.params), None)
+    if other is None:
+        return TheoryParams()
+    return theory_of(load_config(existing_run(other) / CONFIG))
+
+
+def _theories(params: object) -> Iterator[TheoryParams]:
+    if isinstance(params, TheoryParams):
+        yield params
+    elif isinstance(params, BaseModel):
+        for _, value in params:
+            yield from _theories(value)
+
+
+def _runs(params: object) -> Iterator[Path]:
+    """Runs that params name."""
+    if isinstance(params, BaseModel):
+        for name, value in params:
+            if name == "run" and isinstance(value, str | Path):
+                yield Path(value)
+            yield from _runs(value)
