@@ -13,7 +13,6 @@ from pydantic import Field, JsonValue
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.induction import PairBounds
 from empo_bounds.kernels import Bounds
-from empo_bounds.occupancy import Follow
 from empo_bounds.question import Question
 from empo_bounds.rounds import Effort, Found, Round
 from empo_core.errors import StorageError
@@ -86,7 +85,6 @@ class Limits(StrictModel):
     occupancy: float
     minutes: float
     memory_gb: float
-    follow: Follow
     ended: str
 
 
@@ -204,7 +202,6 @@ def write_certificate(
             occupancy=effort.epsilon,
             minutes=effort.minutes,
             memory_gb=effort.memory_gb,
-            follow=effort.follow,
             ended=found.ended,
         ),
         rounds=[round_record(question, each) for each in found.rounds],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,10 +54,6 @@ def certify(
     no_early_end: Annotated[
         bool, typer.Option("--no-early-end", help="Assume that episodes end at the horizon only.")
     ] = False,
-    follow: Annotated[
-        Literal["average", "goals"],
-        typer.Option(help="Whose visits count: humans on average, or also each after one goal."),
-    ] = "average",
     verify: Annotated[
         bool, typer.Option("--verify", help="Work out a certificate that is there again.")
     ] = False,
@@ -81,7 +77,7 @@ def certify(
         done = certify_run(
             run_dir,
             Assumptions(min_power, no_early_end),
-            Effort(eps, minutes, memory, follow),
+            Effort(eps, minutes, memory),
             tracker,
             _prior(human_prior),
         )

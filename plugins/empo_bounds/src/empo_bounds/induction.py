@@ -6,10 +6,14 @@ bounds of what comes later give bounds of what comes before; (7) and (8) are mon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64
+from jaxtyping import Float64, Int64
 
 from empo_bounds.assumptions import (
     ACCRUAL,
@@ -19,10 +23,14 @@ from empo_bounds.assumptions import (
     proved_pairs,
     refuse_early_ends,
 )
-from empo_bounds.kernels import Bounds, Pairs, attain, expect
-from empo_bounds.power import accrual_bounds, discounts, lack_bounds, power_bounds
+from empo_bounds.kernels import Bounds
+from empo_bounds.power import accrual_bounds, discounts, lack_bounds
 from empo_bounds.rounding import down, up
 from empo_bounds.unrolled import Unrolled
+from empo_bounds.value_kernels import Human, Pairs, attain, discount, expect
+
+MOST_THREADS, PAIRS_PER_THREAD = 8, 2048
+"""Threads at most, and pairs of a time below which one does it alone."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Induced:
         start: Bounds at the start, the only pair of its time.
         proved: Expanded pairs in which the assumed least power is proved; None where none is
             assumed.
-        times: Bounds of X_h, -U_r and -V_r at every time, where they were asked for.
+        times: Bounds at every time, where they were asked for; those of V_h^e are left out.
     """
 
     start: PairBounds
@@ -87,14 +95,10 @@ def induce(unrolled: Unrolled, assumed: Assumptions, *, keep: bool = False) -> I
                 proved += proved_pairs(unrolled, assumed.min_power, state, time, tested)
         later = found
         if keep:
-            kept.append(PairBounds(_nothing(found.v_e), found.x_h, found.lack, found.loss))
+            nothing = np.zeros((len(found.loss.low), 0))
+            kept.append(replace(found, v_e=Bounds(nothing, nothing)))
     assert later is not None
     return Induced(later, None if assumed.min_power is None else proved, kept[::-1])
-
-
-def _nothing(bounds: Bounds) -> Bounds:
-    """The bounds of no goals, for pairs whose V_h^e is not kept."""
-    return Bounds(*(np.zeros((len(each), 0)) for each in bounds))
 
 
 def _unexpanded(unrolled: Unrolled, time: int, frontier: FrontierBounds) -> PairBounds:
@@ -102,78 +106,112 @@ def _unexpanded(unrolled: Unrolled, time: int, frontier: FrontierBounds) -> Pair
     question = unrolled.question
     alive, end = unrolled.alive(time), -question.theory.terminal_value
     count, humans = len(alive), len(question.spec.humans)
-
-    def chances(bound: float) -> Float64[np.ndarray, "pair goal"]:
-        found: Float64[np.ndarray, "pair goal"] = np.zeros((count, len(question.order)))
-        found[alive] = bound
-        return found
-
+    v_e, x_h = np.zeros((count, len(question.order), 2)), np.zeros((count, humans, 2))
+    v_e[alive] = [each[time] for each in frontier.v_e]
+    x_h[:, :, 1] = np.inf
     return PairBounds(
-        Bounds(chances(frontier.v_e.low[time]), chances(frontier.v_e.high[time])),
-        Bounds(np.zeros((count, humans)), np.full((count, humans), np.inf)),
+        Bounds(v_e[:, :, 0], v_e[:, :, 1]),
+        Bounds(x_h[:, :, 0], x_h[:, :, 1]),
         Bounds(np.zeros(count), np.full(count, np.inf)),
-        Bounds(
-            np.where(alive, frontier.loss.low[time], end),
-            np.where(alive, frontier.loss.high[time], end),
-        ),
+        Bounds(*(np.where(alive, each[time], end) for each in frontier.loss)),
     )
 
 
 def _value(
     unrolled: Unrolled, time: int, later: PairBounds, assumed: Assumptions, found: PairBounds
 ) -> None:
-    """Replace the bounds of pairs that were expanded by those that follow from what comes later."""
+    """Replace the bounds of pairs that were expanded by those that follow from what comes later.
+
+    What comes later is overwritten.
+    """
     question, tables, moments = unrolled.question, unrolled.policies, unrolled.moments
+    theory = question.theory
     worth, payoff = _arrivals(unrolled, time + 1, later)
-    pairs = Pairs(unrolled.layers[time].moment, unrolled.position(time + 1))
-    for human, first in enumerate(question.first_goal[:-1]):
-        attain(moments.steps(human), tables.human(human), first, pairs, worth, found.v_e)
-    expected = np.zeros((len(pairs.moment), payoff.shape[1]))
-    expect(moments.steps(0), tables.marginal(0), pairs, payoff, expected)
-    chosen = np.flatnonzero(pairs.moment >= 0)
-    expected = expected[chosen]
-    operations = operations_of(unrolled, pairs.moment[chosen])
-    v_e = Bounds(
-        down(found.v_e.low[chosen], operations[:, None]),
-        up(found.v_e.high[chosen], operations[:, None]),
-    )
-    x_h = power_bounds(question, v_e)
+    moment, position = unrolled.layers[time].moment, unrolled.position(time + 1)
+    operations = operations_of(unrolled)
+    expected = np.zeros((len(moment), payoff.shape[1]))
+    humans = [
+        Human(
+            np.ascontiguousarray(tables.human(index).transpose(0, 2, 1)),
+            weights if theory.x_agg == "weighted" else np.ones(len(weights)),
+            question.first_goal[index],
+            index,
+            theory.zeta,
+        )
+        for index, weights in enumerate(question.weights)
+    ]
+    steps = [moments.steps(index) for index in range(len(humans))]
+    v_e, x_h, marginal = _base(found.v_e), _base(found.x_h), tables.marginal(0)
+
+    def value(begin: int, end: int) -> None:
+        pairs = Pairs(moment, begin, end, position, operations)
+        for own, human in zip(steps, humans, strict=True):
+            attain(own, human, pairs, worth, v_e, x_h)
+        expect(steps[0], marginal, pairs, payoff, expected)
+
+    in_threads(value, len(moment))
+    chosen = np.flatnonzero(moment >= 0)
+    expected, taken = expected[chosen], operations[moment[chosen]]
     least = 0.0 if assumed.min_power is None else assumed.min_power
-    lack = lack_bounds(question, Bounds(np.maximum(x_h.low, least), x_h.high))
+    low, high = (each[chosen] for each in found.x_h)
+    lack = lack_bounds(question, Bounds(np.maximum(low, least), high))
     counts = expected[:, 2] if question.accrual == "continuous" else 1.0
     loss = Bounds(
-        down(counts * lack.low + expected[:, 0], operations),
-        up(counts * lack.high + expected[:, 1], operations),
+        down(counts * lack.low + expected[:, 0], taken),
+        up(counts * lack.high + expected[:, 1], taken),
     )
-    news = ((found.v_e, v_e), (found.x_h, x_h), (found.lack, lack), (found.loss, loss))
-    for old, new in news:
+    for old, new in ((found.lack, lack), (found.loss, loss)):
         old.low[chosen], old.high[chosen] = new.low, new.high
+
+
+def _base(bounds: Bounds) -> Float64[np.ndarray, "pair column 2"]:
+    """The array of which bounds from below and from above are the two sides."""
+    base = bounds.low.base
+    assert base is not None
+    return base
 
 
 def _arrivals(
     unrolled: Unrolled, time: int, found: PairBounds
-) -> tuple[Bounds, Float64[np.ndarray, "pair 3"]]:
-    """What it is worth to reach each pair of a time.
+) -> tuple[Float64[np.ndarray, "pair goal 2"], Float64[np.ndarray, "pair 3"]]:
+    """Bounds of what it is worth to reach each pair of a time; V_h^e in ``found`` is overwritten.
 
     Returns:
-        1 where it attains a goal, else discounted V_h^e [pair goal]; and discounted -V_r from
-        below and from above, and how much U_r counts on the way [pair 3].
+        1 where it attains a goal, else discounted V_h^e; and discounted -V_r from below and from
+        above, and how much U_r counts on the way.
     """
     theory = unrolled.question.theory
     duration = unrolled.landings.duration(unrolled.layers[time].landing)
-    achieved = unrolled.states.achieved[unrolled.state(time)].astype(np.bool_)
-    of_human = discounts(theory.gamma_h, duration)[:, None]
+    worth = _base(found.v_e)
+    achieved = unrolled.states.achieved[unrolled.state(time)]
+    discount(worth, achieved, discounts(theory.gamma_h, duration))
     of_robot = discounts(theory.gamma_r, duration)
-    worth = Bounds(*(np.where(achieved, 1.0, of_human * each) for each in found.v_e))
     losses = [of_robot * each for each in found.loss]
     return worth, np.stack([*losses, accrual_bounds(unrolled.question, duration)], 1)
 
 
-def operations_of(
-    unrolled: Unrolled, moment: Int32[np.ndarray, " pair"]
-) -> Int64[np.ndarray, " pair"]:
-    """Operations behind each computed sum of some pairs, generously."""
+def operations_of(unrolled: Unrolled) -> Int64[np.ndarray, " moment"]:
+    """Operations behind each computed sum of a moment, generously."""
     question, moments = unrolled.question, unrolled.moments
     fixed = question.sum_operations + question.num_actions + ACCRUAL + len(question.order)
-    found: Int64[np.ndarray, " pair"] = moments.items[moment] + moments.entries(moment) + fixed
+    found: Int64[np.ndarray, " moment"] = moments.items + moments.entries + fixed
     return found
+
+
+def in_threads(work: Callable[[int, int], None], count: int) -> None:
+    """Do something with all of so many things, in as many threads as there are cores.
+
+    Args:
+        work: Does it from one to before another; what it does must not depend on where those are.
+        count: How many there are.
+    """
+    workers = min(
+        MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    )
+    if count < PAIRS_PER_THREAD * 2 or workers == 1:
+        work(0, count)
+        return
+    edges = np.linspace(0, count, workers + 1).astype(int).tolist()
+    with ThreadPoolExecutor(workers) as threads:
+        for done in [threads.submit(work, *edge) for edge in itertools.pairwise(edges)]:
+            done.result()

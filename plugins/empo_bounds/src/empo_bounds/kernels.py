@@ -1,4 +1,4 @@
-"""Compiled loops over transitions: condense them, follow them forward, and value them backward.
+"""Compiled loops over transitions: condense them, and follow them forward.
 
 ``plain_induction`` does the same without numba, one pair at a time.
 """
@@ -210,44 +210,6 @@ def follow_average(
                 there[position[steps.landing[entry]]] += chance * steps.weight[entry]
 
 
-class Pursuit(NamedTuple):
-    """Occupancy while one human pursues each of its goals, until it is attained.
-
-    Attributes:
-        policy: The human's policies [policy goal action].
-        first: The human's first goal, goals human by human.
-        here: At the pairs of a time [pair goal].
-        there: Receives that of the next time [later pair, goal].
-        achieved: 1 where a pair of the next time attains a goal [later pair, goal].
-    """
-
-    policy: Floats
-    first: int
-    here: Floats
-    there: Floats
-    achieved: NDArray[np.uint8]
-
-
-@compiled
-def follow_goals(steps: Steps, moment: Ints, position: Ints, pursuit: Pursuit) -> None:
-    """Add to ``pursuit.there`` the occupancy that leaves ``pursuit.here`` one step later."""
-    goals, actions = pursuit.policy.shape[1], pursuit.policy.shape[2]
-    for pair in range(moment.shape[0]):
-        each = moment[pair]
-        if each < 0:
-            continue
-        policy = steps.policy[each]
-        for action in range(actions):
-            row = each * actions + action
-            for entry in range(steps.offsets[row], steps.offsets[row + 1]):
-                target, weight = position[steps.landing[entry]], steps.weight[entry]
-                for goal in range(goals):
-                    column = pursuit.first + goal
-                    if pursuit.achieved[target, column] == 0:
-                        chance = pursuit.here[pair, column] * pursuit.policy[policy, goal, action]
-                        pursuit.there[target, column] += chance * weight
-
-
 class Bounds(NamedTuple):
     """Bounds of numbers that are at least 0.
 
@@ -258,78 +220,3 @@ class Bounds(NamedTuple):
 
     low: Floats
     high: Floats
-
-
-class Pairs(NamedTuple):
-    """Pairs of a time, and where those of the next time are.
-
-    Attributes:
-        moment: The moment of each pair; -1 where it was not expanded [pair].
-        position: Position of each landing among the pairs of the next time [landing].
-    """
-
-    moment: Ints
-    position: Ints
-
-
-@compiled
-def attain(
-    steps: Steps, policy: Floats, first: int, pairs: Pairs, worth: Bounds, out: Bounds
-) -> None:
-    """Computed V_h^e of one human's goals, equation (6), before outward rounding.
-
-    Args:
-        steps: The human's transitions.
-        policy: Its policies [policy goal action].
-        first: Its first goal, goals human by human.
-        pairs: The pairs of a time.
-        worth: 1 where a later pair attains a goal, else discounted V_h^e there [later pair, goal].
-        out: Receives the sums of pairs that were expanded [pair goal].
-    """
-    goals, actions = policy.shape[1], policy.shape[2]
-    for pair in range(pairs.moment.shape[0]):
-        each = pairs.moment[pair]
-        if each < 0:
-            continue
-        chosen = steps.policy[each]
-        for goal in range(goals):
-            out.low[pair, first + goal] = 0.0
-            out.high[pair, first + goal] = 0.0
-        for action in range(actions):
-            row = each * actions + action
-            for entry in range(steps.offsets[row], steps.offsets[row + 1]):
-                target, weight = pairs.position[steps.landing[entry]], steps.weight[entry]
-                for goal in range(goals):
-                    column = first + goal
-                    chance = policy[chosen, goal, action] * weight
-                    out.low[pair, column] += chance * worth.low[target, column]
-                    out.high[pair, column] += chance * worth.high[target, column]
-
-
-@compiled
-def expect(steps: Steps, marginal: Floats, pairs: Pairs, payoff: Floats, out: Floats) -> None:
-    """Expected payoffs one step later, everybody on average, before outward rounding.
-
-    Args:
-        steps: Of one human, no matter which.
-        marginal: Its policies, averaged over goals [policy action].
-        pairs: The pairs of a time.
-        payoff: Numbers at least 0, infinity allowed [later pair, column].
-        out: Receives the sums of pairs that were expanded [pair column].
-    """
-    actions, columns = marginal.shape[1], payoff.shape[1]
-    for pair in range(pairs.moment.shape[0]):
-        each = pairs.moment[pair]
-        if each < 0:
-            continue
-        for column in range(columns):
-            out[pair, column] = 0.0
-        for action in range(actions):
-            chance = marginal[steps.policy[each], action]
-            if chance == 0.0:  # Times an infinite payoff, that would be no number.
-                continue
-            row = each * actions + action
-            for entry in range(steps.offsets[row], steps.offsets[row + 1]):
-                target, weight = pairs.position[steps.landing[entry]], chance * steps.weight[entry]
-                for column in range(columns):
-                    out[pair, column] += weight * payoff[target, column]

@@ -155,12 +155,11 @@ class MomentTable:
             np.ascontiguousarray(self._keys.rows[:, 2 + human]),
         )
 
-    def entries(self, moment: Int32[np.ndarray, " chosen"]) -> Int64[np.ndarray, " chosen"]:
-        """The most entries that a human has in each of some moments."""
-        most = np.zeros(len(moment), np.int64)
-        for offsets in self._offsets:
-            first = moment.astype(np.int64) * self._actions
-            most = np.maximum(most, offsets.array[first + self._actions] - offsets.array[first])
+    @property
+    def entries(self) -> Int64[np.ndarray, " moment"]:
+        """The most entries that a human has in each moment."""
+        counts = [np.diff(offsets.array[:: self._actions]) for offsets in self._offsets]
+        most: Int64[np.ndarray, " moment"] = np.max(counts, axis=0)
         return most
 
 

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int32, Shaped
+from jaxtyping import Float64, Int32, Int64, Shaped
 from torch import Tensor
 
 from empo_bounds.growth import Grown
@@ -17,8 +17,10 @@ from empo_core.worlds.queries import checked_chances
 from empo_core.worlds.row_table import RowTable
 
 UNKNOWN = -1
-TESTED = 8
-"""States of a call in which a policy that should not depend on time is asked once more."""
+TESTED, TESTED_EVERY = 8, 8
+"""States in which a policy that should not depend on time is asked again, and calls between."""
+AT_ONCE = 4096
+"""States that policies are asked about at a time."""
 
 
 @runtime_checkable
@@ -78,7 +80,8 @@ class PolicyTables:
         weight = self._question.weights[human]
         mixed: Float64[np.ndarray, "policy action"]
         mixed = np.einsum("g,sga->sa", weight, self.human(human))
-        return mixed / weight.sum()
+        mixed /= weight.sum()
+        return mixed
 
     @property
     def memory_bytes(self) -> int:
@@ -140,7 +143,7 @@ class _Numbers:
     """Rows of tables by state; of policies that are the same at all times they are kept."""
 
     def __init__(self, words: int, is_stationary: bool) -> None:
-        self._is_stationary = is_stationary
+        self._is_stationary, self._calls = is_stationary, 0
         self._known = Grown(np.int32, words)
 
     def of(
@@ -152,23 +155,48 @@ class _Numbers:
     ) -> Int32[np.ndarray, "state policy_word"]:
         """Rows of the tables in some states, as ``PolicyTables.numbers`` has them."""
         if not self._is_stationary:
-            return ask(torch.from_numpy(rows), steps_left)
+            return _in_parts(rows, steps_left, ask)
         missing = int(state.max(initial=-1)) + 1 - len(self._known)
         if missing > 0:
             unknown = np.full((missing, self._known.array.shape[1]), UNKNOWN, np.int32)
             self._known.extend(unknown)
         known = self._known.array
-        new = np.flatnonzero(known[state, 0] == UNKNOWN)
-        old = np.flatnonzero(known[state, 0] != UNKNOWN)[:TESTED]
-        if len(new):
-            known[state[new]] = ask(torch.from_numpy(rows[new]), steps_left)
-        if len(old) and (ask(torch.from_numpy(rows[old]), steps_left) != known[state[old]]).any():
+        is_new = known[state, 0] == UNKNOWN
+        if self._calls % TESTED_EVERY == 0:
+            self._test(state, rows, np.flatnonzero(~is_new)[:TESTED], steps_left, ask)
+        self._calls += 1
+        if is_new.any():
+            known[state[is_new]] = _in_parts(rows[is_new], steps_left, ask)
+        found: Int32[np.ndarray, "state policy_word"] = known[state]
+        return found
+
+    def _test(
+        self,
+        state: Int32[np.ndarray, " state"],
+        rows: Shaped[np.ndarray, "state word"],
+        chosen: Int64[np.ndarray, " chosen"],
+        steps_left: int,
+        ask: Ask,
+    ) -> None:
+        """Refuse policies that differ from what they were with more steps left."""
+        if len(chosen) == 0:
+            return
+        now = ask(torch.from_numpy(rows[chosen]), steps_left)
+        if (now != self._known.array[state[chosen]]).any():
             raise SolveError(
                 "a policy says that it is the same at all times (is_stationary), but it differs "
                 f"from what it was before when {steps_left} steps are left. Correct the policy."
             )
-        found: Int32[np.ndarray, "state policy_word"] = known[state]
-        return found
+
+
+def _in_parts(
+    rows: Shaped[np.ndarray, "state word"], steps_left: int, ask: Ask
+) -> Int32[np.ndarray, "state policy_word"]:
+    parts = [
+        ask(torch.from_numpy(rows[first : first + AT_ONCE]), steps_left)
+        for first in range(0, len(rows), AT_ONCE)
+    ]
+    return np.concatenate(parts)
 
 
 def _is_stationary(policy: object) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time as clock
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ import psutil
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.induction import Induced, PairBounds, induce
 from empo_bounds.kernels import Bounds
-from empo_bounds.occupancy import Follow, KnownOccupancy, deepen
+from empo_bounds.occupancy import KnownOccupancy, deepen
 from empo_bounds.question import Question
 from empo_bounds.unrolled import Unrolled
 from empo_core.errors import SolveError
@@ -35,13 +36,11 @@ class Effort:
         epsilon: Pairs with a smaller occupancy are not expanded; 0 expands everything.
         minutes: So long pairs are expanded.
         memory_gb: So much RAM (GiB) the process may hold.
-        follow: Whose occupancy it is.
     """
 
     epsilon: float = 1e-5
     minutes: float = 5.0
     memory_gb: float = 4.0
-    follow: Follow = "average"
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,10 @@ class Found:
 class Limits:
     """Says when to stop, and why."""
 
-    def __init__(self, effort: Effort, interrupts: Interrupts) -> None:
-        self._effort, self._interrupts = effort, interrupts
+    def __init__(self, effort: Effort, interrupts: Interrupts, unrolled: Unrolled) -> None:
+        self._effort, self._interrupts, self._unrolled = effort, interrupts, unrolled
         self._process = psutil.Process()
-        self.begun = clock.monotonic()
+        self._begun, self._pair_seconds = clock.monotonic(), 0.0
         free = self._rss() + SHARE_OF_RAM * psutil.virtual_memory().available
         self._limit = min(effort.memory_gb * GIB, free)
         self.reason = ""
@@ -98,13 +97,23 @@ class Limits:
     @property
     def seconds(self) -> float:
         """Time since the beginning."""
-        return clock.monotonic() - self.begun
+        return clock.monotonic() - self._begun
+
+    @contextmanager
+    def inducing(self) -> Iterator[None]:
+        """Note how long an induction takes, so that there is time left for the last one."""
+        begun = self.seconds
+        yield
+        self._pair_seconds = (self.seconds - begun) / max(1, self._unrolled.pairs)
 
     def goes_on(self) -> bool:
         """False from the moment on when a limit is reached."""
+        needed = self.seconds + self._pair_seconds * self._unrolled.pairs
+        if self.reason:
+            return False
         if self._interrupts.are_pending:
             self.reason = "interrupted"
-        elif self.seconds > 60 * self._effort.minutes:
+        elif needed > 60 * self._effort.minutes:
             self.reason = f"{self._effort.minutes:g} minutes are over"
         elif self._rss() > self._limit:
             self.reason = f"{self._limit / GIB:.2f} GiB of RAM are taken"
@@ -137,13 +146,13 @@ def certify(
     unrolled, rounds = Unrolled(question), list[Round]()
     levels = _levels(effort.epsilon)
     with Interrupts() as interrupts:
-        limits = Limits(effort, interrupts)
+        limits = Limits(effort, interrupts, unrolled)
         for number, epsilon in enumerate(levels):
 
             def told(time: int, number: int = number, epsilon: float = epsilon) -> None:
                 _report(tracker, unrolled, (number, len(levels)), epsilon, time)
 
-            _, outside = deepen(unrolled, epsilon, effort.follow, limits.goes_on, told, known)
+            outside = deepen(unrolled, epsilon, limits.goes_on, told, known)
             if not unrolled.pairs and limits.reason:
                 raise SolveError(
                     f"{question.spec.name!r}: nothing could be expanded, for {limits.reason}; "
@@ -152,7 +161,8 @@ def certify(
             is_last = bool(limits.reason) or number == len(levels) - 1
             if rounds and unrolled.pairs == rounds[-1].pairs and not is_last:
                 continue
-            induced = induce(unrolled, assumed, keep=is_last)
+            with limits.inducing():
+                induced = induce(unrolled, assumed, keep=is_last)
             start = induced.start
             if rounds:
                 start = _intersection(start, rounds[-1].start)
@@ -175,9 +185,11 @@ def certify(
 
 
 def _levels(epsilon: float) -> list[float]:
-    """Least occupancy of each round: 0.1, then a root of 10 less from round to round."""
-    halves = int(2 * math.log10(1 / max(epsilon, FINEST)) - 1e-9)
-    return [*(10 ** (-half / 2) for half in range(2, halves + 1)), epsilon]
+    """Least occupancy of each round: roots of 10 less from round to round, later 10 times less."""
+    finest = max(epsilon, FINEST) * (1 + 1e-9)
+    levels = [10 ** (-half / 2) for half in range(2, 11)]
+    levels += [10.0**-power for power in range(6, 10)]
+    return [*(level for level in levels if level > finest), epsilon]
 
 
 def _report(

@@ -18,8 +18,10 @@ from empo_core.types import Expansion
 
 ASKED_AT_ONCE = 1 << 16
 """Joint actions of states that are expanded at a time: bounds the memory in flight."""
-MOST_AT_ONCE = 4096
-"""Pairs whose policies are asked for at a time."""
+PARTS = 16
+"""Parts of so many joint actions between two looks at the time."""
+MOST_AT_ONCE = 1 << 15
+"""Pairs between two looks at the time, at most."""
 SHARE_OF_ALL = 0.5
 """Share of all joint actions from which on a world is asked about all of them, where that pays."""
 
@@ -105,7 +107,7 @@ class Unrolled:
             self.layers.append(Layer(np.zeros(0, np.int32), np.zeros(0, np.int32)))
         first, goes, expanded = 0, True, []
         while first < len(pairs) and goes:
-            size = int(min(MOST_AT_ONCE, max(1, ASKED_AT_ONCE // self._asked_each)))
+            size = int(min(MOST_AT_ONCE, max(1, PARTS * ASKED_AT_ONCE // self._asked_each)))
             part = pairs[first : first + size]
             self.layers[time].moment[part] = self._moments(time, part)
             expanded.append(part)
@@ -123,8 +125,10 @@ class Unrolled:
         policies = self.policies.numbers(state, rows, self.steps_left(time))
         keys = np.concatenate([state[:, None], policies], 1)
         moments, new = self.moments.number(keys)
-        if len(new):
-            self._expand(rows[new], policies[new])
+        while len(new):
+            size = max(1, int(ASKED_AT_ONCE // self._asked_each))
+            self._expand(rows[new[:size]], policies[new[:size]])
+            new = new[size:]
         return moments
 
     def _arrive(self, time: int, moment: Int32[np.ndarray, " moment"]) -> None:
