@@ -67,6 +67,7 @@ from empo_core.protocols.runs import (
     ClosedLoop as ClosedLoop,
     Empowering as Empowering,
     EpisodePlayer as EpisodePlayer,
+    FilmingPlayer as FilmingPlayer,
     IntrinsicReward as IntrinsicReward,
     Playable as Playable,
     PlayedEpisodes as PlayedEpisodes,

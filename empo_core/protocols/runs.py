@@ -107,6 +107,30 @@ class EpisodePlayer(Protocol):
         """
 
 
+@runtime_checkable
+class FilmingPlayer(EpisodePlayer, Protocol):
+    """An episode player that can show people what it plays; optional.
+
+    ``empo evaluate --gifs`` asks for it.
+    """
+
+    def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
+        """Play so many episodes of each group once more, and write an animation of each.
+
+        Args:
+            directory: Where they go; animations that are there may be replaced.
+            episodes: Of each group, at least 1.
+            seed: Decides everything that is random.
+
+        Returns:
+            The files; none where no picture can be drawn, of which a warning says why.
+
+        Raises:
+            CollectError: An environment failed.
+            StorageError: The disk refuses.
+        """
+
+
 CheckpointChoice: TypeAlias = Literal["newest", "best"]
 """The newest weights, saved at the end or in a checkpoint, or those with the best evaluation."""
 

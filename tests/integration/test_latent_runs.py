@@ -20,6 +20,7 @@ from empo_core.config import RunConfig, merged
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.protocols import Tracker
 from empo_latent.modelfile import load_model
+from empo_learning.evaluation import evaluate_run
 
 AGENT: dict[str, Any] = {
     "size": "tiny",
@@ -216,6 +217,9 @@ def test_a_run_ends_where_it_is_solved(tmp_path: Path) -> None:
     assert run.result.summary()["solved"]
     # Nobody knew before that it would be the last evaluation.
     assert len(list((run.directory / "results" / "videos").glob("*.gif"))) == 1
+    files = evaluate_run(run.directory, episodes=1, gifs=2).files
+    assert [path.suffix for path in files] == [".json", ".gif", ".gif"]
+    assert all("policy_return" in path.name and path.exists() for path in files[1:])
 
 
 def test_what_is_told_last_comes_after_the_last_update(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class PlayParams(Config):
 def empo_components():
     yield Component(kind="world_model", name="door", params=DoorParams,
                     target="door_parts:door", api=1)
-    for name in ("Playful", "Runner", "Serious"):
+    for name in ("Playful", "Runner", "Filmed", "Serious"):
         yield Component(kind="algorithm", name=name.lower(), params=PlayParams,
                         target=f"door_parts:{name}", api=1)
 """
@@ -41,6 +41,7 @@ PARTS = """
 import numpy as np
 import torch
 from empo_core.errors import StorageError
+from empo_core.pictures import write_gif
 from empo_core.protocols import PlayedEpisodes
 from empo_core.testing.worlds import TinyWorld
 
@@ -93,6 +94,10 @@ class Runner(Serious):
     def restore(self, context, checkpoint="newest"):
         return Player(checkpoint)
 
+class Filmed(Serious):
+    def restore(self, context, checkpoint="newest"):
+        return Camera(checkpoint)
+
 class Player:
     def __init__(self, checkpoint):
         self.checkpoint = checkpoint
@@ -106,6 +111,11 @@ class Player:
                            lengths=np.full(episodes, max_steps or 7), ends={"over": episodes})
             for name in ("planner", "policy")
         ]
+
+class Camera(Player):
+    def film(self, directory, *, episodes, seed):
+        shots = [np.full((8, 8, 3), shade, np.uint8) for shade in (0, 90)]
+        return [write_gif(shots, directory / f"track_{n}.gif", 5) for n in range(episodes)]
 """
 
 Call = Callable[..., Result]
@@ -256,6 +266,17 @@ def test_a_run_in_environments_is_asked_for_its_returns(
     )
     assert first["ends"] == {"over": 1.0}
     assert float(shown[1]) == pytest.approx(first["mean_return"], abs=1e-4)
+
+
+def test_a_player_that_can_film_does(cli: Call, run_dir: Callable[..., str]) -> None:
+    directory = run_dir(world="", algorithm="filmed")
+    folder = Path(directory) / "evaluation"
+    for option, number in (((), 1), (("--gifs", "2"), 2), (("--gifs", "0"), 0)):
+        done = cli("evaluate", directory, "--episodes", "3", *option)
+        assert done.exit_code == 0, done.stderr
+        films = [folder / f"track_{n}.gif" for n in range(number)]
+        assert sorted(folder.glob("*.gif")) == films
+        assert [str(path) in done.stdout for path in films] == [True] * number
 
 
 def test_options_that_a_run_cannot_follow_are_messages(

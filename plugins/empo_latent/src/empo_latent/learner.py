@@ -16,6 +16,7 @@ from empo_latent.evaluation import Evaluation, score_of
 from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
+from empo_latent.work import EVALUATION, Work, WorkPlan
 from empo_learning.learner import Evaluated, Learner
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class LatentLearner(Learner):
         self._owed = 0.0
         self._found: Mapping[str, Any] = {}
         self._line_updates = 0
+        lengths = vector.spec.episode_lengths
+        self._plan = WorkPlan(params, self.seed_steps, self._burst, lengths)
         self.steps = self.updates_made = 0
         self.total_steps = params.total_steps
         self.history: list[tuple[int, int, float | None]] = []
@@ -66,11 +69,12 @@ class LatentLearner(Learner):
 
     @property
     def progress(self) -> tuple[float, float]:
-        """Steps and updates together: most time passes in updates, also between two steps."""
-        later = max(0, self.total_steps - max(self.steps, self.seed_steps))
-        due = self._owed + self._params.learning.updates_per_step * later
-        due += self._burst if self.steps < self.seed_steps else 0
-        return self.updates, self.total_steps + self.updates_made + due
+        """Seconds of work so far, and of all of it at the rates so far."""
+        spent = self._parts.timers.totals()
+        so_far = sum(spent.get(name, 0.0) for name in (*TIMERS, EVALUATION))
+        decisions = max(0, self.steps - self.seed_steps)
+        done = Work(self.steps, decisions, self.updates_made, len(self.evaluations))
+        return so_far, so_far + self._plan.seconds_left(spent, done, self._owed)
 
     @property
     def is_over(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,14 +13,15 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import PlayedEpisodes
 from empo_latent.agent import discounts, planner_of
 from empo_latent.environments.tasks import Task
-from empo_latent.evaluation import evaluate
+from empo_latent.evaluation import Evaluation, Recording, evaluate
 from empo_latent.evaluator import evaluation_vector
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.videos import save_videos, warn_no_videos
 
 
 class LatentPlayer:
-    """Lets a model act in the tasks of its run; an ``empo_core.protocols.EpisodePlayer``.
+    """Lets a model act in the tasks of its run; an ``empo_core.protocols.FilmingPlayer``.
 
     The planner acts, the policy, or one after the other, as ``reporting.evaluate`` says.
     """
@@ -37,28 +39,9 @@ class LatentPlayer:
                 "episodes of algorithm 'latent' end where its tasks end them (max_episode_steps); "
                 "leave out --max-steps"
             )
-        params = self._params
-        vector = evaluation_vector(params, self._tasks, episodes)
-        try:
-            rates = discounts(params, vector.spec)
-            planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)
-            found = [
-                evaluate(
-                    self._model,
-                    planner,
-                    vector,
-                    episodes=episodes,
-                    actor=actor,
-                    seed=seed,
-                    device="cpu",
-                    discounts=rates,
-                )
-                for actor in params.reporting.evaluate
-            ]
-        finally:
-            vector.close()
+        found = self._evaluations(episodes, seed, films=False)
         played = []
-        for number, task in enumerate(vector.spec.tasks):
+        for number, task in enumerate(found[0].tasks):
             for each in found:
                 mine = [episode for episode in each.episodes if episode.task == number]
                 ends = Counter("terminated" if one.terminated else "truncated" for one in mine)
@@ -71,3 +54,36 @@ class LatentPlayer:
                     )
                 )
         return played
+
+    def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
+        """Animations of episodes of each task by each actor; see ``FilmingPlayer.film``."""
+        try:
+            found = self._evaluations(episodes, seed, films=True)
+        except ConfigError as error:  # A task that draws nothing is no reason to fail.
+            warn_no_videos(str(error))
+            return []
+        return save_videos([video for each in found for video in each.videos], directory)
+
+    def _evaluations(self, episodes: int, seed: int, *, films: bool) -> list[Evaluation]:
+        """So many episodes of each task by each actor, filmed or not."""
+        params = self._params
+        vector = evaluation_vector(params, self._tasks, episodes, rendering=films)
+        try:
+            rates = discounts(params, vector.spec)
+            planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)
+            return [
+                evaluate(
+                    self._model,
+                    planner,
+                    vector,
+                    episodes=episodes,
+                    actor=actor,
+                    seed=seed,
+                    device="cpu",
+                    discounts=rates,
+                    recording=Recording(videos=episodes if films else 0),
+                )
+                for actor in params.reporting.evaluate
+            ]
+        finally:
+            vector.close()

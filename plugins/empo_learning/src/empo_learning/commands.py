@@ -29,7 +29,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=0,
-            help="Episodes to animate; 3 where left out and the world can draw itself.",
+            help="Episodes to animate (3), or of each task and actor (1).",
             show_default=False,
         ),
     ] = None,

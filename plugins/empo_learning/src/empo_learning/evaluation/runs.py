@@ -13,6 +13,7 @@ from empo_core.experiment import build, saved_policies, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
     Drawable,
+    FilmingPlayer,
 )
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import labels, strict_json
@@ -80,7 +81,8 @@ def evaluate_run(
         run_dir: The run's directory.
         episodes: Episodes per goal of a world, or per agent or task of an environment, at least 1;
             None: 1000, or 100.
-        gifs: Animations to write; None: 3, or none where there is no world that can draw itself.
+        gifs: Animations to write, of each task and actor where there is no world; None: 3 of a
+            world that can draw itself, and 1 of each of those that can be filmed.
         seed: Decides everything that is random.
         max_steps: Cut episodes here; None: at the horizon, or after ``MOST_STEPS`` without one.
         checkpoint: Which weights of the run.
@@ -112,7 +114,9 @@ def evaluate_run(
     elif wanted := [
         option
         for option, given in (
-            ("--gifs", gifs), ("--human-prior", human_prior), ("--starts", starts)
+            ("--gifs", gifs and not isinstance(found, FilmingPlayer)),
+            ("--human-prior", human_prior),
+            ("--starts", starts),
         )
         if given
     ]:  # fmt: skip
@@ -122,7 +126,9 @@ def evaluate_run(
     else:
         each = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
         evaluation = evaluate_returns(found, episodes=each, seed=seed, max_steps=max_steps)
-        _fresh(path)
+        directory, number = _fresh(path), 1 if gifs is None else gifs
+        if number and isinstance(found, FilmingPlayer):
+            files += found.film(directory, episodes=number, seed=seed)
     done = Evaluated(
         run_dir=path,
         algorithm=config.algorithm.name,
@@ -152,6 +158,6 @@ def _fresh(path: Path) -> Path:
     """The folder of evaluations of a run, without older animations."""
     directory = path / EVALUATION
     directory.mkdir(exist_ok=True)
-    for old in directory.glob("episode_*.gif"):
+    for old in directory.glob("*.gif"):
         old.unlink()
     return directory

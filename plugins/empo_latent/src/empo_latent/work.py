@@ -1,0 +1,79 @@
+"""Estimates of how long the rest of a run takes, from how long its parts took so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from empo_latent.params import LatentParams
+
+UPDATE = ("update", "replay", "reanalysis")
+"""Timers of what an update takes."""
+EVALUATION = "evaluation"
+"""Timer of evaluations."""
+UNMEASURED = 30.0
+"""Duration of an update or a planned action in steps of the environment, before one is measured."""
+
+
+class Work(NamedTuple):
+    """Numbers of things done, or left to do.
+
+    Attributes:
+        steps: Steps of the environments.
+        decisions: Those of them whose actions are chosen, and not random.
+        updates: Updates.
+        evaluations: Evaluations.
+    """
+
+    steps: float
+    decisions: float
+    updates: float
+    evaluations: float
+
+
+class WorkPlan:
+    """All work of a run."""
+
+    def __init__(
+        self,
+        params: LatentParams,
+        seed_steps: int,
+        seed_updates: int,
+        episode_lengths: Sequence[int],
+    ) -> None:
+        """Plan a run with so many random steps, updates after them, and steps of an episode."""
+        reporting, self._total = params.reporting, params.total_steps
+        self._seed_steps, self._seed_updates = seed_steps, seed_updates
+        self._updates_per_step = params.learning.updates_per_step
+        self._evaluations, self._evaluation_steps = 0, 0
+        if reporting.evaluation_episodes:
+            self._evaluations = -(-self._total // (reporting.evaluation_interval or self._total))
+            if "planner" in reporting.evaluate:  # The policy takes no time beside it.
+                self._evaluation_steps = reporting.evaluation_episodes * sum(episode_lengths)
+
+    def left(self, done: Work, owed: float) -> Work:
+        """What is left when updates are owed for steps that are done."""
+        later = self._total - max(done.steps, min(self._seed_steps, self._total))
+        updates = owed + self._updates_per_step * max(0.0, later)
+        updates += self._seed_updates if done.steps < self._seed_steps else 0
+        evaluations = max(0.0, self._evaluations - done.evaluations)
+        return Work(self._total - done.steps, max(0.0, later), updates, evaluations)
+
+    def seconds_left(self, spent: Mapping[str, float], done: Work, owed: float) -> float:
+        """Seconds that what is left takes at the rates so far.
+
+        Args:
+            spent: Seconds so far, by name of the timer.
+            done: What they were spent on.
+            owed: Updates that steps have paid for.
+        """
+        step = spent.get("environment", 0.0) / done.steps if done.steps else 1e-3
+        decision = spent.get("act", 0.0) / done.decisions if done.decisions else UNMEASURED * step
+        updates = sum(spent.get(name, 0.0) for name in UPDATE)
+        update = updates / done.updates if done.updates else UNMEASURED * step
+        evaluation = self._evaluation_steps * (step + decision)
+        if done.evaluations:
+            evaluation = spent.get(EVALUATION, 0.0) / done.evaluations
+        each = Work(step, decision, update, evaluation)
+        left = self.left(done, owed)
+        return sum(number * seconds for number, seconds in zip(left, each, strict=True))
