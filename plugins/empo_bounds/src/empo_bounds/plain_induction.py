@@ -269,7 +269,7 @@ def _frontier_loss(recorded: Recorded, time: int) -> tuple[float, float]:
     """-V_r at best and at worst where episodes go on and nothing was expanded."""
     question, theory = recorded.question, recorded.question.theory
     most = np.array([
-        sum(weights) if theory.x_agg == "weighted" else len(weights)
+        float(sum(weights) if theory.x_agg == "weighted" else len(weights))
         for weights in question.weights
     ])  # fmt: skip
     least = np.full(len(most), recorded.min_power or 0.0)
