@@ -21,7 +21,12 @@ class GreedyDistance:
     """Each human minimises the Euclidean distance to its goal after one step.
 
     A blocked move ends where it began. In an achieved goal, and under a box, humans stay.
+
+    Attributes:
+        is_stationary: It never depends on how many steps are left.
     """
+
+    is_stationary = True
 
     def __init__(self, params: GreedyDistanceParams, world: WorldModel) -> None:
         """Tabulate the best directions of every cell, whatever is blocked.

@@ -138,7 +138,13 @@ class _Solved:
 
 
 class UniformPrior:
-    """Humans choose evenly among their available actions, whatever their goal."""
+    """Humans choose evenly among their available actions, whatever their goal.
+
+    Attributes:
+        is_stationary: It never depends on how many steps are left.
+    """
+
+    is_stationary = True
 
     def __init__(self, params: UniformParams, world: WorldModel) -> None:
         self._world = world

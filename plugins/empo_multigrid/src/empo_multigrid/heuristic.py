@@ -42,7 +42,13 @@ _MEMORY: Final = 2**24
 
 
 class PathHeuristic:
-    """The human prior ``path-heuristic``; satisfies ``empo_core.protocols.HumanPrior``."""
+    """The human prior ``path-heuristic``; satisfies ``empo_core.protocols.HumanPrior``.
+
+    Attributes:
+        is_stationary: It never depends on how many steps are left.
+    """
+
+    is_stationary = True
 
     def __init__(self, params: PathHeuristicParams, world: WorldModel) -> None:
         if not isinstance(world, MultigridWorld):
