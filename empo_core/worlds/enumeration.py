@@ -20,6 +20,7 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.protocols.parallel_maps import ParallelMap
 from empo_core.types import Goal, Segments, Successors, WorldSpec
+from empo_core.world_structure import Symmetry
 from empo_core.worlds import queries
 from empo_core.worlds.base import BaseWorld
 from empo_core.worlds.batches import BATCH, BatchExpander
@@ -50,6 +51,7 @@ class EnumeratedWorld(BaseWorld):
         available: Bool[Tensor, "state agent action"],
         achieved: Bool[Tensor, "state goal"],
         initial: int = 0,
+        symmetries: Sequence[Symmetry] = (),
     ) -> None:
         """Check the arrays and keep them.
 
@@ -60,6 +62,7 @@ class EnumeratedWorld(BaseWorld):
             available: Which actions each agent has in each state.
             achieved: Whether each goal is achieved in each state.
             initial: Number of the state that episodes start from.
+            symmetries: Symmetries that it is known to have.
 
         Raises:
             WorldError: The arrays contradict one another.
@@ -72,12 +75,17 @@ class EnumeratedWorld(BaseWorld):
         self._available = available
         self._achieved = achieved
         self._initial = initial
+        self._symmetries = tuple(symmetries)
         self._strides = torch.tensor(spec.strides)
 
     @property
     def num_states(self) -> int:
         """Number of states."""
         return len(self._labels)
+
+    def symmetries(self) -> tuple[Symmetry, ...]:
+        """Symmetries that it is known to have; see ``empo_core.protocols.Symmetric``."""
+        return self._symmetries
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""

@@ -16,10 +16,12 @@ from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec
 from empo_core.world_structure import RowMap, Symmetry
-from empo_core.worlds.samples import action_names, joint_actions
+from empo_core.worlds.samples import action_names
 
 TOLERANCE = 1e-12
 """Difference of probabilities that rounding explains."""
+MOST_PAIRS = 10_000
+"""Pairs of a state and a joint action whose successors are compared."""
 POLICY_TOLERANCE = 1e-6
 """The same for a human prior, which may answer in single precision."""
 
@@ -154,12 +156,13 @@ def word_that_matters(
     def without(rows: Int[Tensor, "item word"]) -> Int[Tensor, "item word"]:
         return torch.where(dropped, torch.zeros_like(rows), rows)
 
-    pair = first_difference(world.transitions(states), world.transitions(changed), without)
+    state, chosen = sampled_pairs(world.spec, len(states))
+    found, other = (world.transitions(rows[state], chosen) for rows in (states, changed))
+    pair = first_difference(found, other, without)
     if pair is None:
         return None
-    state, joint = divmod(pair, world.spec.num_joint_actions)
-    about = f"the other words after ({action_names(world.spec, joint)})"
-    return _matters(world, states, changed, state, about)
+    about = f"the other words after ({_names(world.spec, chosen[pair])})"
+    return _matters(world, states, changed, int(state[pair]), about)
 
 
 def first_difference(
@@ -196,22 +199,41 @@ def _differing_successors(
     images: Int[Tensor, "state word"],
     actions: Int[Tensor, "state agent action"],
 ) -> str | None:
-    joint = joint_actions(world.spec)
-    agents = torch.arange(joint.shape[1])
-    chosen = actions[:, agents, joint].flatten(0, 1).long()
+    state, chosen = sampled_pairs(world.spec, len(states))
+    agents = torch.arange(chosen.shape[1])
     becomes = torch.empty_like(chosen)
-    becomes[:, torch.tensor(symmetry.agents)] = chosen
-    found = world.transitions(states)
-    other = world.transitions(images.repeat_interleave(len(joint), 0), becomes)
+    becomes[:, torch.tensor(symmetry.agents)] = actions[state[:, None], agents, chosen].long()
+    found = world.transitions(states[state], chosen)
+    other = world.transitions(images[state], becomes)
     pair = first_difference(found, other, symmetry.rows, renamed_too=False)
     if pair is None:
         return None
-    state, number = divmod(pair, len(joint))
     return (
-        f"({action_names(world.spec, number)}) in the state below does not lead to the images of "
-        f"what ({action_names(world.spec, _index(world.spec, becomes[pair]))}) leads to in its "
-        f"image:\n{_shown(world, states, state)}"
+        f"({_names(world.spec, chosen[pair])}) in the state below does not lead to the images of "
+        f"what ({_names(world.spec, becomes[pair])}) leads to in its image:\n"
+        f"{_shown(world, states, int(state[pair]))}"
     )
+
+
+def sampled_pairs(
+    spec: WorldSpec, states: int, seed: int = 0
+) -> tuple[Int[Tensor, " pair"], Int[Tensor, "pair agent"]]:
+    """Pairs of a state's position and a joint action: all, or ``MOST_PAIRS`` at random."""
+    count = states * spec.num_joint_actions
+    pairs = torch.arange(min(count, MOST_PAIRS))
+    if count > MOST_PAIRS:
+        pairs = torch.randint(count, pairs.shape, generator=torch.Generator().manual_seed(seed))
+    joint = pairs % spec.num_joint_actions
+    columns = [
+        joint // stride % number
+        for stride, number in zip(spec.strides, spec.num_actions, strict=True)
+    ]
+    return pairs // spec.num_joint_actions, torch.stack(columns, 1)
+
+
+def _names(spec: WorldSpec, actions: Int[Tensor, " agent"]) -> str:
+    """A joint action for people."""
+    return action_names(spec, _index(spec, actions))
 
 
 def _index(spec: WorldSpec, actions: Int[Tensor, " agent"]) -> int:

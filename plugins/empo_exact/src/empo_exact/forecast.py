@@ -28,6 +28,9 @@ from empo_exact.parts.forecast import in_parts
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.ram import Sizes
+from empo_exact.reductions.prediction import predictions
+from empo_exact.reductions.preparation import canonical_of
+from empo_exact.reductions.reduced import explored
 from empo_exact.setup import Assumptions, pose
 from empo_exact.terminal_states import warning_before
 
@@ -86,15 +89,8 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     if spec.num_joint_actions > MAX_JOINT:
         return {"states": f"not counted, with {spec.num_joint_actions:,} joint actions in each"}
     watch, compute = _Watch(_stopwatch(params.compute)), params.compute
-    graph = build_graph(
-        world,
-        spec.horizon,
-        workers=compute.workers,
-        start_method=compute.start_method,
-        executor=compute.executor,
-        progress=watch,
-    )
-    sizes = [Sizes.of(graph)]
+    graph, images = _explored(world, params, watch)
+    sizes = [Sizes.of(graph, images)]
     if watch.is_complete:
         found: dict[str, JsonValue] = {
             "states": graph.num_states,
@@ -133,11 +129,33 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
         "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
         "fits": _verdict(least.states > compute.max_states, *needed, ram.limit(params)),
     }
-    if graph.num_transitions:
+    found |= predictions(world, params, graph, is_complete=watch.is_complete)
+    if graph.num_transitions and not params.reduce:
         found |= in_parts(graph, sizes, (exploring, sweeping), _range)
     if warning := warning_before(world, graph, params.theory):
         found["warning"] = warning
     return found
+
+
+def _explored(world: WorldModel, params: ExactParams, watch: _Watch) -> tuple[StateGraph, int]:
+    """The graph that is explored, as far as time allows, and its number of images."""
+    # Lumping comes after it, and takes all of it.
+    reduce = [name for name in params.reduce if name != "lump"]
+    if reduce:
+        canonical = canonical_of(world, params, Assumptions())
+        fewer = params.model_copy(update={"reduce": reduce})
+        reduced = explored(world, canonical, fewer, watch, 0.0)
+        return reduced.graph, len(reduced.images.variant)
+    compute = params.compute
+    graph = build_graph(
+        world,
+        world.spec.horizon,
+        workers=compute.workers,
+        start_method=compute.start_method,
+        executor=compute.executor,
+        progress=watch,
+    )
+    return graph, 0
 
 
 def _verdict(is_refused: bool, least: float, most: float, allowed: int) -> str:

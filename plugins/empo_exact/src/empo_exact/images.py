@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64, UInt8
 
 from empo_core.compilation import compiled
+from empo_exact.goal_axis import goal_order
+from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Floats
 
 
@@ -75,6 +77,13 @@ class Images:
     variant: Int32[np.ndarray, " image"]
     columns: Int32[np.ndarray, "variant padded_goal"]
     successor: Int32[np.ndarray, " transition"]
+
+    @classmethod
+    def none(cls, graph: StateGraph) -> Images:
+        """No images: transitions lead to the states themselves."""
+        goals = np.arange(len(goal_order(graph.spec)), dtype=np.int32)[None]
+        first = np.zeros(graph.num_states + 1, np.int64)
+        return cls(first, np.zeros(0, np.int32), goals, graph.successor)
 
     @property
     def rows(self) -> int:

@@ -47,17 +47,19 @@ class Sizes:
         layers: ``layers[d]`` states are reachable within ``d`` steps [depth].
         expanded: How many states have their transitions stored.
         transitions: Number of transitions.
+        images: Number of images that transitions of a reduced graph lead to.
     """
 
     spec: WorldSpec
     layers: Int64[np.ndarray, " depth"]
     expanded: int
     transitions: int
+    images: int = 0
 
     @classmethod
-    def of(cls, graph: StateGraph) -> Sizes:
+    def of(cls, graph: StateGraph, images: int = 0) -> Sizes:
         """The sizes of a graph."""
-        return cls(graph.spec, graph.layers, graph.num_expanded, graph.num_transitions)
+        return cls(graph.spec, graph.layers, graph.num_expanded, graph.num_transitions, images)
 
     @property
     def states(self) -> int:
@@ -105,13 +107,15 @@ def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
     # One pair of tables is read and another written, both as large to the end as at first; without
     # times there is one.
     tables = 16 * goals * (sizes.states + (int(now[-1]) if spec.horizon else 0))
+    tables += 16 * goals * sizes.images * (2 if spec.horizon else 1)
     values = state_bytes(spec) * now
     later = np.zeros_like(values)
     later[:1] = values[1:2].sum()  # Whatever is kept, those of time 1 are.
     if params.keep in ("all", "auto"):
         later = np.append(np.cumsum(values[:0:-1])[::-1], 0)
     inducing = tables + int((later + values).max())
-    inducing += sizes.graph_bytes + 2 * goals * sizes.states
+    inducing += sizes.graph_bytes + 2 * goals * (sizes.states + sizes.images)
+    inducing += 4 * sizes.transitions * (sizes.images > 0)
     return block_bytes(sizes, params) + max(sizes.exploring_bytes, inducing)
 
 
@@ -347,13 +351,15 @@ def announce(graph: StateGraph, params: ExactParams) -> None:
         )
 
 
-def check(graph: StateGraph, params: ExactParams, directory: Path | None = None) -> None:
+def check(
+    graph: StateGraph, params: ExactParams, directory: Path | None = None, images: int = 0
+) -> None:
     """Refuse a solve whose values cannot fit into RAM, or what is kept onto the disk.
 
     Raises:
         SolveError: With what is needed, what there is, and what to do.
     """
-    sizes, allowed = Sizes.of(graph), limit(params)
+    sizes, allowed = Sizes.of(graph, images), limit(params)
     used, more = _used(), _more(sizes, params)
     without = _more(sizes, params.model_copy(update={"keep": "none"}))
     problem = (

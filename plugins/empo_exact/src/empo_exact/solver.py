@@ -111,7 +111,7 @@ def solve(
     if found := warning_before(world, graph, params.theory):
         log.warning("%s", found)
     params = ram.resolved(reduced.original_sizes if reduced else Sizes.of(graph), params)
-    ram.check(graph, params, directory)
+    ram.check(graph, params, directory, len(reduced.images.variant) if reduced else 0)
     ram.announce(graph, params)
     with stage(tracker.progress, "arranging the problem"):
         images = reduced.images if reduced else None

@@ -16,6 +16,7 @@ from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError, WorldError
 from empo_core.inspection import Sketch
 from empo_core.types import Expansion, Overlay, Successors, WorldSpec
+from empo_core.world_structure import Symmetry
 from empo_core.worlds.base import BaseWorld
 from empo_multigrid import kernel
 from empo_multigrid.compact import CompactFeatures, Compactor
@@ -87,6 +88,12 @@ class MultigridWorld(BaseWorld):
         uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         chosen = self._actions(actions, len(rows))
         return torch.from_numpy(kernel.step(self._tables, rows, chosen, uniform.numpy()))
+
+    def symmetries(self) -> list[Symmetry]:
+        """Mirrors, rotations and exchanges of agents; see ``empo_multigrid.symmetries``."""
+        from empo_multigrid.symmetries import find_symmetries
+
+        return find_symmetries(self, self.layout)
 
     def single_step(self) -> kernel.SingleStep:
         """Steps one row at a time, which must be state rows and legal actions: unchecked."""

@@ -7,10 +7,8 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from empo_core.suggestions import nearest
+from empo_tabular.symmetries import Problem, problems_with_symmetries
 from empo_tabular.table import ANY, Table, TableRule
-
-Problem = tuple[tuple[str | int, ...], str]
-"""Keys and list positions that lead to the culprit, and what is wrong with it."""
 
 MAX_PAIRS = 4_000_000
 """More (state, joint action) pairs than this belong into code, not into a file."""
@@ -32,6 +30,7 @@ def problems_with_names(table: Table) -> list[Problem]:
         ),
         *_available(table),
         *_goals(table),
+        *problems_with_symmetries(table),
     ]
 
 

@@ -87,6 +87,26 @@ class TableRule(Config):
     duration: Duration = Field(1.0, description="Duration of the transition.")
 
 
+class TableSymmetry(Config):
+    """A renaming that changes nothing about the game; what is not listed keeps its name."""
+
+    name: Name = Field(description="What it does, for messages.")
+    states: dict[Name, Name] = Field(
+        default_factory=dict, description="The state that each state becomes."
+    )
+    agents: dict[Name, Name] = Field(
+        default_factory=dict, description="The agent whose part each agent takes over."
+    )
+    actions: dict[Name, dict[Name, Name]] = Field(
+        default_factory=dict,
+        description="By agent, the action of the other that each of its actions becomes.",
+    )
+    goals: dict[Name, dict[Name, Name]] = Field(
+        default_factory=dict,
+        description="By human, the goal of the other that each of its goals becomes.",
+    )
+
+
 class Table(Config):
     """An explicit game."""
 
@@ -110,6 +130,10 @@ class Table(Config):
     )
     goals: dict[Name, list[TableGoal]] = Field(
         default_factory=dict, description="The goals of each human."
+    )
+    symmetries: list[TableSymmetry] = Field(
+        default_factory=list,
+        description="Symmetries by which a solver may save states; others follow from them.",
     )
     horizon: int | None = Field(
         None,

@@ -15,9 +15,10 @@ from empo_core.errors import WorldError
 from empo_core.suggestions import few_suggestions
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.worlds.enumeration import EnumeratedWorld
-from empo_tabular.checks import Problem, problems_with_names
+from empo_tabular.checks import problems_with_names
 from empo_tabular.features import OneHotFeatures
 from empo_tabular.plugin import TableParams
+from empo_tabular.symmetries import Problem, symmetries_of
 from empo_tabular.table import ANY, Table, TableRule
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
         torch.from_numpy(_available(table)),
         achieved,
         number[table.initial],
+        symmetries=symmetries_of(table),
     )
 
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-any-return"
 """One state for all with the same future: the coarsest partition that every joint action respects.
 
 States are apart if they differ in achieved goals, in available joint actions, or in the chances
@@ -98,7 +99,7 @@ def fill(leads: _Leads, parts: Int64[np.ndarray, " row"], pair: int, room: _Lott
 
 
 @inlined
-def mix(value: np.uint64, word: np.int64, factor: np.uint64) -> np.uint64:
+def mix(value: np.uint64, word: np.int64 | int, factor: np.uint64) -> np.uint64:
     """A hash with one more word in it (multiply-xorshift)."""
     value = (value ^ np.uint64(word)) * factor
     return value ^ (value >> np.uint64(29))

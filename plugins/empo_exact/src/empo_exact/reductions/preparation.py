@@ -23,10 +23,8 @@ from empo_exact.plugin import ExactParams
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.setup import Assumptions, build_prior
 
-SAMPLED_TRANSITIONS = 10_000
-FEWEST_STATES = 32
-"""States that are looked at where they have more transitions than that together."""
-MOST_STATES = 10_000
+MOST_STATES = 1000
+"""States on which declarations are checked, and some ten thousand of their transitions."""
 
 log = logging.getLogger("empo_exact")
 
@@ -54,8 +52,6 @@ def canonical_of(world: WorldModel, params: ExactParams, assumed: Assumptions) -
     """
     spec = world.spec
     states, steps = walked_states(world, MOST_STATES)
-    fewer = max(FEWEST_STATES, SAMPLED_TRANSITIONS // spec.num_joint_actions)
-    states, steps = states[:: -(-len(states) // fewer)], steps[:: -(-len(states) // fewer)]
     priors = _priors(world, params, assumed)
     group = dropped = None
     if "symmetry" in params.reduce:
