@@ -121,7 +121,8 @@ def least_power(question: Question) -> float:
     table = question.world.table  # type: ignore[attr-defined]
     least = []
     for human in question.spec.humans:
-        weights = [w for who, w, states in table.goals if who == human and len(states) == len(table.outcomes)]
+        own = [(weight, states) for who, weight, states in table.goals if who == human]
+        weights = [weight for weight, states in own if len(states) == len(table.outcomes)]
         least.append(max(weights) if question.theory.x_agg == "weighted" else 1.0)
     # Less than that, since policies sum to 1 up to rounding only.
     return min(least) * (1 - 1e-9)
@@ -227,5 +228,3 @@ def _normal(chances: np.ndarray) -> np.ndarray:
 
 def _precise(chances: np.ndarray) -> list[Number]:
     return [mpmath.mpf(each) for each in chances.tolist()]
-
-

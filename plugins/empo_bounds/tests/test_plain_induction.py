@@ -20,7 +20,7 @@ def test_both_inductions_give_the_same_bounds(seed: int, epsilon: float) -> None
     assumed = Assumptions(least_power(question) if seed % 2 else None)
     found = certify(question, assumed, Effort(epsilon), Tracker())
     recorded = Recorded(question, arrays_of(found), assumed.min_power, never_ends_early=False)
-    times = {time: bounds for time, bounds in plain_bounds(recorded, lambda done, of: None)}
+    times = dict(plain_bounds(recorded, lambda done, of: None))
     for time, fast in enumerate(found.induced.times):
         for pair, plain in enumerate(times[time]):
             for side in range(2):

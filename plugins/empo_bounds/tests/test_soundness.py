@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mpmath
 import numpy as np
 import pytest
 from random_policies import PreciseValues, least_power, question_of, random_game
@@ -13,7 +12,7 @@ from empo_bounds.occupancy import deepen
 from empo_bounds.question import Question
 from empo_bounds.unrolled import Unrolled
 
-QUICK, ALL = range(40), range(300)
+QUICK, ALL = range(30), range(300)
 LEVELS = (0.3, 0.03, 0.0)
 
 

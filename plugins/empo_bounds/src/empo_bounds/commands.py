@@ -72,15 +72,17 @@ def certify(
         tracker = TrackerGroup(terminal_trackers(None, quiet))
         if verify:
             confirmed = _confirmed(run_dir, tracker)
-            (print_json if json else _present_confirmed)(confirmed)
-            return
-        done = certify_run(
-            run_dir,
-            Assumptions(min_power, no_early_end),
-            Effort(eps, minutes, memory),
-            tracker,
-            _prior(human_prior),
-        )
+        else:
+            done = certify_run(
+                run_dir,
+                Assumptions(min_power, no_early_end),
+                Effort(eps, minutes, memory),
+                tracker,
+                _prior(human_prior),
+            )
+    if verify:
+        (print_json if json else _present_confirmed)(confirmed)
+        return
     if json:
         print_json(done.certificate.model_dump(mode="json") | {"folder": str(done.directory)})
     elif not quiet:

@@ -17,8 +17,9 @@ from empo_core.worlds.queries import checked_chances
 from empo_core.worlds.row_table import RowTable
 
 UNKNOWN = -1
-TESTED, TESTED_EVERY = 8, 8
-"""States in which a policy that should not depend on time is asked again, and calls between."""
+TESTED, FIRST_CALLS, TESTED_EVERY = 8, 64, 16
+"""States in which a policy that should not depend on time is asked again: in each of the first
+calls, then in one of so many."""
 AT_ONCE = 4096
 """States that policies are asked about at a time."""
 
@@ -162,7 +163,7 @@ class _Numbers:
             self._known.extend(unknown)
         known = self._known.array
         is_new = known[state, 0] == UNKNOWN
-        if self._calls % TESTED_EVERY == 0:
+        if self._calls < FIRST_CALLS or self._calls % TESTED_EVERY == 0:
             self._test(state, rows, np.flatnonzero(~is_new)[:TESTED], steps_left, ask)
         self._calls += 1
         if is_new.any():

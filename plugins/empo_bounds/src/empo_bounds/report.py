@@ -84,8 +84,12 @@ def goal_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]
 
 def _interval_texts(interval: Interval) -> tuple[str, str, str]:
     low, high = interval
-    width = UNBOUNDED if low is None or high is None else f"{high - low:.2g}"
+    width = UNBOUNDED if low is None or high is None else _width(high - low)
     return _side(interval, 0, 4), _side(interval, 1, 4), width
+
+
+def _width(width: float) -> str:
+    return f"{width:.2g}" if width == 0 or width > NEGLIGIBLE else f"< {NEGLIGIBLE:.0e}"
 
 
 def round_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
@@ -96,8 +100,8 @@ def round_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]
             f"{each.pairs:,}",
             f"{each.outside:.2g}",
             shown(each.v_r),
-            f"{each.widest_v_e:.2g}",
-            f"{each.median_v_e:.2g}",
+            _width(each.widest_v_e),
+            _width(each.median_v_e),
             f"{each.seconds:.1f}",
         )
         for each in found.rounds

@@ -153,6 +153,8 @@ def certify(
                 _report(tracker, unrolled, (number, len(levels)), epsilon, time)
 
             outside = deepen(unrolled, epsilon, limits.goes_on, told, known)
+            if not unrolled.pairs and interrupts.are_pending:
+                raise KeyboardInterrupt("interrupted before anything was expanded")
             if not unrolled.pairs and limits.reason:
                 raise SolveError(
                     f"{question.spec.name!r}: nothing could be expanded, for {limits.reason}; "

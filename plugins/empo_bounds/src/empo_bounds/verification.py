@@ -70,7 +70,7 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     )
     for name, here, there in digests:
         if here != there:
-            raise _contradiction(directory, f"it is about another {name} than this run's")
+            raise _contradiction(directory, f"its digest of the {name} is not that of this run")
     try:
         _compare_policies(directory, question, arrays)
         recorded = Recorded(

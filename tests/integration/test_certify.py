@@ -1,0 +1,297 @@
+"""``empo certify`` on runs of every algorithm that is played in a world, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from empo_bounds.certificate import (
+    ARRAYS,
+    FILE,
+    FOLDER,
+    FORMAT,
+    VERSION,
+    manifest_digest,
+    policies_digest,
+)
+from empo_core.cli.app import app
+from empo_core.config import RunConfig
+from empo_core.experiment import execute
+from empo_core.storage.arrays import load_arrays, save_arrays, write_file
+from empo_core.storage.atomic import read_json, sealed_json
+
+THEORY = {"beta_h": 5, "gamma_h": 0.95, "gamma_r": 0.95, "beta_r": 10, "zeta": 2, "eta": 1.1}
+THEORY |= {"x_agg": "sum", "u_agg": "sum"}
+TRIVIAL = {"name": "multigrid/trivial", "params": {"max_steps": 3}}
+EXACT = {"name": "exact", "params": {"theory": THEORY, "rollouts": 0, "inspector": False}}
+RUNS: dict[str, dict[str, Any]] = {
+    "blocks": {"world_model": {"name": "blocks", "params": {"max_steps": 8}}, "algorithm": EXACT},
+    "exact": {"world_model": TRIVIAL, "algorithm": EXACT},
+    "phase2": {
+        "world_model": TRIVIAL,
+        "algorithm": {
+            "name": "phase2",
+            "params": {
+                "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
+                "values": {"q_r": "lookup", "v_h_e": "lookup"},
+                "theory": {"gamma_h": 0.9, "zeta": 2.0},
+                "total_steps": 20,
+                "num_envs": 8,
+                "warm_up": {"v_h_e": 4, "q_r": 4, "ramp": 4},
+                "replay": {"batch_size": 16},
+                "collector": {"name": "sync", "params": {"min_env_steps": 20}},
+            },
+        },
+    },
+    "rollout": {
+        "world_model": TRIVIAL,
+        "algorithm": {
+            "name": "rollout",
+            "params": {
+                "total_steps": 256,
+                "num_envs": 4,
+                "environment": {
+                    "name": "world",
+                    "params": {"reward": {"kind": "power", "algorithm": EXACT}},
+                },
+                "vectorisation": {"backend": "serial"},
+                "experience": {"bptt_horizon": 8},
+                "policy": {"hidden": [8]},
+                "update": {"minibatch_size": 32},
+                "compute": {"threads": 1},
+                "reporting": {"evaluation_episodes": 0},
+            },
+        },
+    },
+    "cartpole": {
+        "algorithm": {
+            "name": "rollout",
+            "params": {
+                "total_steps": 64,
+                "num_envs": 2,
+                "environment": "gymnasium/CartPole-v1",
+                "vectorisation": {"backend": "serial"},
+                "experience": {"bptt_horizon": 8},
+                "policy": {"hidden": [8]},
+                "update": {"minibatch_size": 16},
+                "compute": {"threads": 1},
+                "reporting": {"evaluation_episodes": 0},
+            },
+        }
+    },
+}
+
+
+class Runs:
+    """Directories of finished runs by name, each made when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._known = folder, dict[str, Path]()
+
+    def __getitem__(self, name: str) -> Path:
+        if name not in self._known:
+            config = {**RUNS[name], "runs": str(self._folder), "trackers": []}
+            self._known[name] = execute(RunConfig.model_validate(config)).directory
+        return self._known[name]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def copied(runs: Runs, tmp_path: Path) -> Path:
+    """A copy of a small exact run."""
+    return Path(shutil.copytree(runs["exact"], tmp_path / "exact"))
+
+
+def certify(*options: object, code: int = 0) -> dict[str, Any]:
+    """The certificate that the command prints as JSON; or its message where it is to fail."""
+    done = CliRunner().invoke(app, ["certify", *map(str, options), "--json", "--quiet"])
+    assert done.exit_code == code, done.stderr
+    if code:
+        assert "Traceback" not in done.stderr
+        return {"message": done.stderr.strip()}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+ASSUMED = ("--min-power", 1, "--no-early-end")
+
+
+@pytest.mark.parametrize(
+    ("eps", "pairs", "v_r", "widest"),
+    [(1e-3, 1037, (-2.292, -0.706), 0.434), (1e-5, 6299, (-1.257, -1.242), 0.006)],
+)
+def test_the_table_of_the_blocks_world_is_reproduced(
+    runs: Runs, eps: float, pairs: int, v_r: tuple[float, float], widest: float
+) -> None:
+    found = certify(runs["blocks"], "--eps", eps, *ASSUMED)
+    last = found["rounds"][-1]
+    assert last["pairs"] == pairs
+    assert found["start"]["v_r"] == pytest.approx(v_r, abs=0.002)
+    assert last["widest_v_e"] == pytest.approx(widest, abs=0.002)
+    assert found["start"]["v_r"][0] <= -1.2473593449 <= found["start"]["v_r"][1]
+    assert found["claims"]["min_power"] == 1
+    widths = [each["widest_v_e"] for each in found["rounds"]]
+    assert widths == sorted(widths, reverse=True)
+    folder = runs["blocks"] / FOLDER
+    names = {FILE, ARRAYS, "width.png", "width.svg"}
+    assert {path.name for path in folder.iterdir()} == names
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["exact", *(pytest.param(name, marks=pytest.mark.slow) for name in ("phase2", "rollout"))],
+)
+def test_runs_of_every_algorithm_are_certified_and_confirmed(runs: Runs, name: str) -> None:
+    found = certify(runs[name], "--eps", 0)
+    assert found["about"]["algorithm"] == name
+    assert max(high - low for low, high in _intervals(found)) < 1e-9
+    low, high = found["start"]["v_r"]
+    assert high - low <= 1e-9 * abs(low)
+    confirmed = certify(runs[name], "--verify")
+    assert confirmed["confirmed"]
+    assert confirmed["pairs"] == found["rounds"][-1]["pairs"]
+    if name == "rollout":  # Its theory is that of its reward.
+        assert found["theory"]["gamma_r"] == 0.95
+
+
+def _intervals(found: dict[str, Any]) -> list[list[float]]:
+    return [goal["v_e"] for human in found["start"]["humans"] for goal in human["goals"]]
+
+
+def test_an_exact_policy_has_the_values_of_its_solution(runs: Runs) -> None:
+    solved = json.loads((runs["exact"] / "results/summary.json").read_text())["root"]
+    found = certify(runs["exact"], "--eps", 0)
+    assert found["start"]["v_r"] == pytest.approx([solved["V_r"]] * 2, rel=1e-10)
+
+
+def test_other_humans_have_other_values_and_the_first_line_says_whose(copied: Path) -> None:
+    own, *_ = _intervals(certify(copied, "--eps", 0))
+    command = ["certify", str(copied), "--eps", "0", "--human-prior", "uniform"]
+    done = CliRunner().invoke(app, command)
+    first, second = done.stdout.splitlines()[:2]
+    assert first.startswith("This is about the model 'Trivial")
+    assert "with humans by prior 'uniform'" in first
+    assert "says nothing about its distance to the theory's solution" in first
+    assert second.startswith("In this model, with these humans, this policy is worth V_r in [")
+    assert "V_r is unbounded" not in done.stdout  # Everything was expanded.
+    found = json.loads((copied / FOLDER / FILE).read_text())["body"]
+    assert found["about"]["human_prior"]["name"] == "uniform"
+    assert _intervals(found)[0] != own
+    assert certify(copied, "--verify")["confirmed"]
+
+
+def test_without_an_assumption_v_r_is_unbounded_and_the_report_says_so(copied: Path) -> None:
+    done = CliRunner().invoke(app, ["certify", str(copied), "--eps", "0.1"])
+    assert "V_r in [unbounded, -" in done.stdout
+    assert "Nothing is assumed about power" in done.stdout
+    assert json.loads((copied / FOLDER / FILE).read_text())["body"]["start"]["v_r"][0] is None
+
+
+def _resealed(run: Path, name: str, change: float) -> None:
+    """Change one entry of an array, as if it had been written so."""
+    folder = run / FOLDER
+    arrays, _ = load_arrays(folder / ARRAYS)
+    changed = arrays[name].copy()
+    changed.flat[changed.size // 2] += change
+    arrays[name] = changed
+    save_arrays(folder / ARRAYS, arrays)
+    sealed: Any = read_json(folder / FILE)
+    body = sealed["body"]
+    body["digests"] |= {"arrays": manifest_digest(folder), "policies": policies_digest(arrays)}
+    write_file(folder / FILE, sealed_json(folder / FILE, FORMAT, VERSION, body))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("loss_high", -1e-4, "loss_high of pair"),
+        ("x_h_low", 1e-3, "x_h_low of pair"),
+        ("robot_policy", 1e-3, "a policy at time"),
+        ("pair_moment", 1, "is not confirmed"),
+    ],
+)
+def test_a_changed_entry_is_noticed_even_where_digests_fit(
+    copied: Path, name: str, change: float, message: str
+) -> None:
+    certify(copied, "--eps", 0.02, *ASSUMED)
+    _resealed(copied, name, change)
+    assert message in certify(copied, "--verify", code=3)["message"]
+
+
+def test_a_changed_file_is_noticed_by_its_digest(copied: Path) -> None:
+    certify(copied, "--eps", 0.1, *ASSUMED)
+    assert certify(copied, "--verify")["confirmed"]
+    file = copied / FOLDER / ARRAYS / "loss_low.npy"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(bytes(data))
+    assert "is damaged: its sha256" in certify(copied, "--verify", code=3)["message"]
+    (copied / FOLDER / FILE).unlink()
+    message = certify(copied, "--verify", code=3)["message"]
+    assert "there is no certificate to verify; make one with: empo certify" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--min-power", 40], 3, "X_h is at least 40 (min_power), but that of human 1"),
+        (["--human-prior", "nonsense"], 2, "No human_prior named 'nonsense'"),
+        (["--human-prior", "greedy-distance"], 2, "greedy-distance"),
+        (["--human-prior", "{name: [}"], 2, "--human-prior"),
+        (["--memory", 0.01], 3, "nothing could be expanded, for 0.01 GiB of RAM are taken"),
+        (["--minutes", 0], 3, "nothing could be expanded, for 0 minutes are over"),
+        (["--eps", 2], 2, "less than or equal to 1"),
+    ],
+)
+def test_bad_input_gets_a_clear_sentence(
+    runs: Runs, options: list[object], code: int, message: str
+) -> None:
+    assert message in certify(runs["exact"], *options, code=code)["message"].replace("\n", " ")
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    assert str(tmp_path) in certify(tmp_path, code=2)["message"]
+
+
+@pytest.mark.slow
+def test_a_run_without_a_world_is_refused(runs: Runs) -> None:
+    message = certify(runs["cartpole"], code=2)["message"]
+    assert "a certificate is about robots in a world of humans and goals" in message
+
+
+def test_a_policy_of_another_world_is_refused(runs: Runs, tmp_path: Path) -> None:
+    for name, message in (("exact", "another world"), ("phase2", "was learned in")):
+        moved = Path(shutil.copytree(runs[name], tmp_path / name))
+        config = (moved / "config.yaml").read_text()
+        other = config.replace("worlds/trivial.yaml", "worlds/two_room.yaml")
+        (moved / "config.yaml").write_text(other)
+        assert message in certify(moved, code=3)["message"]
+
+
+PRESS = """
+{name: press, horizon: 4, initial: well, states: [well, crushed], terminal: [crushed],
+ agents: [{name: ann, role: human, actions: [stay]},
+   {name: bot, role: robot, actions: [idle, crush]}],
+ transitions: [{state: well, actions: [stay, crush], to: crushed}, {state: well, to: well}],
+ goals: {ann: [{name: well, states: well}, {name: anywhere, states: [well, crushed]}]}}
+"""
+
+
+def test_a_claim_about_ends_is_refuted_by_the_state_that_ends(tmp_path: Path) -> None:
+    (tmp_path / "press.yaml").write_text(PRESS)
+    world = {"name": "table", "params": {"file": str(tmp_path / "press.yaml")}}
+    config = {"world_model": world, "algorithm": EXACT, "runs": str(tmp_path), "trackers": []}
+    directory = execute(RunConfig.model_validate(config)).directory
+    message = certify(directory, "--no-early-end", code=3)["message"]
+    assert "no episode of 'press' ends early, but one may at time 1" in message
+    assert "crushed" in message
+    assert certify(directory, "--min-power", 1)["start"]["v_r"][0] is not None
