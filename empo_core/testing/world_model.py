@@ -19,6 +19,7 @@ from empo_core.testing.exploration import (
     joint_actions,
     reachable_states,
 )
+from empo_core.testing.world_structure import StructureTests
 from empo_core.types import Successors
 from empo_core.worlds.queries import is_terminal
 
@@ -231,7 +232,7 @@ class _StepTests(_WorldModelCase):
             assert torch.equal(world.step(some, actions, generator), second)
 
 
-class WorldModelTests(_TransitionTests, _StepTests):
+class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
     """Subclass this in your plugin's tests and override ``world``.
 
     ``states`` are the rows it is tested on: by default the first ones reachable.

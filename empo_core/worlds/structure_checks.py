@@ -15,7 +15,7 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec
-from empo_core.world_structure import RowMap, Symmetry
+from empo_core.world_structure import Reads, RowMap, Symmetry
 from empo_core.worlds.samples import action_names
 
 TOLERANCE = 1e-12
@@ -104,6 +104,16 @@ def prior_without_symmetry(
         f"probability {policy[at, goal, action]:.4g}, and {renamed[at, goal, action]:.4g} where "
         f"everything is renamed, in this state:\n{_shown(world, states, at)}"
     )
+
+
+def cone(reads: Reads) -> Bool[Tensor, " word"]:
+    """The words that availability and goals depend on, now or later [word]."""
+    inside = reads.available | reads.achieved.any(0)
+    while True:
+        wider = inside | reads.words[inside].any(0)
+        if torch.equal(wider, inside):
+            return inside
+        inside = wider
 
 
 def prior_without_words(

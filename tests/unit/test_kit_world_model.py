@@ -15,6 +15,7 @@ from empo_core.protocols import WorldModel
 from empo_core.testing.world_model import WorldModelTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Expansion, Successors, WorldSpec
+from empo_core.world_structure import Reads, Symmetry
 
 Runner = Callable[..., set[str]]
 
@@ -290,6 +291,30 @@ class NoHorizon(Right):
         self._spec: WorldSpec = dataclasses.replace(self._spec, horizon=0)
 
 
+class ConfusesTheRobotsActions(Right):
+    def symmetries(self) -> list[Symmetry]:
+        exchanged = torch.tensor([[0, 1, 2], [1, 0, 2], [0, 1, 2]])
+        return [
+            Symmetry(
+                name="wait and open",
+                rows=lambda states: states,
+                agents=(0, 1, 2),
+                actions=lambda states: exchanged.expand(len(states), -1, -1),
+                goals=(0, 1, 2),
+            )
+        ]
+
+
+class ForgetsTheDoor(Right):
+    def reads(self) -> Reads:
+        inside = torch.tensor([False, True])
+        return Reads(
+            words=torch.zeros(2, 2, dtype=torch.bool),
+            available=inside,
+            achieved=inside.expand(3, 2),
+        )
+
+
 FLAWS: list[tuple[type, list[str]]] = [
     (LacksAMethod, ["test_it_fits_the_protocol"]),
     (TwoAgentsOfOneName, ["test_the_spec_is_consistent_and_constant"]),
@@ -332,6 +357,8 @@ FLAWS: list[tuple[type, list[str]]] = [
     (VectorsHaveAnotherSize, ["test_a_picture_as_svg_has_the_size_of_the_pixels"]),
     (ExpandsInAnotherOrder, ["test_expanding_says_what_transitions_say"]),
     (LocatesTheFirstAgent, ["test_positions_have_their_shape"]),
+    (ConfusesTheRobotsActions, ["test_declared_symmetries_change_nothing"]),
+    (ForgetsTheDoor, ["test_words_outside_the_declared_cone_have_no_influence"]),
 ]
 
 

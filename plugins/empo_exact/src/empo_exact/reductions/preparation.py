@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import Factored, HumanPrior, Symmetric, WorldModel
-from empo_core.world_structure import Reads, Symmetry
+from empo_core.world_structure import Symmetry
 from empo_core.worlds.samples import walked_states
 from empo_core.worlds.structure_checks import (
+    cone,
     false_symmetry,
     prior_without_symmetry,
     prior_without_words,
@@ -65,16 +65,6 @@ def canonical_of(world: WorldModel, params: ExactParams, assumed: Assumptions) -
     return Canonical(
         spec, group, None if dropped is None else dropped.numpy(), world.initial_state().numpy()
     )
-
-
-def cone(reads: Reads) -> Bool[Tensor, " word"]:
-    """The words that availability and goals depend on, now or later [word]."""
-    inside = reads.available | reads.achieved.any(0)
-    while True:
-        wider = inside | reads.words[inside].any(0)
-        if torch.equal(wider, inside):
-            return inside
-        inside = wider
 
 
 def _symmetries(world: WorldModel) -> list[Symmetry]:
