@@ -114,6 +114,7 @@ class Certificate(StrictModel):
     theory: dict[str, JsonValue]
     claims: Claims
     limits: Limits
+    vacuous_v_r: Interval = Field(description="V_r before anything is expanded.")
     rounds: list[RoundRecord]
     start: StartBounds
     digests: Digests
@@ -204,6 +205,7 @@ def write_certificate(
             memory_gb=effort.memory_gb,
             ended=found.ended,
         ),
+        vacuous_v_r=start_bounds(question, found.vacuous).v_r,
         rounds=[round_record(question, each) for each in found.rounds],
         start=start_bounds(question, found.rounds[-1].start),
         digests=Digests(

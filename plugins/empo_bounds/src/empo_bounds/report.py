@@ -129,6 +129,10 @@ def picture(found: Certificate, right: float | None = None) -> Figure:
         ]
         if known:
             left.plot(*zip(*known, strict=True), marker=".", label=label)
+    for bound in found.vacuous_v_r:
+        if bound is not None:
+            left.axhline(bound, color="grey", linestyle=":", linewidth=1)
+            left.plot([], [], color="grey", linestyle=":", label="nothing expanded")
     if right is not None:
         left.axhline(right, color="black", linewidth=1, label="exact")
     left.set_ylabel("V_r at the start")
@@ -138,6 +142,7 @@ def picture(found: Certificate, right: float | None = None) -> Figure:
     for axes in (left, other):
         axes.set_xscale("log")
         axes.set_xlabel("pairs expanded")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize="small", frameon=False)
+        shown_once = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        if shown_once:
+            axes.legend(shown_once.values(), shown_once, fontsize="small", frameon=False)
     return figure

@@ -72,12 +72,14 @@ class Found:
 
     Attributes:
         unrolled: What was expanded.
+        vacuous: Bounds at the start that hold before anything is expanded.
         rounds: One after the other; the last one counts.
         ended: Why no more was expanded.
         induced: The last induction, with the bounds of all times.
     """
 
     unrolled: Unrolled
+    vacuous: PairBounds
     rounds: list[Round]
     ended: str
     induced: Induced
@@ -144,7 +146,7 @@ def certify(
         SolveError: An assumption or a policy is wrong, or there is no room for a single step.
     """
     unrolled, rounds = Unrolled(question), list[Round]()
-    levels = _levels(effort.epsilon)
+    levels, vacuous = _levels(effort.epsilon), induce(unrolled, assumed).start
     with Interrupts() as interrupts:
         limits = Limits(effort, interrupts, unrolled)
         for number, epsilon in enumerate(levels):
@@ -183,7 +185,7 @@ def certify(
                 break
         ended = limits.reason or f"no pair with an occupancy of {effort.epsilon:g} is left"
     tracker.progress(TASK, 1.0, 1.0)
-    return Found(unrolled, rounds, ended, induced)
+    return Found(unrolled, vacuous, rounds, ended, induced)
 
 
 def _levels(epsilon: float) -> list[float]:
