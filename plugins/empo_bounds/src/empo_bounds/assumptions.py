@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int32
 from empo_bounds.kernels import SUM_TOLERANCE, Bounds
 from empo_bounds.power import accrual_bounds, lack_bounds, power_bounds
 from empo_bounds.question import Question
-from empo_bounds.rounding import FUNCTION, down, up
+from empo_bounds.round_off import FUNCTION, down, up
 from empo_bounds.unrolled import Unrolled
 from empo_core.errors import SolveError
 
@@ -144,7 +144,7 @@ def proved_pairs(
     time: int,
     x_h: Bounds,
 ) -> int:
-    """How many pairs of a time are proved to have the power that is assumed, of all humans.
+    """Number of pairs of a time in which all humans are proved to have the power that is assumed.
 
     Raises:
         SolveError: A human has less in one of them; the message shows the state.

@@ -89,7 +89,7 @@ class Limits(StrictModel):
 
 
 class Digests(StrictModel):
-    """What the certificate binds to, as sha256."""
+    """Digests (sha256) of everything that a certificate binds to."""
 
     world: str
     policies: str

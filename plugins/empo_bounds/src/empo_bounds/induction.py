@@ -25,7 +25,7 @@ from empo_bounds.assumptions import (
 )
 from empo_bounds.kernels import Bounds
 from empo_bounds.power import accrual_bounds, discounts, lack_bounds
-from empo_bounds.rounding import down, up
+from empo_bounds.round_off import down, up
 from empo_bounds.unrolled import Unrolled
 from empo_bounds.value_kernels import Human, Pairs, attain, discount, expect
 

@@ -78,7 +78,7 @@ class LandingTable:
         return np.ascontiguousarray(self._table.rows[:, 0])
 
     def duration(self, landing: Int32[np.ndarray, " chosen"]) -> np.ndarray:
-        """How long it took to reach each of some landings [chosen]."""
+        """Duration of the transitions that lead to some landings [chosen]."""
         found: np.ndarray = self._durations.rows[self._table.rows[landing, 1], 0]
         return found
 
@@ -116,7 +116,7 @@ class MomentTable:
 
     @property
     def items(self) -> Int64[np.ndarray, " moment"]:
-        """How many transitions are summed up in each moment."""
+        """Number of transitions that are summed up in each moment."""
         return self._items.array
 
     @property

@@ -183,7 +183,7 @@ class _Moments:
 
 @dataclass(frozen=True)
 class _Arrival:
-    """What it is worth to reach a pair: V_h^e or 1, discounted -V_r, and what U_r counts."""
+    """Worth of reaching a pair: 1 or discounted V_h^e, discounted -V_r, and what U_r counts."""
 
     worth: Float64[np.ndarray, "2 goal"]
     loss: tuple[float, float]
@@ -202,7 +202,7 @@ def _arrival(recorded: Recorded, landing: int, found: PlainBounds) -> _Arrival:
 
 
 def _counts(question: Question, duration: float) -> float:
-    """How much U_r counts in a transition that takes so long."""
+    """Weight of U_r in a transition that takes so long."""
     gamma = question.theory.gamma_r
     if question.accrual == "discrete":
         return 1.0

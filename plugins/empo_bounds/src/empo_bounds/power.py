@@ -7,7 +7,7 @@ from jaxtyping import Float64
 
 from empo_bounds.kernels import Bounds
 from empo_bounds.question import Question
-from empo_bounds.rounding import FUNCTION, down, up
+from empo_bounds.round_off import FUNCTION, down, up
 
 
 def power_bounds(question: Question, v_e: Bounds) -> Bounds:
@@ -51,7 +51,7 @@ def _operations(question: Question) -> int:
 def accrual_bounds(
     question: Question, duration: Float64[np.ndarray, " landing"]
 ) -> Float64[np.ndarray, " landing"]:
-    """How much U_r counts during transitions that take so long, as computed [landing].
+    """Weight of U_r during transitions that take so long, as computed [landing].
 
     It errs by less than ``2 * FUNCTION + 2`` operations.
     """

@@ -17,7 +17,7 @@ NEGLIGIBLE = Decimal("1e-9")
 
 
 def statement(found: Certificate) -> list[str]:
-    """What the certificate says, beginning with what it is about."""
+    """The claim of a certificate in sentences, beginning with what it is about."""
     humans = "the humans that the run assumed"
     if found.about.human_prior is not None:
         humans = f"humans by prior {found.about.human_prior['name']!r}"

@@ -202,7 +202,7 @@ class Unrolled:
     def _ask(
         self, rows: Shaped[np.ndarray, "state word"], asked: Bool[np.ndarray, "state joint"]
     ) -> tuple[Expansion, bool]:
-        """Where the joint actions lead; True where the answer is about all of them."""
+        """Successors under the joint actions; True where the answer is about all of them."""
         world, states = self.question.world, torch.from_numpy(rows)
         if asked.mean() >= SHARE_OF_ALL:
             if isinstance(world, Expandable):
@@ -236,7 +236,7 @@ class Unrolled:
         return out
 
     def _refuse(self, batch: Batch, asked: int, rows: Shaped[np.ndarray, "state word"]) -> None:
-        """Say what is wrong with a joint action that somebody takes."""
+        """Say what is wrong with a joint action that is taken."""
         spec = self.question.spec
         pair = int(np.searchsorted(batch.first, asked, side="right")) - 1
         actions = self._actions[batch.joint[asked]].tolist()
@@ -252,7 +252,7 @@ class Unrolled:
             culprit = next(
                 (a for a, action in enumerate(actions) if not available[a, action]), None
             )
-            who = "somebody" if culprit is None else spec.agents[culprit].name
+            who = "an agent" if culprit is None else spec.agents[culprit].name
             raise SolveError(
                 f"{who} acts in a way that is not available in a state of {spec.name!r} ({names}). "
                 f"The policy was made for another world, or has a bug. {where}"

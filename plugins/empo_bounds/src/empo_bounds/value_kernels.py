@@ -1,7 +1,7 @@
 """Compiled loops of the backward induction: from bounds of later pairs to bounds of earlier ones.
 
 Bounds of one number lie side by side, from below and from above, and each is rounded outwards as
-in ``rounding``. ``plain_induction`` does the same without numba, one pair at a time.
+in ``round_off``. ``plain_induction`` does the same without numba, one pair at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_bounds.kernels import Floats, Ints, Longs, Steps
-from empo_bounds.rounding import FUNCTION, TINY, UNIT
+from empo_bounds.round_off import FUNCTION, TINY, UNIT
 from empo_core.compilation import compiled, inlined
 
 OWN: Final = 12

@@ -155,7 +155,7 @@ def _compare_arrays(
 
 
 def _agree(certified: np.ndarray, plain: np.ndarray) -> np.ndarray:
-    """Whether bounds are equal up to the tolerance; infinite ones have to be equal."""
+    """True where bounds are equal up to the tolerance; infinite ones have to be equal."""
     allowed = TOLERANCE * np.maximum(1.0, np.abs(np.where(np.isfinite(plain), plain, 0.0)))
     with np.errstate(invalid="ignore"):
         agree: np.ndarray = (certified == plain) | (np.abs(certified - plain) <= allowed)

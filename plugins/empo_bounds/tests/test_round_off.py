@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from empo_bounds.rounding import FUNCTION, UNIT, down, up
+from empo_bounds.round_off import FUNCTION, UNIT, down, up
 from empo_bounds.value_kernels import powered
 from empo_core.compilation import compiled_closure
 
