@@ -14,7 +14,7 @@ from empo_core.protocols import Tracker
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.0])
-@pytest.mark.parametrize("seed", range(300, 312))
+@pytest.mark.parametrize("seed", range(300, 305))
 def test_both_inductions_give_the_same_bounds(seed: int, epsilon: float) -> None:
     question = question_of(random_game(seed), seed)
     assumed = Assumptions(least_power(question) if seed % 2 else None)
@@ -37,7 +37,7 @@ def test_without_outward_rounding_some_values_would_be_outside() -> None:
     from random_policies import PreciseValues
 
     missed = 0
-    for seed in range(300, 330):
+    for seed in range(300, 312):
         question = question_of(random_game(seed), seed)
         found = certify(question, Assumptions(), Effort(0.0), Tracker())
         recorded = Recorded(question, arrays_of(found), None, never_ends_early=False)
@@ -46,4 +46,4 @@ def test_without_outward_rounding_some_values_would_be_outside() -> None:
         right = PreciseValues(question).at(0, 0).v_e
         for column, goal in enumerate(question.order.tolist()):
             missed += not low[column] <= right[goal] <= high[column]
-    assert missed > 5
+    assert missed > 2

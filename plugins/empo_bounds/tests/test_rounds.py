@@ -7,8 +7,10 @@ import signal
 from dataclasses import replace
 
 import pytest
-from random_games import Shape, random_table
+import torch
+from random_games import Shape, Table, random_table
 from random_policies import PreciseValues, question_of, random_game
+from torch import Tensor
 
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.question import Question
@@ -86,8 +88,8 @@ class Fickle:
     def __init__(self, question: Question) -> None:
         self._acting = question.robots
 
-    def probabilities(self, states: object, steps_left: object) -> object:
-        return self._acting.probabilities(states, steps_left)  # type: ignore[arg-type]
+    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        return self._acting.probabilities(states, steps_left)
 
 
 def test_a_policy_that_is_wrongly_said_to_be_stationary_is_refused() -> None:
@@ -96,3 +98,76 @@ def test_a_policy_that_is_wrongly_said_to_be_stationary_is_refused() -> None:
     wrong = replace(question, robots=Fickle(question))
     with pytest.raises(SolveError, match="is_stationary"):
         certify(wrong, Assumptions(), Effort(0.0), Tracker())
+
+
+class Halved:
+    """A prior that is none: its numbers sum to one half."""
+
+    def __init__(self, question: Question) -> None:
+        self._acting = question.humans
+
+    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+        return self._acting.policy(states, steps_left) / 2
+
+
+class Small:
+    """A prior of another world: it knows one goal."""
+
+    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+        return torch.ones(len(states), 1, 1)
+
+
+def test_a_prior_that_is_none_is_refused(question: Question) -> None:
+    wrong = replace(question, humans=Halved(question))
+    with pytest.raises(SolveError, match="human prior is no probability distribution"):
+        certify(wrong, Assumptions(), Effort(0.0), Tracker())
+
+
+class Surplus:
+    """A prior of a world with more actions."""
+
+    def __init__(self, question: Question) -> None:
+        self._goals = len(question.spec.goals)
+
+    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+        return torch.full((len(states), self._goals, 7), 1 / 7)
+
+
+def game(masked: bool) -> Question:
+    """A game of one human with several goals and one robot."""
+    shape = Shape(4, ("human", "robot"), (2, 3), 4, False, masked)
+    tables = (random_table(shape, seed) for seed in range(99))
+    return question_of(next(table for table in tables if len(table.goals) > 2), 1)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("prior", ["small", "surplus"])
+def test_a_prior_of_another_world_is_refused(prior: str) -> None:
+    question = game(masked=False)
+    humans = Small() if prior == "small" else Surplus(question)
+    with pytest.raises(SolveError, match="it was made for another world"):
+        certify(replace(question, humans=humans), Assumptions(), Effort(0.0), Tracker())
+
+
+def test_robots_that_do_what_is_not_available_are_refused() -> None:
+    question = game(masked=True)
+    wrong = replace(question, robots=Even(question))
+    with pytest.raises(SolveError, match="acts in a way that is not available in a state"):
+        certify(wrong, Assumptions(), Effort(0.0), Tracker())
+
+
+class Even:
+    """Robots that do not care for what is available."""
+
+    def __init__(self, question: Question) -> None:
+        self._number = question.spec.num_robot_actions
+
+    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        return torch.full((len(states), self._number), 1 / self._number, dtype=torch.float64)
+
+
+def test_a_world_without_an_end_is_refused() -> None:
+    stays = {(0,): ((1.0, 0, 1.0),)}
+    table = Table(("human",), (1,), (stays,), ((0, 1.0, frozenset([0])),), (3,), None)
+    with pytest.raises(SolveError, match="may go on for more than 1000 steps"):
+        certify(question_of(table, 1), Assumptions(), Effort(), Tracker())

@@ -12,7 +12,7 @@ from empo_bounds.occupancy import deepen
 from empo_bounds.question import Question
 from empo_bounds.unrolled import Unrolled
 
-QUICK, ALL = range(30), range(300)
+QUICK, ALL = range(16), range(300)
 LEVELS = (0.3, 0.03, 0.0)
 
 
@@ -72,3 +72,24 @@ def test_values_of_random_policies_lie_in_their_intervals(seed: int) -> None:
 @pytest.mark.parametrize("seed", ALL[len(QUICK) :])
 def test_values_of_many_more_random_policies_lie_in_their_intervals(seed: int) -> None:
     check(seed)
+
+
+def caught(monkeypatch: pytest.MonkeyPatch, assumed: Assumptions, untested: str) -> int:
+    """In how many games a wrong claim that is not tested leads to wrong intervals."""
+    monkeypatch.setattr(f"empo_bounds.induction.{untested}", lambda *given: 0)
+    wrong = 0
+    for seed in range(25):
+        question = question_of(random_game(seed), seed)
+        unrolled, right = Unrolled(question), PreciseValues(question).at(0, 0)
+        deepen(unrolled, 0.3, lambda: True, lambda time: None)
+        loss = induce(unrolled, assumed).start.loss
+        wrong += not loss.low[0] <= -right.v_r <= loss.high[0]
+    return wrong
+
+
+def test_forgotten_early_ends_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert caught(monkeypatch, Assumptions(1e-3, never_ends_early=True), "refuse_early_ends") > 0
+
+
+def test_a_claim_of_too_much_power_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert caught(monkeypatch, Assumptions(3.0), "proved_pairs") > 0

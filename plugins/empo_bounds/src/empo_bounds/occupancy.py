@@ -9,8 +9,12 @@ from jaxtyping import Float64, Shaped
 
 from empo_bounds.kernels import follow_average
 from empo_bounds.unrolled import Goes, Unrolled
+from empo_core.errors import SolveError
 from empo_core.protocols import ClosedLoop
 from empo_core.worlds.row_table import RowTable
+
+MOST_STEPS = 1000
+"""Steps after which a world without a horizon is given up."""
 
 
 class KnownOccupancy:
@@ -56,6 +60,9 @@ def deepen(
 
     Returns:
         Occupancy of the frontier at each time.
+
+    Raises:
+        SolveError: As for ``Unrolled.expand``; or episodes go on and on without a horizon.
     """
     here, outside, time = np.ones(1), [], 0
     while time < len(unrolled.layers):
@@ -67,6 +74,12 @@ def deepen(
                 rows = np.ascontiguousarray(unrolled.states.rows[unrolled.state(time)])
                 largest = np.maximum(largest, known.at(time, rows))
             wanted = np.flatnonzero(alive & ~layer.expanded & (largest >= epsilon))
+            if len(wanted) and unrolled.question.spec.horizon is None and time >= MOST_STEPS:
+                raise SolveError(
+                    f"episodes of {unrolled.question.spec.name!r} may go on for more than "
+                    f"{MOST_STEPS} steps, and it has no horizon, so there is no end of pairs to "
+                    "expand. Give it a horizon (max_steps), or ask for less (--eps)."
+                )
             if len(wanted):
                 order = np.argsort(-largest[wanted], kind="stable")
                 unrolled.expand(time, wanted[order], goes_on)

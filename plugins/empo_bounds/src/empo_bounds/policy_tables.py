@@ -129,7 +129,15 @@ class PolicyTables:
         found = question.humans.policy(states, steps_left)
         every = checked_chances(found, "the human prior").numpy()
         _require_shape(every, (len(question.order), every.shape[-1]), "the human prior")
-        for table, goals in zip(self._human, question.goals, strict=True):
+        for table, goals, human in zip(
+            self._human, question.goals, question.spec.humans, strict=True
+        ):
+            agent = question.spec.agents[human]
+            if every[:, goals, len(agent.actions) :].any():
+                raise SolveError(
+                    f"the human prior knows more actions of {agent.name} than the "
+                    f"{len(agent.actions)} that it has; it was made for another world"
+                )
             own = np.zeros((len(states), len(goals), question.num_actions))
             own[:, :, : every.shape[2]] = every[:, goals, : question.num_actions]
             own /= own.sum(-1, keepdims=True)
