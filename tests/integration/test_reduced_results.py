@@ -1,0 +1,130 @@
+"""Runs with reductions leave what runs without them leave: tables, pages, pictures, episodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from empo_blocks.plugin import BlocksParams
+from empo_blocks.world import load_world
+from empo_core.cli.app import app
+from empo_core.inspection import Wanted
+from empo_exact.inspection import inspect
+from empo_exact.plugin import ExactParams
+from empo_exact.result import load
+from empo_exact.solver import solve
+
+SHOWN = (".png", ".gif", ".html", ".svg")
+WORLD = ["world_model.name=blocks", "world_model.params.size=3", "world_model.params.max_steps=4"]
+
+
+def run(folder: Path, *changes: str) -> Path:
+    config = folder / "config.yaml"
+    config.write_text("algorithm: {name: exact, params: {preset: paper}}\n")
+    runs = folder / "runs"
+    done = CliRunner().invoke(app, ["run", str(config), *WORLD, *changes, f"runs={runs}"])
+    assert done.exit_code == 0, done.output
+    return next(runs.iterdir())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A run without reductions and one with two."""
+    changes: list[list[str]] = [[], ["algorithm.params.reduce=[symmetry, lump]"]]
+    return [run(tmp_path_factory.mktemp(f"run{i}"), *more) for i, more in enumerate(changes)]
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Equal data, numbers to 1e-12."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(same(found[k], expected[k]) for k in found)
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, float):
+        return bool(np.isclose(found, expected, rtol=1e-12, atol=1e-12))
+    return bool(found == expected)
+
+
+def test_summaries_agree_about_everything_but_time(runs: list[Path]) -> None:
+    plain, reduced = (json.loads(next(folder.rglob("summary.json")).read_text()) for folder in runs)
+    plain, reduced = plain.get("result", plain), reduced.get("result", reduced)
+    assert same(reduced["root"], plain["root"])
+    assert reduced["graph"] == plain["graph"]
+    assert [step["name"] for step in reduced["reductions"]] == ["symmetry", "lump"]
+    assert plain["reductions"] == []
+
+
+def test_a_saved_run_answers_for_all_states(runs: list[Path]) -> None:
+    world = load_world(BlocksParams(size=3, max_steps=4))
+    plain, reduced = (load(next(folder.rglob("tables")).parent, world) for folder in runs)
+    assert np.array_equal(plain.graph.states, reduced.graph.states)
+    for time in plain.times:
+        for mine, theirs in zip(reduced.store.at(time), plain.store.at(time), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12)
+    assert [step.name for step in reduced.reductions] == ["symmetry", "lump"]
+
+
+def test_pictures_and_pages_are_there(runs: list[Path]) -> None:
+    plain, reduced = (
+        {
+            path.name
+            for path in folder.rglob("*")
+            if path.suffix in (".png", ".gif", ".html", ".svg")
+        }
+        for folder in runs
+    )
+    assert "inspector.html" in reduced
+    assert reduced == plain
+
+
+def test_inspections_and_episodes_are_of_original_states() -> None:
+    world = load_world(BlocksParams(size=3, max_steps=4))
+    base: dict[str, Any] = {"preset": "paper", "keep": "all"}
+    plain = solve(world, ExactParams.model_validate(base))
+    params = ExactParams.model_validate({**base, "reduce": ["symmetry", "lump"]})
+    reduced = solve(world, params)
+    mine, theirs = (inspect(each, params.theory, Wanted()) for each in (reduced, plain))
+    assert np.array_equal(mine.rows, theirs.rows)
+    assert np.array_equal(mine.successor, theirs.successor)
+    np.testing.assert_allclose(mine.v_e, theirs.v_e, rtol=1e-12, atol=1e-12)
+    episodes = [each.rollout(torch.Generator().manual_seed(3)) for each in (reduced, plain)]
+    assert episodes[0] == episodes[1]
+    assert reduced.chain().num_nodes == plain.chain().num_nodes
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"reduce": ["mirror"]}, "symmetry"),
+        ({"reduce": ["lump", "lump"]}, "names lump twice"),
+        ({"reduce": ["lump"], "keep": "disk"}, "keep: disk does not go with reduce"),
+        ({"reduce": ["lump"], "keep": "root"}, "keep: root does not go with reduce"),
+        ({"reduce": ["lump"], "compute": {"processes": 2}}, "needs the graph in one piece"),
+        ({"reduce": ["lump"], "compute": {"graph": "spill"}}, "needs the graph in one piece"),
+        ({"reduce": ["lump"], "count_unrolled": True}, "set keep to all"),
+        ({"reduce": ["lump"], "human_prior": {"name": "uniform"}}, "leave lump out of reduce, or"),
+        (
+            {"reduce": ["symmetry"], "believed_others": [{"human": 0, "others": [], "prob": 1}]},
+            "leave symmetry out of reduce, or believed_others",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ExactParams.model_validate(params)
+
+
+def test_a_report_says_what_was_reduced() -> None:
+    world = load_world(BlocksParams(size=3, max_steps=4))
+    for keep in ("none", "all"):
+        params = ExactParams.model_validate({"keep": keep, "reduce": ["symmetry"]})
+        found = solve(world, params)
+        assert found.reductions[0].sentence.startswith("symmetry ")
+        assert found.summary()["reductions"]
