@@ -26,7 +26,12 @@ stormpy = pytest.importorskip("stormpy")
 environments = pytest.importorskip("stormpy.environments")
 
 THEORY = CompleteTheory(beta_h=5.0, gamma_h=1.0, gamma_r=0.99, beta_r=3.0, zeta=2.0, eta=1.1)
-WORLDS = [("trivial", 5), ("two_room", 4), ("risk_aversion_simple", 4), ("small_trolley", 3)]
+WORLDS = [
+    ("trivial", 5),
+    ("small_trolley", 3),
+    pytest.param("two_room", 4, marks=pytest.mark.slow),
+    pytest.param("risk_aversion_simple", 4, marks=pytest.mark.slow),
+]
 
 
 def unrolled_of(
