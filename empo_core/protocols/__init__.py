@@ -32,6 +32,7 @@ from empo_core.protocols.collection import (
     Weights as Weights,
 )
 from empo_core.protocols.context import RunContext as RunContext
+from empo_core.protocols.declarations import Factored as Factored, Symmetric as Symmetric
 from empo_core.protocols.environments import (
     Environment as Environment,
     SteppedTogether as SteppedTogether,
@@ -82,13 +83,11 @@ from empo_core.protocols.world import (
     Compactable as Compactable,
     Drawable as Drawable,
     Expandable as Expandable,
-    Factored as Factored,
     FirstPerson as FirstPerson,
     Headed as Headed,
     HumanPrior as HumanPrior,
     Located as Located,
     RobotPolicy as RobotPolicy,
-    Symmetric as Symmetric,
     VectorDrawable as VectorDrawable,
     WorldModel as WorldModel,
 )

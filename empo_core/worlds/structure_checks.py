@@ -277,7 +277,7 @@ def _renamed_actions(
     actions: Int[Tensor, "state agent action"],
     exists: Bool[Tensor, "agent action"],
 ) -> Bool[Tensor, "state agent action"]:
-    """What is available of the actions that actions become; False for padding."""
+    """True where the action that an action becomes is available; False for padding."""
     return available.gather(2, torch.where(exists, actions, 0).long()) & exists
 
 

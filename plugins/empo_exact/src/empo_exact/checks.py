@@ -83,6 +83,8 @@ def refuse_powerless(
         if not helpless:
             helpless = ["some human (its X_h underflows: lower zeta, xi or eta)"]
         when = "" if time is None else f" after {time} steps"
+        if problem.images is not None:
+            when += " (or from its image under the reductions)"
         raise SolveError(
             f"{' and '.join(helpless)} can attain none of its goals (of positive weight, where "
             f"weights count) from a state reached{when}, so "

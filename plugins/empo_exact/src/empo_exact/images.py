@@ -8,6 +8,7 @@ each image which transitions lead to has a row of its own, behind those of the s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64, UInt8
@@ -18,6 +19,14 @@ from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Floats
 
 
+class Renamed(NamedTuple):
+    """The images of states, as kernels read them; see ``Images``."""
+
+    first: Int64[np.ndarray, " state_plus_1"]
+    variant: Int32[np.ndarray, " image"]
+    columns: Int32[np.ndarray, "variant padded_goal"]
+
+
 @compiled
 def write_image_worth(
     values: Float64[np.ndarray, "place padded_goal"],
@@ -26,19 +35,17 @@ def write_image_worth(
     paid: float,
     places: Int64[np.ndarray, " chosen"],
     states: Int64[np.ndarray, " chosen"],
-    first: Int64[np.ndarray, " state_plus_1"],
-    variant: Int32[np.ndarray, " image"],
-    columns: Int32[np.ndarray, "variant padded_goal"],
+    images: Renamed,
     worth: Float64[np.ndarray, "row padded_goal"],
 ) -> None:
     """Write the rows of the images of some states; see ``problem.set_worth``."""
-    before = len(first) - 1
+    before = len(images.first) - 1
     for chosen in range(len(states)):
         place, state = places[chosen], states[chosen]
-        for image in range(first[state], first[state + 1]):
-            of = variant[image]
+        for image in range(images.first[state], images.first[state + 1]):
+            of = images.variant[image]
             for goal in range(values.shape[1]):
-                column = columns[of, goal]
+                column = images.columns[of, goal]
                 value = factor * values[place, column]
                 worth[before + image, goal] = paid if achieved[state, column] > 0 else value
 
@@ -114,8 +121,8 @@ class Images:
         worth: Floats,
     ) -> None:
         """Renew the rows of the images of some states; see ``Problem.renew_worth``."""
-        of = (self.first, self.variant, self.columns)
-        write_image_worth(values, achieved, *payoff, places, states, *of, worth)
+        of = Renamed(self.first, self.variant, self.columns)
+        write_image_worth(values, achieved, *payoff, places, states, of, worth)
 
     def renew_values(
         self,

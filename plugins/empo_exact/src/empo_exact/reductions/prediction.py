@@ -1,4 +1,4 @@
-"""What each reduction would give, from a graph that was explored for some seconds."""
+"""Predictions of the effect of each reduction, from a graph that was explored for some seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from empo_core.protocols import Factored, Symmetric, WorldModel
 from empo_exact.graph import StateGraph
 from empo_exact.images import Images
 from empo_exact.plugin import ExactParams
-from empo_exact.reductions.lumping import partition
+from empo_exact.reductions.bisimulation import partition
 from empo_exact.reductions.preparation import canonical_of
 from empo_exact.setup import Assumptions
 
@@ -48,7 +48,7 @@ def predictions(
 def _fewer(
     world: WorldModel, params: ExactParams, graph: StateGraph, name: str, *, is_complete: bool
 ) -> str:
-    """What symmetry or the cone of influence alone would give."""
+    """The effect of symmetry or the cone of influence alone, in words."""
     declared = Symmetric if name == "symmetry" else Factored
     if not isinstance(world, declared):
         return "the world declares nothing that it needs"
@@ -67,7 +67,7 @@ def _fewer(
 
 
 def _lump(world: WorldModel, params: ExactParams, graph: StateGraph, *, is_complete: bool) -> str:
-    """What lumping would give, alone or after what is asked for."""
+    """The effect of lumping, alone or after what is asked for, in words."""
     if params.human_prior is not None or params.habit is not None:
         return "does not go with human_prior or habit"
     if not is_complete or graph.num_transitions > MOST_TRANSITIONS:

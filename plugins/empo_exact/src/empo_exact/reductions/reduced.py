@@ -19,9 +19,9 @@ from empo_exact.kernel_data import Values
 from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.reduction_steps import Step
+from empo_exact.reductions.bisimulation import lumped, partition
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.reductions.exploration import explore
-from empo_exact.reductions.lumping import lumped, partition
 from empo_exact.reductions.preparation import canonical_of, refuse_assumptions
 from empo_exact.setup import Assumptions
 

@@ -30,7 +30,7 @@ GRAIN = float(1 << 44)
 
 
 class _Leads(NamedTuple):
-    """Where actions lead, as the kernels read it.
+    """Ends of all actions, as the kernels read them.
 
     Attributes:
         offsets: [pair + 1].
