@@ -74,8 +74,12 @@ def _side(interval: Interval, side: int, places: int | None) -> str:
 
 
 def goal_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    """Headings and rows: every human's power and goals."""
-    rows: list[tuple[str, ...]] = []
+    """Headings and rows: the robots' values, then every human's power and goals."""
+    start = found.start
+    rows: list[tuple[str, ...]] = [
+        ("", name, *_interval_texts(interval))
+        for name, interval in (("V_r", start.v_r), ("U_r", start.u_r))
+    ]
     for human in found.start.humans:
         rows.append((human.name, "X_h", *_interval_texts(human.x_h)))
         rows += [(human.name, goal.name, *_interval_texts(goal.v_e)) for goal in human.goals]
