@@ -62,16 +62,18 @@ from empo_core.protocols.networks_and_losses import (
     WeighsCandidates as WeighsCandidates,
 )
 from empo_core.protocols.parallel_maps import ParallelMap as ParallelMap
-from empo_core.protocols.runs import (
-    Algorithm as Algorithm,
+from empo_core.protocols.players import (
     CheckpointChoice as CheckpointChoice,
-    ClosedLoop as ClosedLoop,
-    Empowering as Empowering,
     EpisodePlayer as EpisodePlayer,
     FilmingPlayer as FilmingPlayer,
-    IntrinsicReward as IntrinsicReward,
     Playable as Playable,
     PlayedEpisodes as PlayedEpisodes,
+)
+from empo_core.protocols.runs import (
+    Algorithm as Algorithm,
+    ClosedLoop as ClosedLoop,
+    Empowering as Empowering,
+    IntrinsicReward as IntrinsicReward,
     Reopenable as Reopenable,
     Result as Result,
     Solution as Solution,
