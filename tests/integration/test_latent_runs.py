@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -78,13 +79,13 @@ class InterruptAt(Tracker):
 
 
 class Watching(Tracker):
-    """Keeps the shares of a run that are shown as done."""
+    """Keeps what is shown as done of a run, and in all."""
 
     def __init__(self) -> None:
-        self.shares: list[float] = []
+        self.shown: list[tuple[float, float]] = []
 
     def progress(self, task: str, done: float, total: float) -> None:
-        self.shares += [done / total] * (task == "training")
+        self.shown += [(done, total)] * (task == "training")
 
 
 def test_progress_goes_on_within_a_burst_of_updates(
@@ -93,11 +94,12 @@ def test_progress_goes_on_within_a_burst_of_updates(
     monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
     watcher, chosen = Watching(), config(tmp_path, collection={"seed_updates": 30})
     experiment.execute(chosen, watchers=[watcher])
-    steps, updates = 70, 30 + 0.25 * 30
-    assert watcher.shares == sorted(watcher.shares)
-    assert watcher.shares[-1] == 1
-    burst = [(40 + done) / (steps + updates) for done in range(31)]
-    assert watcher.shares[40:71] == pytest.approx(burst)
+    done = [each for each, _ in watcher.shown]
+    # Once at first, and after each of 70 steps and 37 updates; then nothing is left.
+    assert len(done) >= 1 + 70 + 37
+    assert all(later > sooner for sooner, later in itertools.pairwise(done[:108]))
+    assert all(each <= total for each, total in watcher.shown)
+    assert watcher.shown[-1][0] == watcher.shown[-1][1] > 0
 
 
 @pytest.fixture(scope="module")

@@ -46,20 +46,22 @@ class Evaluator:
         self._discounts = discounts
 
     def evaluate(
-        self, steps: int, *, is_last: bool
+        self, steps: int, *, is_last: bool, episodes: int | None = None
     ) -> tuple[dict[str, Evaluation], dict[str, float]]:
         """Evaluate planner, policy, or both.
 
         Args:
             steps: How far the run is; every evaluation plays other episodes.
             is_last: Whether it is the one to be filmed.
+            episodes: Of each task; None: as many as the run asks for.
 
         Returns:
             What was found by who acted, and numbers for trackers.
         """
         reporting = self._params.reporting
         videos = reporting.videos if is_last else 0
-        vector, rendering = self._vector(rendering=videos > 0)
+        episodes = episodes or reporting.evaluation_episodes
+        vector, rendering = self._vector(episodes, rendering=videos > 0)
         try:
             found: dict[str, Evaluation] = {}
             metrics: dict[str, float] = {}
@@ -69,7 +71,7 @@ class Evaluator:
                     self._model,
                     self._planner,
                     vector,
-                    episodes=reporting.evaluation_episodes,
+                    episodes=episodes,
                     actor=actor,
                     seed=self._seed + EVALUATION_SEED + steps,
                     device=self._params.compute.device,
@@ -88,9 +90,8 @@ class Evaluator:
             vector.close()
         return found, metrics
 
-    def _vector(self, *, rendering: bool) -> tuple[TaskVector, bool]:
+    def _vector(self, episodes: int, *, rendering: bool) -> tuple[TaskVector, bool]:
         """Environments of its own; and whether they render."""
-        episodes = self._params.reporting.evaluation_episodes
         if rendering:
             try:
                 return evaluation_vector(self._params, self._tasks, episodes, rendering=True), True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -126,8 +127,9 @@ class LatentLearner(Learner):
         score = score_of(found)
         solved = reporting.is_solved([*(score_of(each) for _, each in self.evaluations), score])
         if solved and reporting.videos and not is_last:
-            # Only now is it known to be the last: the same episodes again, with a camera.
-            found, _ = self._parts.evaluator.evaluate(self.steps, is_last=True)
+            evaluate = self._parts.evaluator.evaluate  # Only now is it known to be the last.
+            films, _ = evaluate(self.steps, is_last=True, episodes=reporting.videos)
+            found = {name: replace(each, videos=films[name].videos) for name, each in found.items()}
         self.evaluations.append((self.steps, found))
         for actor, each in found.items():
             statistics = each.statistics()
