@@ -260,16 +260,21 @@ def expected(game: Game, part: Longs, weight: Floats, table: Floats) -> Floats:
     Returns:
         With axes for the robots together and for each human [state robots human... column].
     """
-    spec = game.question.spec
     total = sum(
         weight[part, :, outcome, None] * table[game.successor[part, :, outcome]]
         for outcome in range(weight.shape[2])
     )
-    count, agents = len(spec.num_actions), spec.num_actions
-    digits = np.reshape(total, (len(part), *reversed(agents), table.shape[1]))
-    axes = [count - agent for agent in (*reversed(spec.robots), *spec.humans)]
-    moved = digits.transpose(0, *axes, count + 1)
-    return moved.reshape(len(part), -1, *(agents[human] for human in spec.humans), table.shape[1])
+    return by_agent(game, np.asarray(total))
+
+
+def by_agent(game: Game, array: NDArray[Any]) -> NDArray[Any]:
+    """An array [state joint column] as [state robots human... column]."""
+    spec, agents = game.question.spec, game.question.spec.num_actions
+    digits = array.reshape(len(array), *reversed(agents), array.shape[2])
+    axes = [len(agents) - agent for agent in (*reversed(spec.robots), *spec.humans)]
+    moved = digits.transpose(0, *axes, len(agents) + 1)
+    humans = (agents[human] for human in spec.humans)
+    return moved.reshape(len(array), -1, *humans, array.shape[2])
 
 
 def arrival(game: Game, part: Longs, table: Floats) -> Floats:
