@@ -197,7 +197,7 @@ def _actions(layout: Layout, geometry: Geometry) -> Int64[np.ndarray, " action"]
     return np.array([known.index(action) for action in becomes], np.int64)
 
 
-def _fixed(layout: Layout, geometry: Geometry) -> Int64[np.ndarray, " fixed"] | None:
+def _fixed(layout: Layout, geometry: Geometry) -> Int64[np.ndarray, " chosen"] | None:
     """The fixed object that each becomes; None where there is none like it."""
     target = layout.fixed_at[geometry.cell[layout.fixed_cell]].astype(np.int64)
     if (target == codes.NOTHING).any():
@@ -251,7 +251,7 @@ class _RowMap:
         geometry: Geometry,
         agents: Int64[np.ndarray, " agent"],
         actions: Int64[np.ndarray, " action"],
-        fixed: Int64[np.ndarray, " fixed"],
+        fixed: Int64[np.ndarray, " chosen"],
     ) -> None:
         self._layout, self._agents, self._fixed = layout, agents, fixed
         self._direction = geometry.direction.astype(np.int16)

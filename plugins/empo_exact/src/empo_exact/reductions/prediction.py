@@ -37,11 +37,11 @@ def predictions(
     found: dict[str, JsonValue] = {}
     for name in ("symmetry", "cone", "lump"):
         if name == "lump":
-            found["reduce: lump"] = _lump(world, params, graph, is_complete=is_complete)
+            found["reduce lump"] = _lump(world, params, graph, is_complete=is_complete)
         elif name in params.reduce:
-            found[f"reduce: {name}"] = "asked for: the states above are those that remain"
+            found[f"reduce {name}"] = "asked for: the states above are those that remain"
         else:
-            found[f"reduce: {name}"] = _fewer(world, params, graph, name, is_complete=is_complete)
+            found[f"reduce {name}"] = _fewer(world, params, graph, name, is_complete=is_complete)
     return found
 
 
