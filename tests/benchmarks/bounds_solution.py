@@ -1,7 +1,8 @@
 """Bounds of the solution itself against the share of pairs that are expanded, in small worlds.
 
 ``python tests/benchmarks/bounds_solution.py`` prints a table and writes it as
-``docs/explanation/bounds_solution.csv``, with a picture. Variants:
+``docs/explanation/bounds_solution.csv``, with a picture; ``--worlds`` and ``--variants`` compute a
+part of it anew, and nothing with ``--worlds`` alone. Variants:
 
 * ``plain``: unexpanded pairs have the bounds that hold anywhere; pairs are expanded by their
   occupancy under the solution, which nobody knows beforehand.
@@ -76,6 +77,8 @@ THEORY = CompleteTheory(
 ASSUMED = Assumptions(min_power=1.0 - 1e-9, never_ends_early=True)
 VARIANTS = ("plain", "relaxed", "interval humans", "oracle")
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+NUMBERS = ("share", "low", "high", "of_a_priori", "v_e")
+"""Columns of the table that are numbers."""
 STEP = 0.05
 """Share of the pairs that are expanded between two inductions, at most."""
 FOLDER = Path(__file__).parents[2] / "docs" / "explanation"
@@ -301,20 +304,49 @@ def draw(rows: list[Row], file: Path) -> None:
     plt.close(figure)
 
 
+def read(file: Path) -> list[Row]:
+    """Rows of earlier runs, if there are any."""
+    if not file.exists():
+        return []
+    with file.open(newline="") as lines:
+        return [
+            Row(line["world"], line["variant"], *(float(line[name]) for name in NUMBERS))
+            for line in csv.DictReader(lines)
+        ]
+
+
+def write(rows: list[Row], file: Path) -> None:
+    """Write rows, those of a world and of a variant side by side."""
+    with file.open("w", newline="") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(Row.__dataclass_fields__)
+        for row in sorted(rows, key=lambda r: (*WORLDS,).index(r.world) * 9 + _variant(r)):
+            writer.writerow(vars(row).values())
+
+
+def _variant(row: Row) -> int:
+    return VARIANTS.index(row.variant)
+
+
 def main() -> None:
-    """Print the table and write it, with a picture."""
+    """Print the table and write it, with a picture; keep what is not asked for anew."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS))
+    parser.add_argument("--worlds", nargs="*", choices=WORLDS, default=list(WORLDS))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--out", type=Path, default=FOLDER)
     chosen = parser.parse_args()
-    rows = [row for name in chosen.worlds for row in study(name, tuple(chosen.variants))]
+    file = chosen.out / "bounds_solution.csv"
+    for name in chosen.worlds:
+        new: list[Row] = []
+        for row in study(name, tuple(chosen.variants)):
+            new.append(row)
+            if row.share == SHARES[-1]:
+                done = {(row.world, row.variant) for row in new}
+                kept = [row for row in read(file) if (row.world, row.variant) not in done]
+                write([*kept, *new], file)
+    rows = read(file)
     Console(width=110).print(table_of(rows))
     print(verdict(rows))
-    with (chosen.out / "bounds_solution.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(Row.__dataclass_fields__)
-        writer.writerows(vars(row).values() for row in rows)
     draw(rows, chosen.out / "bounds_solution.png")
 
 
