@@ -142,7 +142,7 @@ def _unfolded(
     world, explored = problem.world, clock.perf_counter()
     whole = params.keep == "all"
     graph = original_graph(world, params, tracker) if whole else build_graph(world, 1)
-    original = OriginalValues(reduced, store, graph)
+    original = OriginalValues(world, reduced, store, graph)
     seconds.graph += clock.perf_counter() - explored
     seconds.total = clock.perf_counter() - begin
     if whole:
