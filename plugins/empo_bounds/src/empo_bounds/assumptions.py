@@ -60,11 +60,12 @@ def frontier_bounds(
         times: How many times are asked about.
         is_timed: Transitions may take other durations than 1, of which nothing is known.
 
-    Where the world has no horizon they hold at all times, for chances that sum up to 1 at most.
+    Where the world has no horizon they hold at all times.
     """
     horizon = question.spec.horizon
-    chance = np.ones(2) if horizon is None else (1.0 + EXCESS) ** np.arange(horizon + 1.0)
-    chance = chance if horizon is None else up(chance, FUNCTION)
+    # Without a horizon, whoever does not attain a goal in one step is in the same place again.
+    steps = np.ones(2) if horizon is None else np.arange(horizon + 1.0)
+    chance = up((1.0 + EXCESS) ** steps, FUNCTION)
     most = np.repeat(chance[:, None], len(question.order), 1)
     most_power = power_bounds(question, Bounds(most, most)).high
     best = lack_bounds(question, Bounds(most_power, most_power)).low
@@ -92,8 +93,9 @@ def _losses(
     if is_timed:  # Discounts may be anything from 0 to 1, and so may what accrues.
         least, most = (1.0, 1.0) if question.accrual == "discrete" else (0.0, math.inf)
     if horizon is None:
-        if gamma < 1.0 and not is_timed:
-            high[1] = up(np.array([most * worst / (1.0 - gamma) + end]), ACCRUAL)[0]
+        kept = gamma * (1.0 + EXCESS)
+        if kept < 1.0 and not is_timed:
+            high[1] = up(np.array([most * worst / (1.0 - kept) + end]), ACCRUAL)[0]
         low[1] = down(least * best[1:2], 1)[0]
         return Bounds(low, high)
     low[0] = high[0] = end
@@ -107,6 +109,14 @@ def _losses(
         pain = most * worst + kept_high * (1.0 + EXCESS) * later_high
         high[left] = up(np.array([pain]), ACCRUAL)[0]
     return Bounds(low, high)
+
+
+def assumes_bounded_chances(question: Question) -> bool:
+    """True if nothing but an assumption bounds the chance of a goal in unexpanded states by 1.
+
+    Probabilities may sum to a little more than 1, in any number of steps that are not discounted.
+    """
+    return question.spec.horizon is None and question.theory.gamma_h * (1.0 + EXCESS) > 1.0
 
 
 def worst_lack(question: Question, assumed: Assumptions) -> float:
