@@ -25,7 +25,7 @@ from empo_bounds.assumptions import (
 )
 from empo_bounds.kernels import Bounds
 from empo_bounds.power import accrual_bounds, discounts, lack_bounds
-from empo_bounds.round_off import down, up
+from empo_bounds.round_off import down, least, most, up
 from empo_bounds.unrolled import Unrolled
 from empo_bounds.value_kernels import Human, Pairs, attain, discount, expect
 
@@ -151,14 +151,16 @@ def _value(
 
     in_threads(value, len(moment))
     chosen = np.flatnonzero(moment >= 0)
-    expected, taken = expected[chosen], operations[moment[chosen]]
-    least = 0.0 if assumed.min_power is None else assumed.min_power
+    expected, taken, columns = expected[chosen], operations[moment[chosen]], payoff.shape[1] // 2
+    power = 0.0 if assumed.min_power is None else assumed.min_power
     low, high = (each[chosen] for each in found.x_h)
-    lack = lack_bounds(question, Bounds(np.maximum(low, least), high))
-    counts = expected[:, 2] if question.accrual == "continuous" else 1.0
+    lack = lack_bounds(question, Bounds(np.maximum(low, power), high))
+    losses, counts = expected[:, ::columns], np.ones((len(chosen), 2))
+    if question.accrual == "continuous":
+        counts = np.stack([least(expected[:, 1]), most(expected[:, 3])], 1)
     loss = Bounds(
-        down(counts * lack.low + expected[:, 0], taken),
-        up(counts * lack.high + expected[:, 1], taken),
+        down(counts[:, 0] * lack.low + losses[:, 0], taken),
+        up(counts[:, 1] * lack.high + losses[:, 1], taken),
     )
     for old, new in ((found.lack, lack), (found.loss, loss)):
         old.low[chosen], old.high[chosen] = new.low, new.high
@@ -173,12 +175,12 @@ def _base(bounds: Bounds) -> Float64[np.ndarray, "pair column 2"]:
 
 def _arrivals(
     unrolled: Unrolled, time: int, found: PairBounds
-) -> tuple[Float64[np.ndarray, "pair goal 2"], Float64[np.ndarray, "pair 3"]]:
+) -> tuple[Float64[np.ndarray, "pair goal 2"], Float64[np.ndarray, "pair column"]]:
     """Bounds of what it is worth to reach each pair of a time; V_h^e in ``found`` is overwritten.
 
     Returns:
-        1 where it attains a goal, else discounted V_h^e; and discounted -V_r from below and from
-        above, and how much U_r counts on the way.
+        1 where it attains a goal, else discounted V_h^e; and from below, then from above,
+        discounted -V_r and, if it accrues, how much U_r counts on the way.
     """
     theory = unrolled.question.theory
     duration = unrolled.landings.duration(unrolled.layers[time].landing)
@@ -186,8 +188,11 @@ def _arrivals(
     achieved = unrolled.states.achieved[unrolled.state(time)]
     discount(worth, achieved, discounts(theory.gamma_h, duration))
     of_robot = discounts(theory.gamma_r, duration)
-    losses = [of_robot * each for each in found.loss]
-    return worth, np.stack([*losses, accrual_bounds(unrolled.question, duration)], 1)
+    payoff = [[least(of_robot) * found.loss.low], [most(of_robot) * found.loss.high]]
+    if unrolled.question.accrual == "continuous":
+        for side in payoff:
+            side.append(accrual_bounds(unrolled.question, duration))
+    return worth, np.stack([*payoff[0], *payoff[1]], 1)
 
 
 def operations_of(unrolled: Unrolled) -> Int64[np.ndarray, " moment"]:

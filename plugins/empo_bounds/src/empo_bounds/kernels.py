@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled
+from empo_bounds.round_off import SMALLEST
+from empo_core.compilation import compiled, inlined
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -79,6 +80,16 @@ class Scratch(NamedTuple):
     dense: Floats
 
 
+@inlined
+def is_possible(batch: Batch, pair: int, joint: int, human: int) -> bool:
+    """True if the robots and all humans but one may take their parts of a joint action."""
+    possible: bool = batch.robot[pair, batch.joint_robot[joint]] > 0.0
+    for other in range(batch.marginal.shape[0]):
+        if other != human and batch.marginal[other, pair, batch.joint_action[other, joint]] == 0.0:
+            possible = False
+    return possible
+
+
 @compiled
 def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
     """Sum up the transitions of each pair by human, its action, and where they lead.
@@ -113,13 +124,16 @@ def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
                 for other in range(humans):
                     if other != human:
                         weight *= batch.marginal[other, pair, batch.joint_action[other, joint]]
-                if weight == 0.0:
-                    continue
+                if weight == 0.0:  # All factors may be positive, and the product underflow.
+                    if not is_possible(batch, pair, joint, human):
+                        continue
+                    weight = SMALLEST
                 action = batch.joint_action[human, joint]
                 for item in range(batch.offsets[asked], batch.offsets[asked + 1]):
                     outcome = batch.outcome[item]
-                    slot = s.place[batch.landing[outcome]]
-                    s.dense[human, action, slot] += weight * batch.prob[outcome]
+                    slot, prob = s.place[batch.landing[outcome]], batch.prob[outcome]
+                    if prob > 0.0:
+                        s.dense[human, action, slot] += max(weight * prob, SMALLEST)
         for human in range(humans):
             used = out.offsets[human, pair * actions]
             for action in range(actions):

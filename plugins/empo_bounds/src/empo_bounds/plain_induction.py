@@ -16,6 +16,9 @@ from jaxtyping import Float64
 
 from empo_bounds.question import Question
 
+SMALLEST, TINY = 5e-324, 1e-300
+"""The smallest positive number, and one that is so small that factors below it are replaced."""
+
 Weights = dict[int, float]
 """Probability of each landing."""
 
@@ -138,10 +141,12 @@ class _Moments:
         """A human's policy averaged over its goals."""
         weights = self._question.weights[human].tolist()
         columns = policy.T.tolist()
-        return [
-            sum(w * p for w, p in zip(weights, column, strict=True)) / sum(weights)
-            for column in columns
-        ]
+        found = []
+        for column in columns:
+            mean = sum(w * p for w, p in zip(weights, column, strict=True)) / sum(weights)
+            possible = any(w > 0 and p > 0 for w, p in zip(weights, column, strict=True))
+            found.append(max(mean, SMALLEST) if possible else mean)
+        return found
 
     def _condensed(self, moment: int) -> list[list[Weights]]:
         spec = self._question.spec
@@ -167,17 +172,20 @@ class _Moments:
                 chance += actions[agent] * stride
                 stride *= spec.num_actions[agent]
             for position, agent in enumerate(spec.humans):
-                weight = robot[chance]
+                factors = [robot[chance]]
                 for other, another in enumerate(spec.humans):
                     if other != position:
-                        weight *= averages[other][actions[another]]
-                if weight == 0.0 or not (human[position][:, actions[agent]] > 0).any():
+                        factors.append(averages[other][actions[another]])
+                if min(factors) == 0.0 or not (human[position][:, actions[agent]] > 0).any():
                     continue
+                weight = max(math.prod(factors), SMALLEST)
                 mine = found[position][actions[agent]]
                 for item in range(offsets[joint], offsets[joint + 1]):
                     time = 1.0 if duration is None else duration[item]
                     landing = self._landing[rows[item], time]
-                    mine[landing] = mine.get(landing, 0.0) + weight * prob[item]
+                    if prob[item] > 0.0:
+                        chance_there = max(weight * prob[item], SMALLEST)
+                        mine[landing] = mine.get(landing, 0.0) + chance_there
         return found
 
 
@@ -197,7 +205,7 @@ def _arrival(recorded: Recorded, landing: int, found: PlainBounds) -> _Arrival:
     of_human = question.theory.gamma_h**duration
     of_robot = question.theory.gamma_r**duration
     worth = np.where(achieved, 1.0, of_human * found.v_e)
-    losses = (of_robot * found.loss[0], of_robot * found.loss[1])
+    losses = (_least(of_robot) * found.loss[0], _most(of_robot) * found.loss[1])
     return _Arrival(worth, losses, _counts(question, duration))
 
 
@@ -230,24 +238,36 @@ def _value(
             x_h[:, human] += factor * v_e[:, goal] ** theory.zeta
     least = 0.0 if recorded.min_power is None else recorded.min_power
     lack = (_lack(question, x_h[1]), _lack(question, np.maximum(x_h[0], least)))
-    loss, counts = [0.0, 0.0], 0.0
+    loss, counts = [0.0, 0.0], [0.0, 0.0]
     for action, mean in enumerate(moments.average(0, policies[0])):
         for landing, weight in moments.of(moment)[0][action].items():
             if mean > 0:
-                counts += mean * weight * arrivals[landing].counts
-                for side in range(2):
-                    loss[side] += mean * weight * arrivals[landing].loss[side]
-    counts = counts if question.accrual == "continuous" else 1.0
-    return PlainBounds(v_e, x_h, lack, (counts * lack[0] + loss[0], counts * lack[1] + loss[1]))
+                for side, bound in enumerate((_least, _most)):
+                    counts[side] += bound(mean * weight) * arrivals[landing].counts
+                    loss[side] += bound(mean * weight) * arrivals[landing].loss[side]
+    counts = counts if question.accrual == "continuous" else [1.0, 1.0]
+    low, high = (n * u + ahead for n, u, ahead in zip(counts, lack, loss, strict=True))
+    return PlainBounds(v_e, x_h, lack, (low, high))
+
+
+def _least(factor: float) -> float:
+    """A factor, from below: one so small that it has lost digits may meet a huge one."""
+    return 0.0 if factor < TINY else factor
+
+
+def _most(factor: float) -> float:
+    """A factor, from above."""
+    return max(factor, TINY)
 
 
 def _lack(question: Question, x_h: Float64[np.ndarray, " human"]) -> float:
     """-U_r of these powers."""
-    theory, powers = question.theory, x_h.tolist()
-    total = sum(math.inf if x == 0 else x**-theory.xi for x in powers)
-    if theory.u_agg == "mean":
-        total /= len(powers)
-    return float(total**theory.eta)
+    theory = question.theory
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        total = (x_h**-theory.xi).sum()
+        if theory.u_agg == "mean":
+            total /= len(x_h)
+        return float(total**theory.eta)
 
 
 def _unexpanded(recorded: Recorded, landing: int, time: int) -> PlainBounds:

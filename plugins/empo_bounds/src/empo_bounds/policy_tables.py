@@ -12,6 +12,7 @@ from torch import Tensor
 
 from empo_bounds.growth import Grown
 from empo_bounds.question import Question
+from empo_bounds.round_off import SMALLEST
 from empo_core.errors import SolveError
 from empo_core.worlds.queries import checked_chances
 from empo_core.worlds.row_table import RowTable
@@ -76,12 +77,22 @@ class PolicyTables:
         found: Float64[np.ndarray, "policy goal action"] = self._human[human].rows.reshape(shape)
         return found
 
-    def marginal(self, human: int) -> Float64[np.ndarray, "policy action"]:
-        """The policies of a human averaged over its goals, as computed."""
-        weight = self._question.weights[human]
+    def marginal(
+        self, human: int, chosen: Int32[np.ndarray, " policy"] | None = None
+    ) -> Float64[np.ndarray, "policy action"]:
+        """The policies of a human averaged over its goals, as computed; positive where they are.
+
+        Args:
+            human: Its position in ``spec.humans``.
+            chosen: The rows that are asked for; None: all.
+        """
+        weight, policies = self._question.weights[human], self.human(human)
+        policies = policies if chosen is None else policies[chosen]
         mixed: Float64[np.ndarray, "policy action"]
-        mixed = np.einsum("g,sga->sa", weight, self.human(human))
+        mixed = np.einsum("g,sga->sa", weight, policies)
         mixed /= weight.sum()
+        possible = (policies[:, weight > 0] > 0).any(1)
+        mixed = np.maximum(mixed, SMALLEST * possible)
         return mixed
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float64
 
 from empo_bounds.kernels import Bounds
 from empo_bounds.question import Question
-from empo_bounds.round_off import FUNCTION, down, up
+from empo_bounds.round_off import FUNCTION, Floats, down, least, most, up
 
 
 def power_bounds(question: Question, v_e: Bounds) -> Bounds:
@@ -26,19 +28,20 @@ def power_bounds(question: Question, v_e: Bounds) -> Bounds:
 def lack_bounds(question: Question, x_h: Bounds) -> Bounds:
     """-U_r from bounds of X_h [pair human]; infinite where a human may have no power [pair]."""
     return Bounds(
-        down(_lack(question, x_h.high), _operations(question)),
-        up(_lack(question, x_h.low), _operations(question)),
+        down(_lack(question, x_h.high, least), _operations(question)),
+        up(_lack(question, x_h.low, most), _operations(question)),
     )
 
 
 def _lack(
-    question: Question, x_h: Float64[np.ndarray, "pair human"]
+    question: Question, x_h: Float64[np.ndarray, "pair human"], side: Callable[[Floats], Floats]
 ) -> Float64[np.ndarray, " pair"]:
+    """-U_r as computed; what under- or overflows on the way is replaced by a bound of a side."""
     theory = question.theory
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
-        lacks = x_h**-theory.xi
-        total = lacks.sum(1) / (lacks.shape[1] if theory.u_agg == "mean" else 1)
-        found: Float64[np.ndarray, " pair"] = total**theory.eta
+        lacks = side(x_h**-theory.xi)
+        total = side(lacks.sum(1)) / (lacks.shape[1] if theory.u_agg == "mean" else 1)
+        found: Float64[np.ndarray, " pair"] = side(total) ** theory.eta
     return found
 
 

@@ -3,7 +3,8 @@
 A sum of ``n`` products, computed in double precision in any order, errs by at most
 ``n u / (1 - n u)`` of its exact value, ``u = 2^-53``, if nothing underflows; the errors of nested
 sums add up. ``up`` and ``down`` move a result by ``4 (n + 8) u`` of itself, by one step of the
-floating point numbers, and by ``TINY``, which covers all that underflows.
+floating point numbers, and by ``TINY``, which covers all that underflows. A factor that is smaller
+than ``TINY`` has lost digits, and may meet a huge one; ``most`` and ``least`` are its bounds.
 Source: N. Higham, Accuracy and Stability of Numerical Algorithms, section 3.1.
 """
 
@@ -21,6 +22,10 @@ UNIT: Final = 2.0**-53
 """Largest relative error of one operation."""
 TINY: Final = 1e-300
 """More than 10^23 operations can lose by underflow."""
+SMALLEST: Final = 5e-324
+"""The smallest positive number: what a product of positive numbers is at most if it underflows."""
+LARGEST: Final = float(np.finfo(np.float64).max)
+"""The largest number: what an exact result is at least, up to its error, if it overflows."""
 FUNCTION: Final = 8
 """Operations whose error ``exp``, ``log``, ``pow`` and ``expm1`` have at most: 4 ulp, or 8 u."""
 
@@ -38,5 +43,16 @@ def up(value: Floats, terms: Terms) -> Floats:
 
 def down(value: Floats, terms: Terms) -> Floats:
     """A bound from below of numbers at least 0 that took so many operations, itself at least 0."""
-    moved: Floats = np.maximum(np.nextafter(value * (1.0 - slack(terms)) - TINY, -np.inf), 0.0)
+    finite = np.minimum(value, LARGEST)
+    moved: Floats = np.maximum(np.nextafter(finite * (1.0 - slack(terms)) - TINY, -np.inf), 0.0)
     return moved
+
+
+def most(factor: Floats) -> Floats:
+    """A bound from above of positive factors, the same where no digits are lost [...]."""
+    return np.maximum(factor, TINY)
+
+
+def least(factor: Floats) -> Floats:
+    """A bound from below of factors, the same where no digits are lost [...]."""
+    return np.where(factor < TINY, 0.0, np.minimum(factor, LARGEST))

@@ -154,7 +154,7 @@ class Unrolled:
         robot = self.policies.robot[policies[:, 0]]
         human = [self.policies.human(each)[policies[:, 1 + each]] for each in humans]
         marginal = np.stack([
-            self.policies.marginal(each)[policies[:, 1 + each]] for each in humans
+            self.policies.marginal(each, policies[:, 1 + each]) for each in humans
         ])  # fmt: skip
         asked = self._possible(robot, human, marginal)
         self._asked_each = max(1.0, float(asked.sum(1).mean()))

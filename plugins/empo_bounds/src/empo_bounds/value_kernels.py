@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_bounds.kernels import Floats, Ints, Longs, Steps
-from empo_bounds.round_off import FUNCTION, TINY, UNIT
+from empo_bounds.round_off import FUNCTION, LARGEST, TINY, UNIT
 from empo_core.compilation import compiled, inlined
 
 OWN: Final = 12
@@ -64,7 +64,7 @@ def raised(value: float, operations: float) -> float:
 @inlined
 def lowered(value: float, operations: float) -> float:
     """A bound from below of a number at least 0 that took so many operations."""
-    return max(value * (1.0 - 4.0 * UNIT * (operations + OWN)) - TINY, 0.0)
+    return max(min(value, LARGEST) * (1.0 - 4.0 * UNIT * (operations + OWN)) - TINY, 0.0)
 
 
 @inlined
@@ -140,11 +140,15 @@ def attain(
 def expect(steps: Steps, marginal: Floats, pairs: Pairs, payoff: Floats, out: Floats) -> None:
     """Expected payoffs one step later, everybody on average, before outward rounding.
 
+    A chance that is so small that it has lost digits counts as 0 from below and as ``TINY`` from
+    above: payoffs may be huge, or infinite.
+
     Args:
         steps: Of one human, no matter which.
         marginal: Its policies, averaged over goals [policy action].
         pairs: The pairs.
-        payoff: Numbers at least 0, infinity allowed [later pair, column].
+        payoff: Numbers at least 0, infinity allowed; the first half of the columns bounds
+            something from below, the other one from above [later pair, column].
         out: Receives the sums of pairs that were expanded [pair column].
     """
     actions, columns = marginal.shape[1], payoff.shape[1]
@@ -161,5 +165,9 @@ def expect(steps: Steps, marginal: Floats, pairs: Pairs, payoff: Floats, out: Fl
             row = each * actions + action
             for entry in range(steps.offsets[row], steps.offsets[row + 1]):
                 target, weight = pairs.position[steps.landing[entry]], chance * steps.weight[entry]
-                for column in range(columns):
-                    out[pair, column] += weight * payoff[target, column]
+                if weight >= TINY:
+                    for column in range(columns):
+                        out[pair, column] += weight * payoff[target, column]
+                else:
+                    for column in range(columns // 2, columns):
+                        out[pair, column] += TINY * payoff[target, column]
