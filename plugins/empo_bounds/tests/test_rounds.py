@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from random_games import Shape, Table, random_table
+from random_games import Shape, Table, TableWorld, random_table
 from random_policies import PreciseValues, question_of, random_game
 from torch import Tensor
 
@@ -96,6 +96,33 @@ def test_a_policy_that_is_wrongly_said_to_be_stationary_is_refused() -> None:
     table = random_table(Shape(4, ("human", "robot"), (2, 3), 4, False, False), 5)
     question = question_of(table, 5)
     wrong = replace(question, robots=Fickle(question))
+    with pytest.raises(SolveError, match="is_stationary"):
+        certify(wrong, Assumptions(), Effort(0.0), Tracker())
+
+
+class LateInOneState:
+    """Robots that claim to be the same at all times, and are but in state 20, late."""
+
+    is_stationary = True
+
+    def __init__(self, world: TableWorld) -> None:
+        self._world = world
+
+    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        numbers = torch.tensor([self._world.number(row) for row in states.tolist()])
+        acts = ((numbers == 20) & (steps_left <= 15)).double()
+        return torch.stack([1 - acts, acts], 1)
+
+
+@pytest.mark.parametrize("states", [20, 500])
+def test_one_state_in_which_a_policy_changes_is_found_by_chance(states: int) -> None:
+    starts = {(0, act): tuple((1 / states, s, 1.0) for s in range(1, states + 1)) for act in (0, 1)}
+    stays = [dict.fromkeys(((0, 0), (0, 1)), ((1.0, s, 1.0),)) for s in range(1, states + 1)]
+    goal = (0, 1.0, frozenset(range(states + 1)))
+    labels = tuple(range(states + 1))
+    table = Table(("human", "robot"), (1, 2), (starts, *stays), (goal,), labels, 30)
+    question = question_of(table, 1)
+    wrong = replace(question, robots=LateInOneState(question.world))  # type: ignore[arg-type]
     with pytest.raises(SolveError, match="is_stationary"):
         certify(wrong, Assumptions(), Effort(0.0), Tracker())
 

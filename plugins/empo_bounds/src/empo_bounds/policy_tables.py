@@ -18,9 +18,11 @@ from empo_core.worlds.queries import checked_chances
 from empo_core.worlds.row_table import RowTable
 
 UNKNOWN = -1
-TESTED, FIRST_CALLS, TESTED_EVERY = 8, 64, 16
-"""States in which a policy that should not depend on time is asked again: in each of the first
-calls, then in one of so many."""
+TESTED, FIRST_CALLS, TESTED_EVERY = 64, 64, 16
+"""States, drawn at random, in which a policy that should not depend on time is asked again: in each
+of the first calls, then in one of so many."""
+SEED = 20_231
+"""Seeds the draws."""
 AT_ONCE = 4096
 """States that policies are asked about at a time."""
 
@@ -164,6 +166,7 @@ class _Numbers:
 
     def __init__(self, words: int, is_stationary: bool) -> None:
         self._is_stationary, self._calls = is_stationary, 0
+        self._random = np.random.default_rng(SEED)
         self._known = Grown(np.int32, words)
 
     def of(
@@ -183,7 +186,9 @@ class _Numbers:
         known = self._known.array
         is_new = known[state, 0] == UNKNOWN
         if self._calls < FIRST_CALLS or self._calls % TESTED_EVERY == 0:
-            self._test(state, rows, np.flatnonzero(~is_new)[:TESTED], steps_left, ask)
+            candidates = np.flatnonzero(~is_new)
+            drawn = self._random.permutation(len(candidates))[:TESTED]
+            self._test(state, rows, candidates[drawn], steps_left, ask)
         self._calls += 1
         if is_new.any():
             known[state[is_new]] = _in_parts(rows[is_new], steps_left, ask)
