@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from random_games import Shape, Table, TableWorld, random_table
@@ -13,10 +15,13 @@ from random_policies import PreciseValues, question_of, random_game
 from torch import Tensor
 
 from empo_bounds.assumptions import Assumptions
+from empo_bounds.induction import Induced, induce
 from empo_bounds.question import Question
 from empo_bounds.rounds import Effort, Found, certify
-from empo_core.errors import SolveError
+from empo_core.errors import ConfigError, SolveError
 from empo_core.protocols import Tracker
+from empo_core.theory import TheoryParams
+from empo_core.types import Successors
 
 
 @pytest.fixture
@@ -198,3 +203,53 @@ def test_a_world_without_an_end_is_refused() -> None:
     table = Table(("human",), (1,), (stays,), ((0, 1.0, frozenset([0])),), (3,), None)
     with pytest.raises(SolveError, match="may go on for more than 1000 steps"):
         certify(question_of(table, 1), Assumptions(), Effort(), Tracker())
+
+
+def test_time_spent_on_compiling_does_not_end_it(
+    question: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, compiling = [0.0], iter([1e4])
+
+    def slow_at_first(*given: Any, **options: Any) -> Induced:
+        now[0] += next(compiling, 0.0)
+        return induce(*given, **options)
+
+    monkeypatch.setattr("empo_bounds.rounds.clock.monotonic", lambda: now[0])
+    monkeypatch.setattr("empo_bounds.rounds.induce", slow_at_first)
+    found = certify(question, Assumptions(), Effort(0.0, minutes=200), Tracker())
+    assert "no pair" in found.ended
+
+
+class SaysIfNot1(TableWorld):
+    """A world that gives durations in answers only in which one is not 1."""
+
+    def transitions(self, states: Tensor, actions: Tensor | None = None) -> Successors:
+        found = super().transitions(states, actions)
+        assert found.duration is not None
+        return found if bool((found.duration != 1).any()) else replace(found, duration=None)
+
+
+def test_bounds_from_before_a_duration_was_met_are_forgotten() -> None:
+    outcomes = ({(0,): ((0.9, 0, 1.0), (0.1, 1, 1.0))}, {(0,): ((1.0, 1, 100.0),)})
+    goal = (0, 1.0, frozenset([0, 1]))
+    table = Table(("human",), (1,), outcomes, (goal,), (0, 1), 6, timed=True)
+    acting = question_of(table, 1)
+    theory = TheoryParams(gamma_r=1.0)
+    question = Question(SaysIfNot1(table), acting.robots, acting.humans, theory, "continuous")
+    before = certify(question, Assumptions(0.999), Effort(0.5), Tracker())
+    assert not before.unrolled.is_timed
+    found = certify(question, Assumptions(0.999), Effort(0.05), Tracker())
+    assert found.unrolled.is_timed
+    assert all(np.isinf(each.start.loss.high[0]) for each in found.rounds[:-1])
+    assert np.isinf(found.vacuous.loss.high[0])
+    everything = certify(question, Assumptions(0.999), Effort(0.0), Tracker())
+    assert everything.rounds[-1].start.loss.high[0] == pytest.approx(136.13, abs=0.01)
+
+
+def test_claims_without_sense_are_refused(question: Question) -> None:
+    endless = question_of(next(t for t in map(random_game, range(99)) if t.horizon is None), 1)
+    with pytest.raises(ConfigError, match="has no horizon"):
+        certify(endless, Assumptions(never_ends_early=True), Effort(), Tracker())
+    for power in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="at least 0"):
+            Assumptions(power)

@@ -14,7 +14,7 @@ from empo_bounds.power import accrual_bounds, lack_bounds, power_bounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import FUNCTION, down, up
 from empo_bounds.unrolled import Unrolled
-from empo_core.errors import SolveError
+from empo_core.errors import ConfigError, SolveError
 
 EXCESS = 2 * SUM_TOLERANCE
 """More than probabilities of one step sum up to beyond 1."""
@@ -34,6 +34,27 @@ class Assumptions:
 
     min_power: float | None = None
     never_ends_early: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a least power that is negative, or no number.
+
+        Raises:
+            ConfigError: It is.
+        """
+        if self.min_power is not None and not 0 <= self.min_power < math.inf:
+            raise ConfigError(f"min_power must be a number of at least 0, not {self.min_power!r}")
+
+    def require_sense(self, question: Question) -> None:
+        """Refuse what says nothing in a world.
+
+        Raises:
+            ConfigError: It has no horizon before which an episode could end.
+        """
+        if self.never_ends_early and question.spec.horizon is None:
+            raise ConfigError(
+                f"{question.spec.name!r} has no horizon (max_steps), so that no episode ends "
+                "before it says nothing. Leave out --no-early-end."
+            )
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,8 @@ def certify(
         SolveError: An assumption or a policy is wrong, or there is no room for a single step.
     """
     unrolled, rounds = Unrolled(question), list[Round]()
-    levels, vacuous = _levels(effort.epsilon), induce(unrolled, assumed).start
+    assumed.require_sense(question)
+    levels, was_timed = _levels(effort.epsilon), False
     with Interrupts() as interrupts:
         limits = Limits(effort, interrupts, unrolled)
         for number, epsilon in enumerate(levels):
@@ -163,8 +164,13 @@ def certify(
                     "give more minutes (--minutes) or more RAM (--memory)"
                 )
             is_last = bool(limits.reason) or number == len(levels) - 1
+            if unrolled.is_timed != was_timed:
+                rounds.clear()  # They took it that every step lasts 1.
+                was_timed = unrolled.is_timed
             if rounds and unrolled.pairs == rounds[-1].pairs and not is_last:
                 continue
+            if not rounds and not is_last:
+                induce(unrolled, assumed)  # Which may compile, and that says nothing of time.
             with limits.inducing():
                 induced = induce(unrolled, assumed, keep=is_last)
             start = induced.start
@@ -185,7 +191,14 @@ def certify(
                 break
         ended = limits.reason or f"no pair with an occupancy of {effort.epsilon:g} is left"
     tracker.progress(TASK, 1.0, 1.0)
-    return Found(unrolled, vacuous, rounds, ended, induced)
+    return Found(unrolled, _vacuous(unrolled, assumed), rounds, ended, induced)
+
+
+def _vacuous(unrolled: Unrolled, assumed: Assumptions) -> PairBounds:
+    """Bounds at the start before anything is expanded, by what is known now about durations."""
+    nothing = Unrolled(unrolled.question)
+    nothing.is_timed = unrolled.is_timed
+    return induce(nothing, assumed).start
 
 
 def _levels(epsilon: float) -> list[float]:
