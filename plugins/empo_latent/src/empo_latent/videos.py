@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool
+from PIL import Image
 
 from empo_core.pictures import MAX_GIF_FPS, Frame, write_gif
 from empo_latent.environments.task_vector import TaskVector
@@ -111,10 +112,8 @@ def shrunk(frame: Frame) -> Frame:
     side = -(-max(frame.shape[:2]) // MAX_PIXELS)
     if side == 1:
         return frame.copy()  # Whatever drew it may draw the next one in the same place.
-    height, width = (length // side for length in frame.shape[:2])
-    squares = frame[: height * side, : width * side].reshape(height, side, width, side, 3)
-    means: Frame = squares.mean((1, 3)).round().astype(np.uint8)
-    return means
+    height, width = (length // side * side for length in frame.shape[:2])
+    return np.asarray(Image.fromarray(frame[:height, :width]).reduce(side))
 
 
 def save_videos(
