@@ -35,6 +35,8 @@ def test_a_pendulum_learns_to_stand(tmp_path: Path, loss: str, seed: int) -> Non
             f"runs={tmp_path}",
             "algorithm.params.reporting.videos=0",
             "algorithm.params.reporting.solved_at=null",
+            "algorithm.params.reporting.evaluation_interval=0",
+            "algorithm.params.reporting.evaluate=[planner,policy]",
         ],
     )
     found = run(config).summary()["evaluation"]
