@@ -105,8 +105,7 @@ def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     if report["algorithm"] == "rollout":
         assert report["evaluation"]["episodes"] == 5
     elif report["algorithm"] == "latent":
-        actors = {"policy"} if "two_tasks" in config.name else {"planner", "policy"}
-        assert set(report["evaluation"]) == actors
+        assert set(report["evaluation"]) == {"policy"}
     else:
         assert sum(report["root"]["robot_policy"]) == pytest.approx(1.0)
     (directory,) = (tmp_path / "runs").iterdir()
