@@ -14,8 +14,9 @@ from torch import Tensor
 
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.certificate import arrays_of
-from empo_bounds.plain_induction import Recorded, plain_bounds
+from empo_bounds.plain_induction import plain_bounds
 from empo_bounds.question import Question
+from empo_bounds.recorded import Recorded
 from empo_bounds.rounds import Effort, Found, certify
 from empo_core.protocols import Tracker
 from empo_core.theory import TheoryParams
@@ -68,7 +69,9 @@ def test_what_may_happen_with_a_chance_that_underflows_is_not_forgotten(
     start = found.rounds[-1].start
     assert start.loss.high[0] == math.inf
     assert 0 < start.loss.low[0] < math.inf
-    recorded = Recorded(found.unrolled.question, arrays_of(found), None, never_ends_early=False)
+    recorded = Recorded(
+        found.unrolled.question, arrays_of(found), None, never_ends_early=False, is_timed=False
+    )
     *_, (_, plain) = plain_bounds(recorded, lambda done, of: None)
     assert plain[0].loss[1] == math.inf
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from empo_core.errors import ConfigError, SolveError
 
 EXCESS = 2 * SUM_TOLERANCE
 """More than probabilities of one step sum up to beyond 1."""
+NEARLY = 1e-9
+"""Share of the assumed power by which a proof may fail that is called near."""
 ACCRUAL = 2 * FUNCTION + 8
 """Operations behind what accrues during a step and is discounted, at most."""
 
@@ -55,6 +58,24 @@ class Assumptions:
                 f"{question.spec.name!r} has no horizon (max_steps), so that no episode ends "
                 "before it says nothing. Leave out --no-early-end."
             )
+
+
+class Proved(NamedTuple):
+    """Pairs in which all humans are proved to have the least power that is assumed.
+
+    Attributes:
+        exactly: In so many.
+        nearly: In so many more but for a share of ``NEARLY``, e.g. by rounding.
+    """
+
+    exactly: int
+    nearly: int
+
+    @classmethod
+    def of(cls, x_h: Float64[np.ndarray, "pair human"], min_power: float) -> Proved:
+        """Numbers by what X_h is at least in some pairs."""
+        exactly = int((x_h >= min_power).all(1).sum())
+        return cls(exactly, int((x_h >= min_power * (1.0 - NEARLY)).all(1).sum()) - exactly)
 
 
 @dataclass(frozen=True)
@@ -174,8 +195,8 @@ def proved_pairs(
     state: Int32[np.ndarray, " pair"],
     time: int,
     x_h: Bounds,
-) -> int:
-    """Number of pairs of a time in which all humans are proved to have the power that is assumed.
+) -> Proved:
+    """In how many pairs of a time all humans are proved to have the power that is assumed.
 
     Raises:
         SolveError: A human has less in one of them; the message shows the state.
@@ -190,7 +211,7 @@ def proved_pairs(
             f"time {time} in a state of {spec.name!r}. Assume less. The state is:\n"
             f"{_described(unrolled, int(state[pair]))}"
         )
-    return int((x_h.low >= min_power).all(1).sum())
+    return Proved.of(x_h.low, min_power)
 
 
 def _described(unrolled: Unrolled, state: int) -> str:

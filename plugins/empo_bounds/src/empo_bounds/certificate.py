@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, JsonValue
 
-from empo_bounds.assumptions import Assumptions
+from empo_bounds.assumptions import Assumptions, assumes_bounded_chances
 from empo_bounds.induction import PairBounds
 from empo_bounds.kernels import Bounds
 from empo_bounds.question import Question
@@ -18,10 +18,13 @@ from empo_bounds.rounds import Effort, Found, Round
 from empo_core.errors import StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays, write_file
 from empo_core.storage.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
+from empo_core.theory import TheoryParams
 from empo_core.worlds.queries import fingerprint
 
 FOLDER, FILE, ARRAYS, PICTURE = "certificate", "certificate.json", "arrays", "width.png"
-FORMAT, VERSION = "empo-certificate", 1
+FORMAT, VERSION = "empo-certificate", 2
+PARAMETERS = set(TheoryParams.model_fields) - {"beta_r"}
+"""Parameters that the values of given policies depend on."""
 SMALL_BYTES = 100_000_000
 """Values of all pairs are kept where they take at most this."""
 
@@ -72,11 +75,19 @@ class RoundRecord(StrictModel):
 
 
 class Claims(StrictModel):
-    """Assumptions, and in how many expanded pairs the first of them is proved."""
+    """Assumptions about pairs that were not expanded, and what is known of them."""
 
-    min_power: float | None
+    min_power: float | None = Field(ge=0)
     never_ends_early: bool
-    proved_pairs: int | None
+    is_timed: bool = Field(
+        description="False: every step lasts 1, as those of all expanded pairs do."
+    )
+    has_bounded_chances: bool = Field(
+        description="True: chances are at most 1 although probabilities sum to 1 up to rounding."
+    )
+    open_pairs: int = Field(description="Pairs that were met and not expanded.")
+    proved_pairs: int | None = Field(description="Expanded pairs with the least power.")
+    nearly_proved_pairs: int | None = Field(description="More of them, but for rounding.")
 
 
 class Limits(StrictModel):
@@ -115,7 +126,7 @@ class Certificate(StrictModel):
     claims: Claims
     limits: Limits
     vacuous_v_r: Interval = Field(description="V_r before anything is expanded.")
-    rounds: list[RoundRecord]
+    rounds: list[RoundRecord] = Field(min_length=1)
     start: StartBounds
     digests: Digests
 
@@ -190,14 +201,18 @@ def write_certificate(
     (directory / FILE).unlink(missing_ok=True)  # It must never stand beside other arrays.
     arrays = arrays_of(found)
     save_arrays(directory / ARRAYS, arrays)
-    theory = question.theory.model_dump(mode="json") | {"accrual": question.accrual}
+    proved = found.rounds[-1].proved
     certificate = Certificate(
         about=about,
-        theory=theory,
+        theory=theory_data(question),
         claims=Claims(
             min_power=assumed.min_power,
             never_ends_early=assumed.never_ends_early,
-            proved_pairs=found.rounds[-1].proved,
+            is_timed=found.unrolled.is_timed,
+            has_bounded_chances=assumes_bounded_chances(question),
+            open_pairs=found.unrolled.open_pairs,
+            proved_pairs=None if proved is None else proved.exactly,
+            nearly_proved_pairs=None if proved is None else proved.nearly,
         ),
         limits=Limits(
             occupancy=effort.epsilon,
@@ -217,6 +232,12 @@ def write_certificate(
     body = certificate.model_dump(mode="json")
     write_file(directory / FILE, sealed_json(directory / FILE, FORMAT, VERSION, body))
     return certificate
+
+
+def theory_data(question: Question) -> dict[str, JsonValue]:
+    """The parameters that the values of given policies depend on."""
+    theory = question.theory.model_dump(mode="json", include=PARAMETERS)
+    return theory | {"accrual": question.accrual}
 
 
 def arrays_of(found: Found) -> dict[str, np.ndarray]:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from empo_core.protocols import Tracker
 
 
+EPS, MINUTES, MEMORY = 1e-5, 5.0, 4.0
+
+
 def certify(
     run_dir: Annotated[
         Path, typer.Argument(metavar="RUN_DIR", help="A run's directory.", show_default=False)
@@ -30,11 +33,11 @@ def certify(
     eps: Annotated[
         float,
         typer.Option(min=0, max=1, help="Expand pairs of state and time visited this often."),
-    ] = 1e-5,
-    minutes: Annotated[float, typer.Option(min=0, help="Expand for so long at most.")] = 5.0,
+    ] = EPS,
+    minutes: Annotated[float, typer.Option(min=0, help="Expand for so long at most.")] = MINUTES,
     memory: Annotated[
         float, typer.Option(min=0, help="RAM (GiB) that the process may hold.")
-    ] = 4.0,
+    ] = MEMORY,
     human_prior: Annotated[
         str | None,
         typer.Option(
@@ -71,6 +74,16 @@ def certify(
 
         tracker = TrackerGroup(terminal_trackers(None, quiet))
         if verify:
+            _refuse_beside_verify(
+                {
+                    "--eps": eps != EPS,
+                    "--minutes": minutes != MINUTES,
+                    "--memory": memory != MEMORY,
+                    "--human-prior": human_prior is not None,
+                    "--min-power": min_power is not None,
+                    "--no-early-end": no_early_end,
+                }
+            )
             confirmed = _confirmed(run_dir, tracker)
         else:
             done = certify_run(
@@ -92,6 +105,18 @@ def certify(
             show(str(path))
 
 
+def _refuse_beside_verify(given: dict[str, bool]) -> None:
+    """Refuse options that make a certificate."""
+    from empo_core.errors import ConfigError
+
+    for name, is_given in given.items():
+        if is_given:
+            raise ConfigError(
+                f"{name} means nothing beside --verify, which works out again what a certificate "
+                f"says. Leave out {name}, or --verify."
+            )
+
+
 def _prior(text: str | None) -> HumanPriorRef | None:
     from empo_core.config import HumanPriorRef
     from empo_core.config.files import parse_yaml, validate_document
@@ -102,7 +127,7 @@ def _prior(text: str | None) -> HumanPriorRef | None:
 
 
 def _confirmed(run_dir: Path, tracker: Tracker) -> dict[str, object]:
-    from empo_bounds.verification import verify_run
+    from empo_bounds.verification import NOT_CHECKED, verify_run
 
     tracker.start(run_dir, {})
     try:
@@ -111,14 +136,25 @@ def _confirmed(run_dir: Path, tracker: Tracker) -> dict[str, object]:
         tracker.finish("failed")
         raise
     tracker.finish("finished")
-    return {"confirmed": True, "pairs": done.pairs, "bounds": done.numbers}
+    return {
+        "confirmed": True,
+        "pairs": done.pairs,
+        "bounds": done.numbers,
+        "has_values": done.has_values,
+        "not_checked": list(NOT_CHECKED),
+    }
 
 
 def _present_confirmed(found: dict[str, object]) -> None:
+    from empo_bounds.verification import NOT_CHECKED
+
     show(
         f"confirmed: {found['bounds']:,} bounds of {found['pairs']:,} expanded pairs follow from "
         "the run's world and policies"
     )
+    if not found["has_values"]:
+        show("Bounds of single pairs were not kept, for they are large; those at the start agree.")
+    show(f"Not confirmed, for nothing tells them: {'; '.join(NOT_CHECKED)}.")
 
 
 def _present(found: Certificate) -> None:

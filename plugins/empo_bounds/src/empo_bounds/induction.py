@@ -19,6 +19,7 @@ from empo_bounds.assumptions import (
     ACCRUAL,
     Assumptions,
     FrontierBounds,
+    Proved,
     frontier_bounds,
     proved_pairs,
     refuse_early_ends,
@@ -62,7 +63,7 @@ class Induced:
     """
 
     start: PairBounds
-    proved: int | None
+    proved: Proved | None
     times: list[PairBounds]
 
 
@@ -83,7 +84,7 @@ def induce(unrolled: Unrolled, assumed: Assumptions, *, keep: bool = False) -> I
         unrolled.question, assumed, len(unrolled.layers), is_timed=unrolled.is_timed
     )
     later: PairBounds | None = None
-    proved, kept = 0, []
+    proved, kept = Proved(0, 0), []
     for time in range(len(unrolled.layers) - 1, -1, -1):
         found = _unexpanded(unrolled, time, frontier)
         expanded = unrolled.layers[time].expanded
@@ -92,7 +93,8 @@ def induce(unrolled: Unrolled, assumed: Assumptions, *, keep: bool = False) -> I
             if assumed.min_power is not None:
                 tested = Bounds(*(each[expanded] for each in found.x_h))
                 state = unrolled.state(time)[expanded]
-                proved += proved_pairs(unrolled, assumed.min_power, state, time, tested)
+                more = proved_pairs(unrolled, assumed.min_power, state, time, tested)
+                proved = Proved(proved.exactly + more.exactly, proved.nearly + more.nearly)
         later = found
         if keep:
             nothing = np.zeros((len(found.loss.low), 0))

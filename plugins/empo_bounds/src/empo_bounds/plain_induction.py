@@ -1,7 +1,8 @@
 """The bounds of a certificate in plain loops, one pair at a time: what fast code is checked by.
 
 Nothing is rounded outwards here, so results agree with certified ones to many digits, not to all.
-It shares no code with ``kernels``, ``induction``, ``power`` and ``assumptions``.
+It shares no code with ``kernels``, ``induction``, ``power`` and ``assumptions``, and neither does
+``plain_frontier``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from empo_bounds.question import Question
+from empo_bounds.plain_frontier import PlainFrontier, counts_of, lack_of
+from empo_bounds.recorded import Contradiction, Recorded
 
+ROUNDING = 1e-11
+"""Largest relative error of plain bounds."""
+SUM_TOLERANCE = 1e-9
+"""Allowed distance of a sum of transition probabilities from 1."""
 SMALLEST, TINY = 5e-324, 1e-300
 """The smallest positive number, and one that is so small that factors below it are replaced."""
 
@@ -40,67 +46,88 @@ class PlainBounds:
     loss: tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """Pairs and policies as a certificate's arrays have them.
+@dataclass
+class Summary:
+    """What the pairs of a certificate add up to.
 
     Attributes:
-        question: The world and the theory.
-        arrays: Arrays by name; see ``certificate.arrays_of``.
-        min_power: X_h that is assumed; None where nothing is.
-        never_ends_early: Whether that is assumed.
+        transitions: Transitions of all moments.
+        outside: Occupancy of the frontier, all times together.
     """
 
-    question: Question
-    arrays: Mapping[str, np.ndarray]
-    min_power: float | None
-    never_ends_early: bool
-
-    def pairs(self, time: int) -> range:
-        """The pairs of a time."""
-        first = self.arrays["first_pair"]
-        return range(int(first[time]), int(first[time + 1]))
-
-    def row(self, landing: int) -> torch.Tensor:
-        """The state row of a landing, alone in a batch [1 word]."""
-        state = int(self.arrays["landing_state"][landing])
-        return torch.from_numpy(self.arrays["states"][state : state + 1].copy())
+    transitions: int = 0
+    outside: float = 0.0
 
 
 def plain_bounds(
-    recorded: Recorded, told: Callable[[int, int], object]
+    recorded: Recorded, told: Callable[[int, int], object], summary: Summary | None = None
 ) -> Iterator[tuple[int, list[PlainBounds]]]:
     """Times and the bounds of their pairs, from the last time to the first.
 
     Args:
         recorded: Pairs and policies.
         told: Is told of how many times are done, and of how many there are.
+        summary: Is filled in, at the end.
+
+    Raises:
+        Contradiction: What is recorded makes no sense, or a claim is wrong.
     """
-    times = len(recorded.arrays["first_pair"]) - 1
-    moments = _Moments(recorded)
-    later: list[PlainBounds] = []
-    place: dict[int, int] = {}
+    recorded.require_sense()
+    times, goes_on = recorded.times, recorded.goes_on.tolist()
+    moments, frontier = _Moments(recorded), PlainFrontier(recorded)
+    later: dict[int, PlainBounds] = {}
     for time in range(times - 1, -1, -1):
         told(times - 1 - time, times)
-        found = []
+        found = {}
         for pair in recorded.pairs(time):
-            landing = int(recorded.arrays["pair_landing"][pair])
             moment = int(recorded.arrays["pair_moment"][pair])
             if moment < 0:
-                found.append(_unexpanded(recorded, landing, time))
-            else:
-                arrivals = {
-                    landing: _arrival(recorded, landing, later[place[landing]])
-                    for landing in moments.landings(moment)
-                }
-                found.append(_value(recorded, moments, moment, arrivals))
-        yield time, found
-        later = found
-        place = {
-            int(recorded.arrays["pair_landing"][pair]): position
-            for position, pair in enumerate(recorded.pairs(time))
-        }
+                found[pair] = _unexpanded(recorded, frontier, time, goes_on=goes_on[pair])
+                continue
+            leads_to = moments.landings(moment)
+            if not leads_to <= later.keys():
+                raise Contradiction(f"a successor of pair {pair} is missing at time {time + 1}")
+            arrivals = {
+                landing: _arrival(recorded, landing, later[landing]) for landing in leads_to
+            }
+            found[pair] = _value(recorded, moments, moment, arrivals)
+            _require_power(recorded, found[pair], pair)
+        yield time, list(found.values())
+        later = {int(recorded.arrays["pair_landing"][pair]): each for pair, each in found.items()}
+    if summary is not None:
+        summary.transitions = moments.transitions
+        summary.outside = _outside(recorded, moments, goes_on)
     told(times, times)
+
+
+def _require_power(recorded: Recorded, found: PlainBounds, pair: int) -> None:
+    least = recorded.min_power
+    if least is not None and (found.x_h[1] < least * (1.0 - ROUNDING)).any():
+        raise Contradiction(
+            f"X_h of pair {pair} is at most {found.x_h[1].min():.6g}, and it says that it is "
+            f"at least {least:.6g} everywhere"
+        )
+
+
+def _outside(recorded: Recorded, moments: _Moments, goes_on: list[bool]) -> float:
+    """Occupancy of the frontier, with humans who act by their average."""
+    here, outside = {int(recorded.arrays["pair_landing"][0]): 1.0}, 0.0
+    for time in range(recorded.times):
+        there: dict[int, float] = {}
+        for pair in recorded.pairs(time):
+            mass = here.get(int(recorded.arrays["pair_landing"][pair]), 0.0)
+            moment = int(recorded.arrays["pair_moment"][pair])
+            if moment < 0:
+                outside += mass if goes_on[pair] else 0.0
+                continue
+            _, policies = moments.policies(moment)
+            for mean, chances in zip(
+                moments.average(0, policies[0]), moments.of(moment)[0], strict=True
+            ):
+                for landing, weight in chances.items():
+                    there[landing] = there.get(landing, 0.0) + mass * mean * weight
+        here = there
+    return outside
 
 
 class _Moments:
@@ -117,6 +144,7 @@ class _Moments:
             )
         }
         self._found: dict[int, list[list[Weights]]] = {}
+        self.transitions = 0
 
     def landings(self, moment: int) -> set[int]:
         """Everything that a moment leads to."""
@@ -148,6 +176,12 @@ class _Moments:
             found.append(max(mean, SMALLEST) if possible else mean)
         return found
 
+    def _place(self, row: tuple[int, ...], duration: float) -> int:
+        """The landing of a transition."""
+        if (row, duration) not in self._landing:
+            raise Contradiction(f"a successor {row}, after {duration:g}, is none of its landings")
+        return self._landing[row, duration]
+
     def _condensed(self, moment: int) -> list[list[Weights]]:
         spec = self._question.spec
         state = int(self._recorded.arrays["moments"][moment, 0])
@@ -171,6 +205,7 @@ class _Moments:
             for agent in spec.robots:
                 chance += actions[agent] * stride
                 stride *= spec.num_actions[agent]
+            is_possible = False
             for position, agent in enumerate(spec.humans):
                 factors = [robot[chance]]
                 for other, another in enumerate(spec.humans):
@@ -179,13 +214,23 @@ class _Moments:
                 if min(factors) == 0.0 or not (human[position][:, actions[agent]] > 0).any():
                     continue
                 weight = max(math.prod(factors), SMALLEST)
+                is_possible = True
                 mine = found[position][actions[agent]]
                 for item in range(offsets[joint], offsets[joint + 1]):
                     time = 1.0 if duration is None else duration[item]
-                    landing = self._landing[rows[item], time]
                     if prob[item] > 0.0:
+                        landing = self._place(rows[item], time)
                         chance_there = max(weight * prob[item], SMALLEST)
                         mine[landing] = mine.get(landing, 0.0) + chance_there
+            if not is_possible:
+                continue
+            self.transitions += offsets[joint + 1] - offsets[joint]
+            total = sum(prob[offsets[joint] : offsets[joint + 1]])
+            if not abs(total - 1.0) <= SUM_TOLERANCE:
+                raise Contradiction(
+                    f"in state {state} the world gives what everybody does there probabilities "
+                    f"that sum to {total!r}, not to 1"
+                )
         return found
 
 
@@ -206,15 +251,7 @@ def _arrival(recorded: Recorded, landing: int, found: PlainBounds) -> _Arrival:
     of_robot = question.theory.gamma_r**duration
     worth = np.where(achieved, 1.0, of_human * found.v_e)
     losses = (_least(of_robot) * found.loss[0], _most(of_robot) * found.loss[1])
-    return _Arrival(worth, losses, _counts(question, duration))
-
-
-def _counts(question: Question, duration: float) -> float:
-    """Weight of U_r in a transition that takes so long."""
-    gamma = question.theory.gamma_r
-    if question.accrual == "discrete":
-        return 1.0
-    return duration if gamma == 1.0 else (1.0 - gamma**duration) / -math.log(gamma)
+    return _Arrival(worth, losses, counts_of(question, duration))
 
 
 def _value(
@@ -237,7 +274,7 @@ def _value(
             factor = weight if theory.x_agg == "weighted" else 1.0
             x_h[:, human] += factor * v_e[:, goal] ** theory.zeta
     least = 0.0 if recorded.min_power is None else recorded.min_power
-    lack = (_lack(question, x_h[1]), _lack(question, np.maximum(x_h[0], least)))
+    lack = (lack_of(question, x_h[1]), lack_of(question, np.maximum(x_h[0], least)))
     loss, counts = [0.0, 0.0], [0.0, 0.0]
     for action, mean in enumerate(moments.average(0, policies[0])):
         for landing, weight in moments.of(moment)[0][action].items():
@@ -260,53 +297,22 @@ def _most(factor: float) -> float:
     return max(factor, TINY)
 
 
-def _lack(question: Question, x_h: Float64[np.ndarray, " human"]) -> float:
-    """-U_r of these powers."""
-    theory = question.theory
-    with np.errstate(divide="ignore", over="ignore", under="ignore"):
-        total = (x_h**-theory.xi).sum()
-        if theory.u_agg == "mean":
-            total /= len(x_h)
-        return float(total**theory.eta)
-
-
-def _unexpanded(recorded: Recorded, landing: int, time: int) -> PlainBounds:
+def _unexpanded(
+    recorded: Recorded, frontier: PlainFrontier, time: int, *, goes_on: bool
+) -> PlainBounds:
     """Bounds at a pair that was not expanded."""
     question = recorded.question
     goals, humans = len(question.order), len(question.spec.humans)
     nothing = (0.0, math.inf)
     unknown = np.array([np.zeros(humans), np.full(humans, math.inf)])
-    horizon = question.spec.horizon
-    goes_on = bool(question.world.available(recorded.row(landing)).any()) and time != horizon
     if not goes_on:
         end = -question.theory.terminal_value
         return PlainBounds(np.zeros((2, goals)), unknown, nothing, (end, end))
-    v_e = np.array([np.zeros(goals), np.ones(goals)])
-    return PlainBounds(v_e, unknown, nothing, _frontier_loss(recorded, time))
+    v_e = np.array([np.zeros(goals), np.full(goals, frontier.v_e(time))])
+    return PlainBounds(v_e, unknown, nothing, frontier.loss(time))
 
 
-def _frontier_loss(recorded: Recorded, time: int) -> tuple[float, float]:
-    """-V_r at best and at worst where episodes go on and nothing was expanded."""
-    question, theory = recorded.question, recorded.question.theory
-    most = np.array([
-        float(sum(weights) if theory.x_agg == "weighted" else len(weights))
-        for weights in question.weights
-    ])  # fmt: skip
-    least = np.full(len(most), recorded.min_power or 0.0)
-    best, worst = _lack(question, most), _lack(question, least)
-    durations = recorded.arrays["landing_duration"]
-    is_timed = bool((durations != 1.0).any())
-    end, gamma, horizon = -theory.terminal_value, theory.gamma_r, question.spec.horizon
-    counts = _counts(question, 1.0)
-    if is_timed and question.accrual == "continuous":
-        return 0.0, math.inf
-    if horizon is None:
-        bounded = gamma < 1.0 and not is_timed
-        return counts * best, (counts * worst / (1.0 - gamma) + end if bounded else math.inf)
-    low = high = end
-    for _ in range(horizon - time):
-        if not recorded.never_ends_early:
-            low, high = min(low, end), max(high, end)
-        low = counts * best + (0.0 if is_timed else gamma) * low
-        high = counts * worst + (1.0 if is_timed else gamma) * high
-    return low, high
+def vacuous_bounds(recorded: Recorded) -> PlainBounds:
+    """Bounds at the start before anything is expanded."""
+    frontier = PlainFrontier(recorded)
+    return _unexpanded(recorded, frontier, 0, goes_on=bool(recorded.goes_on[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from typing import TYPE_CHECKING
 
 from empo_bounds.certificate import Certificate, Interval
@@ -12,8 +12,13 @@ from empo_core.figures import new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-UNBOUNDED, MOST_PLACES = "unbounded", 8
+UNBOUNDED, DIGITS = "unbounded", 4
+LEAST_PLAIN, MOST_PLAIN = Decimal("1e-4"), Decimal("1e6")
+"""Numbers from here to there are shown without an exponent."""
 NEGLIGIBLE = Decimal("1e-9")
+"""Share of itself by which a number may be rounded inwards, so that 1 + 1e-15 is shown as 1."""
+EXACT = 800
+"""Digits that hold any number of double precision."""
 
 
 def statement(found: Certificate) -> list[str]:
@@ -34,43 +39,73 @@ def statement(found: Certificate) -> list[str]:
 def _claims(found: Certificate) -> list[str]:
     claims, lines = found.claims, []
     if claims.min_power is not None:
+        more = claims.nearly_proved_pairs
+        nearly = f"in {more:,} more within rounding, " if more else ""
         lines.append(
             f"Assumed: everybody's X_h is at least {claims.min_power:g} (min_power) while a step "
             f"is left; proved in {claims.proved_pairs:,} of {found.pairs:,} expanded pairs, "
-            "refuted in none."
+            f"{nearly}refuted in none."
         )
-    elif found.start.v_r[0] is None:
-        lines.append(
-            "Nothing is assumed about power in states that were not expanded, so V_r is unbounded "
-            "from below; --min-power assumes something."
-        )
+    if found.start.v_r[0] is None:
+        lines.append(_why_unbounded(found))
     if claims.never_ends_early:
         lines.append(
             "Assumed: no episode ends before the horizon; it does in no state that was met."
         )
+    if claims.open_pairs and not claims.is_timed:
+        lines.append("Assumed: every step lasts 1, as each does that was met.")
+    if claims.open_pairs and claims.has_bounded_chances:
+        lines.append(
+            "Assumed: chances of states that were not expanded are at most 1, though probabilities "
+            "of each of any number of steps sum to 1 but for rounding."
+        )
+    lines.append(f"Numbers are rounded outwards, but for a share of {float(NEGLIGIBLE):.0e}.")
     return lines
 
 
+def _why_unbounded(found: Certificate) -> str:
+    """Why there is no bound of V_r from below."""
+    claims = found.claims
+    if not claims.open_pairs:
+        return (
+            "V_r is unbounded from below, and everything was expanded: in some state that is met a "
+            "human has no power at all (X_h = 0), or less than there are numbers for."
+        )
+    if not claims.min_power:
+        return (
+            "Nothing is assumed about power in states that were not expanded, so V_r is unbounded "
+            "from below; --min-power assumes something."
+        )
+    return (
+        "V_r is unbounded from below: nothing bounds how long steps last, or how much of V_r comes "
+        "late, where nothing was expanded. Expand more (--eps)."
+    )
+
+
 def shown(interval: Interval) -> str:
-    """An interval in brackets, to four digits, rounded outwards."""
+    """An interval in brackets, to four digits, rounded outwards but for ``NEGLIGIBLE``."""
     return "[{}, {}]".format(*(_side(interval, side, None) for side in (0, 1)))
 
 
 def _side(interval: Interval, side: int, places: int | None) -> str:
     """One side of an interval, rounded outwards to so many places or to four digits.
 
-    What is nearer than ``NEGLIGIBLE`` to a number of so many digits is that number.
+    It has at most eight digits. What is nearer than a share of ``NEGLIGIBLE`` to a number of so
+    many digits is that number. Very large and very small numbers have four digits and an exponent.
     """
     number = interval[side]
     if number is None:
         return UNBOUNDED
     exact = Decimal(number)
-    if places is None:
-        places = 3 - exact.adjusted() if exact else 0
-    step = Decimal(1).scaleb(-min(places, MOST_PLACES))
-    inwards = exact - NEGLIGIBLE if side else exact + NEGLIGIBLE
-    rounded = inwards.quantize(step, ROUND_CEILING if side else ROUND_FLOOR)
-    return f"{rounded:f}" if rounded else "0"
+    if not exact:
+        return "0"
+    outwards, own = ROUND_CEILING if side else ROUND_FLOOR, DIGITS - 1 - exact.adjusted()
+    with localcontext(prec=EXACT):
+        exact += abs(exact) * (-NEGLIGIBLE if side else NEGLIGIBLE)
+        if not LEAST_PLAIN <= abs(exact) < MOST_PLAIN:
+            return f"{Context(prec=DIGITS, rounding=outwards).plus(exact):.{DIGITS - 1}e}"
+        places = own if places is None else min(places, own + DIGITS)
+        return f"{exact.quantize(Decimal(1).scaleb(-places), outwards):f}"
 
 
 def goal_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
-from empo_bounds.assumptions import Assumptions
+from empo_bounds.assumptions import Assumptions, Proved
 from empo_bounds.induction import Induced, PairBounds, induce
 from empo_bounds.kernels import Bounds
 from empo_bounds.occupancy import KnownOccupancy, deepen
@@ -63,7 +63,7 @@ class Round:
     outside: float
     seconds: float
     start: PairBounds
-    proved: int | None
+    proved: Proved | None
 
 
 @dataclass(frozen=True)

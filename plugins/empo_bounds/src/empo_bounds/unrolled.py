@@ -60,13 +60,6 @@ class Unrolled:
         start = self.states.number(question.world.initial_state().numpy()[None])
         self.layers = [Layer(self.landings.number(start, None), np.full(1, -1, np.int32))]
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes taken by everything that stays."""
-        parts = (self.states, self.landings, self.policies, self.moments)
-        tables = sum(part.memory_bytes for part in parts)
-        return tables + sum(8 * len(layer.moment) for layer in self.layers)
-
     def steps_left(self, time: int) -> int:
         """Steps left at a time, as policies are asked; 1 where the world has no horizon."""
         horizon = self.question.spec.horizon
@@ -85,6 +78,14 @@ class Unrolled:
         """Pairs of a time from which episodes go on."""
         alive: Bool[np.ndarray, " pair"] = self.states.alive[self.state(time)]
         return np.zeros_like(alive) if self.is_end(time) else alive
+
+    @property
+    def open_pairs(self) -> int:
+        """How many pairs were not expanded although episodes go on from them."""
+        return sum(
+            int((self.alive(time) & ~layer.expanded).sum())
+            for time, layer in enumerate(self.layers)
+        )
 
     def position(self, time: int) -> Int32[np.ndarray, " landing"]:
         """Position of each landing among the pairs of a time; -1 where it is none of them."""

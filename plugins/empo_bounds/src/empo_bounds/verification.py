@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from empo_bounds.assumptions import Proved, assumes_bounded_chances
 from empo_bounds.certificate import (
+    FILE,
     FOLDER,
     Certificate,
     Interval,
+    StartBounds,
     policies_digest,
     read_certificate,
+    theory_data,
 )
-from empo_bounds.plain_induction import PlainBounds, Recorded, plain_bounds
+from empo_bounds.plain_induction import PlainBounds, Summary, plain_bounds, vacuous_bounds
+from empo_bounds.policy_comparison import compare_policies
 from empo_bounds.question import Question
+from empo_bounds.recorded import VALUES, Contradiction, Recorded
 from empo_bounds.saved_question import saved_question
-from empo_core.config import HumanPriorRef
+from empo_core.config import HumanPriorRef, RunConfig
+from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import StorageError
 from empo_core.protocols import Tracker
 from empo_core.storage.atomic import digest
 from empo_core.storage.run_directory import existing_run
 from empo_core.worlds.queries import fingerprint
 
-TOLERANCE = 1e-6
-"""Largest difference between certified and plain bounds, of numbers below 1; else relative.
-
-Certified ones allow for probabilities that sum to 1 within 1e-9 in every step.
-"""
-SINGLE = 1e-5
-"""Largest difference of a policy that is asked again; networks compute in single precision."""
+INSIDE, OUTSIDE = 1e-11, 1e-6
+"""Largest share by which a certified bound may be tighter than the plain one, and by which it may
+be looser. Certified ones are rounded outwards and plain ones not at all, hence looser."""
+NEGLIGIBLE, HUGE = 1e-290, 1e290
+"""Numbers below and beyond which under- and overflow count."""
+NOT_CHECKED = (
+    "earlier rounds",
+    "seconds",
+    "limits, and which of them ended the expansion",
+    "versions of software",
+)
+"""What a certificate says and nobody can work out again."""
 TASK = "verification"
 
 
@@ -44,129 +56,142 @@ class Verified:
         certificate: What it says.
         pairs: How many pairs were worked out again.
         numbers: How many bounds were compared.
+        has_values: Whether bounds of all pairs were kept, and compared; else those at the start.
     """
 
     certificate: Certificate
     pairs: int
     numbers: int
+    has_values: bool
 
 
 def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     """Work out the certificate of a run again, from its world and its policies.
 
     Raises:
+        ConfigError: The humans that it names are not known here.
         StorageError: There is none, or it is damaged, or something in it does not follow.
     """
     directory = existing_run(path) / FOLDER
     certificate, arrays = read_certificate(directory)
-    prior = certificate.about.human_prior
-    reference = None if prior is None else HumanPriorRef.model_validate(prior)
-    _, _, question = saved_question(path, reference)
-    theory = question.theory.model_dump(mode="json") | {"accrual": question.accrual}
-    digests = (
-        ("world", fingerprint(question.world), certificate.digests.world),
-        ("policies", policies_digest(arrays), certificate.digests.policies),
-        ("theory", digest(theory), digest(certificate.theory)),
+    config, _, question = saved_question(path, _prior(directory, certificate))
+    claims = certificate.claims
+    recorded = Recorded(
+        question, arrays, claims.min_power, claims.never_ends_early, claims.is_timed
     )
-    for name, here, there in digests:
-        if here != there:
-            raise _contradiction(directory, f"its digest of the {name} is not that of this run")
     try:
-        _compare_policies(directory, question, arrays)
-        recorded = Recorded(
-            question, arrays, certificate.claims.min_power, certificate.claims.never_ends_early
-        )
-        pairs, numbers = _compare_bounds(directory, recorded, certificate, tracker)
-    except (KeyError, IndexError, ValueError) as error:
-        what = f"its arrays contradict one another or the world ({type(error).__name__}: {error})"
-        raise _contradiction(directory, " ".join(what.split())) from error
-    return Verified(certificate, pairs, numbers)
+        _compare_names(config, question, certificate)
+        _compare_digests(recorded, certificate)
+        recorded.require_sense()
+        compare_policies(recorded)
+        numbers = _compare_bounds(recorded, certificate, tracker)
+    except Contradiction as error:
+        raise StorageError(
+            f"{directory}: this certificate is not confirmed: {error}. Make a new one with: "
+            f"empo certify {directory.parent}"
+        ) from error
+    return Verified(certificate, certificate.pairs, numbers, VALUES[0] in arrays)
 
 
-def _compare_policies(
-    directory: Path, question: Question, arrays: Mapping[str, np.ndarray]
-) -> None:
-    """Ask for all policies again, at the first time at which each moment was met."""
-    moment, first = np.unique(arrays["pair_moment"], return_index=True)
-    moment, first = moment[moment >= 0], first[moment >= 0]
-    times = np.searchsorted(arrays["first_pair"], first, side="right") - 1
-    horizon = question.spec.horizon
-    for time in np.unique(times).tolist():
-        chosen = moment[times == time]
-        state, robot, *humans = arrays["moments"][chosen].T
-        rows = torch.from_numpy(arrays["states"][state].copy())
-        left = 1 if horizon is None else horizon - time
-        asked = question.robots.probabilities(rows, torch.full((len(rows),), left))
-        known = [(arrays["robot_policy"][robot], asked.double().cpu().numpy())]
-        policies = question.humans.policy(rows, left).double().cpu().numpy()
-        for human, number in enumerate(humans):
-            own = policies[:, question.goals[human], : question.num_actions]
-            known.append((arrays[f"human_policy_{human}"][number][..., : own.shape[-1]], own))
-        for there, here in known:
-            if there.shape != here.shape or np.abs(there - here).max(initial=0.0) > SINGLE:
-                raise _contradiction(directory, f"a policy at time {time} is not that of this run")
+def _prior(directory: Path, certificate: Certificate) -> HumanPriorRef | None:
+    prior = certificate.about.human_prior
+    if prior is None:
+        return None
+    document = parse_yaml(json.dumps(prior), name=f"{directory / FILE}: about.human_prior")
+    return validate_document(HumanPriorRef, document)
 
 
-def _compare_bounds(
-    directory: Path, recorded: Recorded, certificate: Certificate, tracker: Tracker
-) -> tuple[int, int]:
+def _compare_names(config: RunConfig, question: Question, certificate: Certificate) -> None:
+    """Compare what a certificate is about, and the names and numbers of humans and goals."""
+    about, spec = certificate.about, question.spec
+    _require_equal("the algorithm", about.algorithm, config.algorithm.name)
+    _require_equal("the world", about.world, spec.name)
+    humans = certificate.start.humans
+    _require_equal("the number of humans", len(humans), len(spec.humans))
+    for human, agent, goals in zip(humans, spec.humans, question.goals, strict=True):
+        _require_equal("the name of a human", human.name, spec.agents[agent].name)
+        names = [goal.name for goal in human.goals]
+        _require_equal(f"the goals of {human.name}", names, [spec.goals[g].name for g in goals])
+
+
+def _compare_digests(recorded: Recorded, certificate: Certificate) -> None:
+    found, question = certificate.digests, recorded.question
+    theory = digest(theory_data(question))
+    _require_equal("its digest of the world", found.world, fingerprint(question.world))
+    _require_equal("its digest of the policies", found.policies, policies_digest(recorded.arrays))
+    _require_equal("its digest of the theory", digest(certificate.theory), theory)
+
+
+def _require_equal(what: str, certified: object, right: object) -> None:
+    if certified != right:
+        raise Contradiction(f"{what} is {certified!r} by it, and {right!r} is right")
+
+
+def _compare_bounds(recorded: Recorded, certificate: Certificate, tracker: Tracker) -> int:
+    """Compare everything that follows from pairs and policies; how many bounds there are."""
+
     def told(done: int, of: int) -> None:
         tracker.progress(TASK, done, of)
 
-    start = recorded.question.world.initial_state().tolist()
-    if recorded.row(int(recorded.arrays["pair_landing"][0]))[0].tolist() != start:
-        raise _contradiction(directory, "it begins in another state than this run's world")
-    pairs = numbers = 0
-    for time, found in plain_bounds(recorded, told):
-        pairs += sum(recorded.arrays["pair_moment"][pair] >= 0 for pair in recorded.pairs(time))
-        numbers += _compare_arrays(directory, recorded, time, found)
+    numbers, summary, powers = 0, Summary(), []
+    for time, found in plain_bounds(recorded, told, summary):
+        numbers += _compare_arrays(recorded, time, found)
+        expanded = recorded.expanded[recorded.pairs(time).start : recorded.pairs(time).stop]
+        powers += [each.x_h[0] for each, is_so in zip(found, expanded, strict=True) if is_so]
         if time == 0:
-            for certified, plain, what in _start(recorded.question, certificate, found[0]):
-                _compare(directory, certified, plain, f"{what} at the start")
-                numbers += 2
-    if pairs != certificate.pairs:
-        raise _contradiction(
-            directory, f"{pairs} pairs were expanded, not {certificate.pairs} as it says"
-        )
-    return pairs, numbers
-
-
-def _compare_arrays(
-    directory: Path, recorded: Recorded, time: int, found: list[PlainBounds]
-) -> int:
-    """Compare the bounds of all pairs of a time, where they were kept; how many there are."""
-    numbers, pairs = 0, recorded.pairs(time)
-    for name in ("x_h", "lack", "loss"):
-        for side, suffix in enumerate(("low", "high")):
-            if f"{name}_{suffix}" not in recorded.arrays:
-                continue
-            certified = recorded.arrays[f"{name}_{suffix}"][pairs.start : pairs.stop]
-            plain = np.array([getattr(each, name)[side] for each in found])
-            wrong = ~_agree(certified, plain.reshape(certified.shape))
-            if wrong.any():
-                pair = int(np.argwhere(wrong)[0, 0])
-                raise _contradiction(
-                    directory,
-                    f"{name}_{suffix} of pair {pair} at time {time} is {certified[pair]}, and "
-                    f"{plain[pair]} follows",
-                )
-            numbers += certified.size
+            numbers += _compare_start(recorded, certificate, found[0])
+    _compare_claims(recorded, certificate, np.array(powers))
+    _compare_last_round(recorded, certificate, summary)
     return numbers
 
 
-def _agree(certified: np.ndarray, plain: np.ndarray) -> np.ndarray:
-    """True where bounds are equal up to the tolerance; infinite ones have to be equal."""
-    allowed = TOLERANCE * np.maximum(1.0, np.abs(np.where(np.isfinite(plain), plain, 0.0)))
-    with np.errstate(invalid="ignore"):
-        agree: np.ndarray = (certified == plain) | (np.abs(certified - plain) <= allowed)
+def _compare_arrays(recorded: Recorded, time: int, found: list[PlainBounds]) -> int:
+    """Compare the bounds of all pairs of a time, where they were kept; how many there are."""
+    numbers, pairs = 0, recorded.pairs(time)
+    for each in VALUES if VALUES[0] in recorded.arrays else ():
+        name, side = each.rsplit("_", 1)
+        certified = recorded.arrays[each][pairs.start : pairs.stop]
+        plain = np.array([getattr(bounds, name)[int(side == "high")] for bounds in found])
+        wrong = ~_agree(certified, plain.reshape(certified.shape), is_upper=side == "high")
+        if wrong.any():
+            pair = int(np.argwhere(wrong)[0, 0])
+            raise Contradiction(
+                f"{each} of pair {pair} at time {time} is {certified[pair]}, and {plain[pair]} "
+                "follows"
+            )
+        numbers += certified.size
+    return numbers
+
+
+def _agree(certified: np.ndarray, plain: np.ndarray, *, is_upper: bool) -> np.ndarray:
+    """True where a bound is the plain one, or looser by what outward rounding may do."""
+    certified, plain = np.clip(certified, -HUGE, HUGE), np.clip(plain, -HUGE, HUGE)
+    looser = certified - plain if is_upper else plain - certified
+    size = np.abs(plain)
+    agree: np.ndarray
+    agree = (looser >= -INSIDE * size - NEGLIGIBLE) & (looser <= OUTSIDE * size + NEGLIGIBLE)
     return agree
 
 
+def _compare_start(recorded: Recorded, certificate: Certificate, found: PlainBounds) -> int:
+    bounds = list(_start(recorded.question, certificate.start, found))
+    vacuous = vacuous_bounds(recorded).loss
+    bounds.append((certificate.vacuous_v_r, (-vacuous[1], -vacuous[0]), "vacuous V_r"))
+    for certified, plain, what in bounds:
+        for side, unbounded in enumerate((-np.inf, np.inf)):
+            number = certified[side]
+            value = np.array(unbounded if number is None else number)
+            if not _agree(value, np.array(plain[side]), is_upper=side == 1):
+                raise Contradiction(
+                    f"{what} at the start is {number!r} by it, and {float(plain[side])!r} follows"
+                )
+    return 2 * len(bounds)
+
+
 def _start(
-    question: Question, certificate: Certificate, found: PlainBounds
+    question: Question, start: StartBounds, found: PlainBounds
 ) -> Iterator[tuple[Interval, tuple[float, float], str]]:
     """Certified intervals at the start, plain ones, and what they are of."""
-    start = certificate.start
     yield start.v_r, (-found.loss[1], -found.loss[0]), "V_r"
     yield start.u_r, (-found.lack[1], -found.lack[0]), "U_r"
     for position, human in enumerate(start.humans):
@@ -177,19 +202,43 @@ def _start(
             yield goal.v_e, (v_e[0], v_e[1]), f"V_h^e of {human.name} for {goal.name!r}"
 
 
-def _compare(directory: Path, certified: Interval, plain: tuple[float, float], what: str) -> None:
-    unbounded = (-np.inf, np.inf)
-    for side in range(2):
-        number = certified[side]
-        value = unbounded[side] if number is None else number
-        if not _agree(np.array(value), np.array(plain[side])):
-            raise _contradiction(
-                directory, f"{what} is {value!r} by it, and {plain[side]!r} follows"
+def _compare_claims(recorded: Recorded, certificate: Certificate, powers: np.ndarray) -> None:
+    """Compare claims, and in how many pairs they are proved.
+
+    Args:
+        recorded: Pairs and policies.
+        certificate: What it says.
+        powers: X_h from below in the pairs that were expanded [pair human].
+    """
+    claims, expanded = certificate.claims, recorded.expanded
+    bounded = assumes_bounded_chances(recorded.question)
+    _require_equal("whether chances are assumed", claims.has_bounded_chances, bounded)
+    open_pairs = int((recorded.goes_on & ~expanded).sum())
+    _require_equal("the number of open pairs", claims.open_pairs, open_pairs)
+    least, said = claims.min_power, (claims.proved_pairs, claims.nearly_proved_pairs)
+    if least is None or None in said:
+        _require_equal("pairs with a proved power", said, (None, None))
+    elif VALUES[0] in recorded.arrays:
+        found = Proved.of(recorded.arrays["x_h_low"][expanded], least)
+        _require_equal("pairs with a proved power", said, tuple(found))
+    else:
+        possible = Proved.of(powers, least * (1.0 - INSIDE))
+        most = possible.exactly + possible.nearly
+        if not 0 <= said[0] <= possible.exactly or not 0 <= said[1] <= most - said[0]:  # type: ignore[operator]
+            raise Contradiction(
+                f"the least power is proved in {said[0]} and {said[1]} more pairs by it, and in "
+                f"{possible.exactly} and {possible.nearly} more at most"
             )
 
 
-def _contradiction(directory: Path, what: str) -> StorageError:
-    return StorageError(
-        f"{directory}: this certificate is not confirmed: {what}. Make a new one with: "
-        f"empo certify {directory.parent}"
-    )
+def _compare_last_round(recorded: Recorded, certificate: Certificate, summary: Summary) -> None:
+    last, start = certificate.rounds[-1], certificate.start
+    _require_equal("the number of pairs", last.pairs, int(recorded.expanded.sum()))
+    _require_equal("the number of transitions", last.transitions, summary.transitions)
+    _require_equal("V_r of the last round", last.v_r, start.v_r)
+    _require_equal("the widest V_h^e", last.widest_v_e, float(np.max(start.widths)))
+    _require_equal("the median width of V_h^e", last.median_v_e, float(np.median(start.widths)))
+    if abs(last.outside - summary.outside) > OUTSIDE * max(summary.outside, OUTSIDE):
+        raise Contradiction(
+            f"the occupancy outside is {last.outside!r} by it, and {summary.outside!r} is right"
+        )

@@ -1,0 +1,59 @@
+"""Policies that a certificate has, compared with those of the run in every pair."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int32
+from torch import Tensor
+
+from empo_bounds.recorded import Contradiction, Recorded
+
+SAME, SINGLE = 1e-14, 1e-5
+"""Largest difference of a policy that is asked again, and of one in single precision, whose last
+digits may depend on what else is asked about at the same time."""
+AT_ONCE = 4096
+"""Pairs that policies are asked about at a time."""
+
+
+def compare_policies(recorded: Recorded) -> None:
+    """Ask for all policies again, in every state at every time that was expanded.
+
+    Raises:
+        Contradiction: One is another.
+    """
+    expanded, time_of = recorded.expanded, recorded.time_of
+    for time in range(recorded.times):
+        pairs = np.flatnonzero(expanded & (time_of == time))
+        for first in range(0, len(pairs), AT_ONCE):
+            moment = recorded.arrays["pair_moment"][pairs[first : first + AT_ONCE]]
+            _compare(recorded, time, moment)
+
+
+def _compare(recorded: Recorded, time: int, moment: Int32[np.ndarray, " pair"]) -> None:
+    question, arrays = recorded.question, recorded.arrays
+    state, robot, *humans = arrays["moments"][moment].T
+    rows = torch.from_numpy(arrays["states"][state].copy())
+    horizon = question.spec.horizon
+    left = 1 if horizon is None else horizon - time
+    asked = question.robots.probabilities(rows, torch.full((len(rows),), left))
+    _require_same(arrays["robot_policy"][robot], asked, time)
+    policies = question.humans.policy(rows, left)
+    for human, number in enumerate(humans):
+        own = policies[:, question.goals[human]]
+        actions = min(own.shape[-1], question.num_actions)
+        stored = arrays[f"human_policy_{human}"][number]
+        _require_same(stored[..., :actions], own[..., :actions], time)
+        if (stored[..., actions:] != 0).any() or bool((own[..., actions:] != 0).any()):
+            raise Contradiction(f"a human acts at time {time} as it cannot")
+
+
+def _require_same(stored: Float64[np.ndarray, "pair ..."], asked: Tensor, time: int) -> None:
+    found = asked.detach().cpu().double().numpy()
+    found = found / found.sum(-1, keepdims=True)
+    allowed = SAME if asked.dtype == torch.float64 else SINGLE
+    is_same = found.shape == stored.shape and (np.abs(found - stored) <= allowed).all()
+    if is_same and asked.dtype == torch.float64:
+        is_same = bool(((found > 0) == (stored > 0)).all())
+    if not is_same:
+        raise Contradiction(f"a policy at time {time} is not that of this run")
