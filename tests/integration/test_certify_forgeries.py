@@ -1,0 +1,372 @@
+"""Forged certificates whose arrays, values and digests agree with one another are refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from empo_bounds import recorded as recorded_module
+from empo_bounds.assumptions import Assumptions
+from empo_bounds.certificate import (
+    ARRAYS,
+    FILE,
+    FOLDER,
+    FORMAT,
+    VERSION,
+    manifest_digest,
+    policies_digest,
+)
+from empo_bounds.certified_run import certify_run
+from empo_bounds.plain_induction import PlainBounds, Summary, plain_bounds, vacuous_bounds
+from empo_bounds.recorded import Recorded
+from empo_bounds.rounds import Effort
+from empo_bounds.saved_question import saved_question
+from empo_bounds.verification import verify_run
+from empo_core.config import RunConfig
+from empo_core.errors import StorageError
+from empo_core.experiment import execute
+from empo_core.protocols import Tracker
+from empo_core.storage.arrays import load_arrays, save_arrays, write_file
+from empo_core.storage.atomic import read_json, sealed_json
+
+WORLD = """
+{name: two, horizon: 4, initial: a, states: [a, good, bad, over], terminal: [over],
+ agents: [{name: ann, role: human, actions: [stay, leave]}, {name: bob, role: human, actions: [be]},
+   {name: bot, role: robot, actions: [idle, push]}],
+ transitions: [{state: a, actions: [leave, be, idle], to: {good: 0.5, bad: 0.5}},
+   {state: a, actions: [stay, be, push], to: good},
+   {state: a, actions: [leave, be, push], to: good},
+   {state: a, to: a}, {state: good, to: good}, {state: bad, to: {bad: 0.9, over: 0.1}}],
+ goals: {ann: [{name: any, states: [a, good, bad, over]}, {name: g, states: [good]}],
+   bob: [{name: any, states: [a, good, bad, over]}, {name: b, states: [bad]}]}}
+"""
+THEORY = {"beta_h": 5, "gamma_h": 0.9, "gamma_r": 0.95, "zeta": 2, "eta": 1.1, "x_agg": "sum"}
+PARAMS = {"theory": THEORY, "rollouts": 0, "inspector": False}
+
+
+def made(folder: Path, world: str, epsilon: float, assumed: Assumptions) -> Path:
+    """The directory of a run that was certified."""
+    (folder / "world.yaml").write_text(world)
+    config = {
+        "world_model": {"name": "table", "params": {"file": str(folder / "world.yaml")}},
+        "algorithm": {"name": "exact", "params": PARAMS},
+        "runs": str(folder),
+        "trackers": [],
+    }
+    directory = execute(RunConfig.model_validate(config)).directory
+    certify_run(directory, assumed, Effort(epsilon), Tracker())
+    verify_run(directory, Tracker())
+    return directory
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was certified by expanding everything."""
+    return made(tmp_path_factory.mktemp("everything"), WORLD, 0.0, Assumptions(0.1))
+
+
+@pytest.fixture(scope="module")
+def start_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which nothing but the start was expanded."""
+    return made(tmp_path_factory.mktemp("start"), WORLD, 1.0, Assumptions(0.1))
+
+
+class Forger:
+    """Changes a copy of a certificate, and makes it agree with itself again."""
+
+    def __init__(self, run: Path, folder: Path) -> None:
+        self.run = Path(shutil.copytree(run, folder / run.name))
+        self._folder = self.run / FOLDER
+        arrays, _ = load_arrays(self._folder / ARRAYS)
+        self.arrays = {name: array.copy() for name, array in arrays.items()}
+        sealed: Any = read_json(self._folder / FILE)
+        self.body: Any = sealed["body"]
+
+    @property
+    def recorded(self) -> Recorded:
+        """What it says now."""
+        claims, (_, _, question) = self.body["claims"], saved_question(self.run)
+        return Recorded(
+            question,
+            self.arrays,
+            claims["min_power"],
+            claims["never_ends_early"],
+            claims["is_timed"],
+        )
+
+    def revalue(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have all values follow from pairs, policies and claims, whatever sense these make."""
+        summary, found = Summary(), dict[int, list[PlainBounds]]()
+        with monkeypatch.context() as patch:
+            patch.setattr(recorded_module.Recorded, "require_sense", lambda self: None)
+            patch.setattr("empo_bounds.plain_induction._require_power", lambda *given: None)
+            found = dict(plain_bounds(self.recorded, lambda done, of: None, summary))
+            vacuous = vacuous_bounds(self.recorded).loss
+        pairs = [pair for time in sorted(found) for pair in found[time]]
+        for name in ("x_h", "lack", "loss"):
+            for side, suffix in enumerate(("low", "high")):
+                values = np.array([getattr(pair, name)[side] for pair in pairs])
+                self.arrays[f"{name}_{suffix}"] = values
+        start, claims, last = self.body["start"], self.body["claims"], self.body["rounds"][-1]
+        first = found[0][0]
+        start["v_r"] = [-first.loss[1], -first.loss[0]]
+        start["u_r"] = [-first.lack[1], -first.lack[0]]
+        column, widths = 0, []
+        for position, human in enumerate(start["humans"]):
+            human["x_h"] = first.x_h[:, position].tolist()
+            for goal in human["goals"]:
+                goal["v_e"] = first.v_e[:, column].tolist()
+                widths.append(goal["v_e"][1] - goal["v_e"][0])
+                column += 1
+        self.body["vacuous_v_r"] = [-vacuous[1], -vacuous[0]]
+        last |= {"v_r": start["v_r"], "transitions": summary.transitions}
+        last |= {"outside": summary.outside, "widest_v_e": max(widths)}
+        last |= {"median_v_e": float(np.median(widths))}
+        last["pairs"] = int(self.recorded.expanded.sum())
+        claims["open_pairs"] = int((self.recorded.goes_on & ~self.recorded.expanded).sum())
+        expanded = self.arrays["x_h_low"][self.recorded.expanded]
+        claims["proved_pairs"] = int((expanded >= claims["min_power"]).all(1).sum())
+        claims["nearly_proved_pairs"] = 0
+
+    def seal(self) -> None:
+        """Write it, with all digests."""
+        save_arrays(self._folder / ARRAYS, self.arrays)
+        self.body["digests"] |= {
+            "arrays": manifest_digest(self._folder),
+            "policies": policies_digest(self.arrays),
+        }
+        write_file(
+            self._folder / FILE, sealed_json(self._folder / FILE, FORMAT, VERSION, self.body)
+        )
+
+    def refused(self) -> str:
+        """The message with which it is refused."""
+        self.seal()
+        with pytest.raises(StorageError) as found:
+            verify_run(self.run, Tracker())
+        return str(found.value)
+
+
+@pytest.fixture
+def forger(everything: Path, tmp_path: Path) -> Forger:
+    return Forger(everything, tmp_path)
+
+
+def states_of(forger: Forger) -> np.ndarray:
+    """The state of each pair."""
+    found: np.ndarray = forger.arrays["landing_state"][forger.arrays["pair_landing"]]
+    return found
+
+
+def moment_of_another_state(forger: Forger) -> None:
+    """Pairs of one state have the transitions of another, which is as often expanded."""
+    moment, state = forger.arrays["pair_moment"], states_of(forger)
+    own = {int(s): int(m) for s, m in zip(state, moment, strict=True) if m >= 0}
+    for time in range(1, 4):
+        pairs = forger.recorded.pairs(time)
+        for pair in pairs:
+            if moment[pair] >= 0 and state[pair] == 2:
+                moment[pair] = own[1]
+
+
+def moment_of_another_time(forger: Forger) -> None:
+    """Pairs of a state at a later time have the policies of the start."""
+    moment, state = forger.arrays["pair_moment"], states_of(forger)
+    later = np.flatnonzero((state == state[0]) & (moment >= 0) & (moment != moment[0]))
+    assert len(later)
+    moment[later] = moment[0]
+
+
+def other_policy(forger: Forger) -> None:
+    """A policy is a little better than the run's."""
+    policy = forger.arrays["human_policy_0"]
+    row, goal = np.argwhere((policy > 0.01).all(2))[0]
+    policy[row, goal] += [1e-10, -1e-10]
+
+
+def less_expanded(forger: Forger) -> None:
+    """Nothing but the start is expanded, and no end is seen in what is not."""
+    forger.arrays["pair_moment"][1:] = -1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (moment_of_another_state, "has the transitions of another state"),
+        (moment_of_another_time, "a policy at time 1 is not that of this run"),
+        (other_policy, "a policy at time"),
+    ],
+)
+def test_other_transitions_or_policies_than_the_runs_are_refused(
+    forger: Forger,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Forger], None],
+    message: str,
+) -> None:
+    change(forger)
+    forger.revalue(monkeypatch)
+    assert message in forger.refused()
+
+
+def test_a_claim_that_no_episode_ends_early_is_refused_where_one_does(
+    forger: Forger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forger.body["claims"]["never_ends_early"] = True
+    forger.revalue(monkeypatch)
+    assert "an episode may end early in pair" in forger.refused()
+
+
+def test_a_claim_of_more_power_than_there_is_is_refused(
+    start_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forger = Forger(start_only, tmp_path)
+    forger.body["claims"]["min_power"] = 1.99
+    forger.revalue(monkeypatch)
+    forger.body["claims"]["proved_pairs"] = 0
+    assert "and it says that it is at least 1.99 everywhere" in forger.refused()
+
+
+def test_a_certificate_that_has_not_looked_further_is_one_about_less(
+    forger: Forger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = forger.arrays["first_pair"]
+    forger.arrays |= {
+        "first_pair": first[:3],
+        "pair_landing": forger.arrays["pair_landing"][: first[2]],
+        "pair_moment": forger.arrays["pair_moment"][: first[2]],
+    }
+    less_expanded(forger)
+    forger.revalue(monkeypatch)
+    forger.seal()
+    assert verify_run(forger.run, Tracker()).pairs == 1
+
+
+def changed(*path: str | int, to: Callable[[Any], Any]) -> Callable[[Forger], None]:
+    """A change of one entry of the JSON file."""
+
+    def change(forger: Forger) -> None:
+        *before, last = path
+        place = forger.body
+        for each in before:
+            place = place[each]
+        place[last] = to(place[last])
+
+    return change
+
+
+def swapped_goals(forger: Forger) -> None:
+    """The goals of a human have each other's names."""
+    first, second = forger.body["start"]["humans"][0]["goals"]
+    first["name"], second["name"] = second["name"], first["name"]
+
+
+def swapped_humans(forger: Forger) -> None:
+    """Humans have each other's names."""
+    first, second = forger.body["start"]["humans"]
+    first["name"], second["name"] = second["name"], first["name"]
+
+
+def tighter(forger: Forger) -> None:
+    """Every upper bound of -V_r is lower by a share of 1e-9."""
+    forger.arrays["loss_high"] *= 1 - 1e-9
+    start, last = forger.body["start"], forger.body["rounds"][-1]
+    start["v_r"][0] *= 1 - 1e-9
+    last["v_r"] = start["v_r"]
+
+
+def tighter_at_the_start(forger: Forger) -> None:
+    """V_r at the start has a bound that is a little better than what follows."""
+    for name in [name for name in forger.arrays if name.endswith(("_low", "_high"))]:
+        del forger.arrays[name]
+    start, last = forger.body["start"], forger.body["rounds"][-1]
+    start["v_r"][0] *= 1 - 1e-10
+    last["v_r"] = start["v_r"]
+
+
+LAST = ("rounds", -1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (swapped_goals, "the goals of ann"),
+        (swapped_humans, "the name of a human"),
+        (changed("start", "humans", 0, "goals", to=lambda v: v[:1]), "the goals of ann"),
+        (changed("start", "humans", to=lambda v: v[:1]), "the number of humans"),
+        (changed("start", "humans", to=lambda v: 3 * v), "the number of humans"),
+        (changed("about", "world", to=lambda v: "Other"), "the world"),
+        (changed("about", "algorithm", to=lambda v: "phase2"), "the algorithm"),
+        (changed("theory", "gamma_r", to=lambda v: 1.0), "digest of the theory"),
+        (changed("vacuous_v_r", 0, to=lambda v: v * 0.9), "vacuous V_r"),
+        (changed("vacuous_v_r", 1, to=lambda v: v * 1.1), "vacuous V_r"),
+        (changed(*LAST, "pairs", to=lambda v: v + 1), "the number of pairs"),
+        (changed(*LAST, "transitions", to=lambda v: v + 1), "the number of transitions"),
+        (changed(*LAST, "outside", to=lambda v: v + 0.1), "the occupancy outside"),
+        (changed(*LAST, "v_r", to=lambda v: [-1.0, -0.5]), "V_r of the last round"),
+        (changed(*LAST, "widest_v_e", to=lambda v: v / 2), "the widest V_h^e"),
+        (changed(*LAST, "median_v_e", to=lambda v: v / 2), "the median width"),
+        (changed("rounds", to=lambda v: []), "rounds: List should have at least 1 item"),
+        (changed("claims", "min_power", to=lambda v: -1.0), "min_power"),
+        (changed("claims", "min_power", to=lambda v: None), "vacuous V_r"),
+        (changed("claims", "proved_pairs", to=lambda v: v + 1), "proved power"),
+        (changed("claims", "nearly_proved_pairs", to=lambda v: v + 1), "proved power"),
+        (changed("claims", "open_pairs", to=lambda v: v + 1), "the number of open pairs"),
+        (changed("claims", "has_bounded_chances", to=lambda v: not v), "whether chances"),
+        (changed("start", "u_r", to=lambda v: [v[0] * 0.5, v[1]]), "U_r at the start"),
+        (tighter, "loss_high of pair"),
+        (tighter_at_the_start, "V_r at the start"),
+    ],
+)
+def test_what_the_file_says_beside_its_bounds_is_worked_out_again(
+    forger: Forger, change: Callable[[Forger], None], message: str
+) -> None:
+    change(forger)
+    assert message in forger.refused()
+
+
+def without(name: str) -> Callable[[dict[str, np.ndarray]], None]:
+    return lambda arrays: arrays.__delitem__(name)
+
+
+def as_kind(name: str, kind: type) -> Callable[[dict[str, np.ndarray]], None]:
+    return lambda arrays: arrays.update({name: arrays[name].astype(kind)})
+
+
+def with_entry(name: str, entry: int, value: float) -> Callable[[dict[str, np.ndarray]], None]:
+    return lambda arrays: arrays[name].flat.__setitem__(entry, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without("loss_high"), "loss_high is missing"),
+        (without("moments"), "moments is missing"),
+        (without("landing_duration"), "landing_duration is missing"),
+        (lambda arrays: arrays.update(more=np.zeros(3)), "more is none of them"),
+        (as_kind("landing_state", np.float32), "landing_state is of float32"),
+        (as_kind("first_pair", np.int32), "first_pair is of int32"),
+        (as_kind("robot_policy", np.float32), "robot_policy is of float32"),
+        (as_kind("states", np.float64), "states is of float64"),
+        (lambda arrays: arrays.update(states=arrays["states"][:0]), "points to nothing in states"),
+        (lambda arrays: arrays.update(first_pair=np.zeros(0, np.int64)), "one at the start"),
+        (with_entry("first_pair", 1, 2), "one at the start"),
+        (with_entry("pair_landing", 0, -5), "points to nothing"),
+        (with_entry("pair_moment", 0, 10**6), "points to nothing"),
+        (with_entry("pair_moment", -1, 0), "was expanded, where all episodes end"),
+        (with_entry("landing_duration", -1, 2.0), "takes another time than 1"),
+        (with_entry("landing_duration", -1, -1.0), "takes no positive time"),
+        (with_entry("landing_duration", -1, np.nan), "takes no positive time"),
+        (with_entry("pair_landing", -1, 3), "missing at time"),
+        (with_entry("loss_low", 0, np.nan), "loss_low of pair 0"),
+    ],
+)
+def test_arrays_that_contradict_one_another_are_refused_in_words(
+    forger: Forger, change: Callable[[dict[str, np.ndarray]], None], message: str
+) -> None:
+    change(forger.arrays)
+    assert message in forger.refused()
