@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, Shaped
+from jaxtyping import Bool, Int, Int64, Shaped
 from torch import Tensor
 
 from empo_core.compilation import compiled
-from empo_core.world_structure import RowMap, Symmetry
+from empo_core.world_structure import Symmetry
 
 MOST = 1024
-"""Symmetries beyond which no more are used."""
-ROWS_AT_ONCE = 1 << 16
+"""Symmetries in a group, at most."""
+BYTES_AT_ONCE = 64 << 20
+"""RAM for the images of rows under all symmetries."""
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,49 @@ class _Element:
     goals: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Closure:
+    """Symmetries that are closed under combination with some generators.
+
+    Attributes:
+        elements: The symmetries; the first one changes nothing.
+        follows: The symmetry that each generator makes of each [element generator].
+    """
+
+    elements: list[_Element]
+    follows: list[list[int]]
+
+
+def _closure(
+    generators: Sequence[Symmetry], states: Int[Tensor, "state word"], goals: int
+) -> _Closure | None:
+    """All combinations of some symmetries; None where there are more than ``MOST``."""
+    elements, follows = [_Element(-1, -1, tuple(range(goals)))], list[list[int]]()
+    images = [states]
+    known = {(elements[0].goals, states.contiguous().numpy().tobytes()): 0}
+    while len(follows) < len(elements):
+        done = len(follows)
+        follows.append([])
+        for generator, symmetry in enumerate(generators):
+            moved = symmetry.rows(images[done]).contiguous()
+            goal = tuple(symmetry.goals[g] for g in elements[done].goals)
+            number = known.setdefault((goal, moved.numpy().tobytes()), len(elements))
+            follows[done].append(number)
+            if number == len(elements):
+                if number == MOST:
+                    return None
+                images.append(moved)
+                elements.append(_Element(done, generator, goal))
+    return _Closure(elements, follows)
+
+
 class SymmetryGroup:
     """Symmetries of a world, closed under combination.
 
     Attributes:
         goals: The goal that each goal becomes, by element; element 0 changes nothing
             [element goal].
+        unused: Names of symmetries that are left out, for with them there would be too many.
     """
 
     def __init__(
@@ -61,29 +99,32 @@ class SymmetryGroup:
     ) -> None:
         """Find all combinations; those are the same that agree on goals and on these states.
 
-        A group of more than ``MOST`` elements is cut short, which leaves orbits in more pieces.
+        Symmetries are taken in turn. One with which there would be more than ``MOST`` is left
+        out: those that remain are a group, too, whose orbits are smaller.
 
         Args:
             symmetries: Symmetries from which all others follow.
             states: Some states.
             goals: Number of goals of the world.
         """
-        self._maps: list[RowMap] = [symmetry.rows for symmetry in symmetries]
-        self._elements = [_Element(-1, -1, tuple(range(goals)))]
-        images, known = [states], {(self._elements[0].goals, states.numpy().tobytes())}
-        done = 0
-        while done < len(self._elements) < MOST:
-            for generator, symmetry in enumerate(symmetries):
-                moved = symmetry.rows(images[done]).contiguous()
-                goal = tuple(symmetry.goals[g] for g in self._elements[done].goals)
-                key = (goal, moved.numpy().tobytes())
-                if key not in known and len(self._elements) < MOST:
-                    known.add(key)
-                    images.append(moved)
-                    self._elements.append(_Element(done, generator, goal))
-            done += 1
-        if len(self._elements) == MOST:
-            log.warning("only %d of the symmetries that follow from these are used", MOST)
+        self._symmetries, self._states, self._num_goals = tuple(symmetries), states, goals
+        self._used, unused = list[Symmetry](), list[str]()
+        closure = _Closure([_Element(-1, -1, tuple(range(goals)))], [[]])
+        for symmetry in symmetries:
+            wider = _closure([*self._used, symmetry], states, goals)
+            if wider is None:
+                unused.append(symmetry.name)
+            else:
+                self._used.append(symmetry)
+                closure = wider
+        self.unused = tuple(unused)
+        if unused:
+            log.warning(
+                "symmetries %s are left out: with the others, more than %d would follow",
+                ", ".join(map(repr, unused)),
+                MOST,
+            )
+        self._elements, self._follows = closure.elements, closure.follows
         self.goals: Int64[np.ndarray, "element goal"] = np.array(
             [element.goals for element in self._elements], np.int64
         ).reshape(len(self._elements), goals)
@@ -92,40 +133,60 @@ class SymmetryGroup:
         """Number of symmetries, the one that changes nothing included."""
         return len(self._elements)
 
+    def refined(self, rows: Shaped[np.ndarray, "state word"]) -> SymmetryGroup:
+        """The group where symmetries that differ on some more rows are told apart."""
+        states = torch.cat([self._states, torch.from_numpy(rows)])
+        return SymmetryGroup(self._symmetries, states, self._num_goals)
+
     def least(
         self, rows: Shaped[np.ndarray, "state word"]
     ) -> tuple[Shaped[np.ndarray, "state word"], Int64[np.ndarray, " state"]]:
         """The least image of each row in the order of words, and the element that leads to it."""
-        pieces = [
-            self._least(rows[first : first + ROWS_AT_ONCE])
-            for first in range(0, max(1, len(rows)), ROWS_AT_ONCE)
-        ]
-        least, which = zip(*pieces, strict=True)
-        return np.concatenate(least), np.concatenate(which)
+        least, which = np.array(rows, order="C"), np.zeros(len(rows), np.int64)
+        for some in self._pieces(rows):
+            for number, image in enumerate(self._images(rows[some])):
+                if number:
+                    keep_less(image, least[some], number, which[some])
+        return least, which
 
     def orbit_sizes(self, rows: Shaped[np.ndarray, "state word"]) -> Int64[np.ndarray, " state"]:
-        """Number of distinct images of each row, where the group is whole [state]."""
+        """Number of distinct images of each row [state]."""
         fixed = np.zeros(len(rows), np.int64)
-        for image in self._images(np.ascontiguousarray(rows)):
-            fixed += (image == rows).all(1)
-        # No element is missing that changes rows; some may be counted by what they do to goals.
+        for some in self._pieces(rows):
+            for image in self._images(rows[some]):
+                fixed[some] += (image == rows[some]).all(1)
+        # Elements may differ in what they do to goals alone; those fix as many of each orbit.
         return len(self) // fixed
+
+    def is_open(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
+        """True where combinations that were taken for the same have different images [state].
+
+        Only what they do to the states that the group was made with is known. Where they agree on
+        a row, they do on all of its images, for these are the images of images; so that they have
+        the same least one.
+        """
+        found = np.zeros(len(rows), np.bool_)
+        for some in self._pieces(rows):
+            images = self._images(rows[some])
+            for element, image in enumerate(images):
+                for generator, follows in enumerate(self._follows[element]):
+                    last = self._elements[follows]
+                    if (last.before, last.generator) != (element, generator):
+                        moved = self._used[generator].rows(torch.from_numpy(image)).numpy()
+                        found[some] |= (moved != images[follows]).any(1)
+        return found
+
+    def _pieces(self, rows: Shaped[np.ndarray, "state word"]) -> Iterator[slice]:
+        """Pieces of rows of whose images there is room for all."""
+        each = max(1, BYTES_AT_ONCE // max(1, len(self) * rows.shape[1] * rows.itemsize))
+        for first in range(0, len(rows), each):
+            yield slice(first, first + each)
 
     def _images(
         self, rows: Shaped[np.ndarray, "state word"]
     ) -> list[Shaped[np.ndarray, "state word"]]:
-        images = [rows]
+        images = [np.ascontiguousarray(rows)]
         for element in self._elements[1:]:
-            moved = self._maps[element.generator](torch.from_numpy(images[element.before]))
+            moved = self._used[element.generator].rows(torch.from_numpy(images[element.before]))
             images.append(np.ascontiguousarray(moved.numpy()))
         return images
-
-    def _least(
-        self, rows: Shaped[np.ndarray, "state word"]
-    ) -> tuple[Shaped[np.ndarray, "state word"], Int64[np.ndarray, " state"]]:
-        rows = np.ascontiguousarray(rows)
-        least, which = rows.copy(), np.zeros(len(rows), np.int64)
-        for number, image in enumerate(self._images(rows)):
-            if number:
-                keep_less(image, least, number, which)
-        return least, which

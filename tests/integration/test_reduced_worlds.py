@@ -11,7 +11,7 @@ import torch
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Symmetric, WorldModel
-from empo_core.worlds.structure_checks import false_symmetry
+from empo_core.worlds.symmetry_checks import false_symmetry
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve

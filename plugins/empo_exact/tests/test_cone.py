@@ -16,8 +16,8 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.types import Successors
 from empo_core.world_structure import Reads
+from empo_core.worlds.cone_checks import cone
 from empo_core.worlds.queries import sample_successors
-from empo_core.worlds.structure_checks import cone
 from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 

@@ -214,7 +214,7 @@ def test_a_horizon_of_a_million_steps_keeps_nothing_unasked(
     assert ram.ram_bytes(sizes, ram.resolved(sizes, ExactParams())) < 2**20
     asked = ExactParams(keep="all", compute=Compute(workers=1, ram_limit_gb=0.5))
     with pytest.raises(SolveError, match=r"limit is 0\.50 GiB.*[Ss]et keep: disk, root or none"):
-        ram.check(graph, asked)
+        ram.check(Sizes.of(graph), asked)
 
 
 def test_advice_leaves_out_what_is_done_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,11 +222,11 @@ def test_advice_leaves_out_what_is_done_already(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ram, "_used", lambda: 2**30)
     asked = ExactParams(keep="root", compute=Compute(workers=1, ram_limit_gb=0.5))
     with pytest.raises(SolveError, match=r"GiB\. Set compute\.graph: spill[^:]*or raise compute"):
-        ram.check(graph, asked)
+        ram.check(Sizes.of(graph), asked)
     spills = asked.compute.model_copy(update={"graph": "spill"})
     asked = asked.model_copy(update={"compute": spills})
     with pytest.raises(SolveError, match=r"GiB\. Use a smaller max_steps or raise compute\.ram"):
-        ram.check(graph, asked)
+        ram.check(Sizes.of(graph), asked)
 
 
 def test_values_that_cannot_be_kept_are_refused_while_exploring(

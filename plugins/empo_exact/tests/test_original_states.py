@@ -16,10 +16,9 @@ from empo_core.errors import SolveError
 from empo_core.protocols import Tracker
 from empo_core.worlds.row_table import RowTable
 from empo_exact.graph import build_graph
-from empo_exact.reductions.original_states import OriginalValues
+from empo_exact.reductions.original_states import found_states
 from empo_exact.reductions.reduced import reduced_graph
 from empo_exact.setup import Assumptions
-from empo_exact.values import ValueStore
 
 WORLD = symmetric_world(Shape(6, ("human", "robot"), (3, 2), 3, timed=False, masked=False), 3)
 PARAMS = exact_params(Parameters(), keep="all", reduce=["symmetry"])
@@ -31,7 +30,7 @@ def test_a_state_that_nothing_stands_for_is_named() -> None:
     fewer = replace(reduced, table=RowTable.of(reduced.graph.states[:-1]))
     lost = graph.states[reduced.find(graph.states)[0] == reduced.graph.num_states - 1]
     with pytest.raises(SolveError, match="no values for the state below") as error:
-        OriginalValues(WORLD, fewer, ValueStore("all", None, ""), graph)
+        found_states(WORLD, fewer, graph)
     assert error.match("leave symmetry and cone out of reduce")
     assert str(error.value).endswith(WORLD.describe(torch.from_numpy(lost[0])))
 
@@ -41,4 +40,4 @@ def test_a_state_that_is_reached_before_what_stands_for_it_is_named() -> None:
     graph = build_graph(WORLD, WORLD.spec.horizon)
     late = replace(reduced.graph, layers=np.array([1, 1, *reduced.graph.layers[1:]]))
     with pytest.raises(SolveError, match="no values for the state below"):
-        OriginalValues(WORLD, replace(reduced, graph=late), ValueStore("all", None, ""), graph)
+        found_states(WORLD, replace(reduced, graph=late), graph)

@@ -17,7 +17,7 @@ from symmetric_games import Renaming, SymmetricWorld, symmetric_world, symmetric
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
-from empo_core.worlds.structure_checks import false_symmetry
+from empo_core.worlds.symmetry_checks import false_symmetry
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions
 from empo_exact.solver import solve

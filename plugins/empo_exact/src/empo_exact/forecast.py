@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from empo_core.protocols import Bounded, WorldModel
 from empo_exact import ram
-from empo_exact.graph import Explored, StateGraph, build_graph
+from empo_exact.graph import Explored, StateGraph, world_graph
 from empo_exact.growth import MOST, Layers, grown
 from empo_exact.induction import (
     Seconds,
@@ -29,8 +29,8 @@ from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.ram import Sizes
 from empo_exact.reductions.prediction import predictions
-from empo_exact.reductions.preparation import canonical_of
-from empo_exact.reductions.reduced import explored
+from empo_exact.reductions.preparation import prepare
+from empo_exact.reductions.reduced import Reduced, explored
 from empo_exact.setup import Assumptions, pose
 from empo_exact.terminal_states import warning_before
 
@@ -89,7 +89,8 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     if spec.num_joint_actions > MAX_JOINT:
         return {"states": f"not counted, with {spec.num_joint_actions:,} joint actions in each"}
     watch, compute = _Watch(_stopwatch(params.compute)), params.compute
-    graph, images = _explored(world, params, watch)
+    graph, reduced = _explored(world, params, watch)
+    images = len(reduced.images.variant) if reduced else 0
     sizes = [Sizes.of(graph, images)]
     if watch.is_complete:
         found: dict[str, JsonValue] = {
@@ -98,24 +99,31 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
             "depth": len(graph.layers) - 1,
         }
     else:
-        sizes.append(_extrapolated(world, graph, watch.depth))
+        sizes.append(_extrapolated(world, graph, watch.depth, images))
         steps = "" if spec.horizon is None else f" of {spec.horizon}"
         found = {
             "states": _range([each.states for each in sizes]),
             "transitions": _range([each.transitions for each in sizes]),
             "explored": f"{watch.depth}{steps} steps, in {watch.seconds:.1f} s",
         }
-    least, most = sizes[0], sizes[-1]
-    keeps = [ram.resolved(each, params) for each in sizes]
+    least = sizes[0]
+    # What is kept are the values of all original states.
+    written = [_original(each, reduced) for each in sizes]
+    keeps = [ram.resolved(each, params) for each in written]
     spills = compute.graph == "spill"
-    ram_bytes = ram.least_spilling_bytes if spills else ram.ram_bytes
+    ram_bytes = [
+        ram.least_spilling_bytes(each, kept)
+        if spills
+        else ram.ram_bytes(each, kept, original if reduced else None)
+        for each, original, kept in zip(sizes, written, keeps, strict=True)
+    ]
     needed = (
-        watch.base + ram_bytes(least, keeps[0]) - ram.block_bytes(least, params),
-        watch.base + SPREAD * ram_bytes(most, keeps[-1]),
+        watch.base + ram_bytes[0] - ram.block_bytes(least, params),
+        watch.base + SPREAD * ram_bytes[-1],
     )
     disk = [
-        ram.disk_bytes(each, kept.keep) + spills * ram.spilled_disk_bytes(each)
-        for each, kept in zip(sizes, keeps, strict=True)
+        ram.disk_bytes(original, kept.keep) + spills * ram.spilled_disk_bytes(each)
+        for each, original, kept in zip(sizes, written, keeps, strict=True)
     ]
     sweep = sweep_seconds(world, graph, params, has_prior=params.human_prior is not None)
     exploring = [each.expanded * watch.seconds_per_state for each in sizes]
@@ -137,25 +145,28 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     return found
 
 
-def _explored(world: WorldModel, params: ExactParams, watch: _Watch) -> tuple[StateGraph, int]:
-    """The graph that is explored, as far as time allows, and its number of images."""
-    # Lumping comes after it, and takes all of it.
+def _explored(
+    world: WorldModel, params: ExactParams, watch: _Watch
+) -> tuple[StateGraph, Reduced | None]:
+    """The graph that is explored, as far as time allows, and what it is reduced by."""
+    # Beyond the limit on states it is still of use to know how many there are.
+    compute = params.compute.model_copy(update={"max_states": Compute().max_states})
+    # Lumping comes after exploration, and takes all of it.
     reduce = [name for name in params.reduce if name != "lump"]
-    if reduce:
-        canonical = canonical_of(world, params, Assumptions())
-        fewer = params.model_copy(update={"reduce": reduce})
-        reduced = explored(world, canonical, fewer, watch, 0.0)
-        return reduced.graph, len(reduced.images.variant)
-    compute = params.compute
-    graph = build_graph(
-        world,
-        world.spec.horizon,
-        workers=compute.workers,
-        start_method=compute.start_method,
-        executor=compute.executor,
-        progress=watch,
-    )
-    return graph, 0
+    params = params.model_copy(update={"reduce": reduce, "compute": compute})
+    if not reduce:
+        return world_graph(world, params, watch), None
+    reduced = explored(world, prepare(world, params, Assumptions()), params, watch)
+    return reduced.graph, reduced
+
+
+def _original(sizes: Sizes, reduced: Reduced | None) -> Sizes:
+    """The sizes of the graph of all original states, by those of the reduced one."""
+    if reduced is None:
+        return sizes
+    share = reduced.original_sizes.states / reduced.graph.num_states
+    layers = (share * sizes.layers).astype(np.int64)
+    return Sizes(sizes.spec, layers, int(share * sizes.expanded), int(share * sizes.transitions))
 
 
 def _verdict(is_refused: bool, least: float, most: float, allowed: int) -> str:
@@ -166,7 +177,7 @@ def _verdict(is_refused: bool, least: float, most: float, allowed: int) -> str:
     return "yes" if most <= allowed else "perhaps: RAM may not suffice"
 
 
-def _extrapolated(world: WorldModel, graph: StateGraph, depth: int) -> Sizes:
+def _extrapolated(world: WorldModel, graph: StateGraph, depth: int, images: int) -> Sizes:
     """The sizes if layers go on to grow, ever more slowly, after ``depth`` complete ones."""
     found, horizon = graph.layers[: depth + 1], graph.spec.horizon
     later = most_layers(found, graph.num_states, horizon)
@@ -175,7 +186,8 @@ def _extrapolated(world: WorldModel, graph: StateGraph, depth: int) -> Sizes:
     layers = np.append(found, np.maximum(later, graph.num_states))
     expanded = layers[-1 if horizon is None else -2]
     each = graph.num_transitions / max(1, graph.num_expanded)
-    return Sizes(graph.spec, layers.astype(np.int64), int(expanded), int(SPREAD * each * expanded))
+    transitions, images = int(SPREAD * each * expanded), int(images / graph.num_states * layers[-1])
+    return Sizes(graph.spec, layers.astype(np.int64), int(expanded), transitions, images)
 
 
 def most_layers(layers: Layers, known: int, horizon: int | None) -> Float64[np.ndarray, " later"]:

@@ -22,6 +22,7 @@ from empo_core.types import Expansion, WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_core.worlds.samples import action_names
 from empo_exact.expansion import expander, one_behind
+from empo_exact.plugin import ExactParams
 from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
 from empo_executors.supervised_process import StartMethod
 
@@ -133,12 +134,14 @@ class Explored:
         expanded: States whose transitions are known.
         known: States found so far.
         transitions: Number of transitions that are known.
+        met: Rows that were met besides and have no number, of states that others stand for.
     """
 
     layers: list[int]
     expanded: int
     known: int
     transitions: int
+    met: int = 0
 
 
 Progress = Callable[[Explored], bool]
@@ -223,6 +226,29 @@ def build_graph(
         code=code,
         prob=prob_of,
         duration=duration_of,
+    )
+
+
+def world_graph(
+    world: WorldModel,
+    params: ExactParams,
+    progress: Progress | None,
+    *,
+    start: Shaped[np.ndarray, "start word"] | None = None,
+    numbering: Numbering = RowTable.number,
+) -> StateGraph:
+    """The graph up to the horizon, explored as the parameters say; see ``build_graph``."""
+    compute = params.compute
+    return build_graph(
+        world,
+        world.spec.horizon,
+        workers=compute.workers,
+        start_method=compute.start_method,
+        executor=compute.executor,
+        max_states=compute.max_states,
+        progress=progress,
+        start=start,
+        numbering=numbering,
     )
 
 

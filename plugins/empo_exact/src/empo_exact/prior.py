@@ -24,6 +24,7 @@ from empo_exact.kernel_data import Block, Floats, GoalPayoffs, Policies, make_sc
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Problem
+from empo_exact.ram import Sizes
 from empo_exact.setup import Assumptions, build_prior, pose
 
 
@@ -72,7 +73,7 @@ class ExactPrior:
         check_humans(world.spec)
         graph = build_graph(world, steps, start=start)
         params = _with_phase_2(self._params)
-        ram.check(graph, params)
+        ram.check(Sizes.of(graph), params)
         problem = pose(world, graph, params, self._assumed)
         problem = replace(problem, horizon=steps)
         policies = empty_policies(problem, graph.num_states)

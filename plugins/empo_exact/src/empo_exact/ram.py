@@ -75,11 +75,11 @@ class Sizes:
 
     @property
     def exploring_bytes(self) -> int:
-        """Bytes of RAM at the end of an exploration."""
+        """Bytes of RAM at the end of an exploration; each image was met as a row."""
         pairs = self.expanded * self.spec.num_joint_actions
         # Arrays have an eighth to spare; rows, padded to 8 bytes, and their hash table double.
         arrays = 9 * (6 * self.transitions + 4 * pairs) // 8
-        return arrays + (3 * _padded_row(self.spec) + 16) * self.states
+        return arrays + (3 * _padded_row(self.spec) + 16) * (self.states + self.images)
 
     @property
     def by_time(self) -> Int64[np.ndarray, " time"]:
@@ -99,8 +99,15 @@ def disk_bytes(sizes: Sizes, keep: str) -> int:
     return sizes.graph_bytes + int(kept.sum()) * state_bytes(sizes.spec)
 
 
-def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
-    """Bytes that a solve takes at its peak, beyond those of the process before it."""
+def ram_bytes(sizes: Sizes, params: ExactParams, original: Sizes | None = None) -> int:
+    """Bytes that a solve takes at its peak, beyond those of the process before it.
+
+    Args:
+        sizes: Of the graph.
+        params: The parameters.
+        original: Of the graph of original states, which comes on top of a reduced one where the
+            values of all are kept.
+    """
     spec = sizes.spec
     goals = len(goal_order(spec))
     now = sizes.by_time
@@ -116,7 +123,8 @@ def ram_bytes(sizes: Sizes, params: ExactParams) -> int:
     inducing = tables + int((later + values).max())
     inducing += sizes.graph_bytes + 2 * goals * (sizes.states + sizes.images)
     inducing += 4 * sizes.transitions * (sizes.images > 0)
-    return block_bytes(sizes, params) + max(sizes.exploring_bytes, inducing)
+    more = original.exploring_bytes if original is not None and params.keep == "all" else 0
+    return block_bytes(sizes, params) + max(sizes.exploring_bytes, inducing) + more
 
 
 def block_bytes(sizes: Sizes, params: ExactParams) -> int:
@@ -206,7 +214,8 @@ def sizes_found(explored: Explored, spec: WorldSpec) -> Sizes:
     is_last = spec.horizon is not None and len(explored.layers) >= spec.horizon
     expanded = explored.layers[-1] if is_last else explored.known
     each = explored.transitions / max(1, explored.expanded)
-    return Sizes(spec, np.array([explored.known]), expanded, int(each * expanded))
+    layers = np.array([explored.known])
+    return Sizes(spec, layers, expanded, int(each * expanded), explored.met)
 
 
 def resolved(sizes: Sizes, params: ExactParams) -> ExactParams:
@@ -328,10 +337,10 @@ def check_merge(sizes: Sizes, params: ExactParams) -> None:
         )
 
 
-def announce(graph: StateGraph, params: ExactParams) -> None:
-    """Say what a solve takes before it begins."""
+def announce(graph: StateGraph, params: ExactParams, kept: Sizes | None = None) -> None:
+    """Say what a solve takes before it begins; ``kept``: see ``check``."""
     sizes = Sizes.of(graph)
-    written = disk_bytes(sizes, params.keep)
+    written = disk_bytes(kept or sizes, params.keep)
     log.info(
         "solving %r: %s states, %s transitions, %s goals; about %.2f GiB of RAM, "
         "and %.1f MB in the run directory (keep: %s)",
@@ -352,19 +361,29 @@ def announce(graph: StateGraph, params: ExactParams) -> None:
 
 
 def check(
-    graph: StateGraph, params: ExactParams, directory: Path | None = None, images: int = 0
+    sizes: Sizes,
+    params: ExactParams,
+    directory: Path | None = None,
+    kept: Sizes | None = None,
 ) -> None:
     """Refuse a solve whose values cannot fit into RAM, or what is kept onto the disk.
+
+    Args:
+        sizes: Of the graph.
+        params: The parameters.
+        directory: Where files go; None: nowhere.
+        kept: Of the graph whose values are written; None: of this one.
 
     Raises:
         SolveError: With what is needed, what there is, and what to do.
     """
-    sizes, allowed = Sizes.of(graph, images), limit(params)
+    allowed = limit(params)
     used, more = _used(), _more(sizes, params)
     without = _more(sizes, params.model_copy(update={"keep": "none"}))
+    spec = sizes.spec
     problem = (
-        f"solving {graph.spec.name!r} ({graph.num_states} states, {graph.num_transitions} "
-        f"transitions, {len(graph.spec.goals)} goals) needs"
+        f"solving {spec.name!r} ({sizes.states} states, {sizes.transitions} transitions, "
+        f"{len(spec.goals)} goals) needs"
     )
     if used + more > allowed:
         raise SolveError(
@@ -374,8 +393,9 @@ def check(
         )
     if directory is None:
         return
+    kept = kept or sizes
     advice = "Set keep: root or none, use a smaller max_steps, or run it on another disk"
-    _refuse_disk(sizes, disk_bytes(sizes, params.keep), directory, advice)
+    _refuse_disk(kept, disk_bytes(kept, params.keep), directory, advice)
 
 
 def _refuse_disk(sizes: Sizes, wanted: int, directory: Path, advice: str) -> None:

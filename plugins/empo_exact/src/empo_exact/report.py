@@ -24,8 +24,18 @@ def tables(
     seconds: Seconds,
     warnings: Sequence[str],
     reductions: Sequence[str],
+    kind: str = "states",
 ) -> RenderableType:
-    """Root values, the robot's policy there, every goal's values, warnings, reductions, sizes."""
+    """Root values, the robot's policy there, every goal's values, warnings, reductions, sizes.
+
+    Args:
+        solution: The solution.
+        sizes: Of its graph.
+        seconds: Wall-clock time of the parts of the solve.
+        warnings: Advice.
+        reductions: What was reduced.
+        kind: Which states are counted, in words.
+    """
     root = solution.at(0)
     return Group(
         _values(solution, root),
@@ -33,7 +43,7 @@ def tables(
         _goals(solution, root),
         *(Text(f"warning: {line}", style="yellow") for line in warnings),
         *(Text(f"reduced: {line}", style="dim") for line in reductions),
-        _sizes(sizes, seconds),
+        _sizes(sizes, seconds, kind),
     )
 
 
@@ -101,9 +111,9 @@ def _goals(solution: Solution, root: StateValues) -> Table:
     return table
 
 
-def _sizes(sizes: Sizes, seconds: Seconds) -> Text:
+def _sizes(sizes: Sizes, seconds: Seconds, kind: str) -> Text:
     return Text(
-        f"{sizes.states:,} states, {sizes.transitions:,} transitions; kernels "
+        f"{sizes.states:,} {kind}, {sizes.transitions:,} transitions; kernels "
         f"{seconds.kernels:.3f} s, graph {seconds.graph:.3f} s, phase 1 {seconds.phase1:.3f} s, "
         f"phase 2 {seconds.phase2:.3f} s, total {seconds.total:.3f} s",
         style="dim",

@@ -27,7 +27,7 @@ from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.reach import Unrolled, unrolled_sizes
-from empo_exact.reduction_steps import Step
+from empo_exact.reduction import Reduction
 from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, State, StateValues
 from empo_exact.storm import export_game
@@ -58,7 +58,7 @@ class ExactResult(NotebookReport, Solution):
         params: ExactParams,
         seconds: Seconds,
         seed: int = 0,
-        reductions: Sequence[Step] = (),
+        reductions: Sequence[Reduction] = (),
     ) -> None:
         super().__init__(problem, store)
         self.params = params
@@ -192,7 +192,7 @@ class ExactResult(NotebookReport, Solution):
             "world": self.spec.name,
             "root": report.root_data(self),
             "graph": graph,
-            "reductions": [vars(step) for step in self.reductions],
+            "reductions": [vars(reduction) for reduction in self.reductions],
             "warnings": [*self.warnings()],
             "seconds": vars(self.seconds),
             "peak_memory_bytes": self._peak_memory,
@@ -200,8 +200,11 @@ class ExactResult(NotebookReport, Solution):
 
     def report(self) -> RenderableType:
         """Tables for people."""
-        notes = [step.sentence for step in self.reductions]
-        return report.tables(self, self.sizes, self.seconds, self.warnings(), notes)
+        notes = [reduction.sentence for reduction in self.reductions]
+        kind = "states"
+        if self.reductions:  # Values of all are kept, or those of the states that were solved.
+            kind = "original states" if self.is_whole else "states that were solved"
+        return report.tables(self, self.sizes, self.seconds, self.warnings(), notes, kind)
 
     def picture(self) -> Frame | None:
         """The start with the robots' policy and the attainability of goals; see ``save``."""

@@ -21,7 +21,7 @@ from empo_exact.acyclic import levels_of
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.exploration_progress import exploring
 from empo_exact.forecast import sweep_seconds
-from empo_exact.graph import StateGraph, build_graph
+from empo_exact.graph import StateGraph, build_graph, world_graph
 from empo_exact.induction import (
     Seconds,
     Solver,
@@ -34,19 +34,17 @@ from empo_exact.induction import (
 from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.processes import solve_in_processes
-from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.parts.solve import solve_in_parts
 from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.reach import reachable_masks
-from empo_exact.reductions.original_states import OriginalValues, original_graph
-from empo_exact.reductions.reduced import Reduced, reduced_graph
+from empo_exact.reductions.original_states import unfolding
+from empo_exact.reductions.reduced import reduced_graph
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
 from empo_exact.storage import problem_digest
-from empo_exact.terminal_states import terminal_warning, warning_before
+from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
 
 log = logging.getLogger("empo_exact")
@@ -101,57 +99,35 @@ def solve(
         if start is not None:
             raise SolveError("a graph in parts starts in the initial state; leave start out")
         return _solve_in_parts(world, params, assumed, directory, tracker, resume, seed, peers)
-    reduced = None
+    unfolded = None
     if params.reduce:
         if start is not None:
             raise SolveError("reduce starts in the initial state: leave start or reduce out")
         reduced = reduced_graph(world, params, assumed, tracker)
-    graph = reduced.graph if reduced else _explore(world, params, tracker, start)
+        # Before the values, which would be lost if there were too many original states.
+        unfolded = unfolding(world, params, reduced, tracker)
+        graph, images, written = reduced.graph, reduced.images, Sizes.of(unfolded.graph)
+        params = unfolded.params
+    else:
+        graph, images = _explore(world, params, tracker, start), None
+        written = Sizes.of(graph)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
     if found := warning_before(world, graph, params.theory):
         log.warning("%s", found)
-    params = ram.resolved(reduced.original_sizes if reduced else Sizes.of(graph), params)
-    ram.check(graph, params, directory, len(reduced.images.variant) if reduced else 0)
-    ram.announce(graph, params)
+    params = ram.resolved(written, params)
+    ram.check(Sizes.of(graph, len(images.variant) if images else 0), params, directory, written)
+    ram.announce(graph, params, written)
     with stage(tracker.progress, "arranging the problem"):
-        images = reduced.images if reduced else None
         problem = pose(world, graph, params, assumed, images=images)
     digest = problem_digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     induce = _induce_over_time if world.spec.horizon is not None else _induce_over_levels
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(Solver(problem, seconds), store, threads, tracker, resume)
-    if reduced:
-        return _unfolded(reduced, problem, store, params, assumed, tracker, seconds, seed, begin)
     seconds.total = clock.perf_counter() - begin
+    if unfolded:
+        return unfolded.result(problem, store, assumed, seconds, seed)
     return ExactResult(problem, store, params, seconds, seed)
-
-
-def _unfolded(
-    reduced: Reduced,
-    problem: Problem,
-    store: ValueStore,
-    params: ExactParams,
-    assumed: Assumptions,
-    tracker: Tracker,
-    seconds: Seconds,
-    seed: int,
-    begin: float,
-) -> ExactResult:
-    """The result for original states: of all of them, or of the start where nothing is kept."""
-    world, explored = problem.world, clock.perf_counter()
-    whole = params.keep == "all"
-    graph = original_graph(world, params, tracker) if whole else build_graph(world, 1)
-    original = OriginalValues(world, reduced, store, graph)
-    seconds.graph += clock.perf_counter() - explored
-    seconds.total = clock.perf_counter() - begin
-    if whole:
-        posed = pose(world, graph, params, assumed)
-        return ExactResult(posed, original, params, seconds, seed, reduced.steps)
-    values = {time: original.at(time) for time in original.times}
-    sizes, warning = Sizes.of(reduced.graph), terminal_warning(problem, store)
-    opening = Opening(graph, values, sizes, warning, seconds, reduced.steps)
-    return PartsResult(world, params, assumed, opening, seed)
 
 
 def _solve_in_parts(
@@ -200,16 +176,7 @@ def _explore(
     start: Shaped[np.ndarray, "start word"] | None,
 ) -> StateGraph:
     with exploring(world, params, tracker) as progress:
-        return build_graph(
-            world,
-            world.spec.horizon,
-            workers=params.compute.workers,
-            start_method=params.compute.start_method,
-            executor=params.compute.executor,
-            max_states=params.compute.max_states,
-            progress=progress,
-            start=start,
-        )
+        return world_graph(world, params, progress, start=start)
 
 
 def _induce_over_time(

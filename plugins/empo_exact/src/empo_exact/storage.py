@@ -22,7 +22,7 @@ from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
-from empo_exact.reduction_steps import Step
+from empo_exact.reduction import Reduction
 from empo_exact.setup import Assumptions, assumed_humans, build_prior, pose
 from empo_exact.solution import Solution
 from empo_exact.values import ValueStore
@@ -49,7 +49,7 @@ class Record:
     params: ExactParams
     seconds: Seconds
     seed: int
-    reductions: tuple[Step, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
 
 
 class _Metadata(StrictModel):
@@ -88,7 +88,7 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
         values=None if place is None else list(place),
         seconds=vars(record.seconds),
         seed=record.seed,
-        reductions=[vars(step) for step in record.reductions],
+        reductions=[vars(reduction) for reduction in record.reductions],
     )
     save_arrays(directory / "tables", arrays, metadata.model_dump())
 
@@ -119,8 +119,8 @@ def read(
         )
         problem = _problem(arrays, metadata.num_expanded, world, params, assumed)
         store = _store(arrays, metadata, directory)
-        steps = tuple(Step.of(found) for found in metadata.reductions)
-        record = Record(params, Seconds(**metadata.seconds), metadata.seed, steps)
+        reductions = tuple(Reduction.of(found) for found in metadata.reductions)
+        record = Record(params, Seconds(**metadata.seconds), metadata.seed, reductions)
         return problem, store, record
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(

@@ -15,7 +15,7 @@ from empo_exact.parts.sweeps import PartSolver
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
-from empo_exact.reduction_steps import Step
+from empo_exact.reduction import Reduction
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
 from empo_exact.values import ValueStore
@@ -39,7 +39,7 @@ class Opening:
     sizes: Sizes
     warning: str | None
     seconds: Seconds
-    reductions: tuple[Step, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
 
 
 def opening(solver: PartSolver, done: int) -> Opening | None:

@@ -14,7 +14,7 @@ class Canonical:
     """Finds for each row the one that is solved in its place.
 
     Words without influence get those of the initial state, then the least image under all
-    symmetries is taken. A symmetry moves such words among themselves, if at all.
+    symmetries is taken, which leave those words as they are.
 
     Attributes:
         columns: Each goal's place in the row that is solved, by variant; variant 0 renames none
@@ -28,7 +28,7 @@ class Canonical:
         dropped: Bool[np.ndarray, " word"] | None,
         initial: Shaped[np.ndarray, " word"],
     ) -> None:
-        self._group = group
+        self._spec, self._group = spec, group
         self._dropped, self._initial = dropped, initial
         goals = np.arange(len(spec.goals))[None] if group is None else group.goals
         distinct, variant = np.unique(goals, axis=0, return_inverse=True)
@@ -44,11 +44,11 @@ class Canonical:
         self, rows: Shaped[np.ndarray, "state word"]
     ) -> tuple[Shaped[np.ndarray, "state word"], Int32[np.ndarray, " state"]]:
         """The row that stands for each, and the variant that renames its goals."""
-        rows = self._projected(rows)
+        rows = self.projected(rows)
         if self._group is None:
             return rows, np.zeros(len(rows), np.int32)
         least, element = self._group.least(rows)
-        return self._projected(least), self._variant[element]
+        return least, self._variant[element]
 
     def orbit_sizes(self, rows: Shaped[np.ndarray, "state word"]) -> Int64[np.ndarray, " state"]:
         """The number of rows, without influence left out, that each row stands for."""
@@ -56,9 +56,28 @@ class Canonical:
             return np.ones(len(rows), np.int64)
         return self._group.orbit_sizes(rows)
 
-    def _projected(
-        self, rows: Shaped[np.ndarray, "state word"]
-    ) -> Shaped[np.ndarray, "state word"]:
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Names of symmetries that are left out, for there would be too many with them."""
+        return () if self._group is None else self._group.unused
+
+    def is_open(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
+        """True where the row that stands for an image may be another one [state].
+
+        Args:
+            rows: Rows that stand for others.
+        """
+        if self._group is None:
+            return np.zeros(len(rows), np.bool_)
+        return self._group.is_open(rows)
+
+    def refined(self, rows: Shaped[np.ndarray, "state word"]) -> Canonical:
+        """One for which these rows are not open."""
+        group = None if self._group is None else self._group.refined(rows)
+        return Canonical(self._spec, group, self._dropped, self._initial)
+
+    def projected(self, rows: Shaped[np.ndarray, "state word"]) -> Shaped[np.ndarray, "state word"]:
+        """Rows with the words of the initial state where these have no influence."""
         if self._dropped is None:
             return rows
         return np.where(self._dropped, self._initial, rows)

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int32, Shaped
 
 from empo_core.protocols import WorldModel
 from empo_core.worlds.row_table import RowTable
-from empo_exact.graph import Progress, StateGraph, build_graph
+from empo_exact.graph import Explored, Progress, StateGraph, world_graph
 from empo_exact.images import Images
 from empo_exact.plugin import ExactParams
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.transition_arrays import Growing
 
 Rows = Shaped[np.ndarray, "outcome word"]
+
+
+class Exploration(NamedTuple):
+    """What was explored.
+
+    Attributes:
+        graph: The states that stand for all others; transitions lead from state to state.
+        images: The images that transitions mean.
+        canonical: Finds the state that stands for a row.
+        met: Number of rows that were met.
+    """
+
+    graph: StateGraph
+    images: Images
+    canonical: Canonical
+    met: int
+
+
+class _OpenRows(Exception):
+    """Symmetries that were taken for the same differ on some rows."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__()
+        self.rows = rows
 
 
 class _ImageNumbers:
@@ -35,11 +60,28 @@ class _ImageNumbers:
         known = self._met.count
         number = self._met.number(rows)
         if self._met.count > known:
+            states = table.count
             stands, variant = self._canonical(self._met.rows[known:])
             pairs = np.stack([table.number(stands), variant], -1)
+            self.refuse_open(table.rows[states:].copy())
             self._image.room(len(pairs), 0)[:] = self._images.number(pairs)
         found: Int32[np.ndarray, " outcome"] = self._image.written[number]
         return found
+
+    @property
+    def met(self) -> int:
+        """Number of rows that were met."""
+        return self._met.count
+
+    def refuse_open(self, rows: Rows) -> None:
+        """Raise if the row that stands for a state depends on which of its images is asked about.
+
+        Args:
+            rows: Rows that stand for others.
+        """
+        is_open = self._canonical.is_open(rows)
+        if is_open.any():
+            raise _OpenRows(rows[is_open])
 
     @property
     def pairs(self) -> Int32[np.ndarray, "image 2"]:
@@ -53,33 +95,37 @@ def explore(
     canonical: Canonical,
     params: ExactParams,
     progress: Progress | None = None,
-) -> tuple[StateGraph, Images]:
+) -> Exploration:
     """The graph of the states that stand for all others, and their images.
+
+    Symmetries that only some states tell apart are found out on the way; then all begins anew.
 
     Args:
         world: The world.
         canonical: Finds the state that stands for a row.
         params: Of these ``compute`` counts.
         progress: Told after every block; may end the exploration.
-
-    Returns:
-        The graph, whose transitions lead from state to state, and the images that they mean.
     """
+    while True:
+        try:
+            return _explored(world, canonical, params, progress)
+        except _OpenRows as found:
+            canonical = canonical.refined(found.rows)
+
+
+def _explored(
+    world: WorldModel, canonical: Canonical, params: ExactParams, progress: Progress | None
+) -> Exploration:
     start, _ = canonical(world.initial_state().numpy()[None])
     numbers = _ImageNumbers(world.spec.state_words, start.dtype, canonical)
-    compute = params.compute
-    graph = build_graph(
-        world,
-        world.spec.horizon,
-        workers=compute.workers,
-        start_method=compute.start_method,
-        executor=compute.executor,
-        max_states=compute.max_states,
-        progress=progress,
-        start=start,
-        numbering=numbers,
-    )
-    return with_images(graph, numbers.pairs, canonical.columns)
+    numbers.refuse_open(start)
+
+    def told(explored: Explored) -> bool:
+        return progress is None or progress(replace(explored, met=numbers.met))
+
+    graph = world_graph(world, params, told, start=start, numbering=numbers)
+    graph, images = with_images(graph, numbers.pairs, canonical.columns)
+    return Exploration(graph, images, canonical, numbers.met)
 
 
 def with_images(

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from jaxtyping import Int32
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
+from empo_exact import ram
 from empo_exact.exploration_progress import exploring
-from empo_exact.graph import StateGraph, build_graph
+from empo_exact.graph import Explored, StateGraph, build_graph, world_graph
+from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
+from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.plugin import ExactParams
+from empo_exact.problem import Problem
+from empo_exact.ram import Sizes
 from empo_exact.reductions.reduced import Reduced
+from empo_exact.result import ExactResult
+from empo_exact.setup import Assumptions, pose
+from empo_exact.terminal_states import terminal_warning
 from empo_exact.values import ValueStore
+
+log = logging.getLogger("empo_exact")
+
+
+class Found(NamedTuple):
+    """What stands for original states.
+
+    Attributes:
+        state: The state that is solved in place of each [state].
+        variant: How its goals are renamed [state].
+    """
+
+    state: Int32[np.ndarray, " state"]
+    variant: Int32[np.ndarray, " state"]
 
 
 class OriginalValues:
     """The values of each time as of a graph of original states; see ``values.Store``."""
 
     def __init__(
-        self, world: WorldModel, reduced: Reduced, solved: ValueStore, graph: StateGraph
+        self, reduced: Reduced, solved: ValueStore, graph: StateGraph, found: Found
     ) -> None:
-        """Find what stands for each state.
-
-        Raises:
-            SolveError: Nothing that was solved stands for some state; the message shows it.
-        """
         self.keep = solved.keep
-        self._reduced, self._solved, self._graph = reduced, solved, graph
-        self._found = reduced.find(graph.states)
+        self._reduced, self._solved, self._graph, self._found = reduced, solved, graph, found
         self.at = lru_cache(maxsize=2)(self._at)
-        self._refuse_unknown(world)
 
     def place(self, directory: Path) -> tuple[str, str] | None:
         """Where the solved values are; see ``values.Store``."""
@@ -49,33 +69,122 @@ class OriginalValues:
         state, variant = self._found
         return self._reduced.values(self._solved.at(time), state[:count], variant[:count])
 
-    def _refuse_unknown(self, world: WorldModel) -> None:
-        """Raise where a state has no values, at all or at a time when it can be reached."""
-        graph, solved, (state, _) = self._graph, self._reduced.graph, self._found
-        unknown = state < 0
-        for time in range(len(graph.layers) if graph.spec.horizon is not None else 0):
-            unknown[: graph.within(time)] |= state[: graph.within(time)] >= solved.within(time)
-        if unknown.any():
-            row = torch.from_numpy(graph.states[int(unknown.argmax())].copy())
-            raise SolveError(
-                f"reduce: what was solved of {graph.spec.name!r} has no values for the state below, "
-                "so that what the world declares cannot be true; leave symmetry and cone out of "
-                f"reduce. The state is:\n{world.describe(row)}"
-            )
+
+@dataclass(frozen=True, eq=False)
+class Unfolding:
+    """The way back from a reduced graph.
+
+    Attributes:
+        reduced: The reduced graph.
+        params: The parameters, with ``keep`` as what it means.
+        graph: The states that are answered for: all, or the start and what follows it.
+        found: What stands for them.
+    """
+
+    reduced: Reduced
+    params: ExactParams
+    graph: StateGraph
+    found: Found
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all original states are answered for."""
+        return self.params.keep == "all"
+
+    def result(
+        self,
+        problem: Problem,
+        store: ValueStore,
+        assumed: Assumptions,
+        seconds: Seconds,
+        seed: int,
+    ) -> ExactResult:
+        """The result for original states.
+
+        Args:
+            problem: The reduced problem.
+            store: Its values.
+            assumed: Assumptions about the humans beyond the parameters.
+            seconds: Wall-clock time of the parts of the solve.
+            seed: Seeds rollouts.
+        """
+        world, params, reduced = problem.world, self.params, self.reduced
+        original = OriginalValues(reduced, store, self.graph, self.found)
+        if self.is_whole:
+            reductions = reduced.reductions_of(self.graph)
+            posed = pose(world, self.graph, params, assumed)
+            return ExactResult(posed, original, params, seconds, seed, reductions)
+        values = {time: original.at(time) for time in original.times}
+        sizes, warning = Sizes.of(reduced.graph), terminal_warning(problem, store)
+        opening = Opening(self.graph, values, sizes, warning, seconds, reduced.reductions)
+        return PartsResult(world, params, assumed, opening, seed)
 
 
-def original_graph(world: WorldModel, params: ExactParams, tracker: Tracker) -> StateGraph:
-    """The graph of all original states, which takes as long to explore as without reductions."""
-    compute = params.compute
+def unfolding(
+    world: WorldModel, params: ExactParams, reduced: Reduced, tracker: Tracker
+) -> Unfolding:
+    """The way back, which takes the graph of all original states if their values are kept.
+
+    Raises:
+        SolveError: Nothing stands for some state; or there are too many states, all of whose
+            values are to be kept.
+    """
+    kept = ram.resolved(reduced.original_sizes, params)
+    graph = None
+    if kept.keep == "all":
+        try:
+            may_end = params.keep == "auto" and not params.rollouts
+            graph = _original_graph(world, kept, tracker, ends_early=may_end)
+        except SolveError as error:
+            if params.keep == "all" or params.rollouts:
+                raise SolveError(
+                    f"{error} It is keep: all that takes the original states, which reduce leaves "
+                    "out: with keep: none they are not explored."
+                ) from error
+            log.warning("keep: auto is none here, for original states are too many: %s", error)
+        else:
+            kept = ram.resolved(Sizes.of(graph), params)
+    if graph is None or kept.keep != "all":
+        kept, graph = params.model_copy(update={"keep": "none"}), build_graph(world, 1)
+    return Unfolding(reduced, kept, graph, found_states(world, reduced, graph))
+
+
+def _original_graph(
+    world: WorldModel, params: ExactParams, tracker: Tracker, *, ends_early: bool
+) -> StateGraph:
+    """The graph of all original states, which takes as long to explore as without reductions.
+
+    With ``ends_early`` it ends where ``keep: auto`` would not keep the values of all.
+    """
     # Their values are never all in RAM, so that they do not count against its limit.
     light = params.model_copy(update={"keep": "none"})
+    each = ram.state_bytes(world.spec)
     with exploring(world, light, tracker) as progress:
-        return build_graph(
-            world,
-            world.spec.horizon,
-            workers=compute.workers,
-            start_method=compute.start_method,
-            executor=compute.executor,
-            max_states=compute.max_states,
-            progress=progress,
+
+        def told(explored: Explored) -> bool:
+            is_small = explored.expanded * each <= ram.SMALL_BYTES
+            return progress(explored) and (is_small or not ends_early)
+
+        return world_graph(world, params, told)
+
+
+def found_states(world: WorldModel, reduced: Reduced, graph: StateGraph) -> Found:
+    """What stands for the states of a graph.
+
+    Raises:
+        SolveError: Nothing does, at all or at a time when a state can be reached; the message
+            shows it.
+    """
+    found, solved = Found(*reduced.find(graph.states)), reduced.graph
+    unknown = found.state < 0
+    for time in range(len(graph.layers) if graph.spec.horizon is not None else 0):
+        count = graph.within(time)
+        unknown[:count] |= found.state[:count] >= solved.within(time)
+    if unknown.any():
+        row = torch.from_numpy(graph.states[int(unknown.argmax())].copy())
+        raise SolveError(
+            f"reduce: what is solved of {graph.spec.name!r} has no values for the state below, so "
+            "that what the world declares cannot be true; leave symmetry and cone out of reduce. "
+            f"The state is:\n{world.describe(row)}"
         )
+    return found

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 from pydantic import JsonValue
 
 from empo_core.errors import SolveError, UnsuitableWorldError
-from empo_core.protocols import Factored, Symmetric, WorldModel
+from empo_core.protocols import WorldModel
 from empo_exact.graph import StateGraph
 from empo_exact.images import Images
 from empo_exact.plugin import ExactParams
 from empo_exact.reductions.bisimulation import partition
-from empo_exact.reductions.preparation import canonical_of
+from empo_exact.reductions.canonical import Canonical
+from empo_exact.reductions.declarations import RefusedError
+from empo_exact.reductions.preparation import prepare
 from empo_exact.setup import Assumptions
 
 MOST_STATES = 50_000
@@ -34,36 +37,41 @@ def predictions(
         graph: Its graph, already reduced by what ``params.reduce`` asks for.
         is_complete: Whether that is all of it.
     """
-    found: dict[str, JsonValue] = {}
-    for name in ("symmetry", "cone", "lump"):
-        if name == "lump":
-            found["reduce lump"] = _lump(world, params, graph, is_complete=is_complete)
-        elif name in params.reduce:
-            found[f"reduce {name}"] = "asked for: the states above are those that remain"
-        else:
-            found[f"reduce {name}"] = _fewer(world, params, graph, name, is_complete=is_complete)
-    return found
+    asked = "asked for: the states above are those that remain"
+    found: dict[str, JsonValue] = {
+        f"reduce {name}": asked
+        if name in params.reduce
+        else _fewer(world, params, graph, name, is_complete=is_complete)
+        for name in ("symmetry", "cone")
+    }
+    return found | {"reduce lump": _lump(world, params, graph, is_complete=is_complete)}
 
 
 def _fewer(
     world: WorldModel, params: ExactParams, graph: StateGraph, name: str, *, is_complete: bool
 ) -> str:
     """The effect of symmetry or the cone of influence alone, in words."""
-    declared = Symmetric if name == "symmetry" else Factored
-    if not isinstance(world, declared):
-        return "the world declares nothing that it needs"
+    alone = params.model_copy(update={"reduce": [name]})
     try:
-        alone = params.model_copy(update={"reduce": [name]})
-        canonical = canonical_of(world, alone, Assumptions())
+        canonical = prepare(world, alone, Assumptions()).canonical
     except UnsuitableWorldError:
         return "the world declares nothing that it needs"
+    except RefusedError as error:
+        return f"refused: {error.reason}"
     except SolveError as error:
-        return f"refused: {error}"
+        return f"refused: {str(error).splitlines()[0]}"
     rows = graph.states[:MOST_STATES]
-    stands = np.unique(canonical(rows)[0], axis=0)
     if is_complete and len(rows) == graph.num_states:
-        return f"{graph.num_states:,} → {len(stands):,} states"
-    return f"about 1 state in {len(rows) / len(stands):.1f}"
+        return f"{graph.num_states:,} → {_distinct(canonical, rows):,} states"
+    if name == "symmetry":
+        # Other states of the same orbits come later.
+        return f"up to 1 state in {len(rows) / (1 / canonical.orbit_sizes(rows)).sum():.1f}"
+    return f"about 1 state in {len(rows) / _distinct(canonical, rows):.1f}"
+
+
+def _distinct(canonical: Canonical, rows: Shaped[np.ndarray, "state word"]) -> int:
+    """Number of states that are solved in place of these."""
+    return len(np.unique(canonical(rows)[0], axis=0))
 
 
 def _lump(world: WorldModel, params: ExactParams, graph: StateGraph, *, is_complete: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,11 +18,11 @@ from empo_exact.images import Images
 from empo_exact.kernel_data import Values
 from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
-from empo_exact.reduction_steps import Step
+from empo_exact.reduction import Reduction
 from empo_exact.reductions.bisimulation import lumped, partition
 from empo_exact.reductions.canonical import Canonical
-from empo_exact.reductions.exploration import explore
-from empo_exact.reductions.preparation import canonical_of, refuse_assumptions
+from empo_exact.reductions.exploration import Exploration, explore
+from empo_exact.reductions.preparation import Preparation, prepare, refuse_assumptions
 from empo_exact.setup import Assumptions
 
 
@@ -33,7 +33,9 @@ class Reduced:
     Attributes:
         graph: The states that are solved, and where they lead.
         images: The images that transitions mean.
-        steps: The reductions, in order.
+        reductions: The reductions, in order.
+        original_sizes: About the sizes of the graph of all original states, at most where words
+            are not left out.
         canonical: Finds the row that stands for a state.
         table: Those rows.
         state: The state of the graph that is solved for each of those rows [row].
@@ -41,19 +43,21 @@ class Reduced:
 
     graph: StateGraph
     images: Images
-    steps: tuple[Step, ...]
+    reductions: tuple[Reduction, ...]
+    original_sizes: Sizes
     canonical: Canonical
     table: RowTable
     state: Int32[np.ndarray, " row"]
 
-    @property
-    def original_sizes(self) -> Sizes:
-        """About the sizes of the graph of all original states: those that were met."""
-        sizes = Sizes.of(self.graph)
-        share = max(self.images.rows, self.table.count) / self.graph.num_states
-        layers = (sizes.layers * share).astype(np.int64)
-        many = (int(share * count) for count in (sizes.expanded, sizes.transitions))
-        return Sizes(sizes.spec, layers, *many)
+    def reductions_of(self, original: StateGraph) -> tuple[Reduction, ...]:
+        """The reductions where all original states are known."""
+        first, *others = self.reductions
+        found, before = [], original.num_states
+        if first.name == "cone" and others and others[0].name == "symmetry":
+            words = len(np.unique(self.canonical.projected(original.states), axis=0))
+            found.append(replace(first, before=before, after=words))
+            (first, *others), before = others, words
+        return (*found, replace(first, before=before, known=""), *others)
 
     def find(
         self, rows: Shaped[np.ndarray, "item word"]
@@ -87,42 +91,59 @@ def reduced_graph(
         SolveError: What it declares is refuted, or the graph is too large.
     """
     refuse_assumptions(assumed)
-    begin = clock.perf_counter()
     with stage(tracker.progress, "checking reductions"):
-        canonical = canonical_of(world, params, assumed)
-    checking = clock.perf_counter() - begin
+        prepared = prepare(world, params, assumed)
     with exploring(world, params, tracker) as progress:
-        return explored(world, canonical, params, progress, checking)
+        return explored(world, prepared, params, progress)
 
 
 def explored(
-    world: WorldModel,
-    canonical: Canonical,
-    params: ExactParams,
-    progress: Progress | None,
-    checking: float,
+    world: WorldModel, prepared: Preparation, params: ExactParams, progress: Progress | None
 ) -> Reduced:
     """The reduced graph, as far as ``progress`` lets it grow.
 
     Args:
         world: The world.
-        canonical: Finds the row that stands for a state.
+        prepared: What it declares.
         params: The parameters.
         progress: Told after every block; may end the exploration.
-        checking: Seconds that the checks took.
+
+    Raises:
+        SolveError: What the world declares is refuted, or the graph is too large.
     """
-    graph, images = explore(world, canonical, params, progress)
-    steps = []
-    for name in ("symmetry", "cone"):
-        if name in params.reduce:
-            before = int(canonical.orbit_sizes(graph.states).sum())
-            before = before if name == "symmetry" else graph.num_states
-            steps.append(Step(name, before, graph.num_states, checking))
+    found = explore(world, prepared.canonical, params, progress)
+    prepared.check(found.graph)
+    graph, images = found.graph, found.images
+    orbits = int(found.canonical.orbit_sizes(graph.states).sum())
+    seconds, count = prepared.seconds, graph.num_states
+    reductions = []
+    if "cone" in params.reduce:
+        # Original states are not explored, and may be any number.
+        reductions.append(Reduction("cone", None, orbits, seconds["cone"]))
+    if "symmetry" in params.reduce:
+        unused = ", ".join(map(repr, found.canonical.unused))
+        note = f"without {unused}, with which too many would follow" if unused else ""
+        took = seconds["symmetry"]
+        reductions.append(Reduction("symmetry", orbits, count, took, "at most", note))
     table = RowTable.of(graph.states)
-    state = np.arange(graph.num_states, dtype=np.int32)
+    state = np.arange(count, dtype=np.int32)
     if "lump" in params.reduce:
-        begin, before = clock.perf_counter(), graph.num_states
+        begin = clock.perf_counter()
         state = partition(graph, images, world.achieved(torch.from_numpy(graph.states)).numpy())
         graph, images = lumped(graph, images, state)
-        steps.append(Step("lump", before, graph.num_states, clock.perf_counter() - begin))
-    return Reduced(graph, images, tuple(steps), canonical, table, state)
+        took = clock.perf_counter() - begin
+        reductions.append(Reduction("lump", count, graph.num_states, took))
+    sizes = _original_sizes(found)
+    return Reduced(graph, images, tuple(reductions), sizes, found.canonical, table, state)
+
+
+def _original_sizes(found: Exploration) -> Sizes:
+    """About the sizes of the graph of all original states: those of all orbits."""
+    graph = found.graph
+    orbits = np.append(0, np.cumsum(found.canonical.orbit_sizes(graph.states)))
+    # Where words are left out, what was met says more than what remains of it.
+    share = max(1.0, found.met / orbits[-1])
+    layers = (share * orbits[graph.layers]).astype(np.int64)
+    expanded = int(share * orbits[graph.num_expanded])
+    each = graph.num_transitions / max(1, graph.num_expanded)
+    return Sizes(graph.spec, layers, expanded, int(each * expanded))

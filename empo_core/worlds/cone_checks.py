@@ -1,0 +1,151 @@
+"""Words of a row that nothing which matters reads, and counterexamples to that.
+
+Each check looks at some states only. What it finds is wrong is wrong; the reverse is likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.world_structure import Reads
+from empo_core.worlds.comparison import (
+    POLICY_TOLERANCE,
+    first_difference,
+    names_of,
+    sampled_pairs,
+)
+
+MOST_ROWS = 10_000
+"""Rows that are tried with words of other states."""
+
+
+def cone(reads: Reads) -> Bool[Tensor, " word"]:
+    """The words that availability and goals depend on, now or later [word]."""
+    inside = reads.available | reads.achieved.any(0)
+    while True:
+        wider = inside | reads.words[inside].any(0)
+        if torch.equal(wider, inside):
+            return inside
+        inside = wider
+
+
+def exchanged(
+    dropped: Bool[Tensor, " word"],
+    states: Int[Tensor, "state word"],
+    most: int = MOST_ROWS,
+    seed: int = 0,
+) -> tuple[Int[Tensor, " item"], Int[Tensor, "item word"]]:
+    """Distinct rows that differ from some states in words which they have from others.
+
+    Half of them, where there are so many, have all these words from one other state, and the rest
+    each from a state of its own. Of few states all pairs are tried.
+
+    Args:
+        dropped: The words that change [word].
+        states: Distinct states.
+        most: No more rows than about this, and one of each state.
+        seed: Seeds the choice of the others.
+
+    Returns:
+        The position of the state that each row comes from, and the row.
+    """
+    count, generator = len(states), torch.Generator().manual_seed(seed)
+    rounds = -(-most // count)
+    shift = 1 + torch.randperm(count - 1, generator=generator)[: -(-rounds // 2), None, None]
+    position = torch.arange(count)
+    shape = (rounds - len(shift), count, states.shape[1])
+    shifted = (position[:, None] + shift) % count
+    mixed = torch.randint(count, shape, generator=generator)
+    of = torch.cat([shifted.expand(-1, -1, states.shape[1]), mixed]).flatten(0, 1)
+    position = position.repeat(rounds)
+    rows = torch.where(dropped, states.gather(0, of), states[position])
+    labelled = torch.unique(torch.cat([position[:, None], rows.long()], 1), dim=0)
+    source, rows = labelled[:, 0], labelled[:, 1:].to(states.dtype)
+    differs = (rows != states[source]).any(1)
+    return source[differs], rows[differs]
+
+
+def word_that_matters(
+    world: WorldModel, dropped: Bool[Tensor, " word"], states: Int[Tensor, "state word"]
+) -> str | None:
+    """A sentence that shows that words matter which are said not to; None: nowhere seen.
+
+    These states get these words of others, see ``exchanged``.
+
+    Args:
+        world: The world.
+        dropped: Words that nothing else depends on [word].
+        states: Distinct states.
+    """
+    source, changed = exchanged(dropped, states)
+    if not len(changed):
+        return None
+    states = states[source]
+    try:
+        available = world.available(changed)
+    except WorldError as error:
+        names = dropped.nonzero()[:, 0].tolist()
+        return f"rows with words {names} of other states are no states: {error}"
+    different = (world.available(states) != available).flatten(1).any(1)
+    if different.any():
+        return _matters(world, states, changed, int(different.nonzero()[0]), "what is available")
+    different = (world.achieved(states) != world.achieved(changed)).any(1)
+    if different.any():
+        return _matters(world, states, changed, int(different.nonzero()[0]), "achieved goals")
+    item, chosen = sampled_pairs(world.spec, len(states))
+    found, other = (world.transitions(rows[item], chosen) for rows in (states, changed))
+    pair = first_difference(found, found.states[:, ~dropped], other, other.states[:, ~dropped])
+    if pair is None:
+        return None
+    about = f"the other words after ({names_of(world.spec, chosen[pair])})"
+    return _matters(world, states, changed, int(item[pair]), about)
+
+
+def prior_without_words(
+    world: WorldModel,
+    prior: HumanPrior,
+    dropped: Bool[Tensor, " word"],
+    states: Int[Tensor, "state word"],
+    steps_left: int,
+    most: int = MOST_ROWS,
+) -> str | None:
+    """A sentence that shows that a human prior depends on some words; None: nowhere seen.
+
+    Args:
+        world: The world.
+        prior: The prior.
+        dropped: Words that nothing else depends on [word].
+        states: Distinct states that are not terminal.
+        steps_left: Steps until the end of the episode.
+        most: About how many rows it is asked about.
+    """
+    source, changed = exchanged(dropped, states, most)
+    if not len(changed):
+        return None
+    policy = prior.policy(states, steps_left).double()[source]
+    other = prior.policy(changed, steps_left).double()
+    differs = ((policy - other).abs() > POLICY_TOLERANCE).flatten(1).any(1)
+    if not differs.any():
+        return None
+    return _matters(world, states[source], changed, int(differs.nonzero()[0]), "its policies")
+
+
+def _matters(
+    world: WorldModel,
+    states: Int[Tensor, "item word"],
+    changed: Int[Tensor, "item word"],
+    at: int,
+    about: str,
+) -> str:
+    words: Sequence[int] = (states[at] != changed[at]).nonzero()[:, 0].tolist()
+    values = changed[at, torch.tensor(words)].tolist()
+    return (
+        f"{about} depend on words {words} after all: setting them to {values} makes a difference "
+        f"in this state:\n{world.describe(states[at])}"
+    )

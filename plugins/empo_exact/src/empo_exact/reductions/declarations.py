@@ -1,0 +1,288 @@
+"""What a world declares about its structure, and refusals of what samples show to be false."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.errors import SolveError, UnsuitableWorldError
+from empo_core.protocols import Factored, HumanPrior, Symmetric, WorldModel
+from empo_core.world_structure import Reads, RowMap, Symmetry
+from empo_core.worlds.cone_checks import MOST_ROWS, cone, prior_without_words, word_that_matters
+from empo_core.worlds.symmetry_checks import (
+    first_false,
+    mixed_words,
+    prior_without_symmetry,
+    wrong_form,
+)
+from empo_exact.plugin import ExactParams
+from empo_exact.setup import Assumptions, build_prior
+
+States = Int[Tensor, "state word"]
+SHORT = 16
+"""Horizons up to which priors are asked at every step."""
+MOST_TIMES = 32
+"""Steps at which they are asked in longer episodes."""
+
+log = logging.getLogger("empo_exact")
+
+
+class RefusedError(SolveError):
+    """A declaration is refuted.
+
+    Attributes:
+        reason: Why, in one line and without the counterexample.
+    """
+
+    def __init__(self, name: str, reason: str, advice: str) -> None:
+        """For a sentence that begins with ``reduce: NAME is refused, for``."""
+        super().__init__(f"reduce: {name} is refused, for {reason}\n{advice}, or leave {name} out.")
+        self.reason = reason.splitlines()[0].rstrip(":")
+
+
+@dataclass(frozen=True, eq=False)
+class Declarations:
+    """What a world declares, and human priors that have to agree with it.
+
+    Attributes:
+        world: The world.
+        declared: Its symmetries as it gives them.
+        dropped: Words that nothing which matters reads [word]; None: not asked for.
+        priors: Priors that say how humans act, by the keys that name them.
+    """
+
+    world: WorldModel
+    declared: tuple[Symmetry, ...]
+    dropped: Bool[Tensor, " word"] | None
+    priors: Mapping[str, HumanPrior]
+
+    @property
+    def symmetries(self) -> tuple[Symmetry, ...]:
+        """Symmetries of the states as they are without the words that are left out."""
+
+        def of(rows: RowMap) -> RowMap:
+            return lambda states: self.alike(rows(states))
+
+        if self.dropped is None:
+            return self.declared
+        return tuple(replace(symmetry, rows=of(symmetry.rows)) for symmetry in self.declared)
+
+    def alike(self, states: States) -> States:
+        """The states that stand for some, whose words without influence are the initial ones."""
+        if self.dropped is None:
+            return states
+        return torch.where(self.dropped, self.world.initial_state(), states)
+
+    def refuse_words(self, states: States) -> None:
+        """Raise if words matter that are said not to.
+
+        Raises:
+            RefusedError: A state shows it.
+        """
+        if self.dropped is not None and (
+            reason := word_that_matters(self.world, self.dropped, states)
+        ):
+            raise RefusedError(
+                "cone",
+                f"reads() of {self.world.spec.name!r} leaves something out: {reason}",
+                "Correct the world",
+            )
+
+    def refuse_symmetries(self, states: States) -> None:
+        """Raise if a symmetry is none.
+
+        Raises:
+            RefusedError: It has another form, or a state or one of its images shows it.
+        """
+        name, dropped = self.world.spec.name, self.dropped
+        for symmetry in self.declared:
+            reason = wrong_form(self.world.spec, symmetry, states)
+            if reason is None and dropped is not None:
+                reason = mixed_words(symmetry, dropped, states)
+                if reason is not None:
+                    raise RefusedError(
+                        "symmetry",
+                        f"{symmetry.name!r} of {name!r} does not go with cone: {reason}",
+                        "Leave cone out, correct reads() of the world",
+                    )
+            if reason is not None:
+                self._refuse_symmetry(symmetry, reason)
+        rows = torch.unique(self.alike(states), dim=0)
+        if found := first_false(self.world, self.symmetries, rows, self.alike):
+            self._refuse_symmetry(*found)
+
+    def _refuse_symmetry(self, symmetry: Symmetry, reason: str) -> None:
+        raise RefusedError(
+            "symmetry",
+            f"{symmetry.name!r} is no symmetry of {self.world.spec.name!r}: {reason}",
+            "Correct the world",
+        )
+
+    def refuse_priors_of_words(self, states: States, steps: Int[Tensor, " state"]) -> None:
+        """Raise if humans act by words that are left out.
+
+        Args:
+            states: Distinct states.
+            steps: Steps after which each can be reached.
+
+        Raises:
+            RefusedError: A state shows it.
+        """
+        dropped, world = self.dropped, self.world
+        if dropped is None:
+            return
+
+        def refuse(key: str, prior: HumanPrior, rows: States, left: int, most: int) -> None:
+            if reason := prior_without_words(world, prior, dropped, rows, left, most):
+                raise RefusedError(
+                    "cone",
+                    f"{key} depends on words that nothing else in {world.spec.name!r} does: "
+                    f"{reason}",
+                    f"Take another {key}",
+                )
+
+        self._ask(states, steps, refuse)
+
+    def refuse_priors_of_symmetries(self, states: States, steps: Int[Tensor, " state"]) -> None:
+        """Raise if humans act otherwise where everything is renamed.
+
+        Args:
+            states: Distinct states.
+            steps: Steps after which each can be reached.
+
+        Raises:
+            RefusedError: A state shows it.
+        """
+        world = self.world
+
+        def refuse(key: str, prior: HumanPrior, rows: States, left: int, most: int) -> None:
+            for symmetry in self.symmetries:
+                if reason := prior_without_symmetry(world, prior, symmetry, rows, left):
+                    raise RefusedError(
+                        "symmetry",
+                        f"{key} does not have the symmetry {symmetry.name!r} of "
+                        f"{world.spec.name!r}: {reason}",
+                        f"Take another {key}",
+                    )
+
+        self._ask(states, steps, refuse)
+
+    def _ask(
+        self,
+        states: States,
+        steps: Int[Tensor, " state"],
+        refuse: Callable[[str, HumanPrior, States, int, int], None],
+    ) -> None:
+        """Call with each prior, states, how many steps are left, and how many rows to try."""
+        for key, prior in self.priors.items():
+            asked = questions(self.world, prior, states, steps)
+            for left, rows in asked:
+                refuse(key, prior, rows, left, MOST_ROWS // len(asked))
+
+
+def questions(
+    world: WorldModel, prior: HumanPrior, states: States, steps: Int[Tensor, " state"]
+) -> list[tuple[int, Int[Tensor, "_state word"]]]:
+    """Questions to a prior: steps left, and states from which episodes go on by then.
+
+    Up to ``SHORT`` steps each state comes with every number of steps left that it may have; in
+    longer episodes with one of them, at random.
+    """
+    alive, horizon = world.available(states).flatten(1).any(1), world.spec.horizon
+    if horizon is None or getattr(prior, "is_stationary", False):
+        return [(1, states[alive])]
+    alive &= steps < horizon
+    times = torch.arange(1, horizon + 1)
+    may = times <= horizon - steps[:, None]
+    if horizon > SHORT:
+        generator = torch.Generator().manual_seed(0)
+        # The last step is open to all states.
+        some = torch.randperm(horizon - 1, generator=generator)[: MOST_TIMES - 1] + 1
+        rank = torch.rand(may.shape, generator=generator)
+        rank[:, ~torch.isin(torch.arange(horizon), torch.cat([some, torch.tensor([0])]))] = 0.0
+        rank[~may] = 0.0
+        may = torch.nn.functional.one_hot(rank.argmax(1), horizon).bool()
+    may &= alive[:, None]
+    return [(int(left), states[may[:, left - 1]]) for left in times if may[:, left - 1].any()]
+
+
+def declared(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Declarations:
+    """What a world declares of what is asked for.
+
+    Raises:
+        UnsuitableWorldError: It does not declare it.
+        SolveError: What it gives is no declaration, or a human prior does not go with it.
+    """
+    symmetries = _symmetries(world) if "symmetry" in params.reduce else ()
+    dropped = _dropped(world) if "cone" in params.reduce else None
+    return Declarations(world, symmetries, dropped, _priors(world, params, assumed))
+
+
+def _symmetries(world: WorldModel) -> tuple[Symmetry, ...]:
+    name = world.spec.name
+    given = world.symmetries() if isinstance(world, Symmetric) else ()
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    if wrong := [each for each in found if not isinstance(each, Symmetry)]:
+        raise SolveError(
+            f"symmetries() of {name!r} gives {type(wrong[0]).__name__}, where it has to give a "
+            "list of empo_core.world_structure.Symmetry; correct the world, or leave symmetry out "
+            "of reduce"
+        )
+    if not found:
+        raise UnsuitableWorldError(
+            f"reduce: symmetry (algorithm.params.reduce) needs symmetries, and {name!r} declares "
+            "none; leave symmetry out, or declare some: under the key symmetries of the file of a "
+            "table, or by the method symmetries (empo_core.protocols.Symmetric)"
+        )
+    return found
+
+
+def _dropped(world: WorldModel) -> Bool[Tensor, " word"]:
+    name = world.spec.name
+    if not isinstance(world, Factored):
+        raise UnsuitableWorldError(
+            f"reduce: cone (algorithm.params.reduce) needs to know what depends on what, and "
+            f"{name!r} does not say; leave cone out, or give the world a method reads "
+            "(empo_core.protocols.Factored)"
+        )
+    reads, words = world.reads(), world.spec.state_words
+    if not isinstance(reads, Reads):
+        raise SolveError(
+            f"reads() of {name!r} gives {type(reads).__name__}, where it has to give "
+            "empo_core.world_structure.Reads; correct the world, or leave cone out of reduce"
+        )
+    shapes = {
+        "words": (reads.words, (words, words)),
+        "available": (reads.available, (words,)),
+        "achieved": (reads.achieved, (len(world.spec.goals), words)),
+    }
+    for key, (given, shape) in shapes.items():
+        if tuple(given.shape) != shape:
+            raise SolveError(
+                f"reads() of {name!r} gives {key} of shape {list(given.shape)}, not "
+                f"{list(shape)}; correct the world, or leave cone out of reduce"
+            )
+    dropped = ~cone(reads)
+    if not dropped.any():
+        log.info("all words of %r matter, so that reduce: cone leaves none out", name)
+    return dropped
+
+
+def _priors(world: WorldModel, params: ExactParams, assumed: Assumptions) -> dict[str, HumanPrior]:
+    """The priors that say how humans act, by the keys that name them."""
+    found = {
+        "human_prior": assumed.human_prior or build_prior(params.human_prior, world),
+        "habit": assumed.habit_prior or build_prior(params.habit, world),
+    }
+    priors = {key: prior for key, prior in found.items() if prior is not None}
+    if priors and "lump" in params.reduce:
+        raise SolveError(
+            f"reduce: lump does not go with a {next(iter(priors))}, which may tell apart states "
+            "that are alike otherwise: leave one of them out"
+        )
+    return priors
