@@ -249,9 +249,59 @@ def test_a_changed_file_is_noticed_by_its_digest(certified: Path) -> None:
     assert "there is no certificate to verify; make one with: empo certify" in message
 
 
+@pytest.mark.parametrize("in_the_way", ["a file", "a folder"])
+def test_a_place_that_is_taken_is_refused_before_anything_is_computed(
+    copied: Path, in_the_way: str
+) -> None:
+    shutil.rmtree(copied / FOLDER, ignore_errors=True)
+    if in_the_way == "a file":
+        (copied / FOLDER).write_text("mine")
+    else:
+        (copied / FOLDER / ARRAYS).mkdir(parents=True)
+        (copied / FOLDER / ARRAYS / "mine").write_text("mine")
+    message = certify(copied, "--minutes", 0, code=3)["message"]
+    assert "belong" in message
+    assert "minutes" not in message
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--eps", 0.5),
+        ("--minutes", 1),
+        ("--memory", 1),
+        ("--human-prior", "uniform"),
+        ("--min-power", 1),
+        ("--no-early-end",),
+    ],
+)
+def test_options_that_make_a_certificate_are_refused_beside_verify(
+    certified: Path, option: tuple[object, ...]
+) -> None:
+    message = certify(certified, "--verify", *option, code=2)["message"]
+    assert f"{option[0]} means nothing beside --verify" in message
+
+
+def test_what_cannot_be_worked_out_again_is_not_presented_as_confirmed(certified: Path) -> None:
+    done = CliRunner().invoke(app, ["certify", str(certified), "--verify"])
+    assert "Not confirmed, for nothing tells them: earlier rounds; seconds" in done.stdout
+
+
+def test_humans_that_are_not_known_are_named(certified: Path) -> None:
+    file = certified / FOLDER / FILE
+    sealed: Any = read_json(file)
+    body = sealed["body"]
+    body["about"]["human_prior"] = {"name": "nonsense"}
+    write_file(file, sealed_json(file, FORMAT, VERSION, body))
+    message = certify(certified, "--verify", code=2)["message"]
+    assert "about.human_prior" in message
+    assert "No human_prior named 'nonsense'" in message
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
+        (["--min-power", 40], 3, "See docs/explanation/bounds.md"),
         (["--min-power", 40], 3, "X_h is at least 40 (min_power), but that of human 1"),
         (["--human-prior", "nonsense"], 2, "No human_prior named 'nonsense'"),
         (["--human-prior", "greedy-distance"], 2, "greedy-distance"),
@@ -292,23 +342,3 @@ def test_a_policy_of_another_world_is_refused(
     other = config.replace("worlds/trivial.yaml", "worlds/two_room.yaml")
     (moved / "config.yaml").write_text(other)
     assert message in certify(moved, code=3)["message"]
-
-
-PRESS = """
-{name: press, horizon: 4, initial: well, states: [well, crushed], terminal: [crushed],
- agents: [{name: ann, role: human, actions: [stay]},
-   {name: bot, role: robot, actions: [idle, crush]}],
- transitions: [{state: well, actions: [stay, crush], to: crushed}, {state: well, to: well}],
- goals: {ann: [{name: well, states: well}, {name: anywhere, states: [well, crushed]}]}}
-"""
-
-
-def test_a_claim_about_ends_is_refuted_by_the_state_that_ends(tmp_path: Path) -> None:
-    (tmp_path / "press.yaml").write_text(PRESS)
-    world = {"name": "table", "params": {"file": str(tmp_path / "press.yaml")}}
-    config = {"world_model": world, "algorithm": EXACT, "runs": str(tmp_path), "trackers": []}
-    directory = execute(RunConfig.model_validate(config)).directory
-    message = certify(directory, "--no-early-end", code=3)["message"]
-    assert "no episode of 'press' ends early, but one may at time 1" in message
-    assert "crushed" in message
-    assert certify(directory, "--min-power", 1)["start"]["v_r"][0] is not None

@@ -177,6 +177,24 @@ def round_record(question: Question, done: Round) -> RoundRecord:
     )
 
 
+def require_room(directory: Path) -> None:
+    """Refuse a place for a certificate that something else has, before anything is computed.
+
+    Raises:
+        StorageError: Something else is there.
+    """
+    arrays = directory / ARRAYS
+    for path in (directory, arrays):
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise StorageError(
+                f"{path}: is no directory, and a certificate belongs there; move it"
+            )
+    if arrays.exists() and any(arrays.iterdir()) and not (arrays / MANIFEST).is_file():
+        raise StorageError(
+            f"{arrays}: holds other files, and those of a certificate belong there; move them"
+        )
+
+
 def write_certificate(
     directory: Path,
     found: Found,

@@ -7,13 +7,20 @@ from pathlib import Path
 
 from empo_bounds import report
 from empo_bounds.assumptions import Assumptions
-from empo_bounds.certificate import FOLDER, PICTURE, About, Certificate, write_certificate
+from empo_bounds.certificate import (
+    FOLDER,
+    PICTURE,
+    About,
+    Certificate,
+    require_room,
+    write_certificate,
+)
 from empo_bounds.occupancy import KnownOccupancy
 from empo_bounds.question import Question
-from empo_bounds.rounds import Effort, certify
+from empo_bounds.rounds import Effort, Found, certify
 from empo_bounds.saved_question import saved_question
 from empo_core.config import HumanPriorRef, RunConfig, installed
-from empo_core.errors import StorageError
+from empo_core.errors import SolveError, StorageError
 from empo_core.experiment import build_algorithm, seed_everything
 from empo_core.figures import write_figure
 from empo_core.protocols import ClosedLoop, Reopenable, RunContext, Tracker
@@ -53,17 +60,18 @@ def certify_run(
     Raises:
         ConfigError: It is no run of robots among humans in a world.
         StorageError: It left nothing that can be loaded, or the disk refuses.
-        SolveError: A policy makes no sense in the world, an assumption is wrong, or there is no
-            room for a single step.
+        CertificateError: A policy makes no sense in the world, an assumption is wrong, or there is
+            no room for a single step.
     """
     config, context, question = saved_question(path, human_prior)
     seed_everything(config.seed)
     known = None if human_prior is not None else _known(config, context, question)
     directory = context.directory / FOLDER
+    require_room(directory)
     tracker.start(context.directory, resolved(config))
     try:
         with torch_threads(1):
-            found = certify(question, assumed, effort, tracker, known)
+            found = _certified(question, assumed, effort, tracker, known)
     except BaseException:
         tracker.finish("failed")
         raise
@@ -78,6 +86,26 @@ def certify_run(
     right = known.right if known is not None else None
     write_figure(report.picture(certificate, right), directory / PICTURE)
     return Certified(certificate, directory)
+
+
+class CertificateError(SolveError):
+    """A policy makes no sense in the world, an assumption is wrong, or there is no room."""
+
+    page = "explanation/bounds.md"
+
+
+def _certified(
+    question: Question,
+    assumed: Assumptions,
+    effort: Effort,
+    tracker: Tracker,
+    known: KnownOccupancy | None,
+) -> Found:
+    """As ``certify``, with errors that point to the page on certificates."""
+    try:
+        return certify(question, assumed, effort, tracker, known)
+    except SolveError as error:
+        raise CertificateError(str(error)) from error
 
 
 def _known(config: RunConfig, context: RunContext, question: Question) -> KnownOccupancy | None:
