@@ -186,9 +186,7 @@ def require_room(directory: Path) -> None:
     arrays = directory / ARRAYS
     for path in (directory, arrays):
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise StorageError(
-                f"{path}: is no directory, and a certificate belongs there; move it"
-            )
+            raise StorageError(f"{path}: is no directory, and a certificate belongs there; move it")
     if arrays.exists() and any(arrays.iterdir()) and not (arrays / MANIFEST).is_file():
         raise StorageError(
             f"{arrays}: holds other files, and those of a certificate belong there; move them"

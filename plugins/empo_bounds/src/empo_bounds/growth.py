@@ -23,11 +23,6 @@ class Grown:
         """All rows; a view, which later additions may leave behind."""
         return self._room[: self._count]
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes taken, spare room included."""
-        return self._room.nbytes
-
     def extend(self, rows: Shaped[np.ndarray, "row ..."]) -> None:
         """Add rows at the end."""
         count = self._count + len(rows)

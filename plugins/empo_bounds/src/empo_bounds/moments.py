@@ -42,12 +42,6 @@ class StateTable:
         """False where a state is terminal."""
         return self._alive.array
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes taken."""
-        arrays = self._achieved.memory_bytes + self._alive.memory_bytes
-        return self._table.memory_bytes + arrays
-
     def number(self, rows: Shaped[np.ndarray, "state word"]) -> Int32[np.ndarray, " state"]:
         """The number of each state; new ones are looked at."""
         known = self._table.count
@@ -82,11 +76,6 @@ class LandingTable:
         found: np.ndarray = self._durations.rows[self._table.rows[landing, 1], 0]
         return found
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes taken."""
-        return self._table.memory_bytes + self._durations.memory_bytes
-
     def number(
         self, state: Int32[np.ndarray, " outcome"], duration: np.ndarray | None
     ) -> Int32[np.ndarray, " outcome"]:
@@ -118,12 +107,6 @@ class MomentTable:
     def items(self) -> Int64[np.ndarray, " moment"]:
         """Number of transitions that are summed up in each moment."""
         return self._items.array
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes taken."""
-        grown = [*self._offsets, *self._landing, *self._weight, self._items]
-        return self._keys.memory_bytes + sum(each.memory_bytes for each in grown)
 
     def number(
         self, keys: Int32[np.ndarray, "pair key_word"]

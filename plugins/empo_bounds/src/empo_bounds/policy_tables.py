@@ -51,11 +51,6 @@ class PolicyTable:
         """The row of each policy."""
         return self._table.number(policies + 0.0)  # Which makes -0 equal to 0.
 
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes taken."""
-        return self._table.memory_bytes
-
 
 class PolicyTables:
     """Policies of the robots and of all humans in the pairs that were asked about."""
@@ -96,11 +91,6 @@ class PolicyTables:
         possible = (policies[:, weight > 0] > 0).any(1)
         mixed = np.maximum(mixed, SMALLEST * possible)
         return mixed
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes taken."""
-        return sum(table.memory_bytes for table in (self._robot, *self._human))
 
     def numbers(
         self,
