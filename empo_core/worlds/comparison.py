@@ -8,6 +8,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from empo_core.types import Successors, WorldSpec
+from empo_core.worlds.row_table import RowTable
 from empo_core.worlds.samples import joint_actions
 
 TOLERANCE = 1e-12
@@ -34,17 +35,18 @@ def first_difference(
     """
     keys = np.concatenate([_keys(found, rows), _keys(other, other_rows)])
     mass = np.concatenate([found.prob.double().numpy(), -other.prob.double().numpy()])
-    distinct, position = np.unique(keys, axis=0, return_inverse=True)
-    total = np.bincount(position.ravel(), mass, len(distinct))
+    table = RowTable(keys.shape[1], keys.dtype)
+    total = np.bincount(table.number(keys), mass, table.count)
     wrong = np.abs(total) > TOLERANCE
-    return int(distinct[wrong, 0].min()) if wrong.any() else None
+    return int(table.rows[wrong, 0].min()) if wrong.any() else None
 
 
 def _keys(found: Successors, rows: Int[Tensor, "item word"]) -> Float64[np.ndarray, "item key"]:
     """Pair, words and duration of each item."""
     duration = torch.ones(len(rows)) if found.duration is None else found.duration
     columns = (found.segments.index[:, None], rows, duration[:, None])
-    return np.concatenate([column.double().numpy() for column in columns], 1)
+    # Adding 0 leaves no -0, whose bits are others.
+    return np.concatenate([column.double().numpy() for column in columns], 1) + 0.0
 
 
 def sampled_pairs(

@@ -20,6 +20,7 @@ from empo_core.worlds.comparison import (
     names_of,
     sampled_pairs,
 )
+from empo_core.worlds.row_table import distinct
 
 MOST_ROWS = 10_000
 """Rows that are tried with words of other states."""
@@ -65,7 +66,8 @@ def exchanged(
     of = torch.cat([shifted.expand(-1, -1, states.shape[1]), mixed]).flatten(0, 1)
     position = position.repeat(rounds)
     rows = torch.where(dropped, states.gather(0, of), states[position])
-    labelled = torch.unique(torch.cat([position[:, None], rows.long()], 1), dim=0)
+    labelled = torch.cat([position[:, None], rows.long()], 1)
+    labelled = torch.from_numpy(distinct(labelled.numpy()))
     source, rows = labelled[:, 0], labelled[:, 1:].to(states.dtype)
     differs = (rows != states[source]).any(1)
     return source[differs], rows[differs]

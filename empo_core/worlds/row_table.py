@@ -96,6 +96,12 @@ def look_up(rows: Rows, states: Rows, slots: NDArray[np.int32], index: NDArray[n
         index[item] = slots[find_slot(rows, item, states, slots)] - 1
 
 
+def distinct(rows: Rows) -> Rows:
+    """Each row once, in order of first appearance."""
+    found: Rows = RowTable.of(rows).rows.copy()
+    return found
+
+
 class RowTable:
     """Distinct state rows, numbered in order of first discovery.
 
@@ -115,7 +121,7 @@ class RowTable:
 
     @classmethod
     def of(cls, rows: Rows) -> RowTable:
-        """A table of rows that are known to be distinct."""
+        """A table of some rows, each entered once."""
         table = cls(rows.shape[1], rows.dtype)
         table.number(rows)
         return table

@@ -100,7 +100,8 @@ def false_symmetry(
         available, renamed = world.available(states), world.available(images)
     except WorldError as error:
         return f"it gives rows that are no states: {error}"
-    if len(torch.unique(alike(images), dim=0)) < len(torch.unique(alike(states), dim=0)):
+    counts = [RowTable.of(alike(rows).numpy()).count for rows in (images, states)]
+    if counts[0] < counts[1]:
         return "two states have the same image"
     actions = symmetry.actions(states)
     agents, exists = torch.tensor(symmetry.agents), _exists(world.spec)
@@ -245,7 +246,7 @@ def _mismatch(spec: WorldSpec, symmetry: Symmetry) -> str | None:
 def _misshapen(
     spec: WorldSpec, symmetry: Symmetry, states: Int[Tensor, "state word"]
 ) -> str | None:
-    """What is wrong with the form of the rows and actions that a symmetry gives."""
+    """A sentence about a wrong form of the rows and actions that a symmetry gives."""
     given = states.clone()
     images = symmetry.rows(given)
     if not torch.equal(given, states):

@@ -1,4 +1,4 @@
-"""What a world declares wrongly is refused, or at least changes nothing."""
+"""A wrong declaration of a world is refused, or at least changes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Outcome = dict[Profile, tuple[Item, ...]]
 
 
 def outcome(*by_action: tuple[Item, ...]) -> Outcome:
-    """What each action of the human leads to, whatever the robot does."""
+    """The successors of each action of the human, whatever the robot does."""
     return {(a, robot): items for a, items in enumerate(by_action) for robot in (0, 1)}
 
 

@@ -106,36 +106,31 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
             "transitions": _range([each.transitions for each in sizes]),
             "explored": f"{watch.depth}{steps} steps, in {watch.seconds:.1f} s",
         }
-    least = sizes[0]
     # What is kept are the values of all original states.
-    written = [_original(each, reduced) for each in sizes]
+    written = [_original(each, reduced) for each in sizes] if reduced else sizes
     keeps = [ram.resolved(each, params) for each in written]
-    spills = compute.graph == "spill"
-    ram_bytes = [
-        ram.least_spilling_bytes(each, kept)
-        if spills
-        else ram.ram_bytes(each, kept, original if reduced else None)
-        for each, original, kept in zip(sizes, written, keeps, strict=True)
-    ]
-    needed = (
-        watch.base + ram_bytes[0] - ram.block_bytes(least, params),
-        watch.base + SPREAD * ram_bytes[-1],
-    )
-    disk = [
-        ram.disk_bytes(original, kept.keep) + spills * ram.spilled_disk_bytes(each)
-        for each, original, kept in zip(sizes, written, keeps, strict=True)
-    ]
+    needed, disk = _bytes(sizes, written, keeps, params)
     sweep = sweep_seconds(world, graph, params, has_prior=params.human_prior is not None)
-    exploring = [each.expanded * watch.seconds_per_state for each in sizes]
+    exploring = [
+        (each.expanded + (reduced is not None and kept.keep == "all") * original.expanded)
+        * watch.seconds_per_state
+        for each, original, kept in zip(sizes, written, keeps, strict=True)
+    ]
     sweeping = [int(each.by_time.sum()) * sweep for each in sizes]
     took = np.add(exploring, sweeping).tolist()
     found |= {
-        "RAM (MiB)": _range([size / 2**20 for size in needed]),
+        "RAM (MiB)": _range([(watch.base + size) / 2**20 for size in needed]),
         "RAM limit (MiB)": round(ram.limit(params) / 2**20),
         "keep": " or ".join(dict.fromkeys(each.keep for each in keeps)),
-        "disk (MB)": _range([size / 1e6 for size in disk]),
+        # Of the orbits that are met, some states may be out of reach.
+        "disk (MB)": "up to " * (reduced is not None and disk[-1] > 0)
+        + _range([size / 1e6 for size in disk]),
         "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
-        "fits": _verdict(least.states > compute.max_states, *needed, ram.limit(params)),
+        "fits": _verdict(
+            sizes[0].states > compute.max_states,
+            *(watch.base + size for size in needed),
+            ram.limit(params),
+        ),
     }
     found |= predictions(world, params, graph, is_complete=watch.is_complete)
     if graph.num_transitions and not params.reduce:
@@ -160,13 +155,39 @@ def _explored(
     return reduced.graph, reduced
 
 
-def _original(sizes: Sizes, reduced: Reduced | None) -> Sizes:
+def _original(sizes: Sizes, reduced: Reduced) -> Sizes:
     """The sizes of the graph of all original states, by those of the reduced one."""
-    if reduced is None:
-        return sizes
     share = reduced.original_sizes.states / reduced.graph.num_states
     layers = (share * sizes.layers).astype(np.int64)
     return Sizes(sizes.spec, layers, int(share * sizes.expanded), int(share * sizes.transitions))
+
+
+def _bytes(
+    sizes: Sequence[Sizes],
+    written: Sequence[Sizes],
+    keeps: Sequence[ExactParams],
+    params: ExactParams,
+) -> tuple[list[float], list[int]]:
+    """RAM at the peak, and disk, at least and at most.
+
+    Args:
+        sizes: Of the graph, at least and perhaps at most.
+        written: Of the graph whose values are kept.
+        keeps: The parameters with ``keep`` as what it means.
+        params: The parameters.
+    """
+    spills = params.compute.graph == "spill"
+    peaks = [
+        ram.least_spilling_bytes(each, kept)
+        if spills
+        else ram.ram_bytes(each, kept, None if original is each else original)
+        for each, original, kept in zip(sizes, written, keeps, strict=True)
+    ]
+    disk = [
+        ram.disk_bytes(original, kept.keep) + spills * ram.spilled_disk_bytes(each)
+        for each, original, kept in zip(sizes, written, keeps, strict=True)
+    ]
+    return [peaks[0] - ram.block_bytes(sizes[0], params), SPREAD * peaks[-1]], disk
 
 
 def _verdict(is_refused: bool, least: float, most: float, allowed: int) -> str:

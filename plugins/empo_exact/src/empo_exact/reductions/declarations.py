@@ -1,4 +1,4 @@
-"""What a world declares about its structure, and refusals of what samples show to be false."""
+"""Declarations of a world about its structure, refused where samples show them to be false."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import Factored, HumanPrior, Symmetric, WorldModel
 from empo_core.world_structure import Reads, RowMap, Symmetry
 from empo_core.worlds.cone_checks import MOST_ROWS, cone, prior_without_words, word_that_matters
+from empo_core.worlds.row_table import distinct
 from empo_core.worlds.symmetry_checks import (
     first_false,
     mixed_words,
@@ -47,7 +48,7 @@ class RefusedError(SolveError):
 
 @dataclass(frozen=True, eq=False)
 class Declarations:
-    """What a world declares, and human priors that have to agree with it.
+    """Declarations of a world, and human priors that have to agree with them.
 
     Attributes:
         world: The world.
@@ -71,6 +72,10 @@ class Declarations:
         if self.dropped is None:
             return self.declared
         return tuple(replace(symmetry, rows=of(symmetry.rows)) for symmetry in self.declared)
+
+    def distinct(self, states: States) -> Int[Tensor, "_state word"]:
+        """The states that stand for some, each once."""
+        return torch.from_numpy(distinct(self.alike(states).numpy()))
 
     def alike(self, states: States) -> States:
         """The states that stand for some, whose words without influence are the initial ones."""
@@ -112,8 +117,8 @@ class Declarations:
                     )
             if reason is not None:
                 self._refuse_symmetry(symmetry, reason)
-        rows = torch.unique(self.alike(states), dim=0)
-        if found := first_false(self.world, self.symmetries, rows, self.alike):
+        tried = self.distinct(states)
+        if found := first_false(self.world, self.symmetries, tried, self.alike):
             self._refuse_symmetry(*found)
 
     def _refuse_symmetry(self, symmetry: Symmetry, reason: str) -> None:
@@ -212,7 +217,7 @@ def questions(
 
 
 def declared(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Declarations:
-    """What a world declares of what is asked for.
+    """The declarations that are asked for.
 
     Raises:
         UnsuitableWorldError: It does not declare it.

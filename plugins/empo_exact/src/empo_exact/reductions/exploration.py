@@ -20,7 +20,7 @@ Rows = Shaped[np.ndarray, "outcome word"]
 
 
 class Exploration(NamedTuple):
-    """What was explored.
+    """An explored graph of states that stand for others.
 
     Attributes:
         graph: The states that stand for all others; transitions lead from state to state.

@@ -33,7 +33,7 @@ log = logging.getLogger("empo_exact")
 
 
 class Found(NamedTuple):
-    """What stands for original states.
+    """The states that stand for original ones.
 
     Attributes:
         state: The state that is solved in place of each [state].
@@ -55,7 +55,7 @@ class OriginalValues:
         self.at = lru_cache(maxsize=2)(self._at)
 
     def place(self, directory: Path) -> tuple[str, str] | None:
-        """Where the solved values are; see ``values.Store``."""
+        """The place of the solved values; see ``values.Store``."""
         return self._solved.place(directory)
 
     @property
@@ -88,7 +88,7 @@ class Unfolding:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all original states are answered for."""
+        """True if all original states are answered for."""
         return self.params.keep == "all"
 
     def result(
@@ -169,7 +169,7 @@ def _original_graph(
 
 
 def found_states(world: WorldModel, reduced: Reduced, graph: StateGraph) -> Found:
-    """What stands for the states of a graph.
+    """The states that stand for those of a graph.
 
     Raises:
         SolveError: Nothing does, at all or at a time when a state can be reached; the message

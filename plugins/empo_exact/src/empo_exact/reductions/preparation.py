@@ -44,7 +44,7 @@ def refuse_assumptions(assumed: Assumptions) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """What a world declares, checked on samples.
+    """Declarations of a world that were checked on samples.
 
     Attributes:
         declarations: What it declares.
@@ -65,8 +65,9 @@ class Preparation:
             RefusedError: One of them refutes it.
         """
         rows = torch.from_numpy(graph.states)
-        if len(self.tried) * graph.spec.num_joint_actions <= MOST_PAIRS:
-            known = RowTable.of(self.tried.numpy()).find(graph.states) >= 0
+        tried = RowTable.of(self.tried.numpy())
+        if tried.count * graph.spec.num_joint_actions <= MOST_PAIRS:
+            known = tried.find(graph.states) >= 0
             rows = rows[torch.from_numpy(~known)]
         chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:MOST_STATES]
         if not len(chosen):
@@ -102,9 +103,9 @@ def prepare(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Pre
         if found.declared:
             found.refuse_symmetries(states)
             found.refuse_priors_of_symmetries(states, steps)
-            images = with_images(found.symmetries, torch.unique(found.alike(states), dim=0))
+            images = with_images(found.symmetries, found.distinct(states))
             group = SymmetryGroup(found.symmetries, images, len(world.spec.goals))
-            tried = torch.unique(torch.cat([states, images]), dim=0)
+            tried = torch.cat([states, images])
     dropped = None if found.dropped is None else found.dropped.numpy()
     canonical = Canonical(world.spec, group, dropped, world.initial_state().numpy())
     return Preparation(found, canonical, tried, seconds)
