@@ -44,9 +44,8 @@ from rich.console import Console
 from rich.table import Table
 
 from empo_bounds.assumptions import Assumptions
-from empo_bounds.kernels import Bounds
 from empo_bounds.power import lack_bounds, power_bounds
-from empo_bounds.round_off import down, up
+from empo_bounds.round_off import Bounds, down, up
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Located

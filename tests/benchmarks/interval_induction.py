@@ -29,10 +29,9 @@ from interval_rules import (
 from numpy.typing import NDArray
 
 from empo_bounds.assumptions import Assumptions, frontier_bounds
-from empo_bounds.kernels import Bounds
 from empo_bounds.power import accrual_bounds, discounts, lack_bounds, power_bounds
 from empo_bounds.question import Question
-from empo_bounds.round_off import down, up
+from empo_bounds.round_off import Bounds, down, up
 from empo_core.protocols import WorldModel
 from empo_core.theory import CompleteTheory, TheoryParams
 

@@ -14,8 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_bounds.kernels import Bounds
-from empo_bounds.round_off import FUNCTION, UNIT, down, up
+from empo_bounds.round_off import FUNCTION, UNIT, Bounds, down, up
 from empo_core.equations import TIE_TOLERANCE
 
 Floats = NDArray[np.float64]

@@ -17,7 +17,7 @@ from random_policies import random_game, random_theory
 from reference_solver import Parameters, Values, reference_solve
 
 from empo_bounds.assumptions import Assumptions
-from empo_bounds.kernels import Bounds
+from empo_bounds.round_off import Bounds
 from empo_core.theory import CompleteTheory
 
 SCRIPTS = Path(__file__).parents[3] / "tests" / "benchmarks"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from random_policies import PreciseValues, least_power, question_of, random_game
 
-from empo_bounds.assumptions import Assumptions
+from empo_bounds.assumptions import Assumptions, Proved
 from empo_bounds.induction import Induced, induce
 from empo_bounds.occupancy import deepen
 from empo_bounds.question import Question
@@ -76,7 +76,7 @@ def test_values_of_many_more_random_policies_lie_in_their_intervals(seed: int) -
 
 def caught(monkeypatch: pytest.MonkeyPatch, assumed: Assumptions, untested: str) -> int:
     """In how many games a wrong claim that is not tested leads to wrong intervals."""
-    monkeypatch.setattr(f"empo_bounds.induction.{untested}", lambda *given: 0)
+    monkeypatch.setattr(f"empo_bounds.induction.{untested}", lambda *given: Proved(0, 0))
     wrong = 0
     for seed in range(25):
         question = question_of(random_game(seed), seed)

@@ -12,8 +12,8 @@ from pydantic import Field, JsonValue
 
 from empo_bounds.assumptions import Assumptions, assumes_bounded_chances
 from empo_bounds.induction import PairBounds
-from empo_bounds.kernels import Bounds
 from empo_bounds.question import Question
+from empo_bounds.round_off import Bounds
 from empo_bounds.rounds import Effort, Found, Round
 from empo_core.errors import StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays, write_file

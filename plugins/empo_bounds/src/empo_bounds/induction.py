@@ -24,9 +24,8 @@ from empo_bounds.assumptions import (
     proved_pairs,
     refuse_early_ends,
 )
-from empo_bounds.kernels import Bounds
 from empo_bounds.power import accrual_bounds, discounts, lack_bounds
-from empo_bounds.round_off import down, least, most, up
+from empo_bounds.round_off import Bounds, down, least, most, up
 from empo_bounds.unrolled import Unrolled
 from empo_bounds.value_kernels import Human, Pairs, attain, discount, expect
 

@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_bounds.round_off import SMALLEST
+from empo_bounds.round_off import SMALLEST, Floats
 from empo_core.compilation import compiled, inlined
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
@@ -222,15 +221,3 @@ def follow_average(
             row = each * actions + action
             for entry in range(steps.offsets[row], steps.offsets[row + 1]):
                 there[position[steps.landing[entry]]] += chance * steps.weight[entry]
-
-
-class Bounds(NamedTuple):
-    """Bounds of numbers that are at least 0.
-
-    Attributes:
-        low: From below.
-        high: From above.
-    """
-
-    low: Floats
-    high: Floats

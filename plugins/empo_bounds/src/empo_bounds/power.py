@@ -7,16 +7,18 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float64
 
-from empo_bounds.kernels import Bounds
 from empo_bounds.question import Question
-from empo_bounds.round_off import FUNCTION, Floats, down, least, most, up
+from empo_bounds.round_off import FUNCTION, Bounds, Floats, down, least, most, up
 
 
 def power_bounds(question: Question, v_e: Bounds) -> Bounds:
-    """X_h from bounds of V_h^e [pair goal], goals human by human [pair human]."""
+    """X_h from bounds of V_h^e [pair goal], goals human by human [pair human].
+
+    ``value_kernels.attain`` does the same for pairs that were expanded, without a pass of its own.
+    """
     low, high = [], []
     theory = question.theory
-    for first, weights in zip(question.first_goal, question.weights, strict=False):
+    for first, weights in zip(question.first_goal[:-1], question.weights, strict=True):
         own = slice(first, first + len(weights))
         factor = weights if theory.x_agg == "weighted" else np.ones(len(weights))
         operations = len(weights) + FUNCTION + 1

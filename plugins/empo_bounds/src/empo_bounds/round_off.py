@@ -2,15 +2,15 @@
 
 A sum of ``n`` products, computed in double precision in any order, errs by at most
 ``n u / (1 - n u)`` of its exact value, ``u = 2^-53``, if nothing underflows; the errors of nested
-sums add up. ``up`` and ``down`` move a result by ``4 (n + 8) u`` of itself, by one step of the
-floating point numbers, and by ``TINY``, which covers all that underflows. A factor that is smaller
+sums add up. ``up`` and ``down`` move a result by ``4 (n + 12) u`` of itself, which covers their own
+rounding, and by ``TINY``, which covers all that underflows. A factor that is smaller
 than ``TINY`` has lost digits, and may meet a huge one; ``most`` and ``least`` are its bounds.
 Source: N. Higham, Accuracy and Stability of Numerical Algorithms, section 3.1.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,25 +26,39 @@ SMALLEST: Final = 5e-324
 """The smallest positive number: what a product of positive numbers is at most if it underflows."""
 LARGEST: Final = float(np.finfo(np.float64).max)
 """The largest number: what an exact result is at least, up to its error, if it overflows."""
+OWN: Final = 12
+"""Operations of an outward rounding itself, beside those of what is rounded, and 8 to spare."""
 FUNCTION: Final = 8
 """Operations whose error ``exp``, ``log``, ``pow`` and ``expm1`` have at most: 4 ulp, or 8 u."""
 
 
+class Bounds(NamedTuple):
+    """Bounds of numbers that are at least 0.
+
+    Attributes:
+        low: From below.
+        high: From above.
+    """
+
+    low: Floats
+    high: Floats
+
+
 def slack(terms: Terms) -> float | Floats:
     """The share of itself by which a sum of so many operations is moved."""
-    return 4.0 * UNIT * (np.asarray(terms, np.float64) + 8.0)
+    return 4.0 * UNIT * (np.asarray(terms, np.float64) + OWN)
 
 
 def up(value: Floats, terms: Terms) -> Floats:
     """A bound from above of numbers at least 0 that took so many operations [...]."""
-    moved: Floats = np.nextafter(value * (1.0 + slack(terms)) + TINY, np.inf)
+    moved: Floats = value * (1.0 + slack(terms)) + TINY
     return moved
 
 
 def down(value: Floats, terms: Terms) -> Floats:
     """A bound from below of numbers at least 0 that took so many operations, itself at least 0."""
     finite = np.minimum(value, LARGEST)
-    moved: Floats = np.maximum(np.nextafter(finite * (1.0 - slack(terms)) - TINY, -np.inf), 0.0)
+    moved: Floats = np.maximum(finite * (1.0 - slack(terms)) - TINY, 0.0)
     return moved
 
 

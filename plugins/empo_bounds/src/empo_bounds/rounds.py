@@ -12,9 +12,9 @@ import psutil
 
 from empo_bounds.assumptions import Assumptions, Proved
 from empo_bounds.induction import Induced, PairBounds, induce
-from empo_bounds.kernels import Bounds
 from empo_bounds.occupancy import KnownOccupancy, deepen
 from empo_bounds.question import Question
+from empo_bounds.round_off import Bounds
 from empo_bounds.unrolled import Unrolled
 from empo_core.errors import SolveError
 from empo_core.interrupts import Interrupts

@@ -6,17 +6,14 @@ in ``round_off``. ``plain_induction`` does the same without numba, one pair at a
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_bounds.kernels import Floats, Ints, Longs, Steps
-from empo_bounds.round_off import FUNCTION, LARGEST, TINY, UNIT
+from empo_bounds.kernels import Ints, Longs, Steps
+from empo_bounds.round_off import FUNCTION, LARGEST, OWN, TINY, UNIT, Floats
 from empo_core.compilation import compiled, inlined
-
-OWN: Final = 12
-"""Operations of an outward rounding itself, beside those of what is rounded, and 8 to spare."""
 
 
 class Pairs(NamedTuple):
@@ -57,13 +54,13 @@ class Human(NamedTuple):
 
 @inlined
 def raised(value: float, operations: float) -> float:
-    """A bound from above of a number at least 0 that took so many operations."""
+    """``round_off.up`` of one number, for kernels."""
     return value * (1.0 + 4.0 * UNIT * (operations + OWN)) + TINY
 
 
 @inlined
 def lowered(value: float, operations: float) -> float:
-    """A bound from below of a number at least 0 that took so many operations."""
+    """``round_off.down`` of one number, for kernels."""
     return max(min(value, LARGEST) * (1.0 - 4.0 * UNIT * (operations + OWN)) - TINY, 0.0)
 
 
