@@ -125,7 +125,8 @@ def test_a_table_may_list_its_symmetries() -> None:
         ({"states": {"head": "tails"}}, "there is no 'head' to rename"),
         ({"agents": {"ann": "bot", "bot": "ann"}}, "differ in their role"),
         ({"actions": {"eve": {}}}, "there is no agent 'eve'"),
-        ({"goals": {"ann": {"heads": "sky"}}}, "becomes 'sky', which is none of heads, tails"),
+        ({"goals": {"ann": {"heads": "sky"}}}, "becomes 'sky'; there are heads, tails"),
+        ({"goals": {"bot": {"heads": "tails"}}}, "no 'heads' to rename; there are none"),
     ],
 )
 def test_a_symmetry_of_a_table_that_renames_wrongly_is_refused(

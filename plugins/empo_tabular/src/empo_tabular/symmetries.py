@@ -53,9 +53,9 @@ def _renaming(
     """Problems of a renaming in which what is not listed keeps its name."""
     for name, other in renamed.items():
         if name not in names:
-            yield loc, f"there is no {name!r} to rename; there are {', '.join(names)}"
+            yield loc, f"there is no {name!r} to rename; there are {_listed(names)}"
         if other not in targets:
-            yield loc, f"{name!r} becomes {other!r}, which is none of {', '.join(targets)}"
+            yield loc, f"{name!r} becomes {other!r}; there are {_listed(targets)}"
     becomes = [renamed.get(name, name) for name in names]
     if sorted(becomes) != sorted(targets):
         missing = sorted(set(targets) - set(becomes)) or sorted(set(becomes) - set(targets))
@@ -66,6 +66,11 @@ def _renaming(
                 f"{missing[0]!r} is missing or there twice; list it, too"
             ),
         )
+
+
+def _listed(names: Collection[str]) -> str:
+    """Names for people, where there are some."""
+    return ", ".join(names) or "none"
 
 
 def _symmetry(table: Table, symmetry: TableSymmetry) -> Symmetry:
