@@ -59,11 +59,3 @@ def sampled_pairs(
         pairs = torch.randint(count, pairs.shape, generator=torch.Generator().manual_seed(seed))
     joint = pairs % spec.num_joint_actions
     return pairs // spec.num_joint_actions, joint_actions(spec)[joint]
-
-
-def names_of(spec: WorldSpec, actions: Int[Tensor, " agent"]) -> str:
-    """A joint action for people, e.g. ``human: left, robot: still``."""
-    return ", ".join(
-        f"{agent.name}: {agent.actions[action]}"
-        for agent, action in zip(spec.agents, actions.tolist(), strict=True)
-    )

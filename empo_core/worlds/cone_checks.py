@@ -14,13 +14,9 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.world_structure import Reads
-from empo_core.worlds.comparison import (
-    POLICY_TOLERANCE,
-    first_difference,
-    names_of,
-    sampled_pairs,
-)
+from empo_core.worlds.comparison import POLICY_TOLERANCE, first_difference, sampled_pairs
 from empo_core.worlds.row_table import distinct
+from empo_core.worlds.samples import names_of
 
 MOST_ROWS = 10_000
 """Rows that are tried with words of other states."""
@@ -105,7 +101,7 @@ def word_that_matters(
     pair = first_difference(found, found.states[:, ~dropped], other, other.states[:, ~dropped])
     if pair is None:
         return None
-    about = f"the other words after ({names_of(world.spec, chosen[pair])})"
+    about = f"the other words after ({names_of(world.spec, chosen[pair].tolist())})"
     return _matters(world, states, changed, int(item[pair]), about)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -64,8 +66,14 @@ def joint_actions(spec: WorldSpec) -> Int[Tensor, "joint agent"]:
 
 
 def action_names(spec: WorldSpec, joint: int) -> str:
-    """A joint action for people, e.g. ``human: left, robot: still``."""
+    """A joint action, by its index, for people, e.g. ``human: left, robot: still``."""
+    counts = zip(spec.strides, spec.num_actions, strict=True)
+    return names_of(spec, [joint // stride % count for stride, count in counts])
+
+
+def names_of(spec: WorldSpec, actions: Sequence[int]) -> str:
+    """The same for an action of each agent."""
     return ", ".join(
-        f"{agent.name}: {agent.actions[joint // stride % len(agent.actions)]}"
-        for agent, stride in zip(spec.agents, spec.strides, strict=True)
+        f"{agent.name}: {agent.actions[action]}"
+        for agent, action in zip(spec.agents, actions, strict=True)
     )

@@ -15,14 +15,10 @@ from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
 from empo_core.world_structure import RowMap, Symmetry
-from empo_core.worlds.comparison import (
-    POLICY_TOLERANCE,
-    first_difference,
-    names_of,
-    sampled_pairs,
-)
+from empo_core.worlds.comparison import POLICY_TOLERANCE, first_difference, sampled_pairs
 from empo_core.worlds.cone_checks import exchanged
 from empo_core.worlds.row_table import RowTable
+from empo_core.worlds.samples import names_of
 
 MOST_STATES = 2000
 """States on which symmetries are tried, images included."""
@@ -206,9 +202,10 @@ def _differing_successors(
     pair = first_difference(found, rows, other, alike(other.states))
     if pair is None:
         return None
+    does, like = (names_of(world.spec, each[pair].tolist()) for each in (chosen, becomes))
     return (
-        f"({names_of(world.spec, chosen[pair])}) in the state below does not lead to the images of "
-        f"what ({names_of(world.spec, becomes[pair])}) leads to in its image:\n"
+        f"({does}) in the state below does not lead to the images of what ({like}) leads to in its "
+        "image:\n"
         f"{world.describe(states[int(state[pair])])}"
     )
 

@@ -109,7 +109,8 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     # What is kept are the values of all original states.
     written = [_original(each, reduced) for each in sizes] if reduced else sizes
     keeps = [ram.resolved(each, params) for each in written]
-    needed, disk = _bytes(sizes, written, keeps, params)
+    peaks, disk = _bytes(sizes, written, keeps, params)
+    needed = (watch.base + peaks[0], watch.base + peaks[1])
     sweep = sweep_seconds(world, graph, params, has_prior=params.human_prior is not None)
     exploring = [
         (each.expanded + (reduced is not None and kept.keep == "all") * original.expanded)
@@ -119,7 +120,7 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     sweeping = [int(each.by_time.sum()) * sweep for each in sizes]
     took = np.add(exploring, sweeping).tolist()
     found |= {
-        "RAM (MiB)": _range([(watch.base + size) / 2**20 for size in needed]),
+        "RAM (MiB)": _range([size / 2**20 for size in needed]),
         "RAM limit (MiB)": round(ram.limit(params) / 2**20),
         "keep": " or ".join(dict.fromkeys(each.keep for each in keeps)),
         # Of the orbits that are met, some states may be out of reach.
@@ -128,7 +129,7 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
         "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
         "fits": _verdict(
             sizes[0].states > compute.max_states,
-            *(watch.base + size for size in needed),
+            *needed,
             ram.limit(params),
         ),
     }
