@@ -17,6 +17,7 @@ from jaxtyping import Float64
 
 from empo_bounds.plain_frontier import PlainFrontier, counts_of, lack_of
 from empo_bounds.recorded import Contradiction, Recorded
+from empo_core.worlds.samples import joint_actions
 
 ROUNDING = 1e-11
 """Largest relative error of plain bounds."""
@@ -196,11 +197,7 @@ class _Moments:
         found: list[list[Weights]] = [
             [{} for _ in range(self._question.num_actions)] for _ in spec.humans
         ]
-        for joint in range(spec.num_joint_actions):
-            actions = [
-                joint // stride % number
-                for stride, number in zip(spec.strides, spec.num_actions, strict=True)
-            ]
+        for joint, actions in enumerate(joint_actions(spec).tolist()):
             chance, stride = 0, 1
             for agent in spec.robots:
                 chance += actions[agent] * stride

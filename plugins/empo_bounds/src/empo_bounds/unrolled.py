@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float64, Int32, Int64, Shaped
 
-from empo_bounds.kernels import DONE, Batch, Condensed, Scratch, arrive, condense
+from empo_bounds.kernels import arrive
 from empo_bounds.moments import LandingTable, Layer, MomentTable, StateTable
 from empo_bounds.policy_tables import PolicyTables
 from empo_bounds.question import Question
-from empo_core.errors import SolveError
-from empo_core.protocols import Expandable
-from empo_core.types import Expansion
+from empo_bounds.transitions import Acting, Transitions
 
 ASKED_AT_ONCE = 1 << 16
 """Joint actions of states that are expanded at a time: bounds the memory in flight."""
@@ -22,9 +19,6 @@ PARTS = 16
 """Parts of so many joint actions between two looks at the time."""
 MOST_AT_ONCE = 1 << 15
 """Pairs between two looks at the time, at most."""
-SHARE_OF_ALL = 0.5
-"""Share of all joint actions from which on a world is asked about all of them, where that pays."""
-
 Goes = Callable[[], bool]
 
 
@@ -51,12 +45,7 @@ class Unrolled:
         self.moments = MomentTable(len(spec.humans), question.num_actions)
         self.pairs = self.transitions = 0
         self.is_timed = False
-        joint = np.arange(spec.num_joint_actions)
-        self._actions = joint[:, None] // np.array(spec.strides) % np.array(spec.num_actions)
-        self._joint_robot = _mixed(question, spec.robots, joint)
-        self._joint_action = self._actions[:, list(spec.humans)].T.copy()
-        self._scratch = Scratch(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 0, 0)))
-        self._asked_each = float(len(joint))
+        self._transitions = Transitions(question)
         start = self.states.number(question.world.initial_state().numpy()[None])
         self.layers = [Layer(self.landings.number(start, None), np.full(1, -1, np.int32))]
 
@@ -108,7 +97,9 @@ class Unrolled:
             self.layers.append(Layer(np.zeros(0, np.int32), np.zeros(0, np.int32)))
         first, goes, expanded = 0, True, []
         while first < len(pairs) and goes:
-            size = int(min(MOST_AT_ONCE, max(1, PARTS * ASKED_AT_ONCE // self._asked_each)))
+            size = int(
+                min(MOST_AT_ONCE, max(1, PARTS * ASKED_AT_ONCE // self._transitions.asked_each))
+            )
             part = pairs[first : first + size]
             self.layers[time].moment[part] = self._moments(time, part)
             expanded.append(part)
@@ -127,7 +118,7 @@ class Unrolled:
         keys = np.concatenate([state[:, None], policies], 1)
         moments, new = self.moments.number(keys)
         while len(new):
-            size = max(1, int(ASKED_AT_ONCE // self._asked_each))
+            size = max(1, int(ASKED_AT_ONCE // self._transitions.asked_each))
             self._expand(rows[new[:size]], policies[new[:size]])
             new = new[size:]
         return moments
@@ -157,134 +148,14 @@ class Unrolled:
         marginal = np.stack([
             self.policies.marginal(each, policies[:, 1 + each]) for each in humans
         ])  # fmt: skip
-        asked = self._possible(robot, human, marginal)
-        self._asked_each = max(1.0, float(asked.sum(1).mean()))
-        found, is_all = self._ask(rows, asked)
-        first = np.concatenate([[0], asked.sum(1).cumsum()]).astype(np.int64)
-        offsets, index = _chosen_items(found, is_all, asked)
-        duration = None if found.duration is None else found.duration.double().numpy()
-        self.is_timed |= duration is not None
-        batch = Batch(
-            first,
-            np.nonzero(asked)[1],
-            offsets,
-            index,
-            found.prob.double().numpy(),
-            self.landings.number(self.states.number(found.states.numpy()), duration),
-            robot,
-            marginal,
-            self._joint_robot,
-            self._joint_action,
-        )
-        condensed = self._condense(batch, rows)
+
+        def number(
+            states: Shaped[np.ndarray, "outcome word"],
+            duration: Float64[np.ndarray, " outcome"] | None,
+        ) -> Int32[np.ndarray, " outcome"]:
+            return self.landings.number(self.states.number(states), duration)
+
+        condensed = self._transitions.of(rows, Acting(robot, human, marginal), number)
+        self.is_timed |= self._transitions.is_timed
         self.moments.extend(condensed)
         self.transitions += int(condensed.items.sum())
-
-    def _possible(
-        self,
-        robot: Float64[np.ndarray, "state robot_action"],
-        humans: Sequence[Float64[np.ndarray, "state _goal action"]],
-        marginal: Float64[np.ndarray, "human state action"],
-    ) -> Bool[np.ndarray, "state joint"]:
-        """Joint actions that matter: all but one human act on average, that one for any goal."""
-        likely = [
-            marginal[human][:, self._joint_action[human]] > 0 for human in range(len(marginal))
-        ]
-        possible = np.zeros((len(robot), len(self._joint_robot)), np.bool_)
-        for human, policy in enumerate(humans):
-            acts: Bool[np.ndarray, "state action"] = np.any(policy > 0, axis=1)
-            mine = acts[:, self._joint_action[human]]
-            for other, chance in enumerate(likely):
-                if other != human:
-                    mine = mine & chance
-            possible |= mine
-        return possible & (robot[:, self._joint_robot] > 0)
-
-    def _ask(
-        self, rows: Shaped[np.ndarray, "state word"], asked: Bool[np.ndarray, "state joint"]
-    ) -> tuple[Expansion, bool]:
-        """Successors under the joint actions; True where the answer is about all of them."""
-        world, states = self.question.world, torch.from_numpy(rows)
-        if asked.mean() >= SHARE_OF_ALL:
-            if isinstance(world, Expandable):
-                return world.expand(states), True
-            return Expansion.of(world.transitions(states)), True
-        state, joint = np.nonzero(asked)
-        actions = torch.from_numpy(self._actions[joint])
-        return Expansion.of(world.transitions(states[torch.from_numpy(state)], actions)), False
-
-    def _condense(self, batch: Batch, rows: Shaped[np.ndarray, "state word"]) -> Condensed:
-        humans, pairs, landings = len(self._joint_action), len(batch.robot), self.landings.count
-        actions = self.question.num_actions
-        each = batch.offsets[batch.first]
-        slots = int(np.diff(each).max(initial=1))
-        if len(self._scratch.place) < landings or self._scratch.dense.shape[2] < slots:
-            self._scratch = Scratch(
-                np.full(2 * landings, -1, np.int32),
-                np.zeros(2 * slots, np.int32),
-                np.zeros((humans, actions, 2 * slots)),
-            )
-        room = int(each[-1])
-        out = Condensed(
-            np.zeros((humans, pairs * actions + 1), np.int64),
-            np.zeros((humans, room), np.int32),
-            np.zeros((humans, room)),
-            np.zeros(pairs, np.int64),
-        )
-        wrong = condense(batch, out, self._scratch)
-        if wrong != DONE:
-            self._refuse(batch, wrong, rows)
-        return out
-
-    def _refuse(self, batch: Batch, asked: int, rows: Shaped[np.ndarray, "state word"]) -> None:
-        """Say what is wrong with a joint action that is taken."""
-        spec = self.question.spec
-        pair = int(np.searchsorted(batch.first, asked, side="right")) - 1
-        actions = self._actions[batch.joint[asked]].tolist()
-        names = ", ".join(
-            f"{agent.name}: {agent.actions[action]}"
-            for agent, action in zip(spec.agents, actions, strict=True)
-        )
-        row = torch.from_numpy(rows[pair])
-        where = f"The state is:\n{self.question.world.describe(row)}"
-        items = slice(int(batch.offsets[asked]), int(batch.offsets[asked + 1]))
-        if items.start == items.stop:
-            available = self.question.world.available(row[None])[0].numpy()
-            culprit = next(
-                (a for a, action in enumerate(actions) if not available[a, action]), None
-            )
-            who = "an agent" if culprit is None else spec.agents[culprit].name
-            raise SolveError(
-                f"{who} acts in a way that is not available in a state of {spec.name!r} ({names}). "
-                f"The policy was made for another world, or has a bug. {where}"
-            )
-        total = float(batch.prob[batch.outcome[items]].sum())
-        raise SolveError(
-            f"the successors of one state under ({names}) have probabilities that sum to "
-            f"{total!r}, not 1. Correct the world model. {where}"
-        )
-
-
-def _mixed(
-    question: Question, agents: tuple[int, ...], joint: Int64[np.ndarray, " joint"]
-) -> Int64[np.ndarray, " joint"]:
-    """The index of some agents' joint action in each joint action of all; the first is fastest."""
-    spec, mixed, stride = question.spec, np.zeros_like(joint), 1
-    for agent in agents:
-        mixed += joint // spec.strides[agent] % spec.num_actions[agent] * stride
-        stride *= spec.num_actions[agent]
-    return mixed
-
-
-def _chosen_items(
-    found: Expansion, is_all: bool, asked: Bool[np.ndarray, "state joint"]
-) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " item"]]:
-    """Offsets and outcomes of the items of the joint actions that were asked about."""
-    offsets, index = found.offsets.long().numpy(), found.index.long().numpy()
-    if not is_all or asked.all():
-        return offsets, index
-    chosen = np.flatnonzero(asked)
-    counts = np.diff(offsets)[chosen]
-    kept = np.concatenate([[0], counts.cumsum()])
-    items = np.arange(kept[-1]) + np.repeat(offsets[chosen] - kept[:-1], counts)
-    return kept, index[items]

@@ -1,0 +1,199 @@
+"""Transitions of states under everybody's policies, as the world has them, condensed by human."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int32, Int64, Shaped
+
+from empo_bounds.kernels import DONE, Batch, Condensed, Scratch, condense
+from empo_bounds.question import Question
+from empo_core.errors import SolveError
+from empo_core.protocols import Expandable
+from empo_core.types import Expansion, WorldSpec
+from empo_core.worlds.samples import joint_actions
+
+SHARE_OF_ALL = 0.5
+"""Share of all joint actions from which on a world is asked about all of them, where that pays."""
+
+Number = Callable[
+    [Shaped[np.ndarray, "outcome word"], Float64[np.ndarray, " outcome"] | None],
+    Int32[np.ndarray, " outcome"],
+]
+"""Numbers landings, given their states and durations; None: those are 1."""
+
+
+@dataclass(frozen=True)
+class Acting:
+    """Everybody's policies in some states.
+
+    Attributes:
+        robot: The robots' joint policy.
+        humans: Each human's policies for its goals.
+        marginal: Each human's policy averaged over its goals.
+    """
+
+    robot: Float64[np.ndarray, "state robot_action"]
+    humans: Sequence[Float64[np.ndarray, "state _goal action"]]
+    marginal: Float64[np.ndarray, "human state action"]
+
+
+class Transitions:
+    """Asks a world about the joint actions that matter, and sums up what they lead to.
+
+    Attributes:
+        asked_each: Joint actions that a state was asked about, on average, the last time.
+        is_timed: The world said how long its transitions take.
+    """
+
+    def __init__(self, question: Question) -> None:
+        spec = question.spec
+        self._question = question
+        self._actions = joint_actions(spec).numpy()
+        self._joint_robot = _mixed(spec, spec.robots, self._actions)
+        self._joint_action = self._actions[:, list(spec.humans)].T.copy()
+        self._scratch = Scratch(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 0, 0)))
+        self.asked_each = float(len(self._actions))
+        self.is_timed = False
+
+    def of(
+        self, rows: Shaped[np.ndarray, "state word"], acting: Acting, number: Number
+    ) -> Condensed:
+        """The transitions of some states under policies there.
+
+        Args:
+            rows: The states.
+            acting: The policies.
+            number: Is asked for the numbers of landings.
+
+        Raises:
+            SolveError: A policy acts where it cannot, or probabilities do not sum to 1.
+        """
+        asked = self._possible(acting)
+        self.asked_each = max(1.0, float(asked.sum(1).mean()))
+        found, is_all = self._ask(rows, asked)
+        first = np.concatenate([[0], asked.sum(1).cumsum()]).astype(np.int64)
+        offsets, index = _chosen_items(found, is_all, asked)
+        duration = None if found.duration is None else found.duration.double().numpy()
+        self.is_timed |= duration is not None
+        batch = Batch(
+            first,
+            np.nonzero(asked)[1],
+            offsets,
+            index,
+            found.prob.double().numpy(),
+            number(found.states.numpy(), duration),
+            acting.robot,
+            acting.marginal,
+            self._joint_robot,
+            self._joint_action,
+        )
+        return self._condense(batch, rows)
+
+    def _possible(self, acting: Acting) -> Bool[np.ndarray, "state joint"]:
+        """Joint actions that matter: all but one human act on average, that one for any goal."""
+        likely = [
+            chance[:, actions] > 0
+            for chance, actions in zip(acting.marginal, self._joint_action, strict=True)
+        ]
+        possible = np.zeros((len(acting.robot), len(self._joint_robot)), np.bool_)
+        for human, policy in enumerate(acting.humans):
+            acts: Bool[np.ndarray, "state action"] = np.any(policy > 0, axis=1)
+            mine = acts[:, self._joint_action[human]]
+            for other, chance in enumerate(likely):
+                if other != human:
+                    mine = mine & chance
+            possible |= mine
+        return possible & (acting.robot[:, self._joint_robot] > 0)
+
+    def _ask(
+        self, rows: Shaped[np.ndarray, "state word"], asked: Bool[np.ndarray, "state joint"]
+    ) -> tuple[Expansion, bool]:
+        """Successors under the joint actions; True where the answer is about all of them."""
+        world, states = self._question.world, torch.from_numpy(rows)
+        if asked.mean() >= SHARE_OF_ALL:
+            if isinstance(world, Expandable):
+                return world.expand(states), True
+            return Expansion.of(world.transitions(states)), True
+        state, joint = np.nonzero(asked)
+        actions = torch.from_numpy(self._actions[joint])
+        return Expansion.of(world.transitions(states[torch.from_numpy(state)], actions)), False
+
+    def _condense(self, batch: Batch, rows: Shaped[np.ndarray, "state word"]) -> Condensed:
+        humans, pairs = len(self._joint_action), len(batch.robot)
+        landings, actions = int(batch.landing.max(initial=0)) + 1, self._question.num_actions
+        each = batch.offsets[batch.first]
+        slots = int(np.diff(each).max(initial=1))
+        if len(self._scratch.place) < landings or self._scratch.dense.shape[2] < slots:
+            self._scratch = Scratch(
+                np.full(2 * landings, -1, np.int32),
+                np.zeros(2 * slots, np.int32),
+                np.zeros((humans, actions, 2 * slots)),
+            )
+        room = int(each[-1])
+        out = Condensed(
+            np.zeros((humans, pairs * actions + 1), np.int64),
+            np.zeros((humans, room), np.int32),
+            np.zeros((humans, room)),
+            np.zeros(pairs, np.int64),
+        )
+        wrong = condense(batch, out, self._scratch)
+        if wrong != DONE:
+            self._refuse(batch, wrong, rows)
+        return out
+
+    def _refuse(self, batch: Batch, asked: int, rows: Shaped[np.ndarray, "state word"]) -> None:
+        """Say what is wrong with a joint action that is taken."""
+        spec, world = self._question.spec, self._question.world
+        pair = int(np.searchsorted(batch.first, asked, side="right")) - 1
+        actions = self._actions[batch.joint[asked]].tolist()
+        names = ", ".join(
+            f"{agent.name}: {agent.actions[action]}"
+            for agent, action in zip(spec.agents, actions, strict=True)
+        )
+        row = torch.from_numpy(rows[pair])
+        where = f"The state is:\n{world.describe(row)}"
+        items = slice(int(batch.offsets[asked]), int(batch.offsets[asked + 1]))
+        if items.start == items.stop:
+            available = world.available(row[None])[0].numpy()
+            culprit = next(
+                (a for a, action in enumerate(actions) if not available[a, action]), None
+            )
+            who = "an agent" if culprit is None else spec.agents[culprit].name
+            raise SolveError(
+                f"{who} acts in a way that is not available in a state of {spec.name!r} ({names}). "
+                f"The policy was made for another world, or has a bug. {where}"
+            )
+        total = float(batch.prob[batch.outcome[items]].sum())
+        raise SolveError(
+            f"the successors of one state under ({names}) have probabilities that sum to "
+            f"{total!r}, not 1. Correct the world model. {where}"
+        )
+
+
+def _mixed(
+    spec: WorldSpec, agents: tuple[int, ...], actions: Int64[np.ndarray, "joint agent"]
+) -> Int64[np.ndarray, " joint"]:
+    """The index of some agents' joint action in each joint action of all; the first is fastest."""
+    mixed, stride = np.zeros(len(actions), np.int64), 1
+    for agent in agents:
+        mixed += actions[:, agent] * stride
+        stride *= spec.num_actions[agent]
+    return mixed
+
+
+def _chosen_items(
+    found: Expansion, is_all: bool, asked: Bool[np.ndarray, "state joint"]
+) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " item"]]:
+    """Offsets and outcomes of the items of the joint actions that were asked about."""
+    offsets, index = found.offsets.long().numpy(), found.index.long().numpy()
+    if not is_all or asked.all():
+        return offsets, index
+    chosen = np.flatnonzero(asked)
+    counts = np.diff(offsets)[chosen]
+    kept = np.concatenate([[0], counts.cumsum()])
+    items = np.arange(kept[-1]) + np.repeat(offsets[chosen] - kept[:-1], counts)
+    return kept, index[items]
