@@ -101,7 +101,7 @@ class PolicyTables:
         """The rows of the tables that hold the policies in some states that are not terminal.
 
         Args:
-            state: Numbers of the states, each once.
+            state: Numbers of the states; one may come several times, after several durations.
             rows: Their rows.
             steps_left: Steps left in all of them.
 

@@ -14,7 +14,7 @@ from empo_bounds.question import Question
 from empo_core.errors import SolveError
 from empo_core.protocols import Expandable
 from empo_core.types import Expansion, WorldSpec
-from empo_core.worlds.samples import joint_actions
+from empo_core.worlds.samples import action_names, joint_actions
 
 SHARE_OF_ALL = 0.5
 """Share of all joint actions from which on a world is asked about all of them, where that pays."""
@@ -150,10 +150,7 @@ class Transitions:
         spec, world = self._question.spec, self._question.world
         pair = int(np.searchsorted(batch.first, asked, side="right")) - 1
         actions = self._actions[batch.joint[asked]].tolist()
-        names = ", ".join(
-            f"{agent.name}: {agent.actions[action]}"
-            for agent, action in zip(spec.agents, actions, strict=True)
-        )
+        names = action_names(spec, int(batch.joint[asked]))
         row = torch.from_numpy(rows[pair])
         where = f"The state is:\n{world.describe(row)}"
         items = slice(int(batch.offsets[asked]), int(batch.offsets[asked + 1]))
