@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from empo_core.cli.arguments import RunDirectory
 from empo_core.cli.check import config_at
 from empo_core.cli.commands import click_command
 from empo_core.cli.options import declared_flags, with_flags
@@ -106,9 +107,7 @@ class RunCommand(TyperCommand):
 
 
 def resume(
-    run_dir: Annotated[
-        Path, typer.Argument(metavar="RUN_DIR", help="A run's directory.", show_default=False)
-    ],
+    run_dir: RunDirectory,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,

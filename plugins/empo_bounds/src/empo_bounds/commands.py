@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from empo_core.cli.arguments import HumanPrior, RunDirectory, human_prior_of
 from empo_core.cli.output import (
     Debug,
     Json,
@@ -19,7 +20,6 @@ from empo_core.cli.output import (
 
 if TYPE_CHECKING:
     from empo_bounds.certificate import Certificate
-    from empo_core.config import HumanPriorRef
     from empo_core.protocols import Tracker
 
 
@@ -27,9 +27,7 @@ EPS, MINUTES, MEMORY = 1e-5, 5.0, 4.0
 
 
 def certify(
-    run_dir: Annotated[
-        Path, typer.Argument(metavar="RUN_DIR", help="A run's directory.", show_default=False)
-    ],
+    run_dir: RunDirectory,
     eps: Annotated[
         float,
         typer.Option(min=0, max=1, help="Expand pairs of state and time visited this often."),
@@ -38,14 +36,7 @@ def certify(
     memory: Annotated[
         float, typer.Option(min=0, help="RAM (GiB) that the process may hold.")
     ] = MEMORY,
-    human_prior: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PRIOR",
-            help="Humans who act differently than the run assumed: a human_prior as in a config.",
-            show_default=False,
-        ),
-    ] = None,
+    human_prior: HumanPrior = None,
     min_power: Annotated[
         float | None,
         typer.Option(
@@ -91,7 +82,7 @@ def certify(
                 Assumptions(min_power, no_early_end),
                 Effort(eps, minutes, memory),
                 tracker,
-                _prior(human_prior),
+                human_prior_of(human_prior),
             )
     if verify:
         (print_json if json else _present_confirmed)(confirmed)
@@ -115,15 +106,6 @@ def _refuse_beside_verify(given: dict[str, bool]) -> None:
                 f"{name} means nothing beside --verify, which works out again what a certificate "
                 f"says. Leave out {name}, or --verify."
             )
-
-
-def _prior(text: str | None) -> HumanPriorRef | None:
-    from empo_core.config import HumanPriorRef
-    from empo_core.config.files import parse_yaml, validate_document
-
-    if text is None:
-        return None
-    return validate_document(HumanPriorRef, parse_yaml(text, name="--human-prior"))
 
 
 def _confirmed(run_dir: Path, tracker: Tracker) -> dict[str, object]:

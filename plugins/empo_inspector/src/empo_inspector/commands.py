@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from empo_core.cli.arguments import RunDirectory
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, stdout
 
 if TYPE_CHECKING:
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run_dir: Annotated[
-        Path, typer.Argument(metavar="RUN_DIR", help="A run's directory.", show_default=False)
-    ],
+    run_dir: RunDirectory,
     time: Annotated[
         int | None,
         typer.Option(min=0, help="Steps of the episode so far (0).", show_default=False),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from empo_core.cli.arguments import RunDirectory
 from empo_core.cli.output import Debug, only_ours_on_stdout, show
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ Precision = Literal["exact", "compact"]
 
 
 def inspect(
-    run_dir: Annotated[
-        Path, typer.Argument(metavar="RUN_DIR", help="A run's directory.", show_default=False)
-    ],
+    run_dir: RunDirectory,
     output: Annotated[
         Path | None,
         typer.Option(

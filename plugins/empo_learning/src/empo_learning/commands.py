@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from empo_core.cli.arguments import HumanPrior, RunDirectory, human_prior_of
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
 
 if TYPE_CHECKING:
@@ -14,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run_dir: Annotated[
-        Path, typer.Argument(metavar="RUN_DIR", help="A run's directory.", show_default=False)
-    ],
+    run_dir: RunDirectory,
     episodes: Annotated[
         int | None,
         typer.Option(
@@ -41,14 +40,7 @@ def evaluate(
     best: Annotated[
         bool, typer.Option("--best", help="Play the checkpoint with the best evaluation.")
     ] = False,
-    human_prior: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PRIOR",
-            help="Humans who act differently than the run assumed: a human_prior as in a config.",
-            show_default=False,
-        ),
-    ] = None,
+    human_prior: HumanPrior = None,
     starts: Annotated[
         Path | None,
         typer.Option(
@@ -60,13 +52,8 @@ def evaluate(
 ) -> None:
     """Play what a run has computed or learned: which returns, or how many goals, does it attain?"""
     with only_ours_on_stdout(json, quiet=False):
-        from empo_core.config import HumanPriorRef
-        from empo_core.config.files import parse_yaml, validate_document
         from empo_learning.evaluation import evaluate_run
 
-        humans = None
-        if human_prior is not None:
-            humans = validate_document(HumanPriorRef, parse_yaml(human_prior, name="--human-prior"))
         done = evaluate_run(
             run_dir,
             episodes=episodes,
@@ -74,7 +61,7 @@ def evaluate(
             seed=seed,
             max_steps=max_steps,
             checkpoint="best" if best else "newest",
-            human_prior=humans,
+            human_prior=human_prior_of(human_prior),
             starts=starts,
         )
     if json:
