@@ -25,10 +25,11 @@ class Symmetry:
 
     Attributes:
         name: What it does, e.g. ``"mirror left and right"``.
-        rows: The image of each state; distinct states have distinct ones.
+        rows: The image of each state, as new rows of the same type; distinct states have distinct
+            ones.
         agents: The agent whose part each agent plays in the image [agent].
-        actions: The action of that agent that each action becomes, which may depend on the
-            state; of no account on the padding of the action axis [state agent action].
+        actions: The action of that agent that each action becomes, one to one, which may depend
+            on the state; of no account on the padding of the action axis [state agent action].
         goals: The goal that each goal becomes, of the human ``agents`` says [goal].
     """
 

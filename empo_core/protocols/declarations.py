@@ -15,7 +15,9 @@ class Symmetric(Protocol):
     def symmetries(self) -> Sequence[Symmetry]:
         """Symmetries from which all others follow by repetition and combination.
 
-        None at all is an answer. A solver that uses them checks them on sampled states first.
+        None at all is an answer. A solver that uses them checks them on sampled states first. It
+        takes them in turn as long as no more than some number follow (1,024 for ``exact``), so
+        that exchanges of neighbours are better than one exchange and a cycle.
         """
 
 
@@ -24,7 +26,7 @@ class Factored(Protocol):
     """A world that knows which words of a row depend on which; optional."""
 
     def reads(self) -> Reads:
-        """Dependencies of words, availability and goals; naming too many is safe.
+        """Dependencies of words, availability and goals; naming too many leaves out less.
 
         Words on which nothing that matters depends must go with all others: a row in which they
         have the values of another state is a state.

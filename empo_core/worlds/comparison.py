@@ -23,7 +23,7 @@ def first_difference(
     found: Successors,
     rows: Int[Tensor, "item word"],
     other: Successors,
-    other_rows: Int[Tensor, "other_item word"],
+    other_rows: Int[Tensor, "_item word"],
 ) -> int | None:
     """The first pair whose successors differ; None where they are the same for all.
 
