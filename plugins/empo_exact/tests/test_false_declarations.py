@@ -203,8 +203,7 @@ class Mirrored(Noted):
 
     def __init__(self, world: SymmetricWorld) -> None:
         super().__init__(world.table)
-        self.symmetric = world
-        self.inner = world  # Lists what is available by state.
+        self.inner = self.symmetric = world  # Lists what is available by state.
 
     def symmetries(self) -> list[Symmetry]:
         def of(symmetry: Symmetry) -> Symmetry:

@@ -53,7 +53,8 @@ class Declarations:
     Attributes:
         world: The world.
         declared: Its symmetries as it gives them.
-        dropped: Words that nothing which matters reads [word]; None: not asked for.
+        dropped: Words that nothing which matters reads [word]; None: there are none, or they are
+            not asked for.
         priors: Priors that say how humans act, by the keys that name them.
     """
 
@@ -247,7 +248,7 @@ def _symmetries(world: WorldModel) -> tuple[Symmetry, ...]:
     return found
 
 
-def _dropped(world: WorldModel) -> Bool[Tensor, " word"]:
+def _dropped(world: WorldModel) -> Bool[Tensor, " word"] | None:
     name = world.spec.name
     if not isinstance(world, Factored):
         raise UnsuitableWorldError(
@@ -273,9 +274,10 @@ def _dropped(world: WorldModel) -> Bool[Tensor, " word"]:
                 f"{list(shape)}; correct the world, or leave cone out of reduce"
             )
     dropped = ~cone(reads)
-    if not dropped.any():
-        log.info("all words of %r matter, so that reduce: cone leaves none out", name)
-    return dropped
+    if dropped.any():
+        return dropped
+    log.info("all words of %r matter, so that reduce: cone leaves none out", name)
+    return None
 
 
 def _priors(world: WorldModel, params: ExactParams, assumed: Assumptions) -> dict[str, HumanPrior]:

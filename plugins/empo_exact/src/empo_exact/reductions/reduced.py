@@ -119,7 +119,8 @@ def explored(
     reductions = []
     if "cone" in params.reduce:
         # Original states are not explored, and may be any number.
-        reductions.append(Reduction("cone", None, orbits, seconds["cone"]))
+        before = None if prepared.declarations.dropped is not None else orbits
+        reductions.append(Reduction("cone", before, orbits, seconds["cone"]))
     if "symmetry" in params.reduce:
         unused = ", ".join(map(repr, found.canonical.unused))
         note = f"without {unused}, with which too many would follow" if unused else ""
