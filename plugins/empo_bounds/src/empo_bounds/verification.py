@@ -40,7 +40,7 @@ NEGLIGIBLE, HUGE = 1e-290, 1e290
 """Numbers below and beyond which under- and overflow count."""
 NOT_CHECKED = (
     "earlier rounds",
-    "seconds",
+    "seconds, and which occupancy rounds asked for",
     "limits, and which of them ended the expansion",
     "versions of software",
 )
