@@ -69,6 +69,7 @@ def test_functions_err_by_less_than_is_assumed(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["pow", "compiled pow", "log", "expm1"])
 def test_functions_err_by_less_than_is_assumed_at_a_million_points(name: str) -> None:
     assert worst_error(name, 1_000_000) <= FUNCTION
