@@ -23,7 +23,7 @@ from empo_bounds.certificate import (
 )
 from empo_bounds.certified_run import certify_run
 from empo_bounds.plain_induction import PlainBounds, Summary, plain_bounds, vacuous_bounds
-from empo_bounds.recorded import Recorded
+from empo_bounds.recorded import VALUES, Recorded
 from empo_bounds.rounds import Effort
 from empo_bounds.saved_question import saved_question
 from empo_bounds.verification import verify_run
@@ -281,7 +281,7 @@ def tighter(forger: Forger) -> None:
 
 def tighter_at_the_start(forger: Forger) -> None:
     """V_r at the start has a bound that is a little better than what follows."""
-    for name in [name for name in forger.arrays if name.endswith(("_low", "_high"))]:
+    for name in VALUES:
         del forger.arrays[name]
     start, last = forger.body["start"], forger.body["rounds"][-1]
     start["v_r"][0] *= 1 - 1e-10
@@ -327,6 +327,50 @@ def test_what_the_file_says_beside_its_bounds_is_worked_out_again(
 ) -> None:
     change(forger)
     assert message in forger.refused()
+
+
+def drop_values(forger: Forger) -> None:
+    """The bounds of single pairs are not kept, as where they are large."""
+    for name in VALUES:
+        del forger.arrays[name]
+
+
+def test_without_the_bounds_of_single_pairs_those_at_the_start_are_compared(
+    forger: Forger,
+) -> None:
+    drop_values(forger)
+    forger.seal()
+    found = verify_run(forger.run, Tracker())
+    assert not found.has_values
+    assert found.numbers == 2 * (2 + 2 + 4 + 1)  # V_r, U_r, humans, goals, and vacuous V_r.
+
+
+@pytest.mark.parametrize("name", ["proved_pairs", "nearly_proved_pairs"])
+def test_more_proofs_than_there_can_be_are_refused_without_bounds_of_pairs(
+    forger: Forger, name: str
+) -> None:
+    drop_values(forger)
+    forger.body["claims"][name] += 1
+    assert "the least power is proved in" in forger.refused()
+
+
+TIMED = """
+{name: timed, horizon: 4, initial: a, states: [a, b],
+ agents: [{name: ann, role: human, actions: [be]}, {name: bot, role: robot, actions: [idle]}],
+ transitions: [{state: a, to: {a: 0.9, b: 0.1}, duration: 1}, {state: b, to: b, duration: 3}],
+ goals: {ann: [{name: any, states: [a, b]}]}}
+"""
+
+
+def test_a_claim_that_every_step_lasts_1_is_refused_where_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made").mkdir()
+    run = made(tmp_path / "made", TIMED, 0.05, Assumptions(0.5))
+    forger = Forger(run, tmp_path)
+    forger.body["claims"]["is_timed"] = False
+    forger.revalue(monkeypatch)
+    assert "takes another time than 1" in forger.refused()
 
 
 def without(name: str) -> Callable[[dict[str, np.ndarray]], None]:
