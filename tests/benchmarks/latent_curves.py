@@ -12,9 +12,10 @@ given again and again. Then draw::
 
     python tests/benchmarks/latent_curves.py --plot
 
-which makes a picture per task (mean over seeds, and the least to the greatest) and prints a table.
-Beside them stand figures that others published after 100,000 environment steps: with larger models,
-more updates per step, other seeds, and no run of ours.
+which makes a picture per task (mean over seeds, and the least to the greatest) and prints a table:
+means of the last three evaluations, with 95 % intervals over seeds. Beside them stand figures that
+others published after 100,000 environment steps: with larger models, more updates per step, other
+seeds, and no run of ours.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from empo_core.statistics import interval
 from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +82,8 @@ REPORTED = (
     "eval/policy/value_bias",
 )
 """What is kept of a run's metrics: returns while training, how wide plans and policy are, bias."""
+LAST = 3
+"""Evaluations at the end of a curve whose mean the table has: single ones scatter."""
 SHADES = ("black", "dimgrey", "darkgrey")
 STYLES = {"planner": "-", "policy": "--"}
 
@@ -351,20 +355,23 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The ends of all curves, in Markdown."""
+    """The ends of all curves, in Markdown: of each seed the mean of its last evaluations."""
     lines = [
-        "| task | agent | who acts | seeds | environment steps | mean return (least to greatest) "
+        "| task | agent | who acts | seeds | environment steps | mean return (95 % interval) "
         f"| TD-MPC2 / SAC / DreamerV3 after {STEPS:,} (published) |",
         "|---|---|---|--:|--:|--:|--:|",
     ]
     for (task, agent, actor), by_step in sorted(grouped(rows).items()):
         seeds = max(map(len, by_step.values()))
-        end = max(step for step, values in by_step.items() if len(values) == seeds)
-        values, known = by_step[end], reference(task)
+        whole = {step: values for step, values in by_step.items() if len(values) == seeds}
+        last = list(whole)[-LAST:]
+        mean, half = interval(np.mean([whole[step] for step in last], axis=0))
+        known = reference(task)
         others = f"{known.tdmpc2} ± {known.spread} / {known.sac} / {known.dreamer}" if known else ""
+        spread = "one seed" if seeds == 1 else f"± {half:.0f}"
+        steps = f"{last[0]:,} to {last[-1]:,}" if len(last) > 1 else f"{last[0]:,}"
         lines.append(
-            f"| {task} | {agent} | {actor} | {seeds} | {end:,} | {np.mean(values):.0f} "
-            f"({min(values):.0f} to {max(values):.0f}) | {others} |"
+            f"| {task} | {agent} | {actor} | {seeds} | {steps} | {mean:.0f} ({spread}) | {others} |"
         )
     return "\n".join(lines)
 

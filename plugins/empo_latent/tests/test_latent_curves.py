@@ -108,18 +108,23 @@ def test_a_curve_that_was_made_otherwise_is_not_taken_for_this_one(
 
 def test_seeds_are_averaged_where_all_of_them_are(curves: ModuleType, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    write(out / "cup-catch_awr_0.csv", "x", {(100, "policy"): 10.0, (200, "policy"): 40.0}, 0)
-    write(out / "cup-catch_awr_1.csv", "x", {(100, "policy"): 20.0}, 1)
+    first = {(100, "policy"): 90.0, (200, "policy"): 9.0, (300, "policy"): 9.0}
+    first |= {(400, "policy"): 12.0, (500, "policy"): 99.0}
+    second = {(100, "policy"): 90.0, (200, "policy"): 21.0, (300, "policy"): 19.0}
+    write(out / "cup-catch_awr_0.csv", "x", first, 0)
+    write(out / "cup-catch_awr_1.csv", "x", {**second, (400, "policy"): 20.0}, 1)
     write(out / "pendulum_svg_0.csv", "x", {(100, "planner"): -150.0}, 0)
     rows = curves.read(sorted(out.glob("*.csv")))
     table = curves.table(rows).splitlines()
-    assert "| cup-catch | awr | policy | 2 | 100 | 15 (10 to 20) | 981 ± 7 / 958 / 870 |" in table
-    assert "| pendulum | svg | planner | 1 | 100 | -150 (-150 to -150) |  |" in table
+    # Means of the last three evaluations are 10 and 20; t(0.975, 1) = 12.7 times 5 is 64.
+    end = "200 to 400 | 15 (± 64) | 981 ± 7 / 958 / 870 |"
+    assert f"| cup-catch | awr | policy | 2 | {end}" in table
+    assert "| pendulum | svg | planner | 1 | 100 | -150 (one seed) |  |" in table
     assert "published" in table[0]
     pictures = curves.plot(rows, out)
     assert [path.name for path in pictures] == ["cup-catch.png", "pendulum.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
-    assert curves.last_words(out / "cup-catch_awr_0.csv") == "policy 40.0"
+    assert curves.last_words(out / "cup-catch_awr_0.csv") == "policy 99.0"
 
 
 def test_the_published_figures_are_those_of_the_tasks(curves: ModuleType) -> None:
