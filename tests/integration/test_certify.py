@@ -15,6 +15,7 @@ from empo_bounds.certificate import (
     FILE,
     FOLDER,
     FORMAT,
+    PARAMETERS,
     VERSION,
     manifest_digest,
     policies_digest,
@@ -168,6 +169,7 @@ def test_the_table_of_the_blocks_world_is_reproduced(
 def test_runs_of_every_algorithm_are_certified_and_confirmed(runs: Runs, name: str) -> None:
     found = certify(runs[name], "--eps", 0)
     assert found["about"]["algorithm"] == name
+    assert set(found["theory"]) == PARAMETERS | {"accrual"}  # Nothing that values ignore.
     assert max(high - low for low, high in _intervals(found)) < 1e-9
     low, high = found["start"]["v_r"]
     assert high - low <= 1e-9 * abs(low)

@@ -49,7 +49,7 @@ class PlainBounds:
 
 @dataclass
 class Summary:
-    """What the pairs of a certificate add up to.
+    """Sums over the pairs of a certificate.
 
     Attributes:
         transitions: Transitions of all moments.

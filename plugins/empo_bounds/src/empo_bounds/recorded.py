@@ -16,7 +16,7 @@ VALUES = tuple(f"{name}_{side}" for name in ("x_h", "lack", "loss") for side in 
 
 
 class Contradiction(Exception):
-    """What is recorded contradicts itself, the world, or what is claimed."""
+    """A record that contradicts itself, the world, or what is claimed."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Unrolled:
 
     @property
     def open_pairs(self) -> int:
-        """How many pairs were not expanded although episodes go on from them."""
+        """Number of pairs that were not expanded although episodes go on from them."""
         return sum(
             int((self.alive(time) & ~layer.expanded).sum())
             for time, layer in enumerate(self.layers)

@@ -44,7 +44,7 @@ NOT_CHECKED = (
     "limits, and which of them ended the expansion",
     "versions of software",
 )
-"""What a certificate says and nobody can work out again."""
+"""Entries of a certificate that cannot be worked out again."""
 TASK = "verification"
 
 
