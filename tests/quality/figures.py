@@ -203,7 +203,7 @@ def figures(root: Path) -> list[Figure]:
         # 64,000 before there were explanations and pages of runs, and the blocks world; 76,000
         # before there were clusters and sweeps, 83,000 before compiled loops learned tables, 86,000
         # before processes of one machine shared memory.
-        Figure("lines of source", total, 93_500),
+        Figure("lines of source", total, 94_500),
         Figure("largest file, lines", longest, 450, places=long_files),
         Figure("largest file of protocols, lines", longest_protocol, 200, places=long_protocols),
         Figure("largest class, lines", widest, 250, places=wide_classes),
