@@ -286,7 +286,7 @@ def test_options_that_make_a_certificate_are_refused_beside_verify(
 
 def test_what_cannot_be_worked_out_again_is_not_presented_as_confirmed(certified: Path) -> None:
     done = CliRunner().invoke(app, ["certify", str(certified), "--verify"])
-    assert "Not confirmed, for nothing tells them: earlier rounds; seconds" in done.stdout
+    assert "Not confirmed, since it cannot be worked out again: earlier rounds; seconds" in done.stdout
 
 
 def test_humans_that_are_not_known_are_named(certified: Path) -> None:

@@ -136,7 +136,7 @@ def _present_confirmed(found: dict[str, object]) -> None:
     )
     if not found["has_values"]:
         show("Bounds of single pairs were not kept, for they are large; those at the start agree.")
-    show(f"Not confirmed, for nothing tells them: {'; '.join(NOT_CHECKED)}.")
+    show(f"Not confirmed, since it cannot be worked out again: {'; '.join(NOT_CHECKED)}.")
 
 
 def _present(found: Certificate) -> None:

@@ -53,13 +53,15 @@ def _claims(found: Certificate) -> list[str]:
             "Assumed: no episode ends before the horizon; it does in no state that was met."
         )
     if claims.open_pairs and not claims.is_timed:
-        lines.append("Assumed: every step lasts 1, as each does that was met.")
+        lines.append("Assumed: every step lasts 1, as all do that were met.")
     if claims.open_pairs and claims.has_bounded_chances:
         lines.append(
             "Assumed: chances of states that were not expanded are at most 1, though probabilities "
             "of each of any number of steps sum to 1 but for rounding."
         )
-    lines.append(f"Numbers are rounded outwards, but for a share of {float(NEGLIGIBLE):.0e}.")
+    lines.append(
+        f"Printed bounds are rounded outwards, or inwards by at most {NEGLIGIBLE:.0e} of themselves."
+    )
     return lines
 
 
