@@ -35,8 +35,8 @@ def cone(reads: Reads) -> Bool[Tensor, " word"]:
 def exchanged(
     dropped: Bool[Tensor, " word"],
     states: Int[Tensor, "state word"],
+    donors: Int[Tensor, "donor word"] | None = None,
     most: int = MOST_ROWS,
-    seed: int = 0,
 ) -> tuple[Int[Tensor, " item"], Int[Tensor, "item word"]]:
     """Distinct rows that differ from some states in words which they have from others.
 
@@ -46,22 +46,23 @@ def exchanged(
     Args:
         dropped: The words that change [word].
         states: Distinct states.
-        most: No more rows than about this, and one of each state.
-        seed: Seeds the choice of the others.
+        donors: The others; None: the same states.
+        most: No more rows than about this, and two of each state.
 
     Returns:
         The position of the state that each row comes from, and the row.
     """
-    count, generator = len(states), torch.Generator().manual_seed(seed)
-    rounds = -(-most // count)
-    shift = 1 + torch.randperm(count - 1, generator=generator)[: -(-rounds // 2), None, None]
+    donors = states if donors is None else donors
+    count, others, generator = len(states), len(donors), torch.Generator().manual_seed(0)
+    rounds = max(2, -(-most // max(1, count)))
+    shift = torch.randperm(others, generator=generator)[: -(-rounds // 2), None, None]
     position = torch.arange(count)
     shape = (rounds - len(shift), count, states.shape[1])
-    shifted = (position[:, None] + shift) % count
-    mixed = torch.randint(count, shape, generator=generator)
+    shifted = (position[:, None] + shift) % others
+    mixed = torch.randint(others, shape, generator=generator)
     of = torch.cat([shifted.expand(-1, -1, states.shape[1]), mixed]).flatten(0, 1)
     position = position.repeat(rounds)
-    rows = torch.where(dropped, states.gather(0, of), states[position])
+    rows = torch.where(dropped, donors.gather(0, of), states[position])
     labelled = torch.cat([position[:, None], rows.long()], 1)
     labelled = torch.from_numpy(distinct(labelled.numpy()))
     source, rows = labelled[:, 0], labelled[:, 1:].to(states.dtype)
@@ -70,7 +71,10 @@ def exchanged(
 
 
 def word_that_matters(
-    world: WorldModel, dropped: Bool[Tensor, " word"], states: Int[Tensor, "state word"]
+    world: WorldModel,
+    dropped: Bool[Tensor, " word"],
+    states: Int[Tensor, "state word"],
+    donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
     """A sentence that shows that words matter which are said not to; None: nowhere seen.
 
@@ -80,8 +84,9 @@ def word_that_matters(
         world: The world.
         dropped: Words that nothing else depends on [word].
         states: Distinct states.
+        donors: States whose words they get; None: the same.
     """
-    source, changed = exchanged(dropped, states)
+    source, changed = exchanged(dropped, states, donors)
     if not len(changed):
         return None
     states = states[source]
@@ -123,7 +128,7 @@ def prior_without_words(
         steps_left: Steps until the end of the episode.
         most: About how many rows it is asked about.
     """
-    source, changed = exchanged(dropped, states, most)
+    source, changed = exchanged(dropped, states, most=most)
     if not len(changed):
         return None
     policy = prior.policy(states, steps_left).double()[source]

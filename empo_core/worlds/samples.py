@@ -72,7 +72,7 @@ def action_names(spec: WorldSpec, joint: int) -> str:
 
 
 def names_of(spec: WorldSpec, actions: Sequence[int]) -> str:
-    """The same for an action of each agent."""
+    """A joint action, one action per agent, for people."""
     return ", ".join(
         f"{agent.name}: {agent.actions[action]}"
         for agent, action in zip(spec.agents, actions, strict=True)

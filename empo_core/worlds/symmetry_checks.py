@@ -130,7 +130,10 @@ def false_symmetry(
 
 
 def mixed_words(
-    symmetry: Symmetry, dropped: Bool[Tensor, " word"], states: Int[Tensor, "state word"]
+    symmetry: Symmetry,
+    dropped: Bool[Tensor, " word"],
+    states: Int[Tensor, "state word"],
+    donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
     """A sentence that shows that other words of images depend on some; None: nowhere seen.
 
@@ -138,8 +141,9 @@ def mixed_words(
         symmetry: The symmetry.
         dropped: The words [word].
         states: Distinct states.
+        donors: States whose words they get; None: the same.
     """
-    source, changed = exchanged(dropped, states)
+    source, changed = exchanged(dropped, states, donors)
     if not len(changed):
         return None
     kept = ~dropped

@@ -13,9 +13,12 @@ from torch import Tensor
 
 from empo_core.compilation import compiled
 from empo_core.world_structure import Symmetry
+from empo_core.worlds.symmetry_checks import with_images
 
 MOST = 1024
 """Symmetries in a group, at most."""
+SAMPLES = 2048
+"""States by which symmetries are told apart, about."""
 BYTES_AT_ONCE = 64 << 20
 """RAM for the images of rows under all symmetries."""
 
@@ -85,6 +88,31 @@ def _closure(
     return _Closure(elements, follows)
 
 
+def _whole_orbits(
+    generators: Sequence[Symmetry], states: Int[Tensor, "state word"], needed: int
+) -> Int[Tensor, "_state word"] | None:
+    """The first states with all their images; None where one has more than ``MOST``.
+
+    Args:
+        generators: Symmetries from which all others follow.
+        states: Distinct states.
+        needed: How many of them must be among the results; more are, up to ``SAMPLES`` rows.
+    """
+    found, count = None, max(1, needed)
+    while True:
+        too_many = MOST * count + 1
+        most = too_many if found is None else min(too_many, SAMPLES)
+        rows = with_images(generators, states[:count], most)
+        if len(rows) >= too_many:
+            return None
+        if found is not None and len(rows) >= SAMPLES:
+            return found  # These may not be whole.
+        found = rows
+        if count >= len(states) or len(rows) >= SAMPLES:
+            return found
+        count = min(2 * count, len(states))
+
+
 class SymmetryGroup:
     """Symmetries of a world, closed under combination.
 
@@ -95,23 +123,31 @@ class SymmetryGroup:
     """
 
     def __init__(
-        self, symmetries: Sequence[Symmetry], states: Int[Tensor, "state word"], goals: int
+        self,
+        symmetries: Sequence[Symmetry],
+        states: Int[Tensor, "state word"],
+        goals: int,
+        needed: int = 0,
     ) -> None:
-        """Find all combinations; those are the same that agree on goals and on these states.
+        """Find all combinations; those are the same that agree on goals and on some states.
 
         Symmetries are taken in turn. One with which there would be more than ``MOST`` is left
         out: those that remain are a group, too, whose orbits are smaller.
 
         Args:
             symmetries: Symmetries from which all others follow.
-            states: Some states.
+            states: Distinct states. The first ones and all their images tell symmetries apart.
             goals: Number of goals of the world.
+            needed: Number of states that must be among those.
         """
-        self._symmetries, self._states, self._num_goals = tuple(symmetries), states, goals
+        self._symmetries, self._num_goals = tuple(symmetries), goals
+        self._states, self._needed = states, needed
         self._used, unused = list[Symmetry](), list[str]()
         closure = _Closure([_Element(-1, -1, tuple(range(goals)))], [[]])
         for symmetry in symmetries:
-            wider = _closure([*self._used, symmetry], states, goals)
+            together = [*self._used, symmetry]
+            samples = _whole_orbits(together, states, needed)
+            wider = None if samples is None else _closure(together, samples, goals)
             if wider is None:
                 unused.append(symmetry.name)
             else:
@@ -133,10 +169,12 @@ class SymmetryGroup:
         """Number of symmetries, the one that changes nothing included."""
         return len(self._elements)
 
-    def refined(self, rows: Shaped[np.ndarray, "state word"]) -> SymmetryGroup:
-        """The group where symmetries that differ on some more rows are told apart."""
-        states = torch.cat([self._states, torch.from_numpy(rows)])
-        return SymmetryGroup(self._symmetries, states, self._num_goals)
+    def refined(self, row: Shaped[np.ndarray, " word"]) -> SymmetryGroup:
+        """The group where symmetries that differ on one more row are told apart, too."""
+        is_new = (self._states != torch.from_numpy(row)).any(1)
+        is_new[: self._needed] = True  # Which are told apart already: it is none of those.
+        states = torch.cat([torch.from_numpy(row[None]), self._states[is_new]])
+        return SymmetryGroup(self._symmetries, states, self._num_goals, self._needed + 1)
 
     def least(
         self, rows: Shaped[np.ndarray, "state word"]
@@ -158,12 +196,12 @@ class SymmetryGroup:
         # Elements may differ in what they do to goals alone; those fix as many of each orbit.
         return len(self) // fixed
 
-    def is_open(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
+    def is_ambiguous(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
         """True where combinations that were taken for the same have different images [state].
 
-        Only what they do to the states that the group was made with is known. Where they agree on
-        a row, they do on all of its images, for these are the images of images; so that they have
-        the same least one.
+        Those that are taken for none change neither goals nor the states that tell symmetries
+        apart. As these are whole orbits, such combinations are a normal subgroup: if they change
+        no row, they change none of its images, so that all of these have the same least image.
         """
         found = np.zeros(len(rows), np.bool_)
         for some in self._pieces(rows):

@@ -21,6 +21,7 @@ from empo_core.errors import SolveError
 from empo_core.testing.world_structure import StructureTests
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.world_structure import Reads, Symmetry
+from empo_core.worlds.cone_checks import word_that_matters
 from empo_core.worlds.queries import sample_successors
 from empo_exact.reductions.declarations import questions
 from empo_exact.setup import Assumptions
@@ -198,6 +199,61 @@ def test_a_word_that_is_read_in_few_states_is_refused() -> None:
         compare(Notes(is_read=True), Parameters(), ["cone"])
 
 
+class Lock(Notes):
+    """A lock of six digits, behind which a note matters that is said not to."""
+
+    CODE = torch.tensor([2, 0, 3, 1, 2, 3, 9])
+
+    def __init__(self) -> None:
+        super().__init__()
+        ann, bot = self.spec.agents
+        agents = (replace(ann, actions=("0", "1", "2", "3")), bot)
+        self.spec = replace(self.spec, agents=agents, state_words=2, horizon=8)
+
+    def initial_state(self) -> Tensor:
+        return torch.zeros(2, dtype=torch.int16)
+
+    def available(self, states: Tensor) -> Tensor:
+        found = torch.ones(len(states), 2, 4, dtype=torch.bool)
+        found[:, 1, 2:] = False
+        return found
+
+    def achieved(self, states: Tensor) -> Tensor:
+        return torch.stack([states[:, 0] >= 0, states[:, 0] >= 7], 1)
+
+    def transitions(self, states: Tensor, actions: Tensor | None = None) -> Successors:
+        if actions is None:
+            joint = torch.arange(8).repeat(len(states))
+            states = states.repeat_interleave(8, 0)
+            actions = torch.stack([joint % 4, joint // 4], 1)
+        place, note = states[:, 0].long(), states[:, 1].long()
+        is_right = self.CODE[place.clamp(max=6)] == actions[:, 0]
+        later = torch.where(place < 6, (place + 1) * is_right, place + (place == 6) * note)
+        rows = torch.stack([later, torch.maximum(note, actions[:, 1])], 1).to(states.dtype)
+        offsets = torch.arange(len(rows) + 1)
+        return Successors(offsets, rows, torch.ones(len(rows), dtype=torch.float64), None)
+
+    def reads(self) -> Reads:
+        needed = torch.tensor([True, False])
+        return Reads(words=torch.eye(2) > 0, available=needed, achieved=needed.expand(2, 2))
+
+
+@pytest.mark.parametrize("keep", ["none", "all"])
+def test_a_word_that_is_read_where_few_walks_lead_is_refused(keep: str) -> None:
+    params = CONE.model_copy(update={"keep": keep, "count_unrolled": False})
+    with pytest.raises(
+        SolveError, match=r"(?s)reads\(\) of 'notes' leaves .*\[6, 0\]"
+    ):
+        solve(Lock(), params)
+
+
+def test_no_state_has_words_to_change() -> None:
+    world, none = Notes(), torch.zeros(0, 3, dtype=torch.int16)
+    dropped = torch.tensor([False, False, True])
+    assert word_that_matters(world, dropped, none, world.initial_state()[None]) is None
+    assert questions(world, LopsidedOnce(0), none, torch.zeros(0, dtype=torch.long)) == []
+
+
 class Mirrored(Noted):
     """A symmetric game whose notes get lost in the image."""
 
@@ -240,7 +296,7 @@ FORMS: list[tuple[str, Any, str]] = [
     ("too large", {"actions": lambda s: SWAP.actions(s) + 7}, "the actions of ann to"),
     ("negative", {"actions": lambda s: SWAP.actions(s) - 1}, "which is not each of 0 to 5 once"),
     ("agents", {"agents": (0,)}, r"its agents are \[0\], not each of 0 to 1 once"),
-    ("goals", {"goals": (0, 1, "x", 3, 4)}, "its goals are"),
+    ("goals", {"goals": (0, 1, 9, 3, 4)}, "its goals are"),
 ]  # fmt: skip
 
 

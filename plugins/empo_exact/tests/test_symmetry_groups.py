@@ -92,14 +92,35 @@ def test_what_was_not_seen_of_a_group_shows_in_other_rows(
     ]
     rows = all_rows(5)
     group = SymmetryGroup(symmetries, rows[:seen], 0)
-    while (is_open := group.is_open(rows.numpy())).any():
-        larger = group.refined(rows[torch.from_numpy(is_open)][:1].numpy())
+    # It is enough to ask about the rows that stand for all others.
+    while (ambiguous := group.is_ambiguous(least := group.least(rows.numpy())[0])).any():
+        larger = group.refined(least[ambiguous][0])
         assert len(larger) > len(group)
         group = larger
-    least, _ = group.least(rows.numpy())
     for symmetry in symmetries:
         assert np.array_equal(group.least(symmetry.rows(rows).numpy())[0], least)
     assert group.orbit_sizes(np.unique(least, axis=0)).sum() == len(rows)
+
+
+def test_symmetries_that_do_not_commute_on_rare_states_are_told_apart() -> None:
+    """States 0 and 1 lead to 2 and 3, or 4 and 5, now and then; one symmetry moves 2 and 3 only."""
+
+    def leads(*items: tuple[float, int, float]) -> dict[tuple[int, ...], tuple]:  # type: ignore[type-arg]
+        return dict.fromkeys(itertools.product((0, 1), (0, 1)), items)
+
+    rare, half = 1e-7, 0.5
+    outcomes = [
+        leads((half, 0, 1.0), (half - 2 * rare, 1, 1.0), (rare, 2, 1.0), (rare, 3, 1.0)),
+        leads((half, 1, 1.0), (half - 2 * rare, 0, 1.0), (rare, 4, 1.0), (rare, 5, 1.0)),
+        *(leads((0.7, s, 1.0), (0.3, 6, 1.0)) for s in (2, 3, 4, 5)),
+        leads((1.0, 6, 1.0)),
+    ]
+    goals = ((0, 1.0, frozenset(range(7))), (0, 1.0, frozenset([6])))
+    table = Table(("human", "robot"), (2, 2), tuple(outcomes), goals, tuple(range(0, 21, 3)), 4)
+    both = ((0, 1), ((0, 1), (0, 1)), (0, 1))
+    renamings = [Renaming((1, 0, 4, 5, 2, 3, 6), *both), Renaming((0, 1, 3, 2, 4, 5, 6), *both)]
+    (step,) = compare(SymmetricWorld(table, renamings), Parameters(), ["symmetry"]).reductions
+    assert (step.before, step.after) == (7, 3)
 
 
 @pytest.mark.parametrize("seed", range(4))

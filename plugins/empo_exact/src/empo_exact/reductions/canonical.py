@@ -61,7 +61,7 @@ class Canonical:
         """Names of symmetries that are left out, for there would be too many with them."""
         return () if self._group is None else self._group.unused
 
-    def is_open(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
+    def is_ambiguous(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
         """True where the row that stands for an image may be another one [state].
 
         Args:
@@ -69,11 +69,11 @@ class Canonical:
         """
         if self._group is None:
             return np.zeros(len(rows), np.bool_)
-        return self._group.is_open(rows)
+        return self._group.is_ambiguous(rows)
 
-    def refined(self, rows: Shaped[np.ndarray, "state word"]) -> Canonical:
-        """One for which these rows are not open."""
-        group = None if self._group is None else self._group.refined(rows)
+    def refined(self, row: Shaped[np.ndarray, " word"]) -> Canonical:
+        """One for which this row is not ambiguous."""
+        group = None if self._group is None else self._group.refined(row)
         return Canonical(self._spec, group, self._dropped, self._initial)
 
     def projected(self, rows: Shaped[np.ndarray, "state word"]) -> Shaped[np.ndarray, "state word"]:

@@ -25,6 +25,7 @@ from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions, build_prior
 
 States = Int[Tensor, "state word"]
+Donors = Int[Tensor, "donor word"]
 SHORT = 16
 """Horizons up to which priors are asked at every step."""
 MOST_TIMES = 32
@@ -68,30 +69,34 @@ class Declarations:
         """Symmetries of the states as they are without the words that are left out."""
 
         def of(rows: RowMap) -> RowMap:
-            return lambda states: self.alike(rows(states))
+            return lambda states: self.projected(rows(states))
 
         if self.dropped is None:
             return self.declared
         return tuple(replace(symmetry, rows=of(symmetry.rows)) for symmetry in self.declared)
 
-    def distinct(self, states: States) -> Int[Tensor, "_state word"]:
+    def distinct_projected(self, states: States) -> Int[Tensor, "_state word"]:
         """The states that stand for some, each once."""
-        return torch.from_numpy(distinct(self.alike(states).numpy()))
+        return torch.from_numpy(distinct(self.projected(states).numpy()))
 
-    def alike(self, states: States) -> States:
+    def projected(self, states: States) -> States:
         """The states that stand for some, whose words without influence are the initial ones."""
         if self.dropped is None:
             return states
         return torch.where(self.dropped, self.world.initial_state(), states)
 
-    def refuse_words(self, states: States) -> None:
+    def refuse_words(self, states: States, donors: Donors | None = None) -> None:
         """Raise if words matter that are said not to.
+
+        Args:
+            states: Distinct states.
+            donors: States whose words they get; None: the same.
 
         Raises:
             RefusedError: A state shows it.
         """
         if self.dropped is not None and (
-            reason := word_that_matters(self.world, self.dropped, states)
+            reason := word_that_matters(self.world, self.dropped, states, donors)
         ):
             raise RefusedError(
                 "cone",
@@ -99,8 +104,12 @@ class Declarations:
                 "Correct the world",
             )
 
-    def refuse_symmetries(self, states: States) -> None:
+    def refuse_symmetries(self, states: States, donors: Donors | None = None) -> None:
         """Raise if a symmetry is none.
+
+        Args:
+            states: Distinct states.
+            donors: States whose words they get where words are left out; None: the same.
 
         Raises:
             RefusedError: It has another form, or a state or one of its images shows it.
@@ -109,7 +118,7 @@ class Declarations:
         for symmetry in self.declared:
             reason = wrong_form(self.world.spec, symmetry, states)
             if reason is None and dropped is not None:
-                reason = mixed_words(symmetry, dropped, states)
+                reason = mixed_words(symmetry, dropped, states, donors)
                 if reason is not None:
                     raise RefusedError(
                         "symmetry",
@@ -118,8 +127,8 @@ class Declarations:
                     )
             if reason is not None:
                 self._refuse_symmetry(symmetry, reason)
-        tried = self.distinct(states)
-        if found := first_false(self.world, self.symmetries, tried, self.alike):
+        tried = self.distinct_projected(states)
+        if found := first_false(self.world, self.symmetries, tried, self.projected):
             self._refuse_symmetry(*found)
 
     def _refuse_symmetry(self, symmetry: Symmetry, reason: str) -> None:
@@ -201,20 +210,18 @@ def questions(
     """
     alive, horizon = world.available(states).flatten(1).any(1), world.spec.horizon
     if horizon is None or getattr(prior, "is_stationary", False):
-        return [(1, states[alive])]
-    alive &= steps < horizon
+        return [(1, states[alive])] if alive.any() else []
+    generator = torch.Generator().manual_seed(0)
     times = torch.arange(1, horizon + 1)
-    may = times <= horizon - steps[:, None]
+    if horizon > SHORT:  # The last step is open to all states.
+        some = 2 + torch.randperm(horizon - 1, generator=generator)[: MOST_TIMES - 1]
+        times = torch.cat([times[:1], some])
+    may = (times <= horizon - steps[:, None]) & alive[:, None]
     if horizon > SHORT:
-        generator = torch.Generator().manual_seed(0)
-        # The last step is open to all states.
-        some = torch.randperm(horizon - 1, generator=generator)[: MOST_TIMES - 1] + 1
         rank = torch.rand(may.shape, generator=generator)
-        rank[:, ~torch.isin(torch.arange(horizon), torch.cat([some, torch.tensor([0])]))] = 0.0
-        rank[~may] = 0.0
-        may = torch.nn.functional.one_hot(rank.argmax(1), horizon).bool()
-    may &= alive[:, None]
-    return [(int(left), states[may[:, left - 1]]) for left in times if may[:, left - 1].any()]
+        may &= torch.arange(len(times)) == rank.where(may, -1.0).argmax(1)[:, None]
+    asked = [(int(left), states[mine]) for left, mine in zip(times, may.T, strict=True)]
+    return [(left, rows) for left, rows in asked if len(rows)]
 
 
 def declared(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Declarations:

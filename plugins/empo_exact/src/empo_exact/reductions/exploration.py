@@ -35,12 +35,12 @@ class Exploration(NamedTuple):
     met: int
 
 
-class _OpenRows(Exception):
-    """Symmetries that were taken for the same differ on some rows."""
+class _AmbiguousRow(Exception):
+    """Symmetries that were taken for the same differ on a row."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, row: Shaped[np.ndarray, " word"]) -> None:
         super().__init__()
-        self.rows = rows
+        self.row = row
 
 
 class _ImageNumbers:
@@ -63,7 +63,7 @@ class _ImageNumbers:
             states = table.count
             stands, variant = self._canonical(self._met.rows[known:])
             pairs = np.stack([table.number(stands), variant], -1)
-            self.refuse_open(table.rows[states:].copy())
+            self.refuse_ambiguous(table.rows[states:].copy())
             self._image.room(len(pairs), 0)[:] = self._images.number(pairs)
         found: Int32[np.ndarray, " outcome"] = self._image.written[number]
         return found
@@ -73,15 +73,15 @@ class _ImageNumbers:
         """Number of rows that were met."""
         return self._met.count
 
-    def refuse_open(self, rows: Rows) -> None:
+    def refuse_ambiguous(self, rows: Rows) -> None:
         """Raise if the row that stands for a state depends on which of its images is asked about.
 
         Args:
             rows: Rows that stand for others.
         """
-        is_open = self._canonical.is_open(rows)
-        if is_open.any():
-            raise _OpenRows(rows[is_open])
+        ambiguous = np.flatnonzero(self._canonical.is_ambiguous(rows))
+        if len(ambiguous):
+            raise _AmbiguousRow(rows[ambiguous[0]])
 
     @property
     def pairs(self) -> Int32[np.ndarray, "image 2"]:
@@ -109,8 +109,8 @@ def explore(
     while True:
         try:
             return _explored(world, canonical, params, progress)
-        except _OpenRows as found:
-            canonical = canonical.refined(found.rows)
+        except _AmbiguousRow as found:
+            canonical = canonical.refined(found.row)
 
 
 def _explored(
@@ -118,7 +118,7 @@ def _explored(
 ) -> Exploration:
     start, _ = canonical(world.initial_state().numpy()[None])
     numbers = _ImageNumbers(world.spec.state_words, start.dtype, canonical)
-    numbers.refuse_open(start)
+    numbers.refuse_ambiguous(start)
 
     def told(explored: Explored) -> bool:
         return progress is None or progress(replace(explored, met=numbers.met))

@@ -61,21 +61,27 @@ class Preparation:
     def check(self, graph: StateGraph) -> None:
         """Try what is declared on states that were found, unless all about them was tried before.
 
+        Words that were left out have their initial values in these; other values are those of the
+        states that were tried before.
+
         Raises:
             RefusedError: One of them refutes it.
         """
         rows = torch.from_numpy(graph.states)
+        with _timed(self.seconds, "cone"):
+            self.declarations.refuse_words(_some(rows), self.tried)
         tried = RowTable.of(self.tried.numpy())
         if tried.count * graph.spec.num_joint_actions <= MOST_PAIRS:
-            known = tried.find(graph.states) >= 0
-            rows = rows[torch.from_numpy(~known)]
-        chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:MOST_STATES]
-        if not len(chosen):
-            return
-        with _timed(self.seconds, "cone"):
-            self.declarations.refuse_words(rows[chosen])
-        with _timed(self.seconds, "symmetry"):
-            self.declarations.refuse_symmetries(rows[chosen])
+            rows = rows[torch.from_numpy(tried.find(graph.states) < 0)]
+        if len(rows):
+            with _timed(self.seconds, "symmetry"):
+                self.declarations.refuse_symmetries(_some(rows), self.tried)
+
+
+def _some(rows: Int[Tensor, "state word"]) -> Int[Tensor, "_state word"]:
+    """Some of the rows, drawn at random."""
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+    return rows[order[:MOST_STATES]]
 
 
 @contextmanager
@@ -103,9 +109,9 @@ def prepare(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Pre
         if found.declared:
             found.refuse_symmetries(states)
             found.refuse_priors_of_symmetries(states, steps)
-            images = with_images(found.symmetries, found.distinct(states))
-            group = SymmetryGroup(found.symmetries, images, len(world.spec.goals))
-            tried = torch.cat([states, images])
+            projected = found.distinct_projected(states)
+            group = SymmetryGroup(found.symmetries, projected, len(world.spec.goals))
+            tried = torch.cat([states, with_images(found.symmetries, projected)])
     dropped = None if found.dropped is None else found.dropped.numpy()
     canonical = Canonical(world.spec, group, dropped, world.initial_state().numpy())
     return Preparation(found, canonical, tried, seconds)
