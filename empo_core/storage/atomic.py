@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -201,7 +202,7 @@ def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
 
 
 def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> JsonValue:
-    """Strict JSON from a regular file: no NaN, no key twice, no symbolic link.
+    """Strict JSON from a regular file: no NaN, nothing infinite, no key twice, no symbolic link.
 
     Raises:
         StorageError: The file is missing, too large, or not strict JSON.
@@ -224,7 +225,10 @@ def parse_json(path: Path, raw: bytes) -> JsonValue:
     """
     try:
         data: JsonValue = json.loads(
-            raw.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique
+            raw.decode("utf-8"),
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            object_pairs_hook=_unique,
         )
         return data
     except (ValueError, RecursionError) as error:
@@ -335,6 +339,12 @@ def _make_parents(directory: Path, ops: FileOps) -> None:
 
 def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON")
+
+
+def _finite(word: str) -> float:
+    if math.isinf(number := float(word)):
+        raise ValueError(f"{word} is larger than numbers can be")
+    return number
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

@@ -274,6 +274,7 @@ def test_a_forged_manifest_is_refused(stored: Path, changes: dict[str, Any], rea
         (b'{"format": "other"}', "not ours"),
         (b'{"format": "empo-arrays", "version": 2}', "format version 2; this core reads 1"),
         (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"a": -1e400}', "-1e400 is larger than numbers can be"),
         (b'{"a": 1, "a": 2}', "given twice"),
         (b"[" * 100_000, "not ours"),
         (b"9" * 5000, "not ours"),
