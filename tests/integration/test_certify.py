@@ -270,6 +270,7 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_computed(
     "option",
     [
         ("--eps", 0.5),
+        ("--eps", 1e-5),
         ("--minutes", 1),
         ("--memory", 1),
         ("--human-prior", "uniform"),
@@ -286,7 +287,9 @@ def test_options_that_make_a_certificate_are_refused_beside_verify(
 
 def test_what_cannot_be_worked_out_again_is_not_presented_as_confirmed(certified: Path) -> None:
     done = CliRunner().invoke(app, ["certify", str(certified), "--verify"])
-    assert "Not confirmed, since it cannot be worked out again: earlier rounds; seconds" in done.stdout
+    assert (
+        "Not confirmed, since it cannot be worked out again: earlier rounds; seconds" in done.stdout
+    )
 
 
 def test_humans_that_are_not_known_are_named(certified: Path) -> None:
@@ -311,6 +314,7 @@ def test_humans_that_are_not_known_are_named(certified: Path) -> None:
         (["--memory", 0.01], 3, "nothing could be expanded, for 0.01 GiB of RAM are taken"),
         (["--minutes", 0], 3, "nothing could be expanded, for 0 minutes are over"),
         (["--eps", 2], 2, "less than or equal to 1"),
+        (["--minutes", "inf"], 2, "--minutes must be a number of at least 0, not inf"),
     ],
 )
 def test_bad_input_gets_a_clear_sentence(

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from empo_bounds.assumptions import Assumptions
+from empo_bounds.effort import Effort
 from empo_bounds.question import Question
-from empo_bounds.rounds import Effort, certify
+from empo_bounds.rounds import certify
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Tracker

@@ -8,9 +8,10 @@ from random_policies import least_power, question_of, random_game
 
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.certificate import arrays_of
+from empo_bounds.effort import Effort
 from empo_bounds.plain_induction import plain_bounds
 from empo_bounds.recorded import Recorded
-from empo_bounds.rounds import Effort, Found, certify
+from empo_bounds.rounds import Found, certify
 from empo_core.protocols import Tracker
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from dataclasses import replace
@@ -15,9 +16,10 @@ from random_policies import PreciseValues, question_of, random_game
 from torch import Tensor
 
 from empo_bounds.assumptions import Assumptions
+from empo_bounds.effort import Effort
 from empo_bounds.induction import Induced, induce
 from empo_bounds.question import Question
-from empo_bounds.rounds import Effort, Found, certify
+from empo_bounds.rounds import Found, certify
 from empo_core.errors import ConfigError, SolveError
 from empo_core.protocols import Tracker
 from empo_core.theory import TheoryParams
@@ -253,3 +255,12 @@ def test_claims_without_sense_are_refused(question: Question) -> None:
     for power in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="at least 0"):
             Assumptions(power)
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, -1.0])
+@pytest.mark.parametrize(
+    ("name", "option"), [("epsilon", "--eps"), ("minutes", "--minutes"), ("memory_gb", "--memory")]
+)
+def test_limits_that_are_no_numbers_are_refused(name: str, option: str, limit: float) -> None:
+    with pytest.raises(ConfigError, match=f"{option}.* must be a number .*, not {limit}"):
+        Effort(**{name: limit})

@@ -15,9 +15,10 @@ from empo_bounds.certificate import (
     require_room,
     write_certificate,
 )
+from empo_bounds.effort import Effort
 from empo_bounds.occupancy import KnownOccupancy
 from empo_bounds.question import Question
-from empo_bounds.rounds import Effort, Found, certify
+from empo_bounds.rounds import Found, certify
 from empo_bounds.saved_question import saved_question
 from empo_core.config import HumanPriorRef, RunConfig, installed
 from empo_core.errors import SolveError, StorageError

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from empo_bounds.effort import Effort
 from empo_core.cli.arguments import HumanPrior, RunDirectory, human_prior_of
 from empo_core.cli.output import (
     Debug,
@@ -17,25 +18,29 @@ from empo_core.cli.output import (
     print_table,
     show,
 )
+from empo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from empo_bounds.certificate import Certificate
     from empo_core.protocols import Tracker
 
-
-EPS, MINUTES, MEMORY = 1e-5, 5.0, 4.0
+MAKING = ("eps", "minutes", "memory", "human_prior", "min_power", "no_early_end")
+"""Options that make a certificate."""
 
 
 def certify(
+    context: typer.Context,
     run_dir: RunDirectory,
     eps: Annotated[
         float,
         typer.Option(min=0, max=1, help="Expand pairs of state and time visited this often."),
-    ] = EPS,
-    minutes: Annotated[float, typer.Option(min=0, help="Expand for so long at most.")] = MINUTES,
+    ] = Effort.epsilon,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="Expand for so long at most.")
+    ] = Effort.minutes,
     memory: Annotated[
         float, typer.Option(min=0, help="RAM (GiB) that the process may hold.")
-    ] = MEMORY,
+    ] = Effort.memory_gb,
     human_prior: HumanPrior = None,
     min_power: Annotated[
         float | None,
@@ -59,22 +64,12 @@ def certify(
     with only_ours_on_stdout(json, quiet):
         from empo_bounds.assumptions import Assumptions
         from empo_bounds.certified_run import certify_run
-        from empo_bounds.rounds import Effort
         from empo_core.cli.run import terminal_trackers
         from empo_core.tracker_group import TrackerGroup
 
         tracker = TrackerGroup(terminal_trackers(None, quiet))
         if verify:
-            _refuse_beside_verify(
-                {
-                    "--eps": eps != EPS,
-                    "--minutes": minutes != MINUTES,
-                    "--memory": memory != MEMORY,
-                    "--human-prior": human_prior is not None,
-                    "--min-power": min_power is not None,
-                    "--no-early-end": no_early_end,
-                }
-            )
+            _refuse_beside_verify(context)
             confirmed = _confirmed(run_dir, tracker)
         else:
             done = certify_run(
@@ -96,12 +91,12 @@ def certify(
             show(str(path))
 
 
-def _refuse_beside_verify(given: dict[str, bool]) -> None:
+def _refuse_beside_verify(context: typer.Context) -> None:
     """Refuse options that make a certificate."""
-    from empo_core.errors import ConfigError
-
-    for name, is_given in given.items():
-        if is_given:
+    for option in MAKING:
+        source = context.get_parameter_source(option)
+        if source is not None and source.name != "DEFAULT":
+            name = f"--{option.replace('_', '-')}"
             raise ConfigError(
                 f"{name} means nothing beside --verify, which works out again what a certificate "
                 f"says. Leave out {name}, or --verify."

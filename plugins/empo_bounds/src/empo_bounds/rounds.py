@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 
 from empo_bounds.assumptions import Assumptions, Proved
+from empo_bounds.effort import Effort
 from empo_bounds.induction import Induced, PairBounds, induce
 from empo_bounds.occupancy import KnownOccupancy, deepen
 from empo_bounds.question import Question
@@ -26,21 +27,6 @@ FINEST = 1e-9
 SHARE_OF_RAM = 0.8
 """Share of the machine's free RAM that may be taken."""
 TASK = "certificate"
-
-
-@dataclass(frozen=True)
-class Effort:
-    """Limits of a certificate, whichever is reached first.
-
-    Attributes:
-        epsilon: Pairs with a smaller occupancy are not expanded; 0 expands everything.
-        minutes: So long pairs are expanded.
-        memory_gb: So much RAM (GiB) the process may hold.
-    """
-
-    epsilon: float = 1e-5
-    minutes: float = 5.0
-    memory_gb: float = 4.0
 
 
 @dataclass(frozen=True)
