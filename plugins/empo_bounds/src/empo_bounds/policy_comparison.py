@@ -9,9 +9,11 @@ from torch import Tensor
 
 from empo_bounds.recorded import Contradiction, Recorded
 
-SAME, SINGLE = 1e-14, 1e-5
-"""Largest difference of a policy that is asked again, and of one in single precision, whose last
-digits may depend on what else is asked about at the same time."""
+DOUBLE, SINGLE = (1e-14, 1e-12), (1e-5, 1e-3)
+"""Largest difference of chances that are asked for again, and its largest share of them, by their
+precision: the last digits may depend on what else is asked about at the same time."""
+FAINT = 1e-30
+"""Chances below this may differ by any share."""
 AT_ONCE = 4096
 """Pairs that policies are asked about at a time."""
 
@@ -51,9 +53,22 @@ def _compare(recorded: Recorded, time: int, moment: Int32[np.ndarray, " pair"]) 
 def _require_same(stored: Float64[np.ndarray, "pair ..."], asked: Tensor, time: int) -> None:
     found = asked.detach().cpu().double().numpy()
     found = found / found.sum(-1, keepdims=True)
-    allowed = SAME if asked.dtype == torch.float64 else SINGLE
-    is_same = found.shape == stored.shape and (np.abs(found - stored) <= allowed).all()
-    if is_same and asked.dtype == torch.float64:
-        is_same = bool(((found > 0) == (stored > 0)).all())
-    if not is_same:
+    is_double = asked.dtype == torch.float64
+    if found.shape != stored.shape or not _agree(found, stored, is_double=is_double):
         raise Contradiction(f"a policy at time {time} is not that of this run")
+
+
+def _agree(
+    found: Float64[np.ndarray, "pair ..."],
+    stored: Float64[np.ndarray, "pair ..."],
+    *,
+    is_double: bool,
+) -> bool:
+    """True if chances are the same but for rounding; only FAINT ones may then be 0 in one."""
+    most, share = DOUBLE if is_double else SINGLE
+    difference, larger = np.abs(found - stored), np.maximum(found, stored)
+    agree = (difference <= most) & ((difference <= share * larger) | (larger <= FAINT))
+    agree &= stored >= 0
+    if is_double:
+        agree &= (found > 0) == (stored > 0)
+    return bool(agree.all())
