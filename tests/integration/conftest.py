@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from empo_core.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "plugins" / "empo_phase2" / "tests"))
+sys.path += [str(ROOT / "plugins" / name / "tests") for name in ("empo_bounds", "empo_phase2")]
 
 
 @pytest.fixture(scope="module")

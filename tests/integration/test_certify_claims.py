@@ -57,6 +57,14 @@ TIMED = """
 """
 
 
+BRIEF = """
+{name: brief, initial: a, states: [a, b, c], terminal: [c],
+ agents: [{name: ann, role: human, actions: [be]}, {name: bot, role: robot, actions: [idle]}],
+ transitions: [{state: a, to: {b: 0.5, c: 0.5}, duration: 0.001}, {state: b, to: c}],
+ goals: {ann: [{name: c, states: [c]}]}}
+"""
+
+
 LOST = """
 {name: lost, horizon: 3, initial: well, states: [well, lost],
  agents: [{name: ann, role: human, actions: [be]}, {name: bot, role: robot, actions: [idle]}],
@@ -79,6 +87,14 @@ def test_in_a_timed_world_nothing_is_assumed_about_durations(tmp_path: Path) -> 
     assert found["claims"]["is_timed"]
     low, high = found["start"]["v_r"]
     assert found["vacuous_v_r"][0] <= low <= high <= found["vacuous_v_r"][1]
+    assert certify(run, "--verify")["confirmed"]
+
+
+def test_without_a_horizon_steps_may_be_so_short_that_chances_are_assumed(tmp_path: Path) -> None:
+    run = run_of(tmp_path, BRIEF)
+    assert "Assumed: chances in states that were not expanded are at most 1" in printed(
+        run, "--eps", 1
+    )
     assert certify(run, "--verify")["confirmed"]
 
 

@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from forged_certificates import WORLD, Forger, made
+from torch import Tensor
 
-from empo_bounds import recorded as recorded_module
 from empo_bounds.assumptions import Assumptions
-from empo_bounds.certificate import (
-    ARRAYS,
-    FILE,
-    FOLDER,
-    FORMAT,
-    VERSION,
-    manifest_digest,
-    policies_digest,
-)
-from empo_bounds.certified_run import certify_run
-from empo_bounds.plain_induction import PlainBounds, Summary, plain_bounds, vacuous_bounds
-from empo_bounds.recorded import VALUES, Recorded
-from empo_bounds.rounds import Effort
-from empo_bounds.saved_question import saved_question
+from empo_bounds.recorded import Recorded
 from empo_bounds.verification import verify_run
-from empo_core.config import RunConfig
-from empo_core.errors import StorageError
-from empo_core.experiment import execute
 from empo_core.protocols import Tracker
-from empo_core.storage.arrays import load_arrays, save_arrays, write_file
-from empo_core.storage.atomic import read_json, sealed_json
-
-WORLD = """
-{name: two, horizon: 4, initial: a, states: [a, good, bad, over], terminal: [over],
- agents: [{name: ann, role: human, actions: [stay, leave]}, {name: bob, role: human, actions: [be]},
-   {name: bot, role: robot, actions: [idle, push]}],
- transitions: [{state: a, actions: [leave, be, idle], to: {good: 0.5, bad: 0.5}},
-   {state: a, actions: [stay, be, push], to: good},
-   {state: a, actions: [leave, be, push], to: good},
-   {state: a, to: a}, {state: good, to: good}, {state: bad, to: {bad: 0.9, over: 0.1}}],
- goals: {ann: [{name: any, states: [a, good, bad, over]}, {name: g, states: [good]}],
-   bob: [{name: any, states: [a, good, bad, over]}, {name: b, states: [bad]}]}}
-"""
-THEORY = {"beta_h": 5, "gamma_h": 0.9, "gamma_r": 0.95, "zeta": 2, "eta": 1.1, "x_agg": "sum"}
-PARAMS = {"theory": THEORY, "rollouts": 0, "inspector": False}
-
-
-def made(folder: Path, world: str, epsilon: float, assumed: Assumptions) -> Path:
-    """The directory of a run that was certified."""
-    (folder / "world.yaml").write_text(world)
-    config = {
-        "world_model": {"name": "table", "params": {"file": str(folder / "world.yaml")}},
-        "algorithm": {"name": "exact", "params": PARAMS},
-        "runs": str(folder),
-        "trackers": [],
-    }
-    directory = execute(RunConfig.model_validate(config)).directory
-    certify_run(directory, assumed, Effort(epsilon), Tracker())
-    verify_run(directory, Tracker())
-    return directory
+from empo_core.worlds.enumeration import EnumeratedWorld
 
 
 @pytest.fixture(scope="module")
@@ -74,82 +29,6 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of which nothing but the start was expanded."""
     return made(tmp_path_factory.mktemp("start"), WORLD, 1.0, Assumptions(0.1))
-
-
-class Forger:
-    """Changes a copy of a certificate, and makes it agree with itself again."""
-
-    def __init__(self, run: Path, folder: Path) -> None:
-        self.run = Path(shutil.copytree(run, folder / run.name))
-        self._folder = self.run / FOLDER
-        arrays, _ = load_arrays(self._folder / ARRAYS)
-        self.arrays = {name: array.copy() for name, array in arrays.items()}
-        sealed: Any = read_json(self._folder / FILE)
-        self.body: Any = sealed["body"]
-
-    @property
-    def recorded(self) -> Recorded:
-        """What it says now."""
-        claims, (_, _, question) = self.body["claims"], saved_question(self.run)
-        return Recorded(
-            question,
-            self.arrays,
-            claims["min_power"],
-            claims["never_ends_early"],
-            claims["is_timed"],
-        )
-
-    def revalue(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have all values follow from pairs, policies and claims, whatever sense these make."""
-        summary, found = Summary(), dict[int, list[PlainBounds]]()
-        with monkeypatch.context() as patch:
-            patch.setattr(recorded_module.Recorded, "require_sense", lambda self: None)
-            patch.setattr("empo_bounds.plain_induction._require_power", lambda *given: None)
-            found = dict(plain_bounds(self.recorded, lambda done, of: None, summary))
-            vacuous = vacuous_bounds(self.recorded).loss
-        pairs = [pair for time in sorted(found) for pair in found[time]]
-        for name in ("x_h", "lack", "loss"):
-            for side, suffix in enumerate(("low", "high")):
-                values = np.array([getattr(pair, name)[side] for pair in pairs])
-                self.arrays[f"{name}_{suffix}"] = values
-        start, claims, last = self.body["start"], self.body["claims"], self.body["rounds"][-1]
-        first = found[0][0]
-        start["v_r"] = [-first.loss[1], -first.loss[0]]
-        start["u_r"] = [-first.lack[1], -first.lack[0]]
-        column, widths = 0, []
-        for position, human in enumerate(start["humans"]):
-            human["x_h"] = first.x_h[:, position].tolist()
-            for goal in human["goals"]:
-                goal["v_e"] = first.v_e[:, column].tolist()
-                widths.append(goal["v_e"][1] - goal["v_e"][0])
-                column += 1
-        self.body["vacuous_v_r"] = [-vacuous[1], -vacuous[0]]
-        last |= {"v_r": start["v_r"], "transitions": summary.transitions}
-        last |= {"outside": summary.outside, "widest_v_e": max(widths)}
-        last |= {"median_v_e": float(np.median(widths))}
-        last["pairs"] = int(self.recorded.expanded.sum())
-        claims["open_pairs"] = int((self.recorded.goes_on & ~self.recorded.expanded).sum())
-        expanded = self.arrays["x_h_low"][self.recorded.expanded]
-        claims["proved_pairs"] = int((expanded >= claims["min_power"]).all(1).sum())
-        claims["nearly_proved_pairs"] = 0
-
-    def seal(self) -> None:
-        """Write it, with all digests."""
-        save_arrays(self._folder / ARRAYS, self.arrays)
-        self.body["digests"] |= {
-            "arrays": manifest_digest(self._folder),
-            "policies": policies_digest(self.arrays),
-        }
-        write_file(
-            self._folder / FILE, sealed_json(self._folder / FILE, FORMAT, VERSION, self.body)
-        )
-
-    def refused(self) -> str:
-        """The message with which it is refused."""
-        self.seal()
-        with pytest.raises(StorageError) as found:
-            verify_run(self.run, Tracker())
-        return str(found.value)
 
 
 @pytest.fixture
@@ -281,11 +160,16 @@ def tighter(forger: Forger) -> None:
 
 def tighter_at_the_start(forger: Forger) -> None:
     """V_r at the start has a bound that is a little better than what follows."""
-    for name in VALUES:
-        del forger.arrays[name]
+    forger.drop_values()
     start, last = forger.body["start"], forger.body["rounds"][-1]
     start["v_r"][0] *= 1 - 1e-10
     last["v_r"] = start["v_r"]
+
+
+def bounded_by_nothing(forger: Forger) -> None:
+    """V_r has a bound from below before anything is expanded, without an assumption."""
+    forger.body["claims"] |= dict.fromkeys(("min_power", "proved_pairs", "nearly_proved_pairs"))
+    forger.body["vacuous_v_r"][0] = -1e295
 
 
 LAST = ("rounds", -1)
@@ -315,9 +199,12 @@ LAST = ("rounds", -1)
         (changed("claims", "min_power", to=lambda v: None), "vacuous V_r"),
         (changed("claims", "proved_pairs", to=lambda v: v + 1), "proved power"),
         (changed("claims", "nearly_proved_pairs", to=lambda v: v + 1), "proved power"),
+        (changed("claims", "proved_pairs", to=lambda v: None), "in how many pairs"),
+        (changed("claims", "nearly_proved_pairs", to=lambda v: None), "in how many pairs"),
         (changed("claims", "open_pairs", to=lambda v: v + 1), "the number of open pairs"),
         (changed("claims", "has_bounded_chances", to=lambda v: not v), "whether chances"),
         (changed("start", "u_r", to=lambda v: [v[0] * 0.5, v[1]]), "U_r at the start"),
+        (bounded_by_nothing, "vacuous V_r at the start is -1e+295 by it, and -inf follows"),
         (tighter, "loss_high of pair"),
         (tighter_at_the_start, "V_r at the start"),
     ],
@@ -329,16 +216,10 @@ def test_what_the_file_says_beside_its_bounds_is_worked_out_again(
     assert message in forger.refused()
 
 
-def drop_values(forger: Forger) -> None:
-    """The bounds of single pairs are not kept, as where they are large."""
-    for name in VALUES:
-        del forger.arrays[name]
-
-
 def test_without_the_bounds_of_single_pairs_those_at_the_start_are_compared(
     forger: Forger,
 ) -> None:
-    drop_values(forger)
+    forger.drop_values()
     forger.seal()
     found = verify_run(forger.run, Tracker())
     assert not found.has_values
@@ -349,7 +230,7 @@ def test_without_the_bounds_of_single_pairs_those_at_the_start_are_compared(
 def test_more_proofs_than_there_can_be_are_refused_without_bounds_of_pairs(
     forger: Forger, name: str
 ) -> None:
-    drop_values(forger)
+    forger.drop_values()
     forger.body["claims"][name] += 1
     assert "the least power is proved in" in forger.refused()
 
@@ -407,6 +288,9 @@ def with_entry(name: str, entry: int, value: float) -> Callable[[dict[str, np.nd
         (with_entry("landing_duration", -1, np.nan), "takes no positive time"),
         (with_entry("pair_landing", -1, 3), "missing at time"),
         (with_entry("loss_low", 0, np.nan), "loss_low of pair 0"),
+        (with_entry("x_h_high", -1, 1e295), "x_h_high of pair"),
+        (with_entry("states", -1, 99), "there is no state number 99"),
+        (with_entry("states", 0, -1), "there is no state number -1"),
     ],
 )
 def test_arrays_that_contradict_one_another_are_refused_in_words(
@@ -414,3 +298,39 @@ def test_arrays_that_contradict_one_another_are_refused_in_words(
 ) -> None:
     change(forger.arrays)
     assert message in forger.refused()
+
+
+def test_rows_by_which_a_world_indexes_out_of_range_are_refused_in_words(
+    forger: Forger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def numbers(world: EnumeratedWorld, states: Tensor) -> Tensor:
+        return states[:, 0].to(torch.int64)
+
+    monkeypatch.setattr(EnumeratedWorld, "_numbers", numbers)
+    forger.arrays["states"][-1] = 99
+    assert "not all of its states are those of a world" in forger.refused()
+
+
+def test_a_certificate_without_expanded_pairs_is_confirmed(
+    start_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forger = Forger(start_only, tmp_path)
+    forger.arrays |= {
+        "first_pair": np.array([0, 1]),
+        "pair_landing": forger.arrays["pair_landing"][:1],
+        "pair_moment": np.full(1, -1, np.int32),
+    }
+    forger.revalue(monkeypatch)
+    forger.drop_values()
+    forger.seal()
+    assert verify_run(forger.run, Tracker()).pairs == 0
+
+
+def test_arrays_are_checked_once(everything: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, check = list[Recorded](), Recorded.require_sense
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Recorded, "require_sense", lambda self: (checked.append(self), check(self))[1]
+        )
+        verify_run(everything, Tracker())
+    assert len(checked) == 1

@@ -105,7 +105,8 @@ def frontier_bounds(
     Where the world has no horizon they hold at all times.
     """
     horizon = question.spec.horizon
-    # Without a horizon, whoever does not attain a goal in one step is in the same place again.
+    # Without a horizon the largest chance v is at most (1 + EXCESS) max(1, gamma_h v), and hence at
+    # most 1 + EXCESS where gamma_h (1 + EXCESS) <= 1 in every step; elsewhere that is assumed.
     steps = np.ones(2) if horizon is None else np.arange(horizon + 1.0)
     chance = up((1.0 + EXCESS) ** steps, FUNCTION)
     most = np.repeat(chance[:, None], len(question.order), 1)
@@ -153,12 +154,14 @@ def _losses(
     return Bounds(low, high)
 
 
-def assumes_bounded_chances(question: Question) -> bool:
+def assumes_bounded_chances(question: Question, *, is_timed: bool) -> bool:
     """True if nothing but an assumption bounds the chance of a goal in unexpanded states by 1.
 
-    Probabilities may sum to a little more than 1, in any number of steps that are not discounted.
+    Probabilities may sum to a little more than 1, in any number of steps that are hardly
+    discounted, e.g. because they are short.
     """
-    return question.spec.horizon is None and question.theory.gamma_h * (1.0 + EXCESS) > 1.0
+    is_discounted = question.theory.gamma_h * (1.0 + EXCESS) <= 1.0 and not is_timed
+    return question.spec.horizon is None and not is_discounted
 
 
 def worst_lack(question: Question, assumed: Assumptions) -> float:

@@ -11,10 +11,11 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from empo_bounds.assumptions import Assumptions, assumes_bounded_chances
+from empo_bounds.effort import Effort
 from empo_bounds.induction import PairBounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds
-from empo_bounds.rounds import Effort, Found, Round
+from empo_bounds.rounds import Found, Round
 from empo_core.errors import StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays, write_file
 from empo_core.storage.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
@@ -225,7 +226,7 @@ def write_certificate(
             min_power=assumed.min_power,
             never_ends_early=assumed.never_ends_early,
             is_timed=found.unrolled.is_timed,
-            has_bounded_chances=assumes_bounded_chances(question),
+            has_bounded_chances=assumes_bounded_chances(question, is_timed=found.unrolled.is_timed),
             open_pairs=found.unrolled.open_pairs,
             proved_pairs=None if proved is None else proved.exactly,
             nearly_proved_pairs=None if proved is None else proved.nearly,

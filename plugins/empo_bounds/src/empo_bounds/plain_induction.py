@@ -66,14 +66,13 @@ def plain_bounds(
     """Times and the bounds of their pairs, from the last time to the first.
 
     Args:
-        recorded: Pairs and policies.
+        recorded: Pairs and policies that make sense (``Recorded.require_sense``).
         told: Is told of how many times are done, and of how many there are.
         summary: Is filled in, at the end.
 
     Raises:
-        Contradiction: What is recorded makes no sense, or a claim is wrong.
+        Contradiction: A successor is missing, or a claim is wrong.
     """
-    recorded.require_sense()
     times, goes_on = recorded.times, recorded.goes_on.tolist()
     moments, frontier = _Moments(recorded), PlainFrontier(recorded)
     later: dict[int, PlainBounds] = {}

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int64
 
 from empo_bounds.question import Question
+from empo_core.errors import WorldError
 
 VALUES = tuple(f"{name}_{side}" for name in ("x_h", "lack", "loss") for side in ("low", "high"))
 """Arrays that a certificate has all of or none of."""
@@ -83,6 +84,7 @@ class Recorded:
         """
         self._require_form()
         self._require_ranges()
+        self._require_states()
         arrays, spec = self.arrays, self.question.spec
         start = self.question.world.initial_state().tolist()
         if self.row(int(arrays["pair_landing"][0]))[0].tolist() != start:
@@ -99,6 +101,15 @@ class Recorded:
         if not self.is_timed:
             took = arrays["landing_duration"] != 1.0
             _refuse(took, "landing {} takes another time than 1, and it says that none does")
+
+    def _require_states(self) -> None:
+        """Refuse rows that are no states."""
+        world, states = self.question.world, torch.from_numpy(self.arrays["states"].copy())
+        try:
+            world.available(states)
+            world.achieved(states)
+        except (WorldError, IndexError) as error:
+            raise Contradiction(f"not all of its states are those of a world: {error}") from error
 
     def _require_form(self) -> None:
         """Refuse arrays that are missing, or of another kind or shape."""

@@ -56,11 +56,12 @@ def _claims(found: Certificate) -> list[str]:
         lines.append("Assumed: every step lasts 1, as all do that were met.")
     if claims.open_pairs and claims.has_bounded_chances:
         lines.append(
-            "Assumed: chances of states that were not expanded are at most 1, though probabilities "
-            "of each of any number of steps sum to 1 but for rounding."
+            "Assumed: chances in states that were not expanded are at most 1, although the "
+            "probabilities of a step may sum to a little more than 1, in every step."
         )
     lines.append(
-        f"Printed bounds are rounded outwards, or inwards by at most {NEGLIGIBLE:.0e} of themselves."
+        "Printed bounds are rounded outwards, or inwards by at most "
+        f"{NEGLIGIBLE:.0e} of themselves."
     )
     return lines
 

@@ -37,7 +37,8 @@ INSIDE, OUTSIDE = 1e-11, 1e-6
 """Largest share by which a certified bound may be tighter than the plain one, and by which it may
 be looser. Certified ones are rounded outwards and plain ones not at all, hence looser."""
 NEGLIGIBLE, HUGE = 1e-290, 1e290
-"""Numbers below and beyond which under- and overflow count."""
+"""Numbers below and beyond which under- and overflow count; but where no bound follows from the
+plain induction, none may be certified."""
 NOT_CHECKED = (
     "earlier rounds",
     "seconds, and which occupancy rounds asked for",
@@ -140,7 +141,8 @@ def _compare_bounds(recorded: Recorded, certificate: Certificate, tracker: Track
         powers += [each.x_h[0] for each, is_so in zip(found, expanded, strict=True) if is_so]
         if time == 0:
             numbers += _compare_start(recorded, certificate, found[0])
-    _compare_claims(recorded, certificate, np.array(powers))
+    humans = len(recorded.question.spec.humans)
+    _compare_claims(recorded, certificate, np.array(powers).reshape(-1, humans))
     _compare_last_round(recorded, certificate, summary)
     return numbers
 
@@ -165,12 +167,14 @@ def _compare_arrays(recorded: Recorded, time: int, found: list[PlainBounds]) -> 
 
 def _agree(certified: np.ndarray, plain: np.ndarray, *, is_upper: bool) -> np.ndarray:
     """True where a bound is the plain one, or looser by what outward rounding may do."""
+    unbounded = np.inf if is_upper else -np.inf
+    invented = (plain == unbounded) & (certified != unbounded)
     certified, plain = np.clip(certified, -HUGE, HUGE), np.clip(plain, -HUGE, HUGE)
     looser = certified - plain if is_upper else plain - certified
     size = np.abs(plain)
     agree: np.ndarray
     agree = (looser >= -INSIDE * size - NEGLIGIBLE) & (looser <= OUTSIDE * size + NEGLIGIBLE)
-    return agree
+    return agree & ~invented
 
 
 def _compare_start(recorded: Recorded, certificate: Certificate, found: PlainBounds) -> int:
@@ -211,13 +215,15 @@ def _compare_claims(recorded: Recorded, certificate: Certificate, powers: np.nda
         powers: X_h from below in the pairs that were expanded [pair human].
     """
     claims, expanded = certificate.claims, recorded.expanded
-    bounded = assumes_bounded_chances(recorded.question)
+    bounded = assumes_bounded_chances(recorded.question, is_timed=recorded.is_timed)
     _require_equal("whether chances are assumed", claims.has_bounded_chances, bounded)
     open_pairs = int((recorded.goes_on & ~expanded).sum())
     _require_equal("the number of open pairs", claims.open_pairs, open_pairs)
     least, said = claims.min_power, (claims.proved_pairs, claims.nearly_proved_pairs)
-    if least is None or None in said:
+    if least is None:
         _require_equal("pairs with a proved power", said, (None, None))
+    elif None in said:
+        raise Contradiction("it does not say in how many pairs the least power is proved")
     elif VALUES[0] in recorded.arrays:
         found = Proved.of(recorded.arrays["x_h_low"][expanded], least)
         _require_equal("pairs with a proved power", said, tuple(found))
