@@ -16,7 +16,7 @@ class Symmetric(Protocol):
         """Symmetries from which all others follow by repetition and combination.
 
         None at all is an answer. A solver that uses them checks them on sampled states first. It
-        takes them in turn as long as no more than some number follow (1,024 for ``exact``), so
+        takes them in turn as long as no more than some number follow (``symmetry_group.MOST``), so
         that exchanges of neighbours are better than one exchange and a cycle.
         """
 
