@@ -174,7 +174,8 @@ def _agree(certified: np.ndarray, plain: np.ndarray, *, is_upper: bool) -> np.nd
     size = np.abs(plain)
     agree: np.ndarray
     agree = (looser >= -INSIDE * size - NEGLIGIBLE) & (looser <= OUTSIDE * size + NEGLIGIBLE)
-    return agree & ~invented
+    agree = agree & ~invented
+    return agree
 
 
 def _compare_start(recorded: Recorded, certificate: Certificate, found: PlainBounds) -> int:
