@@ -241,9 +241,7 @@ class Lock(Notes):
 @pytest.mark.parametrize("keep", ["none", "all"])
 def test_a_word_that_is_read_where_few_walks_lead_is_refused(keep: str) -> None:
     params = CONE.model_copy(update={"keep": keep, "count_unrolled": False})
-    with pytest.raises(
-        SolveError, match=r"(?s)reads\(\) of 'notes' leaves .*\[6, 0\]"
-    ):
+    with pytest.raises(SolveError, match=r"(?s)reads\(\) of 'notes' leaves .*\[6, 0\]"):
         solve(Lock(), params)
 
 
