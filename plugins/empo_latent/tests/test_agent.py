@@ -87,6 +87,10 @@ def test_a_saved_agent_plans_as_the_run_did(
     assert np.allclose(action, plan.action.detach().numpy(), atol=1e-6)
 
 
+LENGTH = 24
+"""Steps of an episode of the pendulum here."""
+
+
 def played(agent: Agent, environment: Any, *, repeats: int, seed: int) -> list[float]:
     """Rewards of an episode in a plain loop, ``repeats`` of them added up."""
     torch.manual_seed(2)
@@ -102,7 +106,8 @@ def played(agent: Agent, environment: Any, *, repeats: int, seed: int) -> list[f
 
 def pendulum(repeats: int) -> tuple[LatentParams, TaskVector]:
     """Params of a task with repeated actions, and the task."""
-    task = {"name": "gymnasium/Pendulum-v1", "params": {"action_repeat": repeats}}
+    kwargs = {"action_repeat": repeats, "max_episode_steps": LENGTH // repeats}
+    task = {"name": "gymnasium/Pendulum-v1", "params": kwargs}
     params = LatentParams.model_validate({**PARAMS, "tasks": [task], "num_envs": 1})
     return params, TaskVector(params.tasks, envs=1)
 
@@ -115,14 +120,14 @@ def test_an_agent_acts_in_a_plain_loop_as_in_its_task(tmp_path: Path, repeats: i
     agent = load_agent(tmp_path / "model")
     seen, first, expected = vector.start(3), np.ones(1, bool), []
     torch.manual_seed(2)
-    for _ in range(200 // repeats):
+    for _ in range(LENGTH // repeats):
         step = vector.step(agent.act_all(seen, first))
         seen, first = step.current, step.terminated | step.truncated
         expected.append(float(step.reward[0]))
     assert first.all()
     vector.close()
 
-    environment = gymnasium.make("Pendulum-v1")
+    environment = gymnasium.make("Pendulum-v1", max_episode_steps=LENGTH)
     found = played(agent, environment, repeats=repeats, seed=episode_seed(3, 0, 0))
 
     assert found == pytest.approx(expected, rel=1e-5)
@@ -154,7 +159,7 @@ def test_what_an_agent_cannot_act_on_is_refused(saved: tuple[Path, LatentModel])
     with pytest.raises(CollectError, match=r"shape \(2,\), and Pendulum-v1 shows 3 numbers"):
         load_agent(path).act(np.zeros(2))
     with pytest.raises(CollectError, match="flatten what is a dictionary"):
-        load_agent(path).act({"angle": np.zeros(3)})  # type: ignore[arg-type]
+        load_agent(path).act(np.array({"angle": np.zeros(3)}, object))
 
 
 def test_discounts_follow_the_length_of_episodes_unless_given() -> None:
