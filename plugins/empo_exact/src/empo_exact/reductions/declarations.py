@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -151,17 +152,17 @@ class Declarations:
         dropped, world = self.dropped, self.world
         if dropped is None:
             return
-
-        def refuse(key: str, prior: HumanPrior, rows: States, left: int, most: int) -> None:
-            if reason := prior_without_words(world, prior, dropped, rows, left, most):
-                raise RefusedError(
-                    "cone",
-                    f"{key} depends on words that nothing else in {world.spec.name!r} does: "
-                    f"{reason}",
-                    f"Take another {key}",
-                )
-
-        self._ask(states, steps, refuse)
+        for key, prior in self.priors.items():
+            asked = questions(world, prior, states, steps)
+            for left, rows in asked:
+                most = MOST_ROWS // len(asked)
+                if reason := prior_without_words(world, prior, dropped, rows, left, most):
+                    raise RefusedError(
+                        "cone",
+                        f"{key} depends on words that nothing else in {world.spec.name!r} does: "
+                        f"{reason}",
+                        f"Take another {key}",
+                    )
 
     def refuse_priors_of_symmetries(self, states: States, steps: Int[Tensor, " state"]) -> None:
         """Raise if humans act otherwise where everything is renamed.
@@ -174,9 +175,9 @@ class Declarations:
             RefusedError: A state shows it.
         """
         world = self.world
-
-        def refuse(key: str, prior: HumanPrior, rows: States, left: int, most: int) -> None:
-            for symmetry in self.symmetries:
+        for key, prior in self.priors.items():
+            asked = questions(world, prior, states, steps)
+            for (left, rows), symmetry in itertools.product(asked, self.symmetries):
                 if reason := prior_without_symmetry(world, prior, symmetry, rows, left):
                     raise RefusedError(
                         "symmetry",
@@ -184,20 +185,6 @@ class Declarations:
                         f"{world.spec.name!r}: {reason}",
                         f"Take another {key}",
                     )
-
-        self._ask(states, steps, refuse)
-
-    def _ask(
-        self,
-        states: States,
-        steps: Int[Tensor, " state"],
-        refuse: Callable[[str, HumanPrior, States, int, int], None],
-    ) -> None:
-        """Call with each prior, states, how many steps are left, and how many rows to try."""
-        for key, prior in self.priors.items():
-            asked = questions(self.world, prior, states, steps)
-            for left, rows in asked:
-                refuse(key, prior, rows, left, MOST_ROWS // len(asked))
 
 
 def questions(
