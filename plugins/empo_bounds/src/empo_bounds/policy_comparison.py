@@ -24,12 +24,12 @@ def compare_policies(recorded: Recorded) -> None:
     Raises:
         Contradiction: One is another.
     """
-    expanded, time_of = recorded.expanded, recorded.time_of
     for time in range(recorded.times):
-        pairs = np.flatnonzero(expanded & (time_of == time))
-        for first in range(0, len(pairs), AT_ONCE):
-            moment = recorded.arrays["pair_moment"][pairs[first : first + AT_ONCE]]
-            _compare(recorded, time, moment)
+        pairs = recorded.pairs(time)
+        moments = recorded.arrays["pair_moment"][pairs.start : pairs.stop]
+        moments = moments[moments >= 0]
+        for first in range(0, len(moments), AT_ONCE):
+            _compare(recorded, time, moments[first : first + AT_ONCE])
 
 
 def _compare(recorded: Recorded, time: int, moment: Int32[np.ndarray, " pair"]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -66,7 +67,7 @@ class Recorded:
         found: Bool[np.ndarray, " pair"] = self.arrays["pair_moment"] >= 0
         return found
 
-    @property
+    @cached_property
     def goes_on(self) -> Bool[np.ndarray, " pair"]:
         """Pairs from which episodes go on."""
         states = torch.from_numpy(self.arrays["states"].copy())
