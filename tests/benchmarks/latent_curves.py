@@ -313,6 +313,12 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, str], dict[int, list[fl
     return groups
 
 
+def complete(by_step: dict[int, list[float]]) -> dict[int, list[float]]:
+    """Returns at the steps that all seeds reached."""
+    seeds = max(map(len, by_step.values()))
+    return {step: values for step, values in by_step.items() if len(values) == seeds}
+
+
 def reference(task: str) -> PublishedReturns | None:
     """Published returns of other agents in a task, if known."""
     domain, _, name = TASKS[task]["params"].get("task", "").partition("-")
@@ -330,9 +336,9 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
         for (name, agent, actor), by_step in sorted(grouped(rows).items()):
             if name != task:
                 continue
-            seeds = max(map(len, by_step.values()))
-            whole = {step: values for step, values in by_step.items() if len(values) == seeds}
+            whole = complete(by_step)
             values = np.array(list(whole.values()))
+            seeds = values.shape[1]
             label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
             axes.plot(list(whole), values.mean(1), STYLES[actor], color=COLOURS[agent], label=label)
             axes.fill_between(
@@ -362,9 +368,9 @@ def table(rows: Sequence[Row]) -> str:
         "|---|---|---|--:|--:|--:|--:|",
     ]
     for (task, agent, actor), by_step in sorted(grouped(rows).items()):
-        seeds = max(map(len, by_step.values()))
-        whole = {step: values for step, values in by_step.items() if len(values) == seeds}
+        whole = complete(by_step)
         last = list(whole)[-LAST:]
+        seeds = len(whole[last[0]])
         mean, half = interval(np.mean([whole[step] for step in last], axis=0))
         known = reference(task)
         others = f"{known.tdmpc2} ± {known.spread} / {known.sac} / {known.dreamer}" if known else ""
