@@ -127,11 +127,7 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
         "disk (MB)": "up to " * (reduced is not None and disk[-1] > 0)
         + _range([size / 1e6 for size in disk]),
         "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
-        "fits": _verdict(
-            sizes[0].states > compute.max_states,
-            *needed,
-            ram.limit(params),
-        ),
+        "fits": _verdict(sizes[0].states > compute.max_states, *needed, ram.limit(params)),
     }
     found |= predictions(world, params, graph, is_complete=watch.is_complete)
     if graph.num_transitions and not params.reduce:
