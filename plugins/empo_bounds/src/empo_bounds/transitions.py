@@ -46,7 +46,6 @@ class Transitions:
 
     Attributes:
         asked_each: Joint actions that a state was asked about, on average, the last time.
-        is_timed: The world said how long its transitions take.
     """
 
     def __init__(self, question: Question) -> None:
@@ -57,7 +56,6 @@ class Transitions:
         self._joint_action = self._actions[:, list(spec.humans)].T.copy()
         self._scratch = Scratch(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 0, 0)))
         self.asked_each = float(len(self._actions))
-        self.is_timed = False
 
     def of(
         self, rows: Shaped[np.ndarray, "state word"], acting: Acting, number: Number
@@ -78,7 +76,6 @@ class Transitions:
         first = np.concatenate([[0], asked.sum(1).cumsum()]).astype(np.int64)
         offsets, index = _chosen_items(found, is_all, asked)
         duration = None if found.duration is None else found.duration.double().numpy()
-        self.is_timed |= duration is not None
         batch = Batch(
             first,
             np.nonzero(asked)[1],

@@ -148,14 +148,16 @@ class Unrolled:
         marginal = np.stack([
             self.policies.marginal(each, policies[:, 1 + each]) for each in humans
         ])  # fmt: skip
-
-        def number(
-            states: Shaped[np.ndarray, "outcome word"],
-            duration: Float64[np.ndarray, " outcome"] | None,
-        ) -> Int32[np.ndarray, " outcome"]:
-            return self.landings.number(self.states.number(states), duration)
-
-        condensed = self._transitions.of(rows, Acting(robot, human, marginal), number)
-        self.is_timed |= self._transitions.is_timed
+        acting = Acting(robot, human, marginal)
+        condensed = self._transitions.of(rows, acting, self._landing_numbers)
         self.moments.extend(condensed)
         self.transitions += int(condensed.items.sum())
+
+    def _landing_numbers(
+        self,
+        states: Shaped[np.ndarray, "outcome word"],
+        duration: Float64[np.ndarray, " outcome"] | None,
+    ) -> Int32[np.ndarray, " outcome"]:
+        """The landings of transitions, which may tell how long they take."""
+        self.is_timed |= duration is not None
+        return self.landings.number(self.states.number(states), duration)
