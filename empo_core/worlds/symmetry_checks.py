@@ -51,12 +51,12 @@ def _in_turn(
 ) -> Iterator[Int[Tensor, "row word"]]:
     """Some states, and once these were found to be fine, their images, too."""
     yield states
-    rows = with_images(symmetries, states)
+    rows = rows_and_images(symmetries, states)
     if len(rows) > len(states):
         yield rows
 
 
-def with_images(
+def rows_and_images(
     symmetries: Sequence[Symmetry], states: Int[Tensor, "state word"], most: int = MOST_STATES
 ) -> Int[Tensor, "row word"]:
     """Some distinct states and behind them their images, images of those, and so on.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from empo_core.compilation import compiled
 from empo_core.world_structure import Symmetry
-from empo_core.worlds.symmetry_checks import with_images
+from empo_core.worlds.symmetry_checks import rows_and_images
 
 MOST = 1024
 """Symmetries in a group, at most."""
@@ -102,7 +102,7 @@ def _whole_orbits(
     while True:
         too_many = MOST * count + 1
         most = too_many if found is None else min(too_many, SAMPLES)
-        rows = with_images(generators, states[:count], most)
+        rows = rows_and_images(generators, states[:count], most)
         if len(rows) >= too_many:
             return None
         if found is not None and len(rows) >= SAMPLES:

@@ -16,7 +16,7 @@ from empo_core.protocols import WorldModel
 from empo_core.worlds.comparison import MOST_PAIRS
 from empo_core.worlds.row_table import RowTable
 from empo_core.worlds.samples import walked_states
-from empo_core.worlds.symmetry_checks import with_images
+from empo_core.worlds.symmetry_checks import rows_and_images
 from empo_core.worlds.symmetry_group import SymmetryGroup
 from empo_exact.graph import StateGraph
 from empo_exact.plugin import ExactParams
@@ -111,7 +111,7 @@ def prepare(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Pre
             found.refuse_priors_of_symmetries(states, steps)
             projected = found.distinct_projected(states)
             group = SymmetryGroup(found.symmetries, projected, len(world.spec.goals))
-            tried = torch.cat([states, with_images(found.symmetries, projected)])
+            tried = torch.cat([states, rows_and_images(found.symmetries, projected)])
     dropped = None if found.dropped is None else found.dropped.numpy()
     canonical = Canonical(world.spec, group, dropped, world.initial_state().numpy())
     return Preparation(found, canonical, tried, seconds)
