@@ -11,29 +11,26 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXACT = ROOT / "plugins" / "empo_exact" / "tests"
+NUMBERS = Path(__file__).with_name("test_reference_numbers.py")
+GAMES = [EXACT / "test_random_games.py", EXACT / "test_options.py"]
 
 
 @pytest.mark.parametrize(
-    "some",
+    ("files", "some"),
     [
-        pytest.param("simd", id="instructions"),
+        pytest.param([EXACT / "test_simd.py"], "simd", id="instructions"),
         # Nearly all of them is compiling.
-        pytest.param("golden", id="golden numbers", marks=pytest.mark.slow),
+        pytest.param([NUMBERS], "golden", id="golden numbers", marks=pytest.mark.slow),
         pytest.param(
+            GAMES,
             "moderate or habit or optimistic or three",
             id="random games and options",
             marks=pytest.mark.slow,
         ),
     ],
 )
-def test_plain_kernels_are_as_exact(some: str) -> None:
+def test_plain_kernels_are_as_exact(files: list[Path], some: str) -> None:
     """In another process, since the choice of kernels is made when they are imported."""
-    files = [
-        Path(__file__).with_name("test_reference_numbers.py"),
-        EXACT / "test_simd.py",
-        EXACT / "test_random_games.py",
-        EXACT / "test_options.py",
-    ]
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "-k", some, *map(str, files)],
