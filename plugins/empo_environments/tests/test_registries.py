@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,6 +138,30 @@ def test_other_texts_are_arguments(text: str) -> None:
 def test_a_package_that_is_missing_is_named() -> None:
     with pytest.raises(ConfigError, match=r"package 'panda_gym'.*pip install panda-gym"):
         environment("gymnasium/PandaReach-v3").spec()
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [
+        (
+            ModuleNotFoundError("No module named 'imageio'", name="imageio"),
+            'pip install "empo-environments[mujoco]"',
+        ),
+        (
+            gymnasium.error.DependencyNotInstalled('run `pip install "gymnasium[mujoco]"`'),
+            'pip install "gymnasium[mujoco]"',
+        ),
+    ],
+)
+def test_what_a_task_of_mujoco_lacks_is_told_with_the_command_that_installs_it(
+    missing: Exception, command: str
+) -> None:
+    def make(name: str) -> None:
+        raise missing
+
+    with pytest.raises(ConfigError, match=re.escape(command)) as caught:
+        registries.make_gymnasium(make, "HalfCheetah-v5", {})
+    assert "--import" not in str(caught.value)
 
 
 def test_a_family_that_moved_is_found_in_its_new_package() -> None:

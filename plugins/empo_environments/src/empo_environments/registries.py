@@ -62,6 +62,8 @@ PICTURE_HIGHS: dict[str, int] = {"minigrid": 10}
 MiniGrid's picture has a code of an object, of a colour and of a state per cell, and declares them
 as bytes up to 255; so divided, they would reach a network as at most 0.039.
 """
+EXTRAS = {"imageio": "mujoco"}
+"""Which extra of this distribution installs a module that environments of Gymnasium import."""
 PETTINGZOO = {"mpe": "mpe2"}
 """Families of PettingZoo that moved to a package of their own."""
 FAMILIES = ("atari", "butterfly", "classic", "mpe", "sisl")
@@ -85,7 +87,8 @@ def make_gymnasium(
         **ours: Further arguments of ``make``.
 
     Raises:
-        ConfigError: The id is not registered, or the environment refuses its arguments.
+        ConfigError: The id is not registered, or the environment lacks a package that it needs or
+            refuses its arguments.
     """
     if ":" in name:
         raise ConfigError(f"id: {name!r} names a module; a config names registered ids only")
@@ -93,14 +96,18 @@ def make_gymnasium(
         _register(name)
     try:
         return make(name, **ours, **kwargs)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ConfigError(f"{name!r} cannot be made: {error}") from error
     except gymnasium.error.Error as error:
         raise ConfigError(
             f"id: {error} Where another package registers {name!r}, name that package at the "
             "command line: empo --import PACKAGE run ..."
         ) from error
     except Exception as error:
+        extra = EXTRAS.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
+        hint = f'; pip install "empo-environments[{extra}]"' if extra else ""
         raise ConfigError(
-            f"{name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
+            f"{name!r} cannot be made with {kwargs}: {type(error).__name__}: {error}{hint}"
         ) from error
 
 
