@@ -4,11 +4,12 @@ Train, several runs at once, each in a process of its own with one thread::
 
     python tests/benchmarks/latent_curves.py --tasks cartpole-swingup --jobs 2
 
-An agent is a preset, or ``tdmpc2`` with one thing done as in ``awr`` or ``svg`` (``AGENTS``). Every
-run that ends leaves ``<task>_<agent>_<seed>.csv`` in the output folder, some of what it reported in
-``training/``, and ``settings.json`` there says how it was made. What is there already is not done
-again, and a run that was broken off goes on from its last checkpoint, so the same command may be
-given again and again. Then draw::
+An agent is a preset, ``tdmpc2`` with one thing done as in ``awr`` or ``svg`` (``AGENTS``), or
+``sac``, soft actor-critic of Stable-Baselines3 (``peer_sac.py``). Every run that ends leaves
+``<task>_<agent>_<seed>.csv`` in the output folder, some of what it reported in ``training/``, and
+``settings.json`` there says how it was made. What is there already is not done again, and a run
+that was broken off goes on from its last checkpoint (``sac`` begins anew), so the same command may
+be given again and again. Then draw::
 
     python tests/benchmarks/latent_curves.py --plot
 
@@ -36,9 +37,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import peer_sac
 
 from empo_core.statistics import interval
+from empo_core.storage.arrays import write_file
 from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
+from empo_latent.result import CurveRow
+from empo_learning.report import csv_text
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs" / "explanation" / "latent_curves"
@@ -57,6 +62,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "cup-catch": dmc("ball_in_cup", "catch"),
     "reacher-easy": dmc("reacher", "easy"),
     "finger-spin": dmc("finger", "spin"),
+    # These two need the extra ``empo-environments[mujoco]``.
+    "half-cheetah": {"name": "gymnasium", "params": {"id": "HalfCheetah-v5"}},
+    "hopper": {"name": "gymnasium", "params": {"id": "Hopper-v5"}},
 }
 AGENTS: dict[str, dict[str, Any]] = {
     "awr": {"preset": "awr"},
@@ -70,7 +78,8 @@ AGENTS: dict[str, dict[str, Any]] = {
     "tdmpc2-policy": {"preset": "tdmpc2", "collection": {"acting": "policy"}},
 }
 """Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy or actor exchanged."""
-COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)}
+SAC = "sac"
+COLOURS = {agent: f"C{number}" for number, agent in enumerate((*AGENTS, SAC))}
 REPORTED = (
     "episode/return_mean",
     "policy/planner_std",
@@ -115,7 +124,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    add("--agents", nargs="+", choices=AGENTS, default=["awr", "svg"])
+    add("--agents", nargs="+", choices=(*AGENTS, SAC), default=["awr", "svg"])
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--environment-steps", type=int, default=50_000, help="with repetitions of actions")
     add("--size", default="tiny")
@@ -148,13 +157,17 @@ def jobs(options: argparse.Namespace) -> list[Job]:
 def config(options: argparse.Namespace, task: str, agent: str, seed: int) -> dict[str, Any]:
     """The config of a run, but for where it goes."""
     repeat = TASKS[task]["params"].get("action_repeat", 1)
+    steps, interval = options.environment_steps // repeat, options.evaluate_every // repeat
+    if agent == SAC:
+        peer = {"steps": steps, "interval": interval, "episodes": options.episodes}
+        return {SAC: {"task": TASKS[task], **peer}, "seed": seed}
     params = {
         "size": options.size,
-        "total_steps": options.environment_steps // repeat,
+        "total_steps": steps,
         "tasks": [TASKS[task]],
         "compute": {"threads": 1},
         "reporting": {
-            "evaluation_interval": options.evaluate_every // repeat,
+            "evaluation_interval": interval,
             "evaluation_episodes": options.episodes,
             "evaluate": options.evaluate,
             "checkpoint_interval": 2_000,
@@ -209,13 +222,17 @@ def train_one(job: Job) -> None:
     from empo_core.config import RunConfig
     from empo_core.experiment import execute, resume
 
+    job.target.parent.mkdir(parents=True, exist_ok=True)
+    if SAC in job.config:
+        rows = peer_sac.learn(seed=job.config["seed"], **job.config[SAC])
+        write_file(job.target, csv_text(CurveRow._fields, rows))
+        return
     folder = Path(job.config["runs"])
     begun = [path.parent for path in sorted(folder.glob("*/config.yaml"))]
     if not begun:
         begun = [execute(RunConfig.model_validate(job.config)).directory]
     elif json.loads((begun[-1] / "status.json").read_text())["status"] != "finished":
         resume(begun[-1])
-    job.target.parent.mkdir(parents=True, exist_ok=True)
     draft = job.target.with_suffix(".part")
     shutil.copy(begun[-1] / "results" / "curve.csv", draft)
     keep_training(begun[-1], job.target.parent / "training" / job.target.name)
