@@ -69,6 +69,7 @@ TASKS: dict[str, dict[str, Any]] = {
 AGENTS: dict[str, dict[str, Any]] = {
     "awr": {"preset": "awr"},
     "svg": {"preset": "svg"},
+    "svg-rate": {"preset": "svg", "value": {"target_rate": 0.05}},
     "tdmpc2": {"preset": "tdmpc2"},
     "tdmpc2-awr": {"preset": "tdmpc2", "policy_loss": "awr"},
     "tdmpc2-states": {"preset": "tdmpc2", "value": {"critic": "v"}},
@@ -77,9 +78,10 @@ AGENTS: dict[str, dict[str, Any]] = {
     "tdmpc2-entropy": {"preset": "tdmpc2", "policy_loss": "svg"},
     "tdmpc2-policy": {"preset": "tdmpc2", "collection": {"acting": "policy"}},
 }
-"""Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy or actor exchanged."""
+"""Presets, ``svg`` with target networks that follow five times as fast, and ``tdmpc2`` with its
+loss, critic, starts, log-std, entropy or actor exchanged."""
 SAC = "sac"
-COLOURS = {agent: f"C{number}" for number, agent in enumerate((*AGENTS, SAC))}
+COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)} | {SAC: "black"}
 REPORTED = (
     "episode/return_mean",
     "policy/planner_std",
