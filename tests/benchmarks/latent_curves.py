@@ -69,7 +69,6 @@ TASKS: dict[str, dict[str, Any]] = {
 AGENTS: dict[str, dict[str, Any]] = {
     "awr": {"preset": "awr"},
     "svg": {"preset": "svg"},
-    "svg-rate": {"preset": "svg", "value": {"target_rate": 0.05}},
     "tdmpc2": {"preset": "tdmpc2"},
     "tdmpc2-awr": {"preset": "tdmpc2", "policy_loss": "awr"},
     "tdmpc2-states": {"preset": "tdmpc2", "value": {"critic": "v"}},
@@ -78,8 +77,7 @@ AGENTS: dict[str, dict[str, Any]] = {
     "tdmpc2-entropy": {"preset": "tdmpc2", "policy_loss": "svg"},
     "tdmpc2-policy": {"preset": "tdmpc2", "collection": {"acting": "policy"}},
 }
-"""Presets, ``svg`` with target networks that follow five times as fast, and ``tdmpc2`` with its
-loss, critic, starts, log-std, entropy or actor exchanged."""
+"""Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy or actor exchanged."""
 SAC = "sac"
 COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)} | {SAC: "black"}
 REPORTED = (
@@ -359,7 +357,8 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
             values = np.array(list(whole.values()))
             seeds = values.shape[1]
             label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
-            axes.plot(list(whole), values.mean(1), STYLES[actor], color=COLOURS[agent], label=label)
+            style = f"{STYLES[actor]}."
+            axes.plot(list(whole), values.mean(1), style, color=COLOURS[agent], label=label)
             axes.fill_between(
                 list(whole), values.min(1), values.max(1), color=COLOURS[agent], alpha=0.12
             )
