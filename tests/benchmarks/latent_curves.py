@@ -357,11 +357,11 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
             values = np.array(list(whole.values()))
             seeds = values.shape[1]
             label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
-            style = f"{STYLES[actor]}."
-            axes.plot(list(whole), values.mean(1), style, color=COLOURS[agent], label=label)
-            axes.fill_between(
-                list(whole), values.min(1), values.max(1), color=COLOURS[agent], alpha=0.12
+            colour = COLOURS[agent]
+            axes.plot(
+                list(whole), values.mean(1), STYLES[actor], marker=".", color=colour, label=label
             )
+            axes.fill_between(list(whole), values.min(1), values.max(1), color=colour, alpha=0.12)
         known = reference(task)
         if known is not None:
             marks = {"TD-MPC2": known.tdmpc2, "SAC": known.sac, "DreamerV3": known.dreamer}
