@@ -37,13 +37,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import peer_sac
 
 from empo_core.statistics import interval
-from empo_core.storage.arrays import write_file
 from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
-from empo_latent.result import CurveRow
-from empo_learning.report import csv_text
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs" / "explanation" / "latent_curves"
@@ -219,13 +215,14 @@ def note(job: Job, out: Path) -> None:
 
 def train_one(job: Job) -> None:
     """Do a run, or go on with it, and keep its curve and what it reported."""
+    import peer_sac
+
     from empo_core.config import RunConfig
     from empo_core.experiment import execute, resume
 
     job.target.parent.mkdir(parents=True, exist_ok=True)
     if SAC in job.config:
-        rows = peer_sac.learn(seed=job.config["seed"], **job.config[SAC])
-        write_file(job.target, csv_text(CurveRow._fields, rows))
+        peer_sac.save_curve(job.target, seed=job.config["seed"], **job.config[SAC])
         return
     folder = Path(job.config["runs"])
     begun = [path.parent for path in sorted(folder.glob("*/config.yaml"))]

@@ -9,15 +9,18 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
 import torch
 
+from empo_core.storage.arrays import write_file
 from empo_environments.dmc import DmcEnv
 from empo_latent.result import CurveRow
 from empo_learning.learner import EVALUATION_SEED
+from empo_learning.report import csv_text
 
 GymEnv = gymnasium.Env[np.ndarray, np.ndarray]
 
@@ -90,3 +93,8 @@ def learn(
         )
         rows.append(row)
     return rows
+
+
+def save_curve(path: Path, **options: Any) -> None:
+    """Learn with the options of ``learn``, and write its rows as the latent agent's runs do."""
+    write_file(path, csv_text(CurveRow._fields, learn(**options)))

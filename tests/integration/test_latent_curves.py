@@ -18,10 +18,16 @@ import latent_curves
 FEW = ["--environment-steps", "120", "--evaluate-every", "60", "--episodes", "1", "--seeds", "0"]
 
 
-def curve(tmp_path: Path, agent: str, *options: str) -> list[dict[str, Any]]:
-    """Lines of the curve that a run leaves."""
+def only_job(tmp_path: Path, agent: str, *options: str) -> latent_curves.Job:
+    """The run that is asked for."""
     given = ["--agents", agent, *FEW, "--out", str(tmp_path), *options]
     (job,) = latent_curves.jobs(latent_curves.arguments(given))
+    return job
+
+
+def curve(tmp_path: Path, agent: str, *options: str) -> list[dict[str, Any]]:
+    """Lines of the curve that a run leaves."""
+    job = only_job(tmp_path, agent, *options)
     latent_curves.train_one(job._replace(config={**job.config, "runs": str(tmp_path / "runs")}))
     return list(csv.DictReader(job.target.read_text().splitlines()))
 
@@ -49,16 +55,12 @@ def test_a_run_leaves_its_curve_and_what_it_reported_and_is_not_done_again(tmp_p
     assert [int(line["environment_step"]) for line in lines] == [60, 120]
     assert (tmp_path / "training" / "pendulum_svg_0.csv").read_text().startswith("step,episode/")
     assert not list((tmp_path / "runs").glob("*"))
-    wanted = latent_curves.jobs(
-        latent_curves.arguments(["--agents", "svg", *FEW, "--out", str(tmp_path), *options])
-    )
-    latent_curves.note(wanted[0], tmp_path)
-    assert latent_curves.missing(wanted, tmp_path) == []
-    other = latent_curves.jobs(
-        latent_curves.arguments(["--agents", "svg", *FEW, "--out", str(tmp_path), *options[:2]])
-    )
+    job = only_job(tmp_path, "svg", *options)
+    latent_curves.note(job, tmp_path)
+    assert latent_curves.missing([job], tmp_path) == []
+    other = only_job(tmp_path, "svg", *options[:2])
     with pytest.raises(SystemExit, match="was made with other settings"):
-        latent_curves.missing(other, tmp_path)
+        latent_curves.missing([other], tmp_path)
 
 
 def test_curves_are_compared_by_the_mean_of_their_last_three_evaluations(tmp_path: Path) -> None:
