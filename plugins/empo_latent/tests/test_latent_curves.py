@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import csv
+import importlib
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,17 +15,14 @@ import pytest
 from empo_latent.params import LatentParams
 from empo_latent.result import CurveRow
 
+FEW = ["--environment-steps", "120", "--evaluate-every", "60", "--episodes", "1", "--seeds", "0"]
 SCRIPT = Path(__file__).parents[3] / "tests" / "benchmarks" / "latent_curves.py"
 
 
 @pytest.fixture(scope="module")
 def curves() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("latent_curves", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(SCRIPT.parent))
+    return importlib.import_module(SCRIPT.stem)
 
 
 @pytest.fixture
@@ -34,6 +33,18 @@ def jobs(curves: ModuleType, tmp_path: Path) -> Any:
         return curves.jobs(curves.arguments([*words, "--out", str(tmp_path / "out")]))
 
     return plan
+
+
+@pytest.fixture
+def curve(curves: ModuleType, jobs: Any, tmp_path: Path) -> Any:
+    """A function that does the run of an agent, and returns the lines of its curve."""
+
+    def run(agent: str, *words: str) -> list[dict[str, Any]]:
+        (job,) = jobs("--agents", agent, *FEW, *words)
+        curves.train_one(job._replace(config={**job.config, "runs": str(tmp_path / "runs")}))
+        return list(csv.DictReader(job.target.read_text().splitlines()))
+
+    return run
 
 
 def write(path: Path, task: str, returns: dict[tuple[int, str], float], seed: int) -> None:
@@ -129,7 +140,8 @@ def test_seeds_are_averaged_where_all_of_them_are(curves: ModuleType, tmp_path: 
 
 def test_the_published_figures_are_those_of_the_tasks(curves: ModuleType) -> None:
     found = {task: curves.reference(task) for task in curves.TASKS}
-    assert found.pop("pendulum") is None
+    others = ("pendulum", "half-cheetah", "hopper")
+    assert [found.pop(task) for task in others] == [None, None, None]
     means = {task: (each.tdmpc2, each.sac, each.dreamer) for task, each in found.items()}
     assert means == {
         "cartpole-swingup": (839, 835, 677),
@@ -150,3 +162,31 @@ def test_a_run_that_fails_says_where_its_words_are(
     assert str(log) in capsys.readouterr().out
     assert "size" in log.read_text()
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_run_leaves_its_curve_and_what_it_reported(curve: Any, tmp_path: Path) -> None:
+    tiny: dict[str, Any] = {"replay": {"batch_size": 8}}
+    tiny |= {"collection": {"acting": "policy", "seed_steps": 40, "seed_updates": 1}}
+    tiny |= {"learning": {"updates_per_step": 0.1}, "imagination": {"candidates": 1}}
+    words = ["--tasks", "pendulum", "--evaluate", "policy", "--params", json.dumps(tiny)]
+    lines = curve("svg", *words)
+    assert [int(line["environment_step"]) for line in lines] == [60, 120]
+    reported = tmp_path / "out" / "training" / "pendulum_svg_0.csv"
+    assert reported.read_text().startswith("step,episode/")
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_soft_actor_critic_is_evaluated_at_equal_environment_steps(curve: Any) -> None:
+    pytest.importorskip("stable_baselines3")
+    lines = curve("sac", "--tasks", "pendulum")
+    assert [int(line["environment_step"]) for line in lines] == [60, 120]
+    assert {(line["actor"], line["length"]) for line in lines} == {("policy", "200.0")}
+    assert all(-2000 < float(line["return_mean"]) < 0 for line in lines)
+
+
+def test_soft_actor_critic_repeats_actions_as_the_latent_agent_does(curve: Any) -> None:
+    pytest.importorskip("stable_baselines3")
+    pytest.importorskip("dm_control", reason="needs the extra dmc")
+    (line,) = curve("sac", "--tasks", "cartpole-swingup", "--evaluate-every", "0")
+    assert (line["step"], line["environment_step"], line["length"]) == ("60", "120", "500.0")
+    assert 0 <= float(line["return_mean"]) <= 1000
