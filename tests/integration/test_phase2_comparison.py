@@ -161,7 +161,8 @@ ENSEMBLE = """
 """
 
 
-@pytest.mark.parametrize("store", [pytest.param("rows", marks=pytest.mark.slow), "compact"])
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["rows", "compact"])
 def test_what_was_learned_in_an_ensemble_is_played_in_the_runs_own_world(
     tmp_path: Path, store: str
 ) -> None:

@@ -193,7 +193,11 @@ ROADS: dict[str, Callable[[], tuple[WorldModel, ...]]] = {
 
 
 @pytest.fixture(
-    scope="module", params=["lift", "random game", pytest.param("blocks", marks=pytest.mark.slow)]
+    scope="module",
+    params=[
+        "lift",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("random game", "blocks")),
+    ],
 )
 def roads(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     return ROADS[request.param]()
