@@ -4,7 +4,7 @@ Train, several runs at once, each in a process of its own with one thread::
 
     python tests/benchmarks/latent_curves.py --tasks cartpole-swingup --jobs 2
 
-An agent is a preset, ``tdmpc2`` with one thing done as in ``awr`` or ``svg`` (``AGENTS``), or
+An agent is a preset, one with one thing done as in another (``AGENTS``), or
 ``sac``, soft actor-critic of Stable-Baselines3 (``peer_sac.py``). Every run that ends leaves
 ``<task>_<agent>_<seed>.csv`` in the output folder, some of what it reported in ``training/``, and
 ``settings.json`` there says how it was made. What is there already is not done again, and a run
@@ -72,8 +72,11 @@ AGENTS: dict[str, dict[str, Any]] = {
     "tdmpc2-narrow": {"preset": "tdmpc2", "policy": {"min_log_std": -3.0, "max_log_std": 1.0}},
     "tdmpc2-entropy": {"preset": "tdmpc2", "policy_loss": "svg"},
     "tdmpc2-policy": {"preset": "tdmpc2", "collection": {"acting": "policy"}},
+    "tdmpc2-rate": {"preset": "tdmpc2", "value": {"target_rate": 0.05}},
+    "svg-rate": {"preset": "svg", "value": {"target_rate": 0.01}},
 }
-"""Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy or actor exchanged."""
+"""Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy, actor or rate of target
+networks exchanged, and ``svg`` with that rate."""
 SAC = "sac"
 COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)} | {SAC: "black"}
 REPORTED = (

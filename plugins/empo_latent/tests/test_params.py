@@ -46,6 +46,7 @@ def test_an_agent_is_one_word(preset: str) -> None:
     params = LatentParams(total_steps=10, preset=preset)
 
     assert params.policy_loss.name == preset
+    assert params.value.target_rate == 0.05
     assert params == LatentParams(total_steps=10, preset=preset, policy_loss=preset)
 
 
@@ -56,7 +57,7 @@ def test_tdmpc2_is_as_published_whatever_its_size(size: str) -> None:
     assert params.policy_loss.name == "svg"
     assert params.policy_loss.params.entropy.jacobian == 0
     assert (params.value.critic, params.value.heads, params.value.bootstrap) == ("q", 5, "pair")
-    assert params.collection.acting == "planner"
+    assert (params.value.target_rate, params.collection.acting) == (0.01, "planner")
     assert (params.policy.min_log_std, params.policy.max_log_std) == (-10, 2)
     assert (params.planner.samples, params.planner.elites, params.planner.policy_plans) == (
         512,

@@ -34,8 +34,9 @@ SIZES: dict[str, Mapping[str, Any]] = {
 are trained (critic ``q``); names are those of TD-MPC2, whose counts have one value head more."""
 
 PRESETS: dict[str, Mapping[str, Any]] = {
-    "awr": {"policy_loss": "awr"},
-    "svg": {"policy_loss": "svg"},
+    # Values of states are imagined ahead; at the published rate they follow too late.
+    "awr": {"policy_loss": "awr", "value": {"target_rate": 0.05}},
+    "svg": {"policy_loss": "svg", "value": {"target_rate": 0.05}},
     "tdmpc2": {
         "policy_loss": {
             "name": "svg",
