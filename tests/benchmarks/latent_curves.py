@@ -78,7 +78,8 @@ AGENTS: dict[str, dict[str, Any]] = {
 """Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy, actor or rate of target
 networks exchanged, and ``svg`` with that rate."""
 SAC = "sac"
-COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)} | {SAC: "black"}
+COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)}
+COLOURS |= {"svg-rate": "navy", SAC: "black"}  # There are ten of matplotlib's own, C0 to C9.
 REPORTED = (
     "episode/return_mean",
     "policy/planner_std",
@@ -218,13 +219,13 @@ def note(job: Job, out: Path) -> None:
 
 def train_one(job: Job) -> None:
     """Do a run, or go on with it, and keep its curve and what it reported."""
-    import peer_sac
-
     from empo_core.config import RunConfig
     from empo_core.experiment import execute, resume
 
     job.target.parent.mkdir(parents=True, exist_ok=True)
     if SAC in job.config:
+        import peer_sac
+
         peer_sac.save_curve(job.target, seed=job.config["seed"], **job.config[SAC])
         return
     folder = Path(job.config["runs"])

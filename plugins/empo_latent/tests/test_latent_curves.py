@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from matplotlib.colors import to_hex
 
 from empo_latent.params import LatentParams
 from empo_latent.result import CurveRow
@@ -136,6 +137,12 @@ def test_seeds_are_averaged_where_all_of_them_are(curves: ModuleType, tmp_path: 
     assert [path.name for path in pictures] == ["cup-catch.png", "pendulum.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
     assert curves.last_words(out / "cup-catch_awr_0.csv") == "policy 99.0"
+
+
+def test_every_agent_has_a_colour_of_its_own(curves: ModuleType) -> None:
+    colours = {agent: to_hex(colour) for agent, colour in curves.COLOURS.items()}
+    assert colours.keys() == {*curves.AGENTS, curves.SAC}
+    assert len(set(colours.values())) == len(colours)
 
 
 def test_the_published_figures_are_those_of_the_tasks(curves: ModuleType) -> None:
