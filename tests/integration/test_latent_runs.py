@@ -164,7 +164,6 @@ def test_a_resumed_run_goes_on_exactly(
         assert torch.equal(resumed[1][key], tensor), key
 
 
-@pytest.mark.slow
 def test_planning_anew_changes_what_an_imitator_learns(tmp_path: Path) -> None:
     plans = ({}, {"interval": 4}, {"interval": 4, "sequences": 5}, {"interval": 2})
     runs = [

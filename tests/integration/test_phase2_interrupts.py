@@ -96,7 +96,7 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return lines_of(execute(config).directory)
 
 
-@pytest.mark.slow  # In the quick suite, actors are killed in test_phase2_kills.py.
+@pytest.mark.slow  # The quick suite resumes exactly in test_phase2_runs.py.
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_a_stopped_run_goes_on_to_the_end_of_one_that_was_not(
     name: str, tmp_path: Path, whole: list[dict[str, Any]]

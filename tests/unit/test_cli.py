@@ -520,7 +520,7 @@ def test_the_schema_accepts_what_the_loader_accepts(cli: Any, data: Any, valid: 
     assert (cli("check", "x.yaml", "--json").exit_code == 0) is valid or "file" in str(data)
 
 
-def test_the_schema_is_a_schema(cli: Any) -> None:
+def test_the_schema_is_valid_json_schema(cli: Any) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads(cli("schema").stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
