@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,7 @@ from empo_exact.solver import solve
 from empo_inspector.game import Game, Policies
 from empo_inspector.game_record import record_of, replay
 from empo_inspector.pcg32 import Pcg32
-from empo_inspector.play_terminal import keys_of
+from empo_inspector.play_terminal import keys_of, pressed
 
 # One robot; two; two humans; chance; no grid.
 STEPS = {
@@ -349,6 +350,27 @@ def test_arrow_keys_play_at_a_terminal(terminal: Terminal, tmp_path: Path) -> No
     assert terminal.end() == 0
     record = json.loads((tmp_path / "game.json").read_text())
     assert [step["joint"] and step["joint"] // 4 for step in record["steps"]] == [2, 3, None]
+
+
+def test_ctrl_c_that_does_not_wake_the_wait_for_a_key_ends_it_nevertheless() -> None:
+    reader, writer = os.pipe()
+    # A thread that takes the signal leaves the main thread asleep, as does one that comes just
+    # before it falls asleep. A key ends a wait that the signal did not.
+    late = threading.Timer(10, os.write, (writer, b"w"))
+    signals = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        late.start()
+        signals.start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        with pytest.raises(KeyboardInterrupt):
+            next(pressed(reader))
+        assert late.is_alive()
+    finally:
+        late.cancel()
+        signals.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        os.close(reader)
+        os.close(writer)
 
 
 def test_ctrl_c_restores_the_terminal_and_keeps_the_record(

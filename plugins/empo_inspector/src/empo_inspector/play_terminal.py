@@ -23,6 +23,12 @@ _KEY = re.compile(r"\x1b(?:[\[O][0-9;]*[A-Za-z~]?)?|.", re.DOTALL)
 _UNFINISHED = re.compile(r"\x1b(?:[\[O][0-9;]*)?")
 REST_S = 0.05
 """Seconds within which the rest of a key that sends several characters arrives."""
+SIGNAL_S = 0.2
+"""Seconds after which Ctrl-C is looked for again.
+
+Python runs its handlers between instructions. A signal that comes after the last of them and before
+the system waits for a key would otherwise wait for that key, too.
+"""
 
 
 class Session:
@@ -144,15 +150,20 @@ def play_by_keys(game: Game, console: Console, *, guess: bool) -> None:
     try:
         tty.setcbreak(descriptor)
         with console.screen():
-            Session(game, console, guess=guess, has_keys=True).play(_pressed(descriptor))
+            Session(game, console, guess=guess, has_keys=True).play(pressed(descriptor))
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def _pressed(descriptor: int) -> Iterator[str]:
+def pressed(descriptor: int) -> Iterator[str]:
     """Keys, as the characters that the terminal sends for each."""
     text = ""
-    while data := os.read(descriptor, 1024):
+    while True:
+        while not select.select([descriptor], [], [], SIGNAL_S)[0]:
+            pass
+        data = os.read(descriptor, 1024)
+        if not data:
+            return
         text += data.decode(errors="replace")
         keys = _KEY.findall(text)
         if _UNFINISHED.fullmatch(keys[-1]) and select.select([descriptor], [], [], REST_S)[0]:
