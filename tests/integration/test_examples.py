@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -75,9 +75,11 @@ def name_of(path: Path) -> str:
     return path.name
 
 
-def schema() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((EXAMPLES / "empo.schema.json").read_text())
-    return loaded
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    schema = json.loads((EXAMPLES / "empo.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
 
 
 def test_there_are_examples() -> None:
@@ -121,14 +123,14 @@ def test_a_config_names_the_schema_that_it_fits(config: Path) -> None:
     assert first.startswith(MARK)
     named = config.parent / first.removeprefix(MARK)
     assert named.resolve() == EXAMPLES / "empo.schema.json"
-    jsonschema.validate(read_yaml(config).data, schema())
+    validator().validate(read_yaml(config).data)
 
 
 def test_the_schema_notices_a_misspelt_key() -> None:
     data = read_yaml(EXAMPLES / "free_the_human.yaml").data
     data["algorithm"]["params"]["beta_rr"] = 1.0
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(data, schema())
+        validator().validate(data)
 
 
 def test_the_schema_is_that_of_the_installed_plugins() -> None:
