@@ -47,9 +47,12 @@ RUNS = ROOT / "runs" / "latent_curves"
 SETTINGS = "settings.json"
 
 
-def dmc(domain: str, task: str) -> dict[str, Any]:
+PIXELS = {"pixels": True, "shadows": False, "picture_size": 48, "frame_stack": 3}
+
+
+def dmc(domain: str, task: str, **params: Any) -> dict[str, Any]:
     """A task of the DeepMind Control Suite."""
-    return {"name": "dmc", "params": {"task": f"{domain}-{task}", "action_repeat": 2}}
+    return {"name": "dmc", "params": {"task": f"{domain}-{task}", "action_repeat": 2, **params}}
 
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -58,6 +61,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "cup-catch": dmc("ball_in_cup", "catch"),
     "reacher-easy": dmc("reacher", "easy"),
     "finger-spin": dmc("finger", "spin"),
+    "cartpole-swingup-pixels": dmc("cartpole", "swingup", **PIXELS),
     # These two need the extra ``empo-environments[mujoco]``.
     "half-cheetah": {"name": "gymnasium", "params": {"id": "HalfCheetah-v5"}},
     "hopper": {"name": "gymnasium", "params": {"id": "Hopper-v5"}},
@@ -260,11 +264,11 @@ def started(job: Job, runs: Path) -> subprocess.Popen[bytes]:
     folder = runs / f"{job.name}-{digest}"
     own = [job.name, {**job.config, "runs": str(folder)}, str(job.target)]
     command = [sys.executable, str(Path(__file__).resolve()), "--only", json.dumps(own)]
-    threads = {"OMP_NUM_THREADS": "1", "MUJOCO_GL": "disabled"}
+    variables = os.environ | {"OMP_NUM_THREADS": "1"}
+    if not TASKS[job.name.split("_")[0]]["params"].get("pixels"):
+        variables["MUJOCO_GL"] = "disabled"
     with (runs / f"{job.name}.log").open("ab") as log:
-        return subprocess.Popen(
-            command, env={**os.environ, **threads}, stdout=log, stderr=subprocess.STDOUT
-        )
+        return subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
 
 
 def train(wanted: Sequence[Job], options: argparse.Namespace) -> int:
@@ -338,9 +342,10 @@ def complete(by_step: dict[int, list[float]]) -> dict[int, list[float]]:
 
 
 def reference(task: str) -> PublishedReturns | None:
-    """Published returns of other agents in a task, if known."""
-    domain, _, name = TASKS[task]["params"].get("task", "").partition("-")
-    return PUBLISHED.get((domain, name))
+    """Published returns of other agents in a task, if known; they saw no pictures."""
+    params = TASKS[task]["params"]
+    domain, _, name = params.get("task", "").partition("-")
+    return None if params.get("pixels") else PUBLISHED.get((domain, name))
 
 
 def plot(rows: Sequence[Row], out: Path) -> list[Path]:

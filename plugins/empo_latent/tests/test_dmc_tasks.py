@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvironmentContext
 from empo_environments.components import DmcEnvironment
+from empo_environments.dmc import DmcEnv
 from empo_environments.params import DmcParams
 from empo_latent.environments.task_vector import TaskVector
 
@@ -110,9 +111,18 @@ def test_a_task_that_draws_by_itself_says_what_it_needs() -> None:
         TaskVector([task("quadruped", "escape")], envs=1)
 
 
-def test_a_size_of_pictures_without_pictures_is_refused() -> None:
-    with pytest.raises(ValidationError, match="picture_size belongs to pixels"):
-        task("cartpole", "swingup", picture_size=48)
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ({"picture_size": 48}, "picture_size belongs to pixels"),
+        ({"shadows": False}, "shadows belong to pixels"),
+    ],
+)
+def test_how_pictures_look_is_refused_where_none_are_observed(
+    option: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        task("cartpole", "swingup", **option)
 
 
 def test_without_the_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +213,22 @@ def test_pictures_for_people_are_drawn_after_the_suite_was_told_to_draw_nothing(
     played(vector, 3)
     assert not np.array_equal(vector.render(0), before)
     vector.close()
+
+
+@pytest.mark.slow
+def test_observed_pictures_have_shadows_unless_told_otherwise_and_films_always(
+    draws: bool,
+) -> None:
+    if not draws:
+        pytest.skip("MuJoCo cannot draw here")
+    observed, films = {}, {}
+    for shadows in (True, False):
+        env = DmcEnv("cartpole-swingup", pixels=True, shadows=shadows)
+        observed[shadows] = env.reset(seed=0)[0]
+        films[shadows] = env.render()
+        env.close()
+    assert not np.array_equal(observed[True], observed[False])
+    assert np.array_equal(films[True], films[False])
 
 
 @pytest.mark.slow

@@ -260,7 +260,12 @@ class _Dmc:
         from empo_environments.dmc import DmcEnv
 
         size = self.params.picture_size or 64
-        return DmcEnv(self.params.task, pixels=self.params.pixels, picture_size=size)
+        return DmcEnv(
+            self.params.task,
+            pixels=self.params.pixels,
+            picture_size=size,
+            shadows=self.params.shadows,
+        )
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,16 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     in [0, 1]; its time limit truncates.
     """
 
-    def __init__(self, task: str, *, pixels: bool = False, picture_size: int = 64) -> None:
+    def __init__(
+        self, task: str, *, pixels: bool = False, picture_size: int = 64, shadows: bool = True
+    ) -> None:
         """Load a task.
 
         Args:
             task: Domain and task, e.g. ``cartpole-swingup``.
             pixels: Observe pictures instead of numbers.
             picture_size: Their height and width.
+            shadows: Whether they show shadows and reflections; films always do.
 
         Raises:
             ConfigError: There is no such task, what it takes is not installed, or its actions
@@ -53,6 +56,7 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._environment = _loaded(domain, name)
         self._camera_index = CAMERAS.get(domain, 0)
         self._size = picture_size if pixels else None
+        self._shadows = shadows
         self._camera: Any = None
         self._timed: Any = None
         words = sum(math.prod(part.shape) for part in self._environment.observation_spec().values())
@@ -119,18 +123,20 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def _observation(self) -> np.ndarray:
         if self._size is not None:
-            return self._picture(self._size, self._size)
+            return self._picture(self._size, self._size, shadows=self._shadows)
         parts = [np.ravel(part) for part in self._timed.observation.values()]
         numbers: np.ndarray = np.concatenate(parts).astype(np.float32)
         return numbers
 
-    def _picture(self, height: int, width: int) -> UInt8[np.ndarray, "height width 3"]:
+    def _picture(
+        self, height: int, width: int, *, shadows: bool = True
+    ) -> UInt8[np.ndarray, "height width 3"]:
         physics = self._environment.physics
         if self._camera is None:
             from empo_environments.mujoco_camera import Camera
 
             self._camera = Camera(physics.model.ptr, self._camera_index)
-        picture: np.ndarray = self._camera.picture(physics.data.ptr, height, width)
+        picture: np.ndarray = self._camera.picture(physics.data.ptr, height, width, shadows=shadows)
         return picture
 
 

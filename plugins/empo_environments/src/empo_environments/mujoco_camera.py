@@ -18,6 +18,7 @@ from empo_core.errors import ConfigError
 
 MOST_GEOMS = 2000
 """Shapes in a picture; those of the suite have some hundreds at most."""
+COSTLY = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION)
 OFF = ("off", "disable", "disabled", "false", "0")
 
 
@@ -56,9 +57,9 @@ class Camera:
             mujoco.mjv_defaultFreeCamera(model, self._view)
 
     def picture(
-        self, data: mujoco.MjData, height: int, width: int
+        self, data: mujoco.MjData, height: int, width: int, *, shadows: bool = True
     ) -> UInt8[np.ndarray, "height width 3"]:
-        """The current frame.
+        """The current frame, with shadows and reflections or without.
 
         Raises:
             ConfigError: The model does not allow for so large pictures.
@@ -68,6 +69,8 @@ class Camera:
                 f"pictures of {height} by {width} are asked for, and the task draws at most "
                 f"{self._largest[1]} by {self._largest[0]}; set picture_size to less"
             )
+        for flag in COSTLY:
+            self._scene.flags[flag.value] = shadows
         self._gl.make_current()
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(

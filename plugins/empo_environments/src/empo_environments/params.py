@@ -195,9 +195,16 @@ class DmcParams(WrapperParams):
         2, ge=1, description="Environment steps per action; their rewards are added up."
     )
     pixels: bool = Field(False, description="Observe pictures instead of numbers.")
+    shadows: bool = Field(
+        True,
+        description="Whether these pictures show shadows and reflections, as the suite's do; "
+        "without a graphics card they are most of what a picture costs.",
+    )
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> DmcParams:
         if not self.pixels and self.picture_size is not None:
             raise ValueError("picture_size belongs to pixels: set that to true, or drop it")
+        if not self.pixels and not self.shadows:
+            raise ValueError("shadows belong to pixels: set that to true, or drop them")
         return self
