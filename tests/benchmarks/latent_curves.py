@@ -78,12 +78,14 @@ AGENTS: dict[str, dict[str, Any]] = {
     "tdmpc2-policy": {"preset": "tdmpc2", "collection": {"acting": "policy"}},
     "tdmpc2-rate": {"preset": "tdmpc2", "value": {"target_rate": 0.05}},
     "svg-rate": {"preset": "svg", "value": {"target_rate": 0.01}},
+    "svg-candidates": {"preset": "svg", "imagination": {"candidates": 16}},
 }
 """Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy, actor or rate of target
-networks exchanged, and ``svg`` with that rate."""
+networks exchanged, and ``svg`` with that rate, or with as many candidates as ``awr``."""
 SAC = "sac"
 COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)}
-COLOURS |= {"svg-rate": "navy", SAC: "black"}  # There are ten of matplotlib's own, C0 to C9.
+# There are ten of matplotlib's own, C0 to C9.
+COLOURS |= {"svg-rate": "navy", "svg-candidates": "gold", SAC: "black"}
 REPORTED = (
     "episode/return_mean",
     "policy/planner_std",
@@ -98,7 +100,7 @@ REPORTED = (
 LAST = 3
 """Evaluations at the end of a curve whose mean the table has: single ones scatter."""
 SHADES = ("black", "dimgrey", "darkgrey")
-STYLES = {"planner": "-", "policy": "--"}
+STYLES = {"planner": "o-", "policy": "x--"}
 
 
 class Job(NamedTuple):
@@ -364,9 +366,7 @@ def plot(rows: Sequence[Row], out: Path) -> list[Path]:
             seeds = values.shape[1]
             label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
             colour = COLOURS[agent]
-            axes.plot(
-                list(whole), values.mean(1), STYLES[actor], marker=".", color=colour, label=label
-            )
+            axes.plot(list(whole), values.mean(1), STYLES[actor], ms=4, color=colour, label=label)
             axes.fill_between(list(whole), values.min(1), values.max(1), color=colour, alpha=0.12)
         known = reference(task)
         if known is not None:
