@@ -354,6 +354,7 @@ def test_arrow_keys_play_at_a_terminal(terminal: Terminal, tmp_path: Path) -> No
 
 def test_ctrl_c_that_does_not_wake_the_wait_for_a_key_ends_it_nevertheless() -> None:
     reader, writer = os.pipe()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Some shells ignore it.
     # A thread that takes the signal leaves the main thread asleep, as does one that comes just
     # before it falls asleep. A key ends a wait that the signal did not.
     late = threading.Timer(10, os.write, (writer, b"w"))
@@ -369,6 +370,7 @@ def test_ctrl_c_that_does_not_wake_the_wait_for_a_key_ends_it_nevertheless() -> 
         late.cancel()
         signals.join()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, before)
         os.close(reader)
         os.close(writer)
 
