@@ -355,16 +355,24 @@ def test_arrow_keys_play_at_a_terminal(terminal: Terminal, tmp_path: Path) -> No
 def test_ctrl_c_that_does_not_wake_the_wait_for_a_key_ends_it_nevertheless() -> None:
     reader, writer = os.pipe()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Some shells ignore it.
-    # A thread that takes the signal leaves the main thread asleep, as does one that comes just
-    # before it falls asleep. A key ends a wait that the signal did not.
-    late = threading.Timer(10, os.write, (writer, b"w"))
-    signals = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    try:
-        late.start()
+
+    def interrupt() -> None:
+        # A thread that takes the signal leaves the main thread asleep, as does a signal that comes
+        # just before it falls asleep.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def wait() -> None:
         signals.start()
+        next(pressed(reader))
+
+    signals = threading.Timer(0.3, interrupt)
+    late = threading.Timer(10, os.write, (writer, b"w"))  # Ends a wait that the signal did not.
+    try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        late.start()
         with pytest.raises(KeyboardInterrupt):
-            next(pressed(reader))
+            wait()
         assert late.is_alive()
     finally:
         late.cancel()

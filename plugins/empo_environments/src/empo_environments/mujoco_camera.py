@@ -19,6 +19,7 @@ from empo_core.errors import ConfigError
 MOST_GEOMS = 2000
 """Shapes in a picture; those of the suite have some hundreds at most."""
 COSTLY = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION)
+"""What pictures without shadows leave out."""
 OFF = ("off", "disable", "disabled", "false", "0")
 
 

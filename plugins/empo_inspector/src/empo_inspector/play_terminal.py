@@ -158,15 +158,17 @@ def play_by_keys(game: Game, console: Console, *, guess: bool) -> None:
 def pressed(descriptor: int) -> Iterator[str]:
     """Keys, as the characters that the terminal sends for each."""
     text = ""
-    while True:
-        while not select.select([descriptor], [], [], SIGNAL_S)[0]:
-            pass
-        data = os.read(descriptor, 1024)
-        if not data:
-            return
+    while data := _read(descriptor):
         text += data.decode(errors="replace")
         keys = _KEY.findall(text)
         if _UNFINISHED.fullmatch(keys[-1]) and select.select([descriptor], [], [], REST_S)[0]:
             continue
         yield from keys
         text = ""
+
+
+def _read(descriptor: int) -> bytes:
+    """What comes next, with Ctrl-C looked for while nothing does."""
+    while not select.select([descriptor], [], [], SIGNAL_S)[0]:
+        pass
+    return os.read(descriptor, 1024)
