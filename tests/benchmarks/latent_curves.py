@@ -13,8 +13,9 @@ be given again and again. Then draw::
 
     python tests/benchmarks/latent_curves.py --plot
 
-which makes a picture per task (mean over seeds, and the least to the greatest) and prints a table:
-means of the last three evaluations, with 95 % intervals over seeds. Beside them stand figures that
+which makes a picture per task (mean over seeds, and the least to the greatest; where runs were
+evaluated only once, every seed) and prints a table: means of the last three evaluations, with 95 %
+intervals over seeds. Beside them stand figures that
 others published after 100,000 environment steps: with larger models, more updates per step, other
 seeds, and no run of ours.
 """
@@ -34,12 +35,15 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from empo_core.statistics import interval
 from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs" / "explanation" / "latent_curves"
@@ -351,37 +355,67 @@ def reference(task: str) -> PublishedReturns | None:
 
 
 def plot(rows: Sequence[Row], out: Path) -> list[Path]:
-    """A picture of each task; only steps that all seeds reached have a mean."""
+    """A picture of each task."""
     from matplotlib.figure import Figure
 
     paths = []
     for task in dict.fromkeys(row.task for row in rows):
-        figure = Figure(figsize=(6.4, 4), layout="constrained")
+        of_task = [row for row in rows if row.task == task]
+        figure = Figure(figsize=(6.4, 4.8), layout="constrained")
         axes = figure.add_subplot()
-        for (name, agent, actor), by_step in sorted(grouped(rows).items()):
-            if name != task:
-                continue
-            whole = complete(by_step)
-            values = np.array(list(whole.values()))
-            seeds = values.shape[1]
-            label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
-            colour = COLOURS[agent]
-            axes.plot(list(whole), values.mean(1), STYLES[actor], ms=4, color=colour, label=label)
-            axes.fill_between(list(whole), values.min(1), values.max(1), color=colour, alpha=0.12)
-        known = reference(task)
-        if known is not None:
-            marks = {"TD-MPC2": known.tdmpc2, "SAC": known.sac, "DreamerV3": known.dreamer}
-            for (actor, value), shade in zip(marks.items(), SHADES, strict=True):
-                label = f"{actor} after {STEPS:,} (published)"
-                axes.hlines(value, 0.96 * STEPS, 1.04 * STEPS, color=shade, lw=2.5, label=label)
-        axes.set(title=task, xlabel="environment steps", ylabel="mean return of evaluations")
-        axes.set_xlim(left=0)
+        if len({row.environment_step for row in of_task}) > 1:
+            draw_curves(axes, of_task)
+        else:
+            draw_points(axes, of_task)
+        axes.set(title=task, ylabel="mean return of evaluations")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, loc="lower right" if known is not None else "best")
+        figure.legend(fontsize=7, loc="outside lower center", ncols=2)
         path = out / f"{task}.png"
         figure.savefig(path, dpi=110)
         paths.append(path)
     return paths
+
+
+def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
+    """Means by environment steps; only steps that all seeds reached have one."""
+    for (_, agent, actor), by_step in sorted(grouped(rows).items()):
+        whole = complete(by_step)
+        values = np.array(list(whole.values()))
+        seeds = values.shape[1]
+        label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
+        colour = COLOURS[agent]
+        axes.plot(list(whole), values.mean(1), STYLES[actor], ms=4, color=colour, label=label)
+        axes.fill_between(list(whole), values.min(1), values.max(1), color=colour, alpha=0.12)
+    for words, value, shade in published(rows[0].task):
+        axes.hlines(value, 0.96 * STEPS, 1.04 * STEPS, color=shade, lw=2.5, label=words)
+    axes.set(xlabel="environment steps")
+    axes.set_xlim(left=0)
+
+
+def draw_points(axes: Axes, rows: Sequence[Row]) -> None:
+    """Every seed of every agent; all of them were evaluated after the same number of steps."""
+    agents = [agent for agent in AGENTS if any(row.agent == agent for row in rows)]
+    for actor, style in STYLES.items():
+        acting = [row for row in rows if row.actor == actor]
+        places = [agents.index(row.agent) for row in acting]
+        returns = [row.value for row in acting]
+        axes.plot(places, returns, style[0], color="C0", label=f"{actor} acts, one seed")
+    for words, value, shade in published(rows[0].task):
+        axes.axhline(value, color=shade, lw=1, label=words)
+    axes.set_xticks(range(len(agents)), agents, rotation=20)
+    axes.set(xlabel=f"agent after {rows[0].environment_step:,} environment steps")
+
+
+def published(task: str) -> list[tuple[str, int, str]]:
+    """Published returns in a task: in words, the number, and the colour of its line."""
+    known = reference(task)
+    if known is None:
+        return []
+    marks = {"TD-MPC2": known.tdmpc2, "SAC": known.sac, "DreamerV3": known.dreamer}
+    return [
+        (f"{agent} after {STEPS:,} (published)", value, shade)
+        for (agent, value), shade in zip(marks.items(), SHADES, strict=True)
+    ]
 
 
 def table(rows: Sequence[Row]) -> str:
