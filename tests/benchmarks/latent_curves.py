@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from empo_core.statistics import interval
+from empo_latent.presets import PRESETS
 from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
 
 if TYPE_CHECKING:
@@ -83,13 +84,17 @@ AGENTS: dict[str, dict[str, Any]] = {
     "tdmpc2-rate": {"preset": "tdmpc2", "value": {"target_rate": 0.05}},
     "svg-rate": {"preset": "svg", "value": {"target_rate": 0.01}},
     "svg-candidates": {"preset": "svg", "imagination": {"candidates": 16}},
+    "svg-actions": {"preset": "svg", "value": {"critic": "q"}},
+    "svg-heads": {"preset": "svg", "value": {"heads": 5, "bootstrap": "pair"}},
+    "svg-rollout": {"preset": "svg", "imagination": {"start": "rollout"}},
+    "svg-wide": {"preset": "svg", "policy": {"min_log_std": -10.0, "max_log_std": 2.0}},
+    "svg-entropy": {"preset": "svg", "policy_loss": PRESETS["tdmpc2"]["policy_loss"]},
+    "svg-policy": {"preset": "svg", "collection": {"acting": "policy"}},
 }
-"""Presets, and ``tdmpc2`` with its loss, critic, starts, log-std, entropy, actor or rate of target
-networks exchanged, and ``svg`` with that rate, or with as many candidates as ``awr``."""
+"""Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy, actor or rate of target
+networks exchanged; and ``svg``, whose runs are shorter, with as many candidates as ``awr``, or with
+the rate, critic, value heads, starts, log-std or entropy of ``tdmpc2``, or the policy acting."""
 SAC = "sac"
-COLOURS = {agent: f"C{number}" for number, agent in enumerate(AGENTS)}
-# There are ten of matplotlib's own, C0 to C9.
-COLOURS |= {"svg-rate": "navy", "svg-candidates": "gold", SAC: "black"}
 REPORTED = (
     "episode/return_mean",
     "policy/planner_std",
@@ -383,13 +388,23 @@ def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
         values = np.array(list(whole.values()))
         seeds = values.shape[1]
         label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
-        colour = COLOURS[agent]
+        colour = colour_of(agent)
         axes.plot(list(whole), values.mean(1), STYLES[actor], ms=4, color=colour, label=label)
         axes.fill_between(list(whole), values.min(1), values.max(1), color=colour, alpha=0.12)
     for words, value, shade in published(rows[0].task):
         axes.hlines(value, 0.96 * STEPS, 1.04 * STEPS, color=shade, lw=2.5, label=words)
     axes.set(xlabel="environment steps")
     axes.set_xlim(left=0)
+
+
+def colour_of(agent: str) -> Any:
+    """A colour for matplotlib, the same in every picture: ten strong ones, then ten pale ones."""
+    from matplotlib import colormaps
+
+    if agent == SAC:
+        return "black"
+    number = list(AGENTS).index(agent)
+    return colormaps["tab20"](2 * number % 20 + number // 10)
 
 
 def draw_points(axes: Axes, rows: Sequence[Row]) -> None:
