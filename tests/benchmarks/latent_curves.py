@@ -409,12 +409,13 @@ def colour_of(agent: str) -> Any:
 
 def draw_points(axes: Axes, rows: Sequence[Row]) -> None:
     """Every seed of every agent; all of them were evaluated after the same number of steps."""
-    agents = [agent for agent in AGENTS if any(row.agent == agent for row in rows)]
-    for actor, style in STYLES.items():
+    agents = [agent for agent in (*AGENTS, SAC) if any(row.agent == agent for row in rows)]
+    for actor in sorted({row.actor for row in rows}):
         acting = [row for row in rows if row.actor == actor]
         places = [agents.index(row.agent) for row in acting]
         returns = [row.value for row in acting]
-        axes.plot(places, returns, style[0], color="C0", label=f"{actor} acts, one seed")
+        marker = STYLES[actor][0]
+        axes.plot(places, returns, marker, color="C0", label=f"{actor} acts, one seed")
     for words, value, shade in published(rows[0].task):
         axes.axhline(value, color=shade, lw=1, label=words)
     axes.set_xticks(range(len(agents)), agents, rotation=20)

@@ -143,6 +143,7 @@ def test_seeds_are_averaged_where_all_of_them_are(curves: ModuleType, tmp_path: 
 def test_where_runs_were_evaluated_once_every_seed_is_shown(curves: ModuleType) -> None:
     axes = Figure().add_subplot()
     values = {("svg", 0, "planner"): 5.0, ("svg", 1, "planner"): 6.0, ("awr", 0, "policy"): 7.0}
+    values |= {(curves.SAC, 0, "policy"): 8.0}
     rows = [
         curves.Row("cup-catch", agent, seed, actor, 20_000, value, 1.0)
         for (agent, seed, actor), value in values.items()
@@ -150,9 +151,9 @@ def test_where_runs_were_evaluated_once_every_seed_is_shown(curves: ModuleType) 
     curves.draw_points(axes, rows)
     planner, policy, *known = axes.get_lines()
     agents = [label.get_text() for label in axes.get_xticklabels()]
-    assert agents == ["awr", "svg"]
+    assert agents == ["awr", "svg", "sac"]
     assert planner.get_xydata().tolist() == [[1, 5.0], [1, 6.0]]
-    assert policy.get_xydata().tolist() == [[0, 7.0]]
+    assert policy.get_xydata().tolist() == [[0, 7.0], [2, 8.0]]
     assert planner.get_marker() != policy.get_marker()
     assert [line.get_ydata()[0] for line in known] == [981, 958, 870]
     assert axes.get_xlabel() == "agent after 20,000 environment steps"
