@@ -15,9 +15,8 @@ be given again and again. Then draw::
 
 which makes a picture per task (mean over seeds, and the least to the greatest; where runs were
 evaluated only once, every seed) and prints a table: means of the last three evaluations, with 95 %
-intervals over seeds. Beside them stand figures that
-others published after 100,000 environment steps: with larger models, more updates per step, other
-seeds, and no run of ours.
+intervals over seeds. Beside them stand figures that others published after 100,000 environment
+steps: with larger models, more updates per step, other seeds, and no run of ours.
 """
 
 from __future__ import annotations
@@ -39,12 +38,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from empo_core.figures import new_figure
 from empo_core.statistics import interval
 from empo_latent.presets import PRESETS
 from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs" / "explanation" / "latent_curves"
@@ -361,24 +362,23 @@ def reference(task: str) -> PublishedReturns | None:
 
 def plot(rows: Sequence[Row], out: Path) -> list[Path]:
     """A picture of each task."""
-    from matplotlib.figure import Figure
-
     paths = []
     for task in dict.fromkeys(row.task for row in rows):
-        of_task = [row for row in rows if row.task == task]
-        figure = Figure(figsize=(6.4, 4.8), layout="constrained")
-        axes = figure.add_subplot()
-        if len({row.environment_step for row in of_task}) > 1:
-            draw_curves(axes, of_task)
-        else:
-            draw_points(axes, of_task)
-        axes.set(title=task, ylabel="mean return of evaluations")
-        axes.grid(alpha=0.3)
-        figure.legend(fontsize=7, loc="outside lower center", ncols=2)
-        path = out / f"{task}.png"
-        figure.savefig(path, dpi=110)
-        paths.append(path)
+        paths.append(out / f"{task}.png")
+        picture([row for row in rows if row.task == task]).savefig(paths[-1], dpi=110)
     return paths
+
+
+def picture(rows: Sequence[Row]) -> Figure:
+    """Curves of a task, or points where all runs were evaluated only once, after as many steps."""
+    figure, (axes,) = new_figure(width=6.4, height=4.8)
+    if len({row.environment_step for row in rows}) > 1:
+        draw_curves(axes, rows)
+    else:
+        draw_points(axes, rows)
+    axes.set(title=rows[0].task, ylabel="mean return of evaluations")
+    figure.legend(fontsize=7, loc="outside lower center", ncols=2)
+    return figure
 
 
 def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
@@ -397,16 +397,6 @@ def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xlim(left=0)
 
 
-def colour_of(agent: str) -> Any:
-    """A colour for matplotlib, the same in every picture: ten strong ones, then ten pale ones."""
-    from matplotlib import colormaps
-
-    if agent == SAC:
-        return "black"
-    number = list(AGENTS).index(agent)
-    return colormaps["tab20"](2 * number % 20 + number // 10)
-
-
 def draw_points(axes: Axes, rows: Sequence[Row]) -> None:
     """Every seed of every agent; all of them were evaluated after the same number of steps."""
     agents = [agent for agent in (*AGENTS, SAC) if any(row.agent == agent for row in rows)]
@@ -420,6 +410,16 @@ def draw_points(axes: Axes, rows: Sequence[Row]) -> None:
         axes.axhline(value, color=shade, lw=1, label=words)
     axes.set_xticks(range(len(agents)), agents, rotation=20)
     axes.set(xlabel=f"agent after {rows[0].environment_step:,} environment steps")
+
+
+def colour_of(agent: str) -> Any:
+    """A colour for matplotlib, the same in every picture: ten strong ones, then ten pale ones."""
+    from matplotlib import colormaps
+
+    if agent == SAC:
+        return "black"
+    number = list(AGENTS).index(agent)
+    return colormaps["tab20"](2 * number % 20 + number // 10)
 
 
 def published(task: str) -> list[tuple[str, int, str]]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from empo_latent.params import LatentParams
 from empo_latent.result import CurveRow
@@ -141,14 +140,13 @@ def test_seeds_are_averaged_where_all_of_them_are(curves: ModuleType, tmp_path: 
 
 
 def test_where_runs_were_evaluated_once_every_seed_is_shown(curves: ModuleType) -> None:
-    axes = Figure().add_subplot()
     values = {("svg", 0, "planner"): 5.0, ("svg", 1, "planner"): 6.0, ("awr", 0, "policy"): 7.0}
     values |= {(curves.SAC, 0, "policy"): 8.0}
     rows = [
         curves.Row("cup-catch", agent, seed, actor, 20_000, value, 1.0)
         for (agent, seed, actor), value in values.items()
     ]
-    curves.draw_points(axes, rows)
+    (axes,) = curves.picture(rows).axes
     planner, policy, *known = axes.get_lines()
     agents = [label.get_text() for label in axes.get_xticklabels()]
     assert agents == ["awr", "svg", "sac"]
