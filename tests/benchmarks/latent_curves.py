@@ -4,7 +4,7 @@ Train, several runs at once, each in a process of its own with one thread::
 
     python tests/benchmarks/latent_curves.py --tasks cartpole-swingup --jobs 2
 
-An agent is a preset, one with one thing done as in another (``AGENTS``), or
+An agent is a preset, one with one thing done as in another (``latent_agents.py``), or
 ``sac``, soft actor-critic of Stable-Baselines3 (``peer_sac.py``). Every run that ends leaves
 ``<task>_<agent>_<seed>.csv`` in the output folder, some of what it reported in ``training/``, and
 ``settings.json`` there says how it was made. What is there already is not done again, and a run
@@ -14,9 +14,10 @@ be given again and again. Then draw::
     python tests/benchmarks/latent_curves.py --plot
 
 which makes a picture per task (mean over seeds, and the least to the greatest; where runs were
-evaluated only once, every seed) and prints a table: means of the last three evaluations, with 95 %
-intervals over seeds. Beside them stand figures that others published after 100,000 environment
-steps: with larger models, more updates per step, other seeds, and no run of ours.
+evaluated only once, every seed) and prints a table: means of the last three evaluations, and of the
+training episodes at the end, with 95 % intervals over seeds. Beside them stand figures that others
+published after 100,000 environment steps: with larger models, more updates per step, other seeds,
+and no run of ours.
 """
 
 from __future__ import annotations
@@ -31,71 +32,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from empo_core.figures import new_figure
-from empo_core.statistics import interval
-from empo_latent.presets import PRESETS
-from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from latent_agents import AGENTS, SAC, TASKS
+from latent_report import plot, read, table, training_returns
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs" / "explanation" / "latent_curves"
 RUNS = ROOT / "runs" / "latent_curves"
 SETTINGS = "settings.json"
-
-
-PIXELS = {"pixels": True, "shadows": False, "picture_size": 48, "frame_stack": 3}
-
-
-def dmc(domain: str, task: str, **params: Any) -> dict[str, Any]:
-    """A task of the DeepMind Control Suite."""
-    return {"name": "dmc", "params": {"task": f"{domain}-{task}", "action_repeat": 2, **params}}
-
-
-TASKS: dict[str, dict[str, Any]] = {
-    "pendulum": {"name": "gymnasium", "params": {"id": "Pendulum-v1"}},
-    "cartpole-swingup": dmc("cartpole", "swingup"),
-    "cup-catch": dmc("ball_in_cup", "catch"),
-    "reacher-easy": dmc("reacher", "easy"),
-    "finger-spin": dmc("finger", "spin"),
-    "cartpole-swingup-pixels": dmc("cartpole", "swingup", **PIXELS),
-    # These two need the extra ``empo-environments[mujoco]``.
-    "half-cheetah": {"name": "gymnasium", "params": {"id": "HalfCheetah-v5"}},
-    "hopper": {"name": "gymnasium", "params": {"id": "Hopper-v5"}},
-}
-AGENTS: dict[str, dict[str, Any]] = {
-    "awr": {"preset": "awr"},
-    "svg": {"preset": "svg"},
-    "tdmpc2": {"preset": "tdmpc2"},
-    "tdmpc2-awr": {"preset": "tdmpc2", "policy_loss": "awr"},
-    "tdmpc2-states": {"preset": "tdmpc2", "value": {"critic": "v"}},
-    "tdmpc2-encodings": {"preset": "tdmpc2", "imagination": {"start": "encoding"}},
-    "tdmpc2-narrow": {"preset": "tdmpc2", "policy": {"min_log_std": -3.0, "max_log_std": 1.0}},
-    "tdmpc2-entropy": {"preset": "tdmpc2", "policy_loss": "svg"},
-    "tdmpc2-policy": {"preset": "tdmpc2", "collection": {"acting": "policy"}},
-    "tdmpc2-rate": {"preset": "tdmpc2", "value": {"target_rate": 0.05}},
-    "svg-rate": {"preset": "svg", "value": {"target_rate": 0.01}},
-    "svg-candidates": {"preset": "svg", "imagination": {"candidates": 16}},
-    "svg-actions": {"preset": "svg", "value": {"critic": "q"}},
-    "svg-heads": {"preset": "svg", "value": {"heads": 5, "bootstrap": "pair"}},
-    "svg-rollout": {"preset": "svg", "imagination": {"start": "rollout"}},
-    "svg-wide": {"preset": "svg", "policy": {"min_log_std": -10.0, "max_log_std": 2.0}},
-    "svg-entropy": {"preset": "svg", "policy_loss": PRESETS["tdmpc2"]["policy_loss"]},
-    "svg-policy": {"preset": "svg", "collection": {"acting": "policy"}},
-}
-"""Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy, actor or rate of target
-networks exchanged; and ``svg``, whose runs are shorter, with as many candidates as ``awr``, or with
-the rate, critic, value heads, starts, log-std or entropy of ``tdmpc2``, or the policy acting."""
-SAC = "sac"
 REPORTED = (
     "episode/return_mean",
     "policy/planner_std",
@@ -107,10 +54,6 @@ REPORTED = (
     "eval/policy/value_bias",
 )
 """What is kept of a run's metrics: returns while training, how wide plans and policy are, bias."""
-LAST = 3
-"""Evaluations at the end of a curve whose mean the table has: single ones scatter."""
-SHADES = ("black", "dimgrey", "darkgrey")
-STYLES = {"planner": "o-", "policy": "x--"}
 
 
 class Job(NamedTuple):
@@ -119,18 +62,6 @@ class Job(NamedTuple):
     name: str
     config: dict[str, Any]
     target: Path
-
-
-class Row(NamedTuple):
-    """Result of one evaluation of a run."""
-
-    task: str
-    agent: str
-    seed: int
-    actor: str
-    environment_step: int
-    value: float
-    seconds: float
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -322,140 +253,6 @@ def last_words(path: Path) -> str:
     return ", ".join(f"{row.actor} {row.value:.1f}" for row in rows if row.environment_step == end)
 
 
-def read(paths: Iterable[Path]) -> list[Row]:
-    """Rows of all learning-curve CSV files."""
-    rows = []
-    for path in paths:
-        task, agent, seed = path.stem.split("_")
-        with path.open(encoding="utf-8") as file:
-            rows += [
-                Row(
-                    task, agent, int(seed), line["actor"], int(line["environment_step"]),
-                    float(line["return_mean"]), float(line["seconds"]),
-                )
-                for line in csv.DictReader(file)
-            ]  # fmt: skip
-    return rows
-
-
-def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, str], dict[int, list[float]]]:
-    """Returns of all seeds by task, agent and actor, and then by environment steps."""
-    groups: dict[tuple[str, str, str], dict[int, list[float]]] = {}
-    for row in sorted(rows, key=lambda row: row.environment_step):
-        steps = groups.setdefault((row.task, row.agent, row.actor), defaultdict(list))
-        steps[row.environment_step].append(row.value)
-    return groups
-
-
-def complete(by_step: dict[int, list[float]]) -> dict[int, list[float]]:
-    """Returns at the steps that all seeds reached."""
-    seeds = max(map(len, by_step.values()))
-    return {step: values for step, values in by_step.items() if len(values) == seeds}
-
-
-def reference(task: str) -> PublishedReturns | None:
-    """Published returns of other agents in a task, if known; they saw no pictures."""
-    params = TASKS[task]["params"]
-    domain, _, name = params.get("task", "").partition("-")
-    return None if params.get("pixels") else PUBLISHED.get((domain, name))
-
-
-def plot(rows: Sequence[Row], out: Path) -> list[Path]:
-    """A picture of each task."""
-    paths = []
-    for task in dict.fromkeys(row.task for row in rows):
-        paths.append(out / f"{task}.png")
-        picture([row for row in rows if row.task == task]).savefig(paths[-1], dpi=110)
-    return paths
-
-
-def picture(rows: Sequence[Row]) -> Figure:
-    """Curves of a task, or points where all runs were evaluated only once, after as many steps."""
-    figure, (axes,) = new_figure(width=6.4, height=4.8)
-    if len({row.environment_step for row in rows}) > 1:
-        draw_curves(axes, rows)
-    else:
-        draw_points(axes, rows)
-    axes.set(title=rows[0].task, ylabel="mean return of evaluations")
-    figure.legend(fontsize=7, loc="outside lower center", ncols=2)
-    return figure
-
-
-def draw_curves(axes: Axes, rows: Sequence[Row]) -> None:
-    """Means by environment steps; only steps that all seeds reached have one."""
-    for (_, agent, actor), by_step in sorted(grouped(rows).items()):
-        whole = complete(by_step)
-        values = np.array(list(whole.values()))
-        seeds = values.shape[1]
-        label = f"{agent}, {actor} acts ({seeds} seed{'s' * (seeds > 1)})"
-        colour = colour_of(agent)
-        axes.plot(list(whole), values.mean(1), STYLES[actor], ms=4, color=colour, label=label)
-        axes.fill_between(list(whole), values.min(1), values.max(1), color=colour, alpha=0.12)
-    for words, value, shade in published(rows[0].task):
-        axes.hlines(value, 0.96 * STEPS, 1.04 * STEPS, color=shade, lw=2.5, label=words)
-    axes.set(xlabel="environment steps")
-    axes.set_xlim(left=0)
-
-
-def draw_points(axes: Axes, rows: Sequence[Row]) -> None:
-    """Every seed of every agent; all of them were evaluated after the same number of steps."""
-    agents = [agent for agent in (*AGENTS, SAC) if any(row.agent == agent for row in rows)]
-    for actor in sorted({row.actor for row in rows}):
-        acting = [row for row in rows if row.actor == actor]
-        places = [agents.index(row.agent) for row in acting]
-        returns = [row.value for row in acting]
-        marker = STYLES[actor][0]
-        axes.plot(places, returns, marker, color="C0", label=f"{actor} acts, one seed")
-    for words, value, shade in published(rows[0].task):
-        axes.axhline(value, color=shade, lw=1, label=words)
-    axes.set_xticks(range(len(agents)), agents, rotation=20)
-    axes.set(xlabel=f"agent after {rows[0].environment_step:,} environment steps")
-
-
-def colour_of(agent: str) -> Any:
-    """A colour for matplotlib, the same in every picture: ten strong ones, then ten pale ones."""
-    from matplotlib import colormaps
-
-    if agent == SAC:
-        return "black"
-    number = list(AGENTS).index(agent)
-    return colormaps["tab20"](2 * number % 20 + number // 10)
-
-
-def published(task: str) -> list[tuple[str, int, str]]:
-    """Published returns in a task: in words, the number, and the colour of its line."""
-    known = reference(task)
-    if known is None:
-        return []
-    marks = {"TD-MPC2": known.tdmpc2, "SAC": known.sac, "DreamerV3": known.dreamer}
-    return [
-        (f"{agent} after {STEPS:,} (published)", value, shade)
-        for (agent, value), shade in zip(marks.items(), SHADES, strict=True)
-    ]
-
-
-def table(rows: Sequence[Row]) -> str:
-    """The ends of all curves, in Markdown: of each seed the mean of its last evaluations."""
-    lines = [
-        "| task | agent | who acts | seeds | environment steps | mean return (95 % interval) "
-        f"| TD-MPC2 / SAC / DreamerV3 after {STEPS:,} (published) |",
-        "|---|---|---|--:|--:|--:|--:|",
-    ]
-    for (task, agent, actor), by_step in sorted(grouped(rows).items()):
-        whole = complete(by_step)
-        last = list(whole)[-LAST:]
-        seeds = len(whole[last[0]])
-        mean, half = interval(np.mean([whole[step] for step in last], axis=0))
-        known = reference(task)
-        others = f"{known.tdmpc2} ± {known.spread} / {known.sac} / {known.dreamer}" if known else ""
-        spread = "one seed" if seeds == 1 else f"± {half:.0f}"
-        steps = f"{last[0]:,} to {last[-1]:,}" if len(last) > 1 else f"{last[0]:,}"
-        lines.append(
-            f"| {task} | {agent} | {actor} | {seeds} | {steps} | {mean:.0f} ({spread}) | {others} |"
-        )
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Train or draw."""
     options = arguments()
@@ -468,7 +265,7 @@ def main() -> None:
             sys.exit(f"{options.out} has no curves yet")
         for path in plot(rows, options.out):
             print(path)
-        print(table(rows))
+        print(table(rows, training_returns(options.out)))
     else:
         sys.exit(train(missing(jobs(options), options.out), options) > 0)
 
