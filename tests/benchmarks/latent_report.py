@@ -123,7 +123,7 @@ def draw_points(axes: Axes, rows: Sequence[Row]) -> None:
         axes.plot(places, returns, marker, color="C0", label=f"{actor} acts, one seed")
     for words, value, shade in published(rows[0].task):
         axes.axhline(value, color=shade, lw=1, label=words)
-    axes.set_xticks(range(len(agents)), agents, rotation=20)
+    axes.set_xticks(range(len(agents)), agents, rotation=45, ha="right", rotation_mode="anchor")
     axes.set(xlabel=f"agent after {rows[0].environment_step:,} environment steps")
 
 
