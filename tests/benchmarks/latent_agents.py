@@ -44,6 +44,7 @@ AGENTS: dict[str, dict[str, Any]] = {
         "value": {"critic": "q"},
         "collection": {"acting": "policy"},
     },
+    "awr-actions": {"preset": "awr", "value": {"critic": "q"}},
     "svg-heads": {"preset": "svg", "value": {"heads": 5, "bootstrap": "pair"}},
     "svg-rollout": {"preset": "svg", "imagination": {"start": "rollout"}},
     "svg-wide": {"preset": "svg", "policy": {"min_log_std": -10.0, "max_log_std": 2.0}},
@@ -51,7 +52,8 @@ AGENTS: dict[str, dict[str, Any]] = {
     "svg-policy": {"preset": "svg", "collection": {"acting": "policy"}},
 }
 """Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy, actor or rate of target
-networks exchanged; and ``svg``, whose runs are shorter, with as many candidates as ``awr``, or with
-the rate, critic, value heads, starts, log-std or entropy of ``tdmpc2``, or the policy acting (with
-the critic, too: it then learns from the policy's own actions)."""
+networks exchanged; ``awr`` with the critic of ``tdmpc2``; and ``svg``, whose runs are shorter, with
+as many candidates as ``awr``, or with the rate, critic, value heads, starts, log-std or entropy of
+``tdmpc2``, or the policy acting (with that critic, too: it then learns from the policy's own
+actions)."""
 SAC = "sac"
