@@ -32,7 +32,7 @@ def new_figure(
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write ``path`` with suffix ``.png`` and with suffix ``.svg``."""
+    """Write ``path`` with suffix ``.png`` and with suffix ``.svg``; the layout stays as it is."""
     import matplotlib as mpl
 
     for kind in ("png", "svg"):
@@ -42,3 +42,5 @@ def write_figure(figure: Figure, path: Path) -> None:
             metadata = {"Date": None} if kind == "svg" else None
             figure.savefig(buffer, format=kind, dpi=240, metadata=metadata)
         replace_file(path.with_suffix(f".{kind}"), buffer.getvalue())
+        # The layout costs as much as drawing, and one serves both kinds.
+        figure.set_layout_engine("none")
