@@ -34,7 +34,6 @@ AGENTS: dict[str, dict[str, Any]] = {
     "tdmpc2-encodings": {"preset": "tdmpc2", "imagination": {"start": "encoding"}},
     "tdmpc2-narrow": {"preset": "tdmpc2", "policy": {"min_log_std": -3.0, "max_log_std": 1.0}},
     "tdmpc2-entropy": {"preset": "tdmpc2", "policy_loss": "svg"},
-    "tdmpc2-policy": {"preset": "tdmpc2", "collection": {"acting": "policy"}},
     "tdmpc2-rate": {"preset": "tdmpc2", "value": {"target_rate": 0.05}},
     "svg-rate": {"preset": "svg", "value": {"target_rate": 0.01}},
     "svg-candidates": {"preset": "svg", "imagination": {"candidates": 16}},
@@ -50,10 +49,11 @@ AGENTS: dict[str, dict[str, Any]] = {
     "svg-wide": {"preset": "svg", "policy": {"min_log_std": -10.0, "max_log_std": 2.0}},
     "svg-entropy": {"preset": "svg", "policy_loss": PRESETS["tdmpc2"]["policy_loss"]},
     "svg-policy": {"preset": "svg", "collection": {"acting": "policy"}},
+    "svg-proposals": {"preset": "svg", "planner": {"policy_plans": 6}},
 }
-"""Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy, actor or rate of target
-networks exchanged; ``awr`` with the critic of ``tdmpc2``; and ``svg``, whose runs are shorter, with
-as many candidates as ``awr``, or with the rate, critic, value heads, starts, log-std or entropy of
-``tdmpc2``, or the policy acting (with that critic, too: it then learns from the policy's own
-actions)."""
+"""Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy or rate of target networks
+exchanged; ``awr`` with the critic of ``tdmpc2``; and ``svg``, whose runs are shorter, with as many
+candidates as ``awr``, with the rate, critic, value heads, starts, log-std or entropy of ``tdmpc2``,
+with the policy acting (with that critic, too: it then learns from the policy's own actions), or
+with fewer plans of the policy, so that they cannot be most of the elites."""
 SAC = "sac"
