@@ -213,6 +213,7 @@ def test_a_run_leaves_its_curve_and_what_it_reported(curve: Any, tmp_path: Path)
     assert [int(line["environment_step"]) for line in lines] == [60, 120]
     reported = tmp_path / "out" / "training" / "pendulum_svg_0.csv"
     assert reported.read_text().startswith("step,episode/")
+    assert not list((tmp_path / "runs").glob("*"))
 
 
 def test_soft_actor_critic_is_evaluated_at_equal_environment_steps(curve: Any) -> None:
