@@ -32,7 +32,7 @@ def new_figure(
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write ``path`` with suffix ``.png`` and with suffix ``.svg``; the layout stays as it is."""
+    """Write ``path`` with suffix ``.png`` and with suffix ``.svg``; this fixes the layout."""
     import matplotlib as mpl
 
     for kind in ("png", "svg"):
