@@ -92,7 +92,8 @@ def test_progress_goes_on_within_a_burst_of_updates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
-    watcher, chosen = Watching(), config(tmp_path, collection={"seed_updates": 30})
+    silent = {"reporting": {"evaluation_episodes": 0}}
+    watcher, chosen = Watching(), config(tmp_path, collection={"seed_updates": 30}, **silent)
     experiment.execute(chosen, watchers=[watcher])
     done = [each for each, _ in watcher.shown]
     # Once at first, and after each of 70 steps and 37 updates; then nothing is left.
@@ -166,8 +167,9 @@ def test_a_resumed_run_goes_on_exactly(
 
 def test_planning_anew_changes_what_an_imitator_learns(tmp_path: Path) -> None:
     plans = ({}, {"interval": 4}, {"interval": 4, "sequences": 5}, {"interval": 2})
+    brief = {"total_steps": 50, "policy_loss": "distill", "reporting": {"evaluation_episodes": 0}}
     runs = [
-        outcome(small(tmp_path / str(i), policy_loss="distill", reanalysis=each).result)[1]
+        outcome(small(tmp_path / str(i), **brief, reanalysis=each).result)[1]
         for i, each in enumerate(plans)
     ]
     for one, other in combinations(runs, 2):
@@ -289,7 +291,8 @@ def test_several_tasks_share_one_model(tmp_path: Path) -> None:
         {"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 20}},
         {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 30}},
     ]
-    run = small(tmp_path, tasks=tasks, num_envs=2, reward={"episodic": True})
+    seen = {"evaluate": ["policy"]}
+    run = small(tmp_path, tasks=tasks, num_envs=2, reward={"episodic": True}, reporting=seen)
     found = run.result.summary()["evaluation"]["policy"]
     assert set(found) == {"Pendulum-v1", "MountainCarContinuous-v0"}
 
