@@ -49,11 +49,11 @@ AGENTS: dict[str, dict[str, Any]] = {
     "svg-wide": {"preset": "svg", "policy": {"min_log_std": -10.0, "max_log_std": 2.0}},
     "svg-entropy": {"preset": "svg", "policy_loss": PRESETS["tdmpc2"]["policy_loss"]},
     "svg-policy": {"preset": "svg", "collection": {"acting": "policy"}},
-    "svg-proposals": {"preset": "svg", "planner": {"policy_plans": 6}},
+    "svg-plans": {"preset": "svg", "planner": {"policy_plans": 16}},
 }
 """Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy or rate of target networks
 exchanged; ``awr`` with the critic of ``tdmpc2``; and ``svg``, whose runs are shorter, with as many
 candidates as ``awr``, with the rate, critic, value heads, starts, log-std or entropy of ``tdmpc2``,
 with the policy acting (with that critic, too: it then learns from the policy's own actions), or
-with fewer plans of the policy, so that they cannot be most of the elites."""
+with more plans of the policy, which then are most of the elites of size ``tiny``."""
 SAC = "sac"

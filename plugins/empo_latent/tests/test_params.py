@@ -13,7 +13,7 @@ from empo_core.experiment import build
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
-from empo_latent.presets import SIZES
+from empo_latent.presets import PRESETS, SIZES
 from empo_latent.types import MultiTaskSpec
 
 USUAL: dict[str, Any] = {
@@ -48,6 +48,14 @@ def test_an_agent_is_one_word(preset: str) -> None:
     assert params.policy_loss.name == preset
     assert params.value.target_rate == 0.05
     assert params == LatentParams(total_steps=10, preset=preset, policy_loss=preset)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("size", SIZES)
+def test_most_elites_of_a_round_are_not_the_policys(size: str, preset: str) -> None:
+    planner = LatentParams(total_steps=10, preset=preset, size=size).planner
+
+    assert planner.policy_plans < planner.elites / 2
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -18,11 +18,12 @@ def _sizes(encoder: int, layers: int, width: int, latent: int, values: int) -> d
 
 
 SIZES: dict[str, Mapping[str, Any]] = {
-    # For CPUs: it also learns from smaller batches, and plans with less.
+    # For CPUs: it also learns from smaller batches, and plans with less. Plans of the policy are a
+    # quarter of the elites at most: where they are most of them, little else is tried.
     "tiny": {
         **_sizes(128, 2, 128, 64, 2),
         "replay": {"batch_size": 128},
-        "planner": {"samples": 192, "iterations": 3, "elites": 24, "policy_plans": 16},
+        "planner": {"samples": 192, "iterations": 3, "elites": 24, "policy_plans": 6},
     },
     "1M": _sizes(256, 2, 384, 128, 2),
     "5M": _sizes(256, 2, 512, 512, 5),
