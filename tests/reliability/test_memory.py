@@ -141,4 +141,5 @@ def assert_flat(once: Callable[[int], None], replay: Replay, *, before: int, ste
             break
     assert growth <= limit
     assert replay.reserved_bytes() == reserved
-    assert handles() == held
+    # There may be fewer: what earlier tests of this process started may end meanwhile.
+    assert all(now <= then for now, then in zip(handles(), held, strict=True))
