@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -148,9 +149,11 @@ class Updater:
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not self._params.compute.compile:
             return function
-        cuda = torch.device(self._params.compute.device).type == "cuda"
-        mode = "reduce-overhead" if cuda else None
-        return torch.compile(function, fullgraph=True, dynamic=False, mode=mode)
+        compiled = partial(torch.compile, function, fullgraph=True, dynamic=False)
+        if torch.device(self._params.compute.device).type == "cuda":
+            return compiled(mode="reduce-overhead")
+        # For dropout, compiled loops draw one number after the other; torch draws many at once.
+        return compiled(options={"fallback_random": True})
 
 
 def _copied(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
