@@ -166,6 +166,7 @@ def test_one_graph_holds_what_the_model_says(small: Any, lab: Any) -> None:
         return [z, after, reward, value, policy.mean, policy.log_std]
 
     compiled = torch.compile(said, fullgraph=True, backend="eager")
+    expected = said()  # Before: a function's first call reads its shapes, which cannot be compiled.
 
     with compilable():
-        torch.testing.assert_close(compiled(), said())
+        torch.testing.assert_close(compiled(), expected)
