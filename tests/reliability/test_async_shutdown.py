@@ -153,7 +153,8 @@ def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str, tmp_pat
     before = resources()
     for _ in range(cycles):
         cycle(tmp_path, method)
-    assert resources() == before
+    # There may be fewer: what earlier tests of this process started may end meanwhile.
+    assert {name: count for name, count in resources().items() if count > before[name]} == {}
     assert not list(tmp_path.iterdir())
 
 
