@@ -114,7 +114,6 @@ def resources() -> dict[str, int]:
     process = psutil.Process()
     return {
         "descriptors": process.num_fds(),
-        "threads": threading.active_count(),
         "processes": len(process.children(recursive=True)),
         "segments": len(list(Path("/dev/shm").glob("*"))),
     }
@@ -150,11 +149,12 @@ def cycle(folder: Path, method: str) -> None:
 )
 def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str, tmp_path: Path) -> None:
     cycle(tmp_path, method)  # Starts what stays: the fork server and the resource tracker.
-    before = resources()
+    before, threads = resources(), set(threading.enumerate())
     for _ in range(cycles):
         cycle(tmp_path, method)
-    # There may be fewer: what earlier tests of this process started may end meanwhile.
-    assert {name: count for name, count in resources().items() if count > before[name]} == {}
+    assert resources() == before
+    # Not their number: threads of earlier tests may end meanwhile.
+    assert not set(threading.enumerate()) - threads
     assert not list(tmp_path.iterdir())
 
 
