@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,6 +99,12 @@ def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return executed(rollout(**GYMNASIUM), tmp_path_factory.mktemp("cartpole"))
 
 
+@pytest.fixture(scope="module")
+def latent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = {"algorithm": {"name": "latent", "params": LATENT}}
+    return executed(config, tmp_path_factory.mktemp("latent"))
+
+
 def assert_is_as_training_evaluated(run: Path) -> None:
     """The last evaluation of a run, played again by its seed, has the same outcome."""
     final = json.loads((run / "results" / "summary.json").read_text())["evaluation"]
@@ -159,19 +166,25 @@ def test_an_interrupted_run_and_the_best_checkpoint_can_be_played(
 CASES = {
     "memory": (rollout(**{**GYMNASIUM, **MEMORY}), 1),
     "humans of a world": (in_world(learners="humans", reward={"kind": "goal"}), 1),
-    "latent": ({"algorithm": {"name": "latent", "params": LATENT}}, 2),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_runs_in_environments_have_returns(name: str, tmp_path: Path) -> None:
-    config, groups = CASES[name]
-    run = executed(config, tmp_path)
+def assert_has_returns(run: Path, groups: int) -> None:
     first, second = (evaluate_run(run, episodes=2, seed=5).evaluation for _ in range(2))
     assert first == second
     assert isinstance(first, ReturnEvaluation)
     assert len(first.groups) == groups
     assert all(group.episodes == 2 and group.mean_length >= 1 for group in first.groups)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_runs_in_environments_have_returns(name: str, tmp_path: Path) -> None:
+    config, groups = CASES[name]
+    assert_has_returns(executed(config, tmp_path), groups)
+
+
+def test_latent_agents_have_returns_by_actor(latent: Path) -> None:
+    assert_has_returns(latent, groups=2)
 
 
 def test_each_agent_has_returns_of_its_own(tmp_path: Path) -> None:
@@ -197,13 +210,14 @@ def pendulum() -> gymnasium.Env[Any, Any]:
     return gymnasium.make("Pendulum-v1", max_episode_steps=20)
 
 
-def test_latent_agents_learn_and_play_in_an_environment_of_the_callers(tmp_path: Path) -> None:
+def test_latent_agents_learn_and_play_in_an_environment_of_the_callers(
+    latent: Path, tmp_path: Path
+) -> None:
     params = {key: value for key, value in LATENT.items() if key != "tasks"}
     config = {"algorithm": {"name": "latent", "params": params}}
-    own = executed(config, tmp_path / "own", environment=pendulum)
-    named = executed({"algorithm": {"name": "latent", "params": LATENT}}, tmp_path / "named")
+    own = executed(config, tmp_path, environment=pendulum)
     own_found = evaluate_run(own, episodes=2, seed=5, environment=pendulum).evaluation
-    named_found = evaluate_run(named, episodes=2, seed=5).evaluation
+    named_found = evaluate_run(latent, episodes=2, seed=5).evaluation
     assert isinstance(own_found, ReturnEvaluation)
     assert isinstance(named_found, ReturnEvaluation)
     assert [group.group["task"] for group in own_found.groups] == ["pendulum"] * 2
@@ -225,8 +239,8 @@ def test_latent_agents_have_tasks_of_one_source(tmp_path: Path) -> None:
         executed(config, tmp_path, environment=lambda: gymnasium.make("CartPole-v1"))
 
 
-def test_latent_agents_are_played_from_a_checkpoint_too(tmp_path: Path) -> None:
-    run = executed({"algorithm": {"name": "latent", "params": LATENT}}, tmp_path)
+def test_latent_agents_are_played_from_a_checkpoint_too(latent: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(latent, tmp_path / latent.name))
     saved = evaluate_run(run, episodes=2).evaluation
     (run / "results" / "model.safetensors").unlink()
     assert evaluate_run(run, episodes=2).evaluation == saved
