@@ -140,9 +140,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+QUICK = ("tables", "mixed")
+
+
 @pytest.mark.parametrize(
     "name",
-    ["tables", *(pytest.param(name, marks=pytest.mark.slow) for name in list(SETTINGS)[1:])],
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in SETTINGS],
 )
 def test_a_resumed_run_ends_exactly_like_one_that_never_stopped(name: str, tmp_path: Path) -> None:
     chance = random.Random(name)
