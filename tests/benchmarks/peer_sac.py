@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 
@@ -61,7 +61,7 @@ def name_of(task: Mapping[str, Any]) -> str:
 
 def learn(
     task: Mapping[str, Any], *, seed: int, steps: int, interval: int, episodes: int
-) -> list[CurveRow]:
+) -> Iterator[CurveRow]:
     """Learn for so many steps, and evaluate every ``interval`` of them (0: at the end)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -72,7 +72,7 @@ def learn(
     torch.set_num_threads(1)
     model = SAC("MlpPolicy", environment(task), seed=seed, device="cpu")
     repeat = task["params"].get("action_repeat", 1)
-    rows, seconds = [], 0.0
+    seconds = 0.0
     while model.num_timesteps < steps:
         began = time.perf_counter()
         model.learn(min(interval or steps, steps - model.num_timesteps), reset_num_timesteps=False)
@@ -80,7 +80,7 @@ def learn(
         judge = Monitor(environment(task))
         judge.reset(seed=seed + EVALUATION_SEED + model.num_timesteps)
         returns, lengths = evaluate_policy(model, judge, episodes, return_episode_rewards=True)
-        row = CurveRow(
+        yield CurveRow(
             step=model.num_timesteps,
             environment_step=model.num_timesteps * repeat,
             task=name_of(task),
@@ -91,10 +91,15 @@ def learn(
             seconds=round(seconds, 1),
             seed=seed,
         )
-        rows.append(row)
-    return rows
 
 
 def save_curve(path: Path, **options: Any) -> None:
-    """Learn with the options of ``learn``, and write its rows as the latent agent's runs do."""
-    write_file(path, csv_text(CurveRow._fields, learn(**options)))
+    """Learn with the options of ``learn``, and write its rows as the latent agent's runs do.
+
+    A run that is broken off leaves its rows so far in a file ``.part`` beside ``path``.
+    """
+    draft, rows = path.with_suffix(".part"), []
+    for row in learn(**options):
+        rows.append(row)
+        write_file(draft, csv_text(CurveRow._fields, rows))
+    draft.rename(path)
