@@ -7,9 +7,10 @@ Train, several runs at once, each in a process of its own with one thread::
 An agent is a preset, one with one thing done as in another (``latent_agents.py``), or
 ``sac``, soft actor-critic of Stable-Baselines3 (``peer_sac.py``). Every run that ends leaves
 ``<task>_<agent>_<seed>.csv`` in the output folder, some of what it reported in ``training/``, and
-``settings.json`` there says how it was made. What is there already is not done again, and a run
-that was broken off goes on from its last checkpoint (``sac`` begins anew), so the same command may
-be given again and again. Then draw::
+``settings.json`` there says how it was made; its model stays in the folder of the runs (see
+``lost_episodes.py``). What is there already is not done again, and a run that was broken off goes
+on from its last checkpoint (``sac`` begins anew), so the same command may be given again and
+again. Then draw::
 
     python tests/benchmarks/latent_curves.py --plot
 
@@ -185,6 +186,7 @@ def train_one(job: Job) -> None:
     shutil.copy(begun[-1] / "results" / "curve.csv", draft)
     keep_training(begun[-1], job.target.parent / "training" / job.target.name)
     draft.rename(job.target)
+    (begun[-1] / "results" / "model.safetensors").replace(folder.with_suffix(".safetensors"))
     shutil.rmtree(folder)
 
 

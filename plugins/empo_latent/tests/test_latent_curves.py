@@ -10,9 +10,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from matplotlib.colors import to_hex
 
+from empo_latent.environments.task_vector import multi_task_spec
+from empo_latent.modelfile import LoadedModel, load_model
+from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.result import CurveRow
 
@@ -204,7 +209,7 @@ def test_a_run_that_fails_says_where_its_words_are(
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_run_leaves_its_curve_and_what_it_reported(curve: Any, tmp_path: Path) -> None:
+def test_a_run_leaves_its_curve_what_it_reported_and_its_model(curve: Any, tmp_path: Path) -> None:
     tiny: dict[str, Any] = {"replay": {"batch_size": 8}}
     tiny |= {"collection": {"acting": "policy", "seed_steps": 40, "seed_updates": 1}}
     tiny |= {"learning": {"updates_per_step": 0.1}, "imagination": {"candidates": 1}}
@@ -214,6 +219,33 @@ def test_a_run_leaves_its_curve_and_what_it_reported(curve: Any, tmp_path: Path)
     reported = tmp_path / "out" / "training" / "pendulum_svg_0.csv"
     assert reported.read_text().startswith("step,episode/")
     assert not list((tmp_path / "runs").glob("*"))
+    assert load_model(tmp_path / "runs.safetensors").spec.tasks == ("Pendulum-v1",)
+
+
+def test_lost_episodes_stand_beside_the_others(curves: ModuleType) -> None:
+    lost = importlib.import_module("lost_episodes")
+    params = LatentParams.model_validate(
+        {"size": "tiny", "total_steps": 1, "tasks": ["gymnasium/Pendulum-v1"]}
+    )
+    spec = multi_task_spec(params.tasks, envs=1)
+    generator = torch.Generator().manual_seed(0)
+    model = LatentModel(params, spec, generator=generator)
+    with torch.no_grad():  # Heads are 0 at first.
+        for weight in model.parameters():
+            weight.add_(0.05 * torch.randn(weight.shape, generator=generator))
+    loaded = LoadedModel(model, params, spec)
+    options = lost.arguments(["model", "--actor", "policy", "--episodes", "2"])
+    episodes = lost.played(loaded, options)
+    rows = lost.numbers(loaded, episodes)
+    assert rows[:, 0] == pytest.approx([one.reward.sum() for one in episodes])
+    assert rows[:, -1] == pytest.approx([one.reward[-1] for one in episodes])
+    for place, column in ((0, 1), (-1, 2)):
+        seen = torch.from_numpy(np.stack([one.observation[place] for one in episodes]))
+        value = model.value(model.encode(seen)).mean(0).flatten()
+        assert rows[:, column] == pytest.approx(value.tolist(), rel=1e-5)
+    table = lost.table(rows, below=rows[:, 0].mean())
+    names, counts, *_ = (list(column.cells) for column in table.columns)
+    assert (names, counts) == (["lost", "others"], ["1", "1"])
 
 
 def test_soft_actor_critic_is_evaluated_at_equal_environment_steps(curve: Any) -> None:

@@ -1,0 +1,117 @@
+"""Episodes that a latent agent loses, and what it thinks of the states in which they end.
+
+    OMP_NUM_THREADS=1 python tests/benchmarks/lost_episodes.py MODEL [--actor policy]
+
+MODEL is what a run leaves in ``results/model.safetensors``, or ``latent_curves.py`` in its folder
+of runs. Whole episodes are played as in evaluations; those with a return below ``--below`` are
+lost. The table has them beside the others: medians, and the least and the greatest in brackets.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from empo_latent.agent import discounts, planner_of
+from empo_latent.environments.tasks import tasks_of
+from empo_latent.episode_recorder import RecordedEpisode
+from empo_latent.evaluation import Recording, evaluate
+from empo_latent.evaluator import evaluation_vector
+from empo_latent.modelfile import LoadedModel, load_model
+
+COLUMNS = ("return", "value of the first state", "value at the end", "reward foreseen", "reward")
+"""Numbers of one episode; the last two are of its last state and its last step."""
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parsed command-line arguments."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("model", type=Path)
+    add("--actor", choices=("planner", "policy"), default="planner")
+    add("--episodes", type=int, default=100)
+    add("--seed", type=int, default=0)
+    add("--below", type=float, default=100.0, help="return of an episode that is lost")
+    add("--horizon", type=int, help="steps of a plan, where not as many as in training")
+    return parser.parse_args(given)
+
+
+def played(loaded: LoadedModel, options: argparse.Namespace) -> list[RecordedEpisode]:
+    """Episodes of the task that the model learned."""
+    params = loaded.params
+    if options.horizon is not None:
+        planner = params.planner.model_copy(update={"horizon": options.horizon})
+        params = params.model_copy(update={"planner": planner})
+    rates = discounts(params, loaded.spec)
+    episodes: list[RecordedEpisode] = []
+    vector = evaluation_vector(params, tasks_of(params, None), options.episodes)
+    try:
+        evaluate(
+            loaded.model,
+            planner_of(loaded.model, params, torch.tensor(rates), compiled=False),
+            vector,
+            episodes=options.episodes,
+            actor=options.actor,
+            seed=options.seed,
+            device="cpu",
+            discounts=rates,
+            recording=Recording(episodes=episodes),
+        )
+    finally:
+        vector.close()
+    return episodes
+
+
+@torch.no_grad()
+def numbers(loaded: LoadedModel, episodes: Sequence[RecordedEpisode]) -> np.ndarray:
+    """One row per episode, as ``COLUMNS`` says."""
+    model = loaded.model
+
+    def judged(place: int) -> tuple[np.ndarray, np.ndarray]:
+        z = model.encode(torch.from_numpy(np.stack([one.observation[place] for one in episodes])))
+        policy = model.policy(z)
+        action = policy.bounded(policy.mode)
+        value, reward = model.value(z, action).mean(0), model.reward(z, action).mean(0)
+        return value[:, 0].numpy(), reward[:, 0].numpy()
+
+    first, _ = judged(0)
+    last, foreseen = judged(-1)
+    returns = np.array([one.reward.sum() for one in episodes])
+    came = np.array([one.reward[-1] for one in episodes])
+    return np.stack([returns, first, last, foreseen, came], axis=1)
+
+
+def table(rows: np.ndarray, *, below: float) -> Table:
+    """Lost episodes and others."""
+    found = Table("episodes", "how many", *COLUMNS)
+    lost = rows[:, 0] < below
+    for name, own in (("lost", rows[lost]), ("others", rows[~lost])):
+        cells = [f"{np.median(x):.3g} [{x.min():.3g}, {x.max():.3g}]" for x in own.T if len(own)]
+        found.add_row(name, str(len(own)), *cells)
+    return found
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Play, and print the table."""
+    options = arguments(given)
+    torch.set_num_threads(1)
+    loaded = load_model(options.model)
+    if len(loaded.spec.tasks) > 1:
+        raise SystemExit(f"{options.model} learned several tasks; this looks at one")
+    rows, console = numbers(loaded, played(loaded, options)), Console(width=140)
+    error = rows[:, 0].std(ddof=int(len(rows) > 1)) / len(rows) ** 0.5
+    returns = f"mean return {rows[:, 0].mean():.0f} ± {error:.0f}"
+    console.print(f"{loaded.spec.tasks[0]}, the {options.actor} acts: {returns}")
+    console.print(table(rows, below=options.below))
+
+
+if __name__ == "__main__":
+    main()
