@@ -25,8 +25,17 @@ from empo_latent.evaluation import Recording, evaluate
 from empo_latent.evaluator import evaluation_vector
 from empo_latent.modelfile import LoadedModel, load_model
 
-COLUMNS = ("return", "value of the first state", "value at the end", "reward foreseen", "reward")
-"""Numbers of one episode; the last two are of its last state and its last step."""
+COLUMNS = (
+    "return",
+    "value of the first state",
+    "value at the end",
+    "reward foreseen",
+    "reward",
+    "movement",
+)
+"""Numbers of one episode; from the third on of its end: the value of the last state and the reward
+that the model foresees there, what the last step paid, and by how much it changed any number
+that is seen."""
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -86,7 +95,8 @@ def numbers(loaded: LoadedModel, episodes: Sequence[RecordedEpisode]) -> np.ndar
     last, foreseen = judged(-1)
     returns = np.array([one.reward.sum() for one in episodes])
     came = np.array([one.reward[-1] for one in episodes])
-    return np.stack([returns, first, last, foreseen, came], axis=1)
+    moved = np.array([np.abs(np.diff(one.observation[-2:], axis=0)).max() for one in episodes])
+    return np.stack([returns, first, last, foreseen, came, moved], axis=1)
 
 
 def table(rows: np.ndarray, *, below: float) -> Table:
@@ -106,7 +116,7 @@ def main(given: Sequence[str] | None = None) -> None:
     loaded = load_model(options.model)
     if len(loaded.spec.tasks) > 1:
         raise SystemExit(f"{options.model} learned several tasks; this looks at one")
-    rows, console = numbers(loaded, played(loaded, options)), Console(width=140)
+    rows, console = numbers(loaded, played(loaded, options)), Console(width=160)
     error = rows[:, 0].std(ddof=int(len(rows) > 1)) / len(rows) ** 0.5
     returns = f"mean return {rows[:, 0].mean():.0f} ± {error:.0f}"
     console.print(f"{loaded.spec.tasks[0]}, the {options.actor} acts: {returns}")

@@ -238,7 +238,9 @@ def test_lost_episodes_stand_beside_the_others(curves: ModuleType) -> None:
     episodes = lost.played(loaded, options)
     rows = lost.numbers(loaded, episodes)
     assert rows[:, 0] == pytest.approx([one.reward.sum() for one in episodes])
-    assert rows[:, -1] == pytest.approx([one.reward[-1] for one in episodes])
+    assert rows[:, 4] == pytest.approx([one.reward[-1] for one in episodes])
+    last, before = (np.stack([one.observation[i] for one in episodes]) for i in (-1, -2))
+    assert rows[:, 5] == pytest.approx(np.abs(last - before).max(1))
     for place, column in ((0, 1), (-1, 2)):
         seen = torch.from_numpy(np.stack([one.observation[place] for one in episodes]))
         value = model.value(model.encode(seen)).mean(0).flatten()
