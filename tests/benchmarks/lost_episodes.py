@@ -18,12 +18,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_latent.agent import discounts, planner_of
 from empo_latent.environments.tasks import tasks_of
 from empo_latent.episode_recorder import RecordedEpisode
-from empo_latent.evaluation import Recording, evaluate
-from empo_latent.evaluator import evaluation_vector
+from empo_latent.evaluation import Recording
 from empo_latent.modelfile import LoadedModel, load_model
+from empo_latent.player import LatentPlayer
 
 COLUMNS = (
     "return",
@@ -56,26 +55,14 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def played(loaded: LoadedModel, options: argparse.Namespace) -> list[RecordedEpisode]:
     """Episodes of the task that the model learned."""
     params = loaded.params
-    if options.horizon is not None:
-        planner = params.planner.model_copy(update={"horizon": options.horizon})
-        params = params.model_copy(update={"planner": planner})
-    rates = discounts(params, loaded.spec)
+    actor = params.reporting.model_copy(update={"evaluate": [options.actor]})
+    horizon = options.horizon or params.planner.horizon
+    planner = params.planner.model_copy(update={"horizon": horizon})
+    params = params.model_copy(update={"reporting": actor, "planner": planner})
+    player = LatentPlayer(params, tasks_of(params, None), loaded.model)
     episodes: list[RecordedEpisode] = []
-    vector = evaluation_vector(params, tasks_of(params, None), options.episodes)
-    try:
-        evaluate(
-            loaded.model,
-            planner_of(loaded.model, params, torch.tensor(rates), compiled=False),
-            vector,
-            episodes=options.episodes,
-            actor=options.actor,
-            seed=options.seed,
-            device="cpu",
-            discounts=rates,
-            recording=Recording(episodes=episodes),
-        )
-    finally:
-        vector.close()
+    recording = Recording(episodes=episodes)
+    player.evaluations(episodes=options.episodes, seed=options.seed, recording=recording)
     return episodes
 
 

@@ -13,7 +13,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import PlayedEpisodes
 from empo_latent.agent import discounts, planner_of
 from empo_latent.environments.tasks import Task
-from empo_latent.evaluation import Evaluation, Recording, evaluate
+from empo_latent.evaluation import NOTHING, Evaluation, Recording, evaluate
 from empo_latent.evaluator import evaluation_vector
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -39,7 +39,7 @@ class LatentPlayer:
                 "episodes of algorithm 'latent' end where its tasks end them (max_episode_steps); "
                 "leave out --max-steps"
             )
-        found = self._evaluations(episodes, seed, films=False)
+        found = self.evaluations(episodes=episodes, seed=seed)
         played = []
         for number, task in enumerate(found[0].tasks):
             for each in found:
@@ -58,15 +58,18 @@ class LatentPlayer:
     def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
         """Animations of episodes of each task by each actor; see ``FilmingPlayer.film``."""
         try:
-            found = self._evaluations(episodes, seed, films=True)
+            films = Recording(videos=episodes)
+            found = self.evaluations(episodes=episodes, seed=seed, recording=films)
         except ConfigError as error:  # A task that draws nothing is no reason to fail.
             warn_no_videos(str(error))
             return []
         return save_videos([video for each in found for video in each.videos], directory)
 
-    def _evaluations(self, episodes: int, seed: int, *, films: bool) -> list[Evaluation]:
-        """So many episodes of each task by each actor, filmed or not."""
-        params = self._params
+    def evaluations(
+        self, *, episodes: int, seed: int, recording: Recording = NOTHING
+    ) -> list[Evaluation]:
+        """So many episodes of each task by each actor."""
+        params, films = self._params, recording.videos > 0
         vector = evaluation_vector(params, self._tasks, episodes, rendering=films)
         try:
             rates = discounts(params, vector.spec)
@@ -81,7 +84,7 @@ class LatentPlayer:
                     seed=seed,
                     device="cpu",
                     discounts=rates,
-                    recording=Recording(videos=episodes if films else 0),
+                    recording=recording,
                 )
                 for actor in params.reporting.evaluate
             ]
