@@ -441,6 +441,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "collection.seed_steps": {"collection": {"seed_steps": 50}},
     "collection.seed_updates": {"collection": {"seed_updates": 6}},
     "replay.capacity": {"replay": {"capacity": 40}},
+    "replay.running": {"replay": {"running": False}},
     "collection.acting": {"collection": {"acting": "policy"}},
     "replay.batch_size": {"replay": {"batch_size": 9}},
     "learning.horizon": {"learning": {"horizon": 3}},

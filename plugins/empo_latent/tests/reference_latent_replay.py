@@ -23,11 +23,13 @@ class PlainReplay:
     Attributes:
         most: Rows of each environment.
         horizon: Steps of a sequence.
+        running: Whether the newest episode of each environment has sequences.
         episodes: Of each environment, the oldest first.
     """
 
     most: int
     horizon: int
+    running: bool = True
     episodes: dict[int, list[list[Row]]] = field(default_factory=dict)
 
     def begin(self, env: int, seen: Tensor) -> None:
@@ -45,7 +47,7 @@ class PlainReplay:
         return [
             episode[start : start + self.horizon + 1]
             for episodes in self.episodes.values()
-            for episode in episodes
+            for episode in (episodes if self.running else episodes[:-1])
             for start in range(len(episode) - self.horizon)
         ]
 

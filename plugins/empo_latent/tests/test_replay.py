@@ -36,11 +36,11 @@ def spec(*, tasks: int = 1, pictures: bool = False) -> MultiTaskSpec:
 class Life:
     """Lets environments live in a replay and in the plain one; every moment has its own number."""
 
-    def __init__(self, envs: int, capacity: int, horizon: int) -> None:
+    def __init__(self, envs: int, capacity: int, horizon: int, *, running: bool = True) -> None:
         self.envs = envs
-        self.fast = Replay(spec(), envs=envs, capacity=capacity, horizon=horizon)
+        self.fast = Replay(spec(), envs=envs, capacity=capacity, horizon=horizon, running=running)
         self.all = [self.fast]
-        self.plain = PlainReplay(most=capacity // envs, horizon=horizon)
+        self.plain = PlainReplay(most=capacity // envs, horizon=horizon, running=running)
         self.moment = 0
         self.begin(range(envs))
 
@@ -92,9 +92,11 @@ def plain_rows(replay: PlainReplay) -> list[tuple[float, ...]]:
     return found
 
 
-def lived(*, envs: int = 3, capacity: int = 60, horizon: int = 2, steps: int = 50) -> Life:
+def lived(
+    *, envs: int = 3, capacity: int = 60, horizon: int = 2, steps: int = 50, running: bool = True
+) -> Life:
     """Episodes of many lengths, and rings that were overwritten."""
-    life = Life(envs, capacity, horizon)
+    life = Life(envs, capacity, horizon, running=running)
     for t in range(steps):
         life.step(
             ended=[env for env in range(envs) if t % (3 + 4 * env) == 2],
@@ -109,12 +111,13 @@ def lived(*, envs: int = 3, capacity: int = 60, horizon: int = 2, steps: int = 5
     rows=st.integers(3, 12),
     horizon=st.integers(1, 4),
     ends=st.lists(st.tuples(st.sets(st.integers(0, 2)), st.sets(st.integers(0, 2))), max_size=40),
+    running=st.booleans(),
 )
 def test_it_has_the_sequences_of_lists_of_episodes_after_anything_that_may_happen(
-    envs: int, rows: int, horizon: int, ends: list[tuple[set[int], set[int]]]
+    envs: int, rows: int, horizon: int, ends: list[tuple[set[int], set[int]]], running: bool
 ) -> None:
     rows = max(rows, horizon + 1)
-    life = Life(envs, rows * envs, horizon)
+    life = Life(envs, rows * envs, horizon, running=running)
     for ended, cut in ends:
         life.step([e for e in ended if e < envs], [e for e in cut - ended if e < envs])
         plain = plain_rows(life.plain)
@@ -173,6 +176,18 @@ def test_what_is_seen_first_is_remembered_and_learned_from_before_the_episode_en
     life.step()
     assert rows_of(all_slices(life.fast)) == plain_rows(life.plain)
     assert all_slices(life.fast).observation[:, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_an_episode_is_learned_from_once_it_has_ended_where_running_ones_are_not() -> None:
+    life = Life(1, 100, 2, running=False)
+    for _ in range(5):
+        life.step()
+        assert not life.fast.ready
+    with pytest.raises(ValueError, match="no episode has ended and has 2 steps yet"):
+        life.fast.sample(1, torch.Generator())
+    step = (torch.zeros(1, ACTIONS), np.zeros(1), np.ones(1, bool), np.zeros((1, 1), np.float32))
+    life.fast.add(*step)
+    assert life.fast.num_sequences == 5
 
 
 def test_what_is_remembered_does_not_change_with_the_arrays_that_it_came_in() -> None:
@@ -253,9 +268,12 @@ def test_the_planners_actions_are_refused_where_nobody_asked() -> None:
         )
 
 
-def test_a_checkpoint_gives_the_same_slices_for_the_same_draws_then_and_later() -> None:
-    life = lived(steps=37)
-    other = Replay(spec(), envs=3, capacity=60, horizon=2)
+@pytest.mark.parametrize(("steps", "running"), [(37, True), (37, False), (18, False)])
+def test_a_checkpoint_gives_the_same_slices_for_the_same_draws_then_and_later(
+    steps: int, running: bool
+) -> None:
+    life = lived(steps=steps, running=running)
+    other = Replay(spec(), envs=3, capacity=60, horizon=2, running=running)
     data, tensors = flatten(life.fast.state_dict())
     other.load_state_dict(unflatten(data, {name: each.clone() for name, each in tensors.items()}))
     assert len(other) == len(life.fast)

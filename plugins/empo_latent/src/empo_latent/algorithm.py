@@ -141,6 +141,7 @@ class LatentAlgorithm:
                 envs=params.num_envs,
                 capacity=params.replay.capacity,
                 horizon=params.learning.horizon,
+                running=params.replay.running,
                 expert=updater.needs_expert,
                 device=device,
             ),

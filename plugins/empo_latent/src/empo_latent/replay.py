@@ -26,7 +26,8 @@ class Replay:
     """A ring of rows per environment, and the places in it where sequences end.
 
     Environments have rings of their own, so an episode's rows lie in sequence, and episodes that
-    are still going on can be learned from. Where sequences end is kept in a ``SequenceQueue``.
+    are still going on can be learned from, or not (``running``). Where sequences end is kept in a
+    ``SequenceQueue``.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Replay:
         envs: int,
         capacity: int,
         horizon: int,
+        running: bool = True,
         expert: bool = False,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -46,6 +48,7 @@ class Replay:
             envs: How many environments there are.
             capacity: Rows of all environments together; the oldest are overwritten.
             horizon: Steps of a sequence.
+            running: Whether episodes that have not ended have sequences, too.
             expert: Whether rows also hold how the planner would have acted.
             device: Where sequences are needed; they are kept in the memory of the CPU.
 
@@ -59,7 +62,7 @@ class Replay:
                 f"{self._most} each, and a sequence of {horizon} steps has {horizon + 1}; set it "
                 f"to at least {envs * (horizon + 1)}"
             )
-        self._horizon, self._expert = horizon, expert
+        self._horizon, self._running, self._expert = horizon, running, expert
         self._actions, self._device = spec.actions, torch.device(device)
         several = len(spec.tasks) > 1
         self._task = torch.arange(envs) % len(spec.tasks) if several else None
@@ -70,7 +73,9 @@ class Replay:
             numbers=spec.actions * (3 if expert else 1) + 2,
             pictures=spec.pictures,
         )
-        self._queue = SequenceQueue(envs, self._rings.rows, most=self._most, horizon=horizon)
+        self._queue = SequenceQueue(
+            envs, self._rings.rows, most=self._most, horizon=horizon, running=running
+        )
         # Per environment: rows ever written, and steps of the episode.
         self._written = np.zeros(envs, np.int64)
         self._age = np.full(envs, -1)
@@ -101,6 +106,7 @@ class Replay:
     ) -> None:
         """Begin episodes in some environments (``rows``), by what is seen first."""
         envs = np.flatnonzero(rows)
+        self._queue.end(envs)
         self._age[envs] = 0
         places = self._places(envs)
         self._rings.seen[envs, places] = observation[envs]
@@ -145,6 +151,7 @@ class Replay:
         self._rings.first[envs, places] = False
         self._advance(envs)
         self._age[terminated] = -1
+        self._queue.end(np.flatnonzero(terminated))
 
     def sample(self, batch_size: int, generator: torch.Generator) -> SequenceBatch:
         """Sequences, drawn with replacement, each with the same chance, by a generator on the CPU.
@@ -155,9 +162,10 @@ class Replay:
             ValueError: There is nothing to draw from; see ``ready``.
         """
         if not self.ready:
+            known = "has" if self._running else "has ended and has"
             raise ValueError(
-                f"no episode has {self._horizon} steps yet, so there is no sequence to learn from; "
-                "see ready"
+                f"no episode {known} {self._horizon} steps yet, so there is no sequence to learn "
+                "from; see ready"
             )
         return self.gather(torch.randint(self.num_sequences, (batch_size,), generator=generator))
 
@@ -227,7 +235,8 @@ class Replay:
         for env, row in enumerate(rows):
             written = int(self._written[env])
             held = np.arange(written - len(row["first"]), written)
-            self._queue.refill(env, held, self._rings.first[env, held % self._most])
+            ended = written - 1 - int(self._age[env])  # An age of -1 is of no episode.
+            self._queue.refill(env, held, self._rings.first[env, held % self._most], ended)
 
     def _require_room_for_expert(self) -> None:
         if not self._expert:

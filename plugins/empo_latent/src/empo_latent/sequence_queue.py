@@ -14,15 +14,21 @@ class SequenceQueue:
     overwritten, so that a sequence is found by its number among all, without a search.
     """
 
-    def __init__(self, envs: int, rows: int, *, most: int, horizon: int) -> None:
-        """Begin with empty queues for rings of so many rows at first, and ``most`` at last."""
-        self._most, self._horizon = most, horizon
+    def __init__(
+        self, envs: int, rows: int, *, most: int, horizon: int, running: bool = True
+    ) -> None:
+        """Begin with empty queues for rings of so many rows at first, and ``most`` at last.
+
+        Where ``running`` is False, sequences are found once their episode has ended.
+        """
+        self._most, self._horizon, self._running = most, horizon, running
         self._ends = np.empty((envs, rows), np.int64)
-        self._queued, self._dropped = np.zeros((2, envs), np.int64)
+        # Sequences ever added, those of them whose episode has ended, and those ever dropped.
+        self._queued, self._ended, self._dropped = np.zeros((3, envs), np.int64)
 
     def __len__(self) -> int:
-        """Number of sequences in all queues."""
-        return int((self._queued - self._dropped).sum())
+        """Number of sequences that can be found."""
+        return int(self._counts().sum())
 
     def grow(self, rows: int) -> None:
         """Take memory for so many rows per environment."""
@@ -51,26 +57,43 @@ class SequenceQueue:
         self._ends[new, self._queued[new] % self._most] = row[is_end]
         self._queued[new] += 1
 
+    def end(self, envs: Int64[np.ndarray, " row"]) -> None:
+        """Let the episodes of environments end with their newest row."""
+        self._ended[envs] = self._queued[envs]
+
     def refill(
-        self, env: int, rows: Int64[np.ndarray, " row"], first: Shaped[np.ndarray, " row"]
+        self,
+        env: int,
+        rows: Int64[np.ndarray, " row"],
+        first: Shaped[np.ndarray, " row"],
+        ended: int,
     ) -> None:
         """Queue the sequences in the rows that a ring holds, of ascending numbers.
 
-        ``first`` is True at rows that begin an episode.
+        ``first`` is True at rows that begin an episode; rows below ``ended`` are of episodes that
+        have ended.
         """
         # The newest row before each, itself included, that nothing in the ring leads to.
         begins = np.where(first, rows, rows[0] if len(rows) else 0)
         begins = np.maximum.accumulate(begins)
         ends = rows[rows - begins >= self._horizon]
         self._dropped[env], self._queued[env] = 0, len(ends)
+        self._ended[env] = ends.searchsorted(ended)
         self._ends[env, : len(ends)] = ends
 
     def find(
         self, number: Int64[np.ndarray, " sequence"]
     ) -> tuple[Int64[np.ndarray, " sequence"], Int64[np.ndarray, " sequence"]]:
         """The last row of each sequence, and its environment, by its number among all."""
-        counts = self._queued - self._dropped
+        counts = self._counts()
         total = counts.cumsum()
         env = total.searchsorted(number, side="right")
         place = number + (self._dropped - total + counts)[env]
         return self._ends[env, place % self._most], env
+
+    def _counts(self) -> Int64[np.ndarray, " env"]:
+        """Number of sequences of each environment that can be found."""
+        # More may be dropped than have ended, where an episode is longer than a ring.
+        last = self._queued if self._running else np.maximum(self._ended, self._dropped)
+        counts: np.ndarray = last - self._dropped
+        return counts

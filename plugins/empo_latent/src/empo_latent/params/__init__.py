@@ -18,7 +18,12 @@ from empo_latent.params.networks import (
     ValueParams,
 )
 from empo_latent.params.planner import PlannerParams
-from empo_latent.params.run import CollectionParams, ComputeParams, ReportingParams
+from empo_latent.params.run import (
+    CollectionParams,
+    ComputeParams,
+    ReplayParams,
+    ReportingParams,
+)
 from empo_latent.params.update import (
     DiscountParams,
     ImaginationParams,
@@ -27,7 +32,6 @@ from empo_latent.params.update import (
     ReanalysisParams,
 )
 from empo_latent.presets import PRESETS, SIZES, Preset, Size
-from empo_learning.params import Replay
 
 SMALLEST_PICTURE = 39
 """Least side of a picture that leaves anything for the encoder's last convolution."""
@@ -71,7 +75,7 @@ class LatentParams(Config):
         "training; null: there is none.",
     )
     collection: CollectionParams = CollectionParams()
-    replay: Replay = Replay()
+    replay: ReplayParams = ReplayParams()
     encoder: EncoderParams = EncoderParams()
     latents: LatentSpaceParams = LatentSpaceParams()
     bins: BinsParams = BinsParams()
