@@ -4,13 +4,18 @@
 
 MODEL is what a run leaves in ``results/model.safetensors``, or ``latent_curves.py`` in its folder
 of runs. Whole episodes are played as in evaluations; those with a return below ``--below`` are
-lost. The table has them beside the others: medians, and the least and the greatest in brackets.
+lost, and those that have no reward in their first ``--late`` steps, but then enough, are late. The
+table has them beside the others: medians, and the least and the greatest in brackets.
+
+``--training CHECKPOINTS`` adds a table of the newest ``--episodes`` whole episodes of training, of
+those that the replay of the newest checkpoint in this folder holds (of one environment).
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +28,7 @@ from empo_latent.episode_recorder import RecordedEpisode
 from empo_latent.evaluation import Recording
 from empo_latent.modelfile import LoadedModel, load_model
 from empo_latent.player import LatentPlayer
+from empo_learning.checkpoint import Checkpoints
 
 COLUMNS = (
     "return",
@@ -31,10 +37,13 @@ COLUMNS = (
     "reward foreseen",
     "reward",
     "movement",
+    "steps before a reward",
 )
-"""Numbers of one episode; from the third on of its end: the value of the last state and the reward
-that the model foresees there, what the last step paid, and by how much it changed any number
-that is seen."""
+"""Numbers of one episode; from the third to the sixth of its end: the value of the last state and
+the reward that the model foresees there, what the last step paid, and by how much it changed any
+number that is seen."""
+RETURN, WAIT = 0, -1
+"""Columns that say how an episode went, the only ones of episodes of training."""
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -48,7 +57,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--episodes", type=int, default=100)
     add("--seed", type=int, default=0)
     add("--below", type=float, default=100.0, help="return of an episode that is lost")
+    add("--late", type=int, default=50, help="steps without a reward in an episode that is late")
     add("--horizon", type=int, help="steps of a plan, where not as many as in training")
+    add("--training", type=Path, help="folder of checkpoints: look at episodes of training, too")
     return parser.parse_args(given)
 
 
@@ -80,17 +91,40 @@ def numbers(loaded: LoadedModel, episodes: Sequence[RecordedEpisode]) -> np.ndar
 
     first, _ = judged(0)
     last, foreseen = judged(-1)
-    returns = np.array([one.reward.sum() for one in episodes])
+    went = np.array([how(one.reward) for one in episodes])
     came = np.array([one.reward[-1] for one in episodes])
     moved = np.array([np.abs(np.diff(one.observation[-2:], axis=0)).max() for one in episodes])
-    return np.stack([returns, first, last, foreseen, came, moved], axis=1)
+    ends = np.stack([first, last, foreseen, came, moved], axis=1)
+    return np.hstack([went[:, :1], ends, went[:, 1:]])
 
 
-def table(rows: np.ndarray, *, below: float) -> Table:
-    """Lost episodes and others."""
-    found = Table("episodes", "how many", *COLUMNS)
-    lost = rows[:, 0] < below
-    for name, own in (("lost", rows[lost]), ("others", rows[~lost])):
+def how(reward: np.ndarray) -> tuple[float, int]:
+    """The return of an episode, and its number of steps before the first reward."""
+    paid = np.flatnonzero(reward)
+    return float(reward.sum()), int(paid[0]) if len(paid) else len(reward)
+
+
+def trained(checkpoints: Path, episodes: int, *, actions: int) -> np.ndarray:
+    """One row per newest whole episode of training: return, and steps before a reward.
+
+    Rows of the replay have as many ``actions`` as an action has numbers, and then the reward.
+    """
+    found = Checkpoints(checkpoints).newest()
+    if found is None:
+        raise SystemExit(f"{checkpoints}: has no checkpoint")
+    (ring,) = found[1]["learner"]["replay"]["rows"]
+    reward, begins = ring["steps"][:, actions].numpy(), np.flatnonzero(ring["first"].numpy())
+    whole = [reward[begin + 1 : end] for begin, end in pairwise(begins)]
+    return np.array([how(each) for each in whole[-episodes:]])
+
+
+def table(rows: np.ndarray, *, below: float, late: int, columns: Sequence[str] = COLUMNS) -> Table:
+    """Lost episodes, late ones and others."""
+    found = Table("episodes", "how many", *columns)
+    lost = rows[:, RETURN] < below
+    waited = ~lost & (rows[:, WAIT] >= late)
+    for name, of in (("lost", lost), ("late", waited), ("others", ~lost & ~waited)):
+        own = rows[of]
         cells = [f"{np.median(x):.3g} [{x.min():.3g}, {x.max():.3g}]" for x in own.T if len(own)]
         found.add_row(name, str(len(own)), *cells)
     return found
@@ -103,11 +137,16 @@ def main(given: Sequence[str] | None = None) -> None:
     loaded = load_model(options.model)
     if len(loaded.spec.tasks) > 1:
         raise SystemExit(f"{options.model} learned several tasks; this looks at one")
-    rows, console = numbers(loaded, played(loaded, options)), Console(width=160)
+    rows, console = numbers(loaded, played(loaded, options)), Console(width=180)
     error = rows[:, 0].std(ddof=int(len(rows) > 1)) / len(rows) ** 0.5
     returns = f"mean return {rows[:, 0].mean():.0f} ± {error:.0f}"
     console.print(f"{loaded.spec.tasks[0]}, the {options.actor} acts: {returns}")
-    console.print(table(rows, below=options.below))
+    console.print(table(rows, below=options.below, late=options.late))
+    if options.training:
+        rows = trained(options.training, options.episodes, actions=loaded.spec.actions)
+        console.print(f"{len(rows)} episodes of training: mean return {rows[:, RETURN].mean():.0f}")
+        columns = (COLUMNS[RETURN], COLUMNS[WAIT])
+        console.print(table(rows, below=options.below, late=options.late, columns=columns))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from empo_latent.environments.task_vector import multi_task_spec
 from empo_latent.modelfile import LoadedModel, load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.replay import Replay
 from empo_latent.result import CurveRow
+from empo_learning.checkpoint import Checkpoints
 
 FEW = ["--environment-steps", "120", "--evaluate-every", "60", "--episodes", "1", "--seeds", "0"]
 SCRIPTS = Path(__file__).parents[3] / "tests" / "benchmarks"
@@ -245,9 +247,29 @@ def test_lost_episodes_stand_beside_the_others(curves: ModuleType) -> None:
         seen = torch.from_numpy(np.stack([one.observation[place] for one in episodes]))
         value = model.value(model.encode(seen)).mean(0).flatten()
         assert rows[:, column] == pytest.approx(value.tolist(), rel=1e-5)
-    table = lost.table(rows, below=rows[:, 0].mean())
+    table = lost.table(rows, below=rows[:, 0].mean(), late=1)
     names, counts, *_ = (list(column.cells) for column in table.columns)
-    assert (names, counts) == (["lost", "others"], ["1", "1"])
+    assert (names, counts) == (["lost", "late", "others"], ["1", "0", "1"])
+
+
+def test_the_newest_whole_episodes_of_training_are_looked_at(
+    curves: ModuleType, tmp_path: Path
+) -> None:
+    lost = importlib.import_module("lost_episodes")
+    params = LatentParams.model_validate({"total_steps": 1, "tasks": ["gymnasium/Pendulum-v1"]})
+    replay = Replay(multi_task_spec(params.tasks, envs=1), envs=1, capacity=99, horizon=1)
+    seen, every = np.zeros((1, 3), np.float32), np.ones(1, bool)
+    for rewards in ([5.0], [0.0, 0.0, 7.0], [0.0, 0.0], [9.0]):
+        replay.begin(seen, every)
+        for reward in rewards:
+            replay.add(torch.ones(1, 1), np.array([reward]), ~every, seen)
+    Checkpoints(tmp_path).save(1, {"learner": {"replay": replay.state_dict()}})
+    rows = lost.trained(tmp_path, 2, actions=1)
+    assert rows.tolist() == [[7, 2], [0, 2]]
+    table = lost.table(rows, below=1, late=2, columns=("return", "steps before a reward"))
+    assert list(table.columns[1].cells) == ["1", "1", "0"]
+    with pytest.raises(SystemExit, match="has no checkpoint"):
+        lost.trained(tmp_path / "none", 2, actions=1)
 
 
 def test_soft_actor_critic_is_evaluated_at_equal_environment_steps(curve: Any) -> None:
