@@ -50,10 +50,13 @@ AGENTS: dict[str, dict[str, Any]] = {
     "svg-entropy": {"preset": "svg", "policy_loss": PRESETS["tdmpc2"]["policy_loss"]},
     "svg-policy": {"preset": "svg", "collection": {"acting": "policy"}},
     "svg-plans": {"preset": "svg", "planner": {"policy_plans": 16}},
+    "svg-episodes": {"preset": "svg", "replay": {"running": False}},
+    "svg-discount": {"preset": "svg", "discount": {"greatest": 0.97}},
 }
 """Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy or rate of target networks
 exchanged; ``awr`` with the critic of ``tdmpc2``; and ``svg``, whose runs are shorter, with as many
 candidates as ``awr``, with the rate, critic, value heads, starts, log-std or entropy of ``tdmpc2``,
-with the policy acting (with that critic, too: it then learns from the policy's own actions), or
-with more plans of the policy, which then are most of the elites of size ``tiny``."""
+with the policy acting (with that critic, too: it then learns from the policy's own actions), with
+more plans of the policy, which then are most of the elites of size ``tiny``, with episodes
+that are learned from once they have ended, or with a discount of at most 0.97."""
 SAC = "sac"
