@@ -91,14 +91,13 @@ def numbers(loaded: LoadedModel, episodes: Sequence[RecordedEpisode]) -> np.ndar
 
     first, _ = judged(0)
     last, foreseen = judged(-1)
-    went = np.array([how(one.reward) for one in episodes])
+    returns, waits = np.array([return_and_wait(one.reward) for one in episodes]).T
     came = np.array([one.reward[-1] for one in episodes])
     moved = np.array([np.abs(np.diff(one.observation[-2:], axis=0)).max() for one in episodes])
-    ends = np.stack([first, last, foreseen, came, moved], axis=1)
-    return np.hstack([went[:, :1], ends, went[:, 1:]])
+    return np.stack([returns, first, last, foreseen, came, moved, waits], axis=1)
 
 
-def how(reward: np.ndarray) -> tuple[float, int]:
+def return_and_wait(reward: np.ndarray) -> tuple[float, int]:
     """The return of an episode, and its number of steps before the first reward."""
     paid = np.flatnonzero(reward)
     return float(reward.sum()), int(paid[0]) if len(paid) else len(reward)
@@ -115,7 +114,7 @@ def trained(checkpoints: Path, episodes: int, *, actions: int) -> np.ndarray:
     (ring,) = found[1]["learner"]["replay"]["rows"]
     reward, begins = ring["steps"][:, actions].numpy(), np.flatnonzero(ring["first"].numpy())
     whole = [reward[begin + 1 : end] for begin, end in pairwise(begins)]
-    return np.array([how(each) for each in whole[-episodes:]])
+    return np.array([return_and_wait(each) for each in whole[-episodes:]])
 
 
 def table(rows: np.ndarray, *, below: float, late: int, columns: Sequence[str] = COLUMNS) -> Table:
