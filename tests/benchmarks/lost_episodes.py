@@ -111,9 +111,16 @@ def trained(checkpoints: Path, episodes: int, *, actions: int) -> np.ndarray:
     found = Checkpoints(checkpoints).newest()
     if found is None:
         raise SystemExit(f"{checkpoints}: has no checkpoint")
-    (ring,) = found[1]["learner"]["replay"]["rows"]
+    replay = found[1]["learner"]["replay"]
+    if replay is None:
+        raise SystemExit(f"{checkpoints}: has no replay; runs keep it by reporting.keep_replay")
+    ring, *others = replay["rows"]
+    if others:
+        raise SystemExit(f"{checkpoints}: {len(others) + 1} environments; this looks at one")
     reward, begins = ring["steps"][:, actions].numpy(), np.flatnonzero(ring["first"].numpy())
     whole = [reward[begin + 1 : end] for begin, end in pairwise(begins)]
+    if not whole:
+        raise SystemExit(f"{checkpoints}: no episode of training has ended yet")
     return np.array([return_and_wait(each) for each in whole[-episodes:]])
 
 

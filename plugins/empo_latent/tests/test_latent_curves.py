@@ -268,8 +268,26 @@ def test_the_newest_whole_episodes_of_training_are_looked_at(
     assert rows.tolist() == [[7, 2], [0, 2]]
     table = lost.table(rows, below=1, late=2, columns=("return", "steps before a reward"))
     assert list(table.columns[1].cells) == ["1", "1", "0"]
-    with pytest.raises(SystemExit, match="has no checkpoint"):
-        lost.trained(tmp_path / "none", 2, actions=1)
+
+
+def test_checkpoints_without_episodes_are_refused(curves: ModuleType, tmp_path: Path) -> None:
+    lost = importlib.import_module("lost_episodes")
+    params = LatentParams.model_validate({"total_steps": 1, "tasks": ["gymnasium/Pendulum-v1"]})
+
+    def refused(folder: str, words: str) -> None:
+        with pytest.raises(SystemExit, match=f"{folder}: {words}"):
+            lost.trained(tmp_path / folder, 2, actions=1)
+
+    refused("none", "has no checkpoint")
+    Checkpoints(tmp_path / "forgetful").save(1, {"learner": {"replay": None}})
+    refused("forgetful", "has no replay")
+    for folder, envs in (("one", 1), ("two", 2)):
+        spec = multi_task_spec(params.tasks, envs=envs)
+        replay = Replay(spec, envs=envs, capacity=99, horizon=1)
+        replay.begin(np.zeros((envs, 3), np.float32), np.ones(envs, bool))
+        Checkpoints(tmp_path / folder).save(1, {"learner": {"replay": replay.state_dict()}})
+    refused("one", "no episode of training has ended")
+    refused("two", "2 environments")
 
 
 def test_soft_actor_critic_is_evaluated_at_equal_environment_steps(curve: Any) -> None:
