@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 from collections.abc import Mapping
 from itertools import combinations
@@ -187,6 +188,21 @@ def test_a_run_without_its_memories_goes_on_with_a_warning(
     result = experiment.resume(caught.value.directory).result
     assert result.summary()["steps"] == 70
     assert "what was remembered is not in the checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"learning": {"horizon": 21}}, r"no episode had 21 \(learning.horizon\)"),
+        ({"replay": {"running": False}}, r"no episode ended \(see replay.running\) that had 2"),
+    ],
+)
+def test_a_run_that_learns_nothing_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any], reason: str
+) -> None:
+    few = {"total_steps": 15, "collection": {"seed_steps": 5}}
+    small(tmp_path, **merged(few, options))
+    assert re.search(f"nothing was learned: in 15 steps .* {reason}", caplog.text)
 
 
 def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) -> None:

@@ -93,7 +93,14 @@ class LatentLearner(Learner):
         if self._owed >= 1 and self._parts.replay.ready:
             self._update()
         elif self.steps >= self.total_steps:
-            self._owed = 0.0  # The replay has nothing to learn from.
+            self._owed = 0.0
+            log.warning(
+                "nothing was learned: in %d steps (algorithm.params.total_steps) no episode %s %d "
+                "(learning.horizon)",
+                self.steps,
+                "had" if self._params.replay.running else "ended (see replay.running) that had",
+                self._params.learning.horizon,
+            )
         else:
             self._step()
 
