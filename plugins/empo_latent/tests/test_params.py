@@ -73,6 +73,7 @@ def test_tdmpc2_is_as_published_whatever_its_size(size: str) -> None:
         24,
     )
     assert (params.replay.batch_size, params.learning.updates_per_step) == (256, 1)
+    assert not params.replay.running
     assert params.latents.size == LatentParams(total_steps=10, size=size).latents.size
 
 
