@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 from empo_core.config import RunConfig
@@ -72,3 +75,53 @@ def test_tasks_of_deepmind_control_are_begun_to_be_learned(
     result = run(config)
     last = [row.return_mean for row in result.curve()][-3:]  # type: ignore[attr-defined]
     assert sum(last) / len(last) >= least
+
+
+class Countdown(gymnasium.Env[Any, Any]):
+    """Ten steps with a reward of 1, whatever one does; how many are left can be seen."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = 10
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return self._seen(), 1.0, self.left == 0, False, {}
+
+    def _seen(self) -> np.ndarray:
+        return np.array([self.left / 5 - 1], np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_values_know_where_an_episode_ends(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    gymnasium.register("Countdown-v0", Countdown, max_episode_steps=20)
+    request.addfinalizer(lambda: gymnasium.registry.pop("Countdown-v0"))
+    params = {
+        "preset": "svg",
+        "size": "tiny",
+        "total_steps": 1000,
+        "tasks": ["gymnasium/Countdown-v0"],
+        "discount": {"least": 0.9, "greatest": 0.9},
+        "collection": {"acting": "policy", "seed_steps": 100, "seed_updates": 0},
+        "replay": {"batch_size": 16},
+        "encoder": {"width": 16},
+        "latents": {"size": 16, "group": 4, "width": 16},
+        "bins": {"number": 21, "low": -3, "high": 3},
+        "reward": {"episodic": True},
+        "value": {"target_rate": 0.5},
+        "optimiser": {"lr": 3e-3, "encoder_lr_scale": 1.0},
+        "compute": {"threads": 1},
+        "reporting": {"evaluate": ["policy"], "evaluation_episodes": 1, "videos": 0},
+    }
+    algorithm = {"name": "latent", "params": params}
+    config = RunConfig.model_validate(
+        {"algorithm": algorithm, "trackers": [], "runs": str(tmp_path)}
+    )
+    _, found = run(config).evaluations[-1]  # type: ignore[attr-defined]
+    # Ten steps are worth (1 - 0.9^10) / 0.1 = 6.5; without an end, 10.
+    assert abs(found["policy"].statistics().value_bias) < 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 
@@ -38,8 +39,13 @@ class PlainReplay:
         self._forget(env)
 
     def add(self, env: int, seen: Tensor, step: Tensor) -> None:
-        """It goes on."""
-        self.episodes[env][-1].append(Row(seen, step))
+        """It goes on; where the step's last number is 1 it ends, and nothing happens any more."""
+        rows = self.episodes[env][-1]
+        rows.append(Row(seen, step))
+        if step[-1] == 1:
+            after = torch.zeros_like(step)
+            after[-1] = 1
+            rows += [Row(seen, after)] * (self.horizon - 1)
         self._forget(env)
 
     def sequences(self) -> list[list[Row]]:

@@ -124,8 +124,6 @@ def test_it_has_the_sequences_of_lists_of_episodes_after_anything_that_may_happe
         assert life.fast.num_sequences == len(plain)
         assert life.fast.ready == bool(plain)
         assert Counter(rows_of(all_slices(life.fast))) == Counter(plain)
-        kept = [each for of in life.plain.episodes.values() for each in of]
-        assert len(life.fast) == sum(len(episode) - 1 for episode in kept)
 
 
 def test_memory_that_grows_keeps_what_was_remembered() -> None:
@@ -165,8 +163,33 @@ def test_no_slice_has_a_step_into_the_first_moment_of_an_episode() -> None:
     sequences = all_slices(lived().fast)
     for part in (sequences.action, sequences.reward, sequences.terminated):
         assert part.isfinite().all()
-    # Nothing comes after an end.
-    assert not sequences.terminated[:-1].any()
+
+
+def test_a_step_that_ends_an_episode_is_drawn_at_every_place_of_a_sequence() -> None:
+    life = Life(1, 100, 3)
+    for t in range(5):
+        life.step(ended=[0] if t == 4 else [])
+    terminated = all_slices(life.fast).terminated[..., 0]
+    assert terminated.T.tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 1, 1], [1, 1, 1]]
+
+
+def test_nothing_happens_after_an_end() -> None:
+    sequences = all_slices(lived(horizon=4).fast)
+    ended = sequences.terminated[:-1, :, 0] == 1
+    assert ended.any()
+    assert (sequences.terminated[1:][ended] == 1).all()
+    for part in (sequences.action, sequences.reward):
+        assert not part[1:][ended].any()
+    assert torch.equal(sequences.observation[2:][ended], sequences.observation[1:-1][ended])
+
+
+def test_an_episode_that_ends_sooner_than_a_sequence_is_learned_from() -> None:
+    life = Life(1, 100, 4)
+    life.step(ended=[0])
+    assert life.fast.num_sequences == 1
+    assert all_slices(life.fast).terminated.flatten().tolist() == [1] * 4
+    life.step(cut=[0])
+    assert life.fast.num_sequences == 1
 
 
 def test_what_is_seen_first_is_remembered_and_learned_from_before_the_episode_ends() -> None:
@@ -187,7 +210,7 @@ def test_an_episode_is_learned_from_once_it_has_ended_where_running_ones_are_not
         life.fast.sample(1, torch.Generator())
     step = (torch.zeros(1, ACTIONS), np.zeros(1), np.ones(1, bool), np.zeros((1, 1), np.float32))
     life.fast.add(*step)
-    assert life.fast.num_sequences == 5
+    assert life.fast.num_sequences == 6
 
 
 def test_what_is_remembered_does_not_change_with_the_arrays_that_it_came_in() -> None:
@@ -276,7 +299,7 @@ def test_a_checkpoint_gives_the_same_slices_for_the_same_draws_then_and_later(
     other = Replay(spec(), envs=3, capacity=60, horizon=2, running=running)
     data, tensors = flatten(life.fast.state_dict())
     other.load_state_dict(unflatten(data, {name: each.clone() for name, each in tensors.items()}))
-    assert len(other) == len(life.fast)
+    assert other.num_sequences == life.fast.num_sequences
     life.all.append(other)
     for turn in range(40):
         first, second = (each.sample(64, torch.Generator().manual_seed(turn)) for each in life.all)

@@ -4,6 +4,10 @@ Row ``i`` of an episode holds what was seen at moment ``i`` and the step that le
 action, its reward, and whether it ended the episode. The first row of an episode has no such
 step (NaN, which shows up wherever it is used by mistake). So ``T + 1`` rows in sequence, none but
 the first of which begins an episode, are a sequence of ``T`` steps.
+
+An episode that terminates has ``T - 1`` more rows, in which nothing happens. Its last step is so
+drawn at every place of a sequence, as others are: were it only ever the last, a model that predicts
+step after step would learn that nothing ends after one or two.
 """
 
 from __future__ import annotations
@@ -80,17 +84,6 @@ class Replay:
         self._written = np.zeros(envs, np.int64)
         self._age = np.full(envs, -1)
 
-    def __len__(self) -> int:
-        """Number of steps that are kept."""
-        used, first = np.minimum(self._written, self._most), self._rings.first
-        firsts = sum(int(row[:n].sum()) for row, n in zip(first, used, strict=True))
-        # What led to the oldest row is of no use where the row before it is overwritten.
-        cut = sum(
-            n > 0 and not bool(row[(w - n) % self._most])
-            for row, n, w in zip(first, used, self._written, strict=True)
-        )
-        return int(used.sum()) - firsts - int(cut)
-
     @property
     def num_sequences(self) -> int:
         """Number of different sequences that can be drawn."""
@@ -150,8 +143,8 @@ class Replay:
             steps[envs, places, actions + 2 :] = known
         self._rings.first[envs, places] = False
         self._advance(envs)
-        self._age[terminated] = -1
-        self._queue.end(np.flatnonzero(terminated))
+        if terminated.any():
+            self._terminate(np.flatnonzero(terminated), observation)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> SequenceBatch:
         """Sequences, drawn with replacement, each with the same chance, by a generator on the CPU.
@@ -237,6 +230,21 @@ class Replay:
             held = np.arange(written - len(row["first"]), written)
             ended = written - 1 - int(self._age[env])  # An age of -1 is of no episode.
             self._queue.refill(env, held, self._rings.first[env, held % self._most], ended)
+
+    def _terminate(
+        self, envs: Int64[np.ndarray, " row"], observation: Shaped[np.ndarray, "env word"]
+    ) -> None:
+        """Add the rows in which nothing happens any more, and let episodes end with them."""
+        for _ in range(self._horizon - 1):
+            self._age[envs] += 1
+            places = self._places(envs)
+            self._rings.seen[envs, places] = observation[envs]
+            self._rings.steps[envs, places] = 0
+            self._rings.steps[envs, places, self._actions + 1] = 1
+            self._rings.first[envs, places] = False
+            self._advance(envs)
+        self._age[envs] = -1
+        self._queue.end(envs)
 
     def _require_room_for_expert(self) -> None:
         if not self._expert:

@@ -66,7 +66,8 @@ class SequenceBatch:
         observation: What was seen, flat.
         action: What was done, from moment t to t+1.
         reward: What it paid.
-        terminated: 1 where it ended the episode; nothing is worth anything after it.
+        terminated: 1 where it ended the episode; nothing is worth anything after it. Nor does
+            anything happen in the steps that follow, which are there to have T of them.
         task: Which task each sequence is of; None where there is one.
         expert: Mean and log standard deviation of the planner's action (before it is bounded as
             the policy's are) at the first T moments; None where no loss needs them.
