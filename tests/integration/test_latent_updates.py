@@ -283,6 +283,27 @@ def test_policies_learn_after_the_model_has_moved_and_add_nothing_to_its_gradien
 
 
 @pytest.mark.parametrize("mix", MIXES)
+def test_what_follows_the_end_of_an_episode_teaches_nothing(mix: str) -> None:
+    params = parameters(**MIXES[mix])
+    early, other = experience(), experience(seed=1)
+    ended = slice(0, 2)
+    early.terminated[:, ended] = 1
+    otherwise = replace(
+        early,
+        **{name: getattr(early, name).clone() for name in ("observation", "action", "reward")},
+    )
+    for name, after in (("observation", 2), ("action", 1), ("reward", 1)):
+        getattr(otherwise, name)[after:, ended] = getattr(other, name)[after:, ended]
+    weights = []
+    for batch in (early, otherwise):
+        model = random_model(params)
+        torch.manual_seed(0)
+        Watched(model, params).update(batch, 0.0)
+        weights.append(kept(model))
+    assert not changed(*weights)
+
+
+@pytest.mark.parametrize("mix", MIXES)
 def test_the_model_does_not_notice_whether_policies_learn(mix: str) -> None:
     eager, lazy = (
         updated(parameters(**MIXES[mix], learning={"policy_every": every}), 2)[0]
