@@ -460,7 +460,7 @@ def test_a_policy_batch_lists_starts_candidates_and_targets_in_one_order(start: 
     judge = critic(model, DISCOUNTS[batch.task].unsqueeze(-1), batch.task, "target")
     action = model.bounded(batch.action[0], task=batch.task)
     after = model.next_latent(batch.start, action, task=batch.task)
-    assert 0.1 < model.terminates(after, task=batch.task).mean() < 0.9
+    assert 0.1 < model.termination(after, task=batch.task).mean() < 0.9
     expected = judge(batch.start, batch.action)
     torch.testing.assert_close(batch.target, expected, rtol=1e-4, atol=1e-4)
     log_prob = model.policy(batch.start, task=batch.task).log_prob(batch.action)

@@ -69,7 +69,7 @@ def _returns(
             task, action = _task(rollout.task, row), rollout.action[step, row]
             for head, latent in enumerate(rollout.latent[step, :, row]):
                 after = model.next_latent(latent, action, task=task)[head]
-                going_on = 1 - float(model.terminates(after, task=task))
+                going_on = 1 - float(model.termination(after, task=task))
                 values = later(after, task, row)
                 for reward in model.reward(latent, action, task=task):
                     found += [float(reward) + going_on * value for value in values]

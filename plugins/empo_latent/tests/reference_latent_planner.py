@@ -137,8 +137,8 @@ class ReferencePlanner:
                     paid[r][head].append(sums[r])
                 latent = model.next_latent(latent, action, task=task)[head]
                 weight *= self._asked.discount
-                if self._asked.episodic and float(model.terminates(latent, task=task)) > 0:
-                    weight = 0.0
+                if self._asked.episodic:
+                    weight *= 1 - float(model.termination(latent, task=task))
                 ends.append([weight * value for value in self._values(latent)])
             rest.append([list(values) for values in zip(*ends, strict=True)])
         return paid, rest

@@ -50,7 +50,7 @@ def test_slices_that_change_places_change_places_in_all_that_is_imagined(
     torch.testing.assert_close(two.proposal.loc, one.proposal.loc[rows])
     torch.testing.assert_close(two.latent, one.latent[:, :, m])
     torch.testing.assert_close(two.presquash, one.presquash[:, m])
-    torch.testing.assert_close(two.terminated, one.terminated[:, :, m])
+    torch.testing.assert_close(two.termination, one.termination[:, :, m])
     for found, expected in zip(two.reward, one.reward, strict=True):
         torch.testing.assert_close(found, expected[:, :, m])
 
@@ -93,8 +93,8 @@ def test_candidates_are_draws_of_the_policy_and_keep_their_probability(
 def test_the_end_is_read_from_the_latent_that_a_step_leads_to(small: Any, lab: Any) -> None:
     model = lab.model(small(latents={"heads": 2}, reward={"episodic": True}))
     rollout = policy_rollout(model, torch.rand(3, 5, 8).double(), candidates=5, steps=2)
-    assert torch.equal(rollout.terminated, model.terminates(rollout.latent[1:]))
-    assert not torch.equal(rollout.terminated, model.terminates(rollout.latent[:-1]))
+    assert torch.equal(rollout.termination, model.termination(rollout.latent[1:]))
+    assert not torch.equal(rollout.termination, model.termination(rollout.latent[:-1]))
 
 
 def test_nothing_that_is_imagined_carries_a_gradient(small: Any, lab: Any) -> None:
@@ -102,7 +102,7 @@ def test_nothing_that_is_imagined_carries_a_gradient(small: Any, lab: Any) -> No
     start = model.encode(lab.sequences().observation)
     rollout = policy_rollout(model, start, candidates=2, steps=2)
     tensors = [rollout.start, rollout.latent, rollout.presquash, rollout.action]
-    tensors += [rollout.log_prob, *rollout.reward, rollout.terminated]
+    tensors += [rollout.log_prob, *rollout.reward, rollout.termination]
     tensors += [rollout.proposal.loc, rollout.proposal.log_std]
     assert start.requires_grad
     assert not any(tensor.requires_grad for tensor in tensors)

@@ -79,7 +79,7 @@ def losses(training):
         "target": model.value(later, task=task, network="target", heads=heads),
         "auxiliary": model.auxiliary(later, task=task),
         "odds": model.logits("termination", later, task=task)[0],
-        "ends": model.terminates(later, task=task),
+        "ends": model.termination(later, task=task),
         "average": model.encode(observation, task=task, average=True),
         "policy": policy.log_prob(u.detach()) + (u * slope.detach()).sum(-1),
         "quality": quality.detach(),

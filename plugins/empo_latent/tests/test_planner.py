@@ -51,7 +51,7 @@ class Field(NamedTuple):
         distance = (z + 0.5 * action - self._goal(task)).square().sum(-1, keepdim=True)
         return -self.scales.view(-1, *[1] * distance.ndim) * distance
 
-    def terminates(self, next_z: Tensor, *, task: Tensor | None = None) -> Tensor:
+    def termination(self, next_z: Tensor, *, task: Tensor | None = None) -> Tensor:
         return (next_z.amax(-1, keepdim=True) > self.wall).to(next_z)
 
     def value(

@@ -135,15 +135,19 @@ def test_actions_that_a_task_does_not_use_have_no_slope(small: Any, lab: Any) ->
     assert (slope != 0).tolist() == [[True, True], [True, False]]
 
 
-def test_the_end_of_an_episode_is_a_constant_for_the_slope(small: Any, lab: Any) -> None:
+def test_a_step_is_worth_less_the_likelier_it_ends_the_episode(small: Any, lab: Any) -> None:
     model = lab.model(small(reward={"episodic": True}))
     assert "termination" in model.heads
-    z, u = torch.rand(3, 8).double(), torch.randn(3, 2).double()
+    judge = critic(model, torch.tensor(0.9))
+    z, u = torch.rand(3, 8).double(), torch.randn(3, 2).double().requires_grad_()
+    after = model.next_latent(z, u.tanh())
+    chance, value = model.termination(after), model.value(after)
+    paid = model.reward(z, u.tanh())
+    expected = (paid + 0.9 * (1 - chance) * value)[:, 0, :, 0].T
+    torch.testing.assert_close(judge(z, u), expected)
+    # Actions count by how likely they end it, too: the slope is that of finite differences.
+    assert torch.autograd.gradcheck(lambda u: judge(z, u), u)
     with torch.no_grad():
         model.heads["termination"].biases[-1].fill_(1e3)
-    always = critic(model, torch.tensor(0.9))(z, u)
-    paid = model.reward(z, u.tanh()).squeeze(-1).T
-    torch.testing.assert_close(always, paid.expand_as(always))
-    ending = [weight.requires_grad_() for weight in model.heads["termination"].parameters()]
-    total = critic(model, torch.tensor(0.9))(z, u).sum()
-    assert all(grad is None for grad in torch.autograd.grad(total, ending, allow_unused=True))
+    always = judge(z, u)
+    torch.testing.assert_close(always, paid.squeeze(-1).T.expand_as(always))

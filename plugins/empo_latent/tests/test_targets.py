@@ -175,9 +175,9 @@ def test_a_step_that_ends_the_episode_is_worth_what_it_pays(small: Any, lab: Any
     rollout = imagined_by(model)
     gammas = torch.tensor([0.5, 0.9]).double()
     going_on, _ = td_targets(model, rollout, GAMMA)
-    ended = rollout.terminated.clone()
+    ended = rollout.termination.clone()
     ended[0, 1, 3] = 1
-    rollout = replace(rollout, terminated=ended)
+    rollout = replace(rollout, termination=ended)
     td, _ = td_targets(model, rollout, GAMMA)
     auxiliary = auxiliary_targets(model, rollout, gammas)
     paid = rollout.reward[0][:, 0, 3]

@@ -103,7 +103,7 @@ class PolicyRollout:
         log_prob: Their log-probability under the policy that proposed them.
         reward: What they pay; where all dynamics heads agree on the latent (the first step) the
             axis ``dynamics`` has length 1.
-        terminated: Whether they end the episode, read from the latent they lead to.
+        termination: How likely they end the episode, read from the latent they lead to.
         proposal: The policy at the starts.
         task: Which task each of ``m`` is of; None where there is one.
     """
@@ -114,7 +114,7 @@ class PolicyRollout:
     action: Float[Tensor, "step m action"]
     log_prob: Float[Tensor, "step m"]
     reward: list[Float[Tensor, "#reward #dynamics m 1"]]
-    terminated: Float[Tensor, "step dynamics m 1"]
+    termination: Float[Tensor, "step dynamics m 1"]
     proposal: BoundedNormal
     task: Int[Tensor, " m"] | None = None
 

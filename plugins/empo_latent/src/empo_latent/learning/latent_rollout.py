@@ -47,8 +47,8 @@ def policy_rollout(
     on from its own latent. Beyond the first step these latents differ between heads, and actions
     are drawn at those of head 0: what the others say is what they make of head 0's plan.
 
-    Rewards of the first step, where all heads are still at the start, are computed once. Whether
-    an episode ends is read from the latent that a step leads to, as the head learned it.
+    Rewards of the first step, where all heads are still at the start, are computed once. How
+    likely a step ends the episode is read from the latent that it leads to, as the head learned it.
     """
     moments, latents = start.shape[0], start.shape[-1]
     flat = start.detach().reshape(-1, latents)
@@ -82,7 +82,7 @@ def policy_rollout(
         action=torch.stack(actions),
         log_prob=torch.stack(log_probs),
         reward=rewards,
-        terminated=model.terminates(latent[1:], task=row_task),
+        termination=model.termination(latent[1:], task=row_task),
         proposal=proposal,
         task=row_task,
     )

@@ -28,7 +28,7 @@ def td_targets(
     """The return of each imagined step as each combination of heads estimates it.
 
     ``y[r, h, e] = reward_r(z_h, a) + discount * (1 - d_h) * V_e(z'_h)``, where ``z'_h`` is what
-    dynamics head ``h`` expects and ``d_h`` whether it would end the episode. A critic of actions
+    dynamics head ``h`` expects and ``d_h`` how likely it ends the episode. A critic of actions
     is asked about an action that the policy draws at ``z'_h``. There is one discount, or ``[m, 1]``
     where tasks have their own.
 
@@ -61,7 +61,7 @@ def _discounted(
     value: Float[Tensor, "head step dynamics m 1"],
     discount: Float[Tensor, "*per_task"],
 ) -> Float[Tensor, "step reward dynamics head m 1"]:
-    going_on = 1 - rollout.terminated
+    going_on = 1 - rollout.termination
     # [step dynamics head m 1]
     later = discount * (going_on * value).permute(1, 2, 0, 3, 4)
     steps = [reward.unsqueeze(2) + later[t] for t, reward in enumerate(rollout.reward)]

@@ -165,13 +165,13 @@ class LatentModel(nn.Module):
         """The reward of an action, as each reward head expects it."""
         return self.two_hot.decode(self.logits("reward", z, action, task=task))
 
-    def terminates(
+    def termination(
         self, next_z: Float[Tensor, "*batch latent"], *, task: Task | None = None
     ) -> Float[Tensor, "*batch 1"]:
-        """1 where the step which led to ``next_z`` more likely than not ended the episode."""
+        """How likely the step which led to ``next_z`` ended the episode; 0 where none may."""
         if "termination" not in self.heads:
             return next_z.new_zeros(*next_z.shape[:-1], 1)
-        return (self.logits("termination", next_z, task=task)[0] > 0).to(next_z.dtype)
+        return self.logits("termination", next_z, task=task)[0].sigmoid()
 
     def value(
         self,

@@ -42,10 +42,10 @@ class PlanningModel(Protocol):
     ) -> Float[Tensor, "reward *batch 1"]:
         """Rewards of actions, by each reward head."""
 
-    def terminates(
+    def termination(
         self, next_z: Float[Tensor, "*batch latent"], *, task: Int[Tensor, "*some"] | None = None
     ) -> Float[Tensor, "*batch 1"]:
-        """1 where the episode is over, else 0."""
+        """How likely the step that led there ended the episode."""
 
     def value(
         self,

@@ -2,8 +2,8 @@
 
     G = sum_{t<T} gamma^t alive_t r(z_t, a_t) + gamma^T alive_T V(z_T)
 
-where ``alive_t`` is 0 once the termination head says of any of ``z_1 ... z_t`` that it ends the
-episode. A critic of actions judges the policy's likeliest action at ``z_T``; where TD-MPC2 (Hansen
+where ``alive_t`` is how likely none of ``z_1 ... z_t`` ends the episode, as the termination head
+says. A critic of actions judges the policy's likeliest action at ``z_T``; where TD-MPC2 (Hansen
 et al. 2024) draws one, nothing here is random, so that plans need to be judged only once.
 """
 
@@ -119,7 +119,7 @@ class PlanScorer:
                 latent = model.next_latent(latent, action, task=task, split=split)
                 weight = weight * context.discount
                 if self._episodic:
-                    weight = weight * (1 - model.terminates(latent, task=task).squeeze(-1))
+                    weight = weight * (1 - model.termination(latent, task=task).squeeze(-1))
                 actions.append(action)
                 if self._params.depths == "all" or step == self._horizon - 1:
                     returns.append(total)
