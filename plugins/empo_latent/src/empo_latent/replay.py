@@ -101,11 +101,7 @@ class Replay:
         envs = np.flatnonzero(rows)
         self._queue.end(envs)
         self._age[envs] = 0
-        places = self._places(envs)
-        self._rings.seen[envs, places] = observation[envs]
-        self._rings.steps[envs, places] = np.nan
-        self._rings.first[envs, places] = True
-        self._advance(envs)
+        self._write(envs, observation[envs], np.nan, first=True)
 
     def add(
         self,
@@ -133,16 +129,12 @@ class Replay:
             self._require_room_for_expert()
         envs = np.arange(len(self._age))
         self._age += 1
-        places = self._places(envs)
-        self._rings.seen[envs, places] = observation
-        steps, actions = self._rings.steps, self._actions
-        steps[envs, places, :actions] = action.cpu().numpy()
-        steps[envs, places, actions], steps[envs, places, actions + 1] = reward, terminated
+        steps, actions = np.empty((len(envs), self._rings.widths[1]), np.float32), self._actions
+        steps[:, :actions] = action.cpu().numpy()
+        steps[:, actions], steps[:, actions + 1] = reward, terminated
         if self._expert:
-            known = np.nan if expert is None else expert.cpu().flatten(1).numpy()
-            steps[envs, places, actions + 2 :] = known
-        self._rings.first[envs, places] = False
-        self._advance(envs)
+            steps[:, actions + 2 :] = np.nan if expert is None else expert.cpu().flatten(1).numpy()
+        self._write(envs, observation, steps)
         if terminated.any():
             self._terminate(np.flatnonzero(terminated), observation)
 
@@ -235,14 +227,11 @@ class Replay:
         self, envs: Int64[np.ndarray, " row"], observation: Shaped[np.ndarray, "env word"]
     ) -> None:
         """Add the rows in which nothing happens any more, and let episodes end with them."""
+        nothing = np.zeros(self._rings.widths[1], np.float32)
+        nothing[self._actions + 1] = 1
         for _ in range(self._horizon - 1):
             self._age[envs] += 1
-            places = self._places(envs)
-            self._rings.seen[envs, places] = observation[envs]
-            self._rings.steps[envs, places] = 0
-            self._rings.steps[envs, places, self._actions + 1] = 1
-            self._rings.first[envs, places] = False
-            self._advance(envs)
+            self._write(envs, observation[envs], nothing)
         self._age[envs] = -1
         self._queue.end(envs)
 
@@ -264,8 +253,19 @@ class Replay:
         self._queue.grow(rows)
         self._rings.grow(rows)
 
-    def _advance(self, envs: Int64[np.ndarray, " row"]) -> None:
-        """Count rows that were written, queue sequences that end there, drop overwritten ones."""
+    def _write(
+        self,
+        envs: Int64[np.ndarray, " row"],
+        observation: Shaped[np.ndarray, "row word"],
+        steps: Shaped[np.ndarray, "... number"] | float,
+        *,
+        first: bool = False,
+    ) -> None:
+        """Add a row to each environment, queue sequences that end there, drop overwritten ones."""
+        places = self._places(envs)
+        self._rings.seen[envs, places] = observation
+        self._rings.steps[envs, places] = steps
+        self._rings.first[envs, places] = first
         row = self._written[envs]
         self._written[envs] += 1
         self._queue.advance(envs, row, self._age[envs] >= self._horizon)

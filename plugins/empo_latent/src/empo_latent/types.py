@@ -103,7 +103,7 @@ class PolicyRollout:
         log_prob: Their log-probability under the policy that proposed them.
         reward: What they pay; where all dynamics heads agree on the latent (the first step) the
             axis ``dynamics`` has length 1.
-        termination: How likely they end the episode, read from the latent they lead to.
+        termination: Probability that they end the episode, read from the latent they lead to.
         proposal: The policy at the starts.
         task: Which task each of ``m`` is of; None where there is one.
     """

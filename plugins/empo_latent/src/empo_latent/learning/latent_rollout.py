@@ -47,8 +47,8 @@ def policy_rollout(
     on from its own latent. Beyond the first step these latents differ between heads, and actions
     are drawn at those of head 0: what the others say is what they make of head 0's plan.
 
-    Rewards of the first step, where all heads are still at the start, are computed once. How
-    likely a step ends the episode is read from the latent that it leads to, as the head learned it.
+    Rewards of the first step, where all heads are still at the start, are computed once. The
+    probability that a step ends the episode is read from the latent that it leads to.
     """
     moments, latents = start.shape[0], start.shape[-1]
     flat = start.detach().reshape(-1, latents)

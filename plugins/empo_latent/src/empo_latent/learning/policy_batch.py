@@ -92,9 +92,9 @@ def critic(
 
     For critic ``v`` that is ``r(z, a) + discount * (1 - d(z')) * V(z')`` with ``z' = f(z, a)``,
     by each reward, dynamics and value head; for ``q`` it is ``Q(z, a)`` by each value head.
-    Of value heads, ``heads`` are asked, or all. How likely a step ends the episode, ``d``, depends
-    on the action, too. There is one discount, or ``[..., 1]`` one for each start; tasks broadcast
-    against the starts.
+    Of value heads, ``heads`` are asked, or all. The probability ``d`` that a step ends the
+    episode depends on the action. There is one discount, or ``[..., 1]`` one for each start; tasks
+    broadcast against the starts.
 
     The model's parameters are used as they are: a loss that must leave them without gradients
     asks for the gradient in the actions alone, as the policy losses do.

@@ -28,9 +28,9 @@ def td_targets(
     """The return of each imagined step as each combination of heads estimates it.
 
     ``y[r, h, e] = reward_r(z_h, a) + discount * (1 - d_h) * V_e(z'_h)``, where ``z'_h`` is what
-    dynamics head ``h`` expects and ``d_h`` how likely it ends the episode. A critic of actions
-    is asked about an action that the policy draws at ``z'_h``. There is one discount, or ``[m, 1]``
-    where tasks have their own.
+    dynamics head ``h`` expects and ``d_h`` the probability that it ends the episode. A critic of
+    actions is asked about an action that the policy draws at ``z'_h``. There is one discount, or
+    ``[m, 1]`` where tasks have their own.
 
     Returns:
         ``y``, and ``V`` alone; contiguous constants.

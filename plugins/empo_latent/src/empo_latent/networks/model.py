@@ -168,7 +168,7 @@ class LatentModel(nn.Module):
     def termination(
         self, next_z: Float[Tensor, "*batch latent"], *, task: Task | None = None
     ) -> Float[Tensor, "*batch 1"]:
-        """How likely the step which led to ``next_z`` ended the episode; 0 where none may."""
+        """Probability that the step which led to ``next_z`` ended the episode; 0 if none may."""
         if "termination" not in self.heads:
             return next_z.new_zeros(*next_z.shape[:-1], 1)
         return self.logits("termination", next_z, task=task)[0].sigmoid()

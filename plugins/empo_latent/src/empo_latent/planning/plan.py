@@ -45,7 +45,7 @@ class PlanningModel(Protocol):
     def termination(
         self, next_z: Float[Tensor, "*batch latent"], *, task: Int[Tensor, "*some"] | None = None
     ) -> Float[Tensor, "*batch 1"]:
-        """How likely the step that led there ended the episode."""
+        """Probability that the step which led to ``next_z`` ended the episode."""
 
     def value(
         self,

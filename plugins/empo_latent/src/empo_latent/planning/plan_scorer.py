@@ -2,9 +2,9 @@
 
     G = sum_{t<T} gamma^t alive_t r(z_t, a_t) + gamma^T alive_T V(z_T)
 
-where ``alive_t`` is how likely none of ``z_1 ... z_t`` ends the episode, as the termination head
-says. A critic of actions judges the policy's likeliest action at ``z_T``; where TD-MPC2 (Hansen
-et al. 2024) draws one, nothing here is random, so that plans need to be judged only once.
+where ``alive_t`` is the probability that none of ``z_1 ... z_t`` ends the episode, by the
+termination head. A critic of actions judges the policy's likeliest action at ``z_T``; where TD-MPC2
+(Hansen et al. 2024) draws one, nothing here is random, so that plans need to be judged only once.
 """
 
 from __future__ import annotations
