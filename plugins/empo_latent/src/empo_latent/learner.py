@@ -94,13 +94,7 @@ class LatentLearner(Learner):
             self._update()
         elif self.steps >= self.total_steps:
             self._owed = 0.0
-            log.warning(
-                "nothing was learned: in %d steps (algorithm.params.total_steps) no episode %s %d "
-                "(learning.horizon)",
-                self.steps,
-                "had" if self._params.replay.running else "ended (see replay.running) that had",
-                self._params.learning.horizon,
-            )
+            _warn_of_no_update(self._params)
         else:
             self._step()
 
@@ -279,6 +273,16 @@ class LatentLearner(Learner):
         with self._parts.timers("update"):
             self._found = {**self._found, **self._parts.updater.update(sequences, progress)}
         self.updates_made += 1
+
+
+def _warn_of_no_update(params: LatentParams) -> None:
+    log.warning(
+        "nothing was learned: in %d steps (algorithm.params.total_steps) no episode %s %d "
+        "(learning.horizon)",
+        params.total_steps,
+        "had" if params.replay.running else "ended (see replay.running) that had",
+        params.learning.horizon,
+    )
 
 
 def _plan_anew(parts: RunComponents, sequences: int, generator: torch.Generator) -> None:

@@ -239,15 +239,6 @@ class Replay:
         if not self._expert:
             raise ValueError("rows have no room for the planner's actions: set expert")
 
-    def _places(self, envs: Int64[np.ndarray, " row"]) -> Int64[np.ndarray, " row"]:
-        """Places of the next rows of environments, with memory for them."""
-        needed = int(self._written[envs].max(initial=0)) + 1
-        room = self._rings.rows
-        if room < min(needed, self._most):
-            self._grow(min(self._most, max(needed, 2 * room)))
-        places: np.ndarray = self._written[envs] % self._most
-        return places
-
     def _grow(self, rows: int) -> None:
         """Take memory for so many rows per environment."""
         self._queue.grow(rows)
@@ -262,11 +253,14 @@ class Replay:
         first: bool = False,
     ) -> None:
         """Add a row to each environment, queue sequences that end there, drop overwritten ones."""
-        places = self._places(envs)
+        row = self._written[envs]
+        needed, room = int(row.max(initial=0)) + 1, self._rings.rows
+        if room < min(needed, self._most):
+            self._grow(min(self._most, max(needed, 2 * room)))
+        places = row % self._most
         self._rings.seen[envs, places] = observation
         self._rings.steps[envs, places] = steps
         self._rings.first[envs, places] = first
-        row = self._written[envs]
         self._written[envs] += 1
         self._queue.advance(envs, row, self._age[envs] >= self._horizon)
 
