@@ -21,9 +21,10 @@ TASKS: dict[str, dict[str, Any]] = {
     "reacher-easy": dmc("reacher", "easy"),
     "finger-spin": dmc("finger", "spin"),
     "cartpole-swingup-pixels": dmc("cartpole", "swingup", **PIXELS),
-    # These two need the extra ``empo-environments[mujoco]``.
+    # These need the extra ``empo-environments[mujoco]``.
     "half-cheetah": {"name": "gymnasium", "params": {"id": "HalfCheetah-v5"}},
     "hopper": {"name": "gymnasium", "params": {"id": "Hopper-v5"}},
+    "hopper-repeat": {"name": "gymnasium", "params": {"id": "Hopper-v5", "action_repeat": 4}},
 }
 AGENTS: dict[str, dict[str, Any]] = {
     "awr": {"preset": "awr"},

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
+from empo_core.types import LossNeeds
 from empo_latent.learning.latent_rollout import latent_rollout
 from empo_latent.learning.loss_terms import alive, total_loss
 from empo_latent.learning.world_losses import (
@@ -16,6 +19,15 @@ from empo_latent.learning.world_losses import (
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch, WeightedLoss
+
+
+class NoLoss:
+    """A policy loss that only says how many candidates it wants."""
+
+    needs = LossNeeds(candidates=2)
+
+    def __call__(self, *args: Any) -> Any:
+        raise NotImplementedError
 
 
 def world_losses(

@@ -6,12 +6,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latent_world_losses import NoLoss
 from reference_latent_losses import cross_entropy_reference, value_loss_reference
 from torch import Tensor
 
+from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
 from empo_latent.learning.loss_terms import alive, step_weights
-from empo_latent.learning.targets import td_targets, value_target
+from empo_latent.learning.targets import (
+    auxiliary_target,
+    auxiliary_targets,
+    td_targets,
+    value_target,
+)
 from empo_latent.learning.value_losses import (
     auxiliary_loss,
     prediction_latents,
@@ -24,6 +31,7 @@ from empo_latent.params.networks import ValueParams
 
 GAMMA = torch.tensor(0.9).double()
 STILL = {"dropout": 0.0}
+CERTAIN = {"min_log_std": -40.0, "max_log_std": -39.0}
 
 
 @given(
@@ -114,6 +122,32 @@ def test_starts_after_the_end_of_their_episode_do_not_count(small: Any, lab: Any
     assert found(other)[1:] != found(target)[1:]
 
 
+def test_the_moment_that_ends_an_episode_is_worth_nothing(small: Any, lab: Any) -> None:
+    params = small(
+        value=STILL, auxiliary={"discounts": [0.5]}, reward={"episodic": True}, policy=CERTAIN
+    )
+    model, sequences = lab.model(params), lab.sequences()
+    ended = torch.zeros_like(sequences.terminated)
+    ended[1, 0] = 1  # The step from moment 1 to moment 2 of the first sequence.
+    sequences = replace(sequences, terminated=ended)
+    losses = AgentLosses(model, {"policy": NoLoss()}, params, GAMMA[None])
+    _, metrics, _ = losses.model_loss(sequences, True, False)
+
+    encodings = model.encode(sequences.observation).detach()
+    rollout = policy_rollout(model, encodings, candidates=2)
+    target = value_target(td_targets(model, rollout, GAMMA)[0], params.value, 4, 2, 2)
+    auxiliary = auxiliary_targets(model, rollout, torch.tensor([0.5]).double())
+    further = auxiliary_target(auxiliary, params.auxiliary, 4, 2)
+    target[:, 2, 0] = further[:, 2, 0] = 0
+    counts = torch.tensor([[1, 1], [1, 1], [1, 1], [0, 1]])
+    weight = step_weights(0.5, 4, False).double()[:, None] * counts
+    latents = latent_rollout(model, encodings[0], sequences)[:, 0]
+    expected = value_loss_reference(model, latents, target, weight)
+    assert metrics["loss/value"].item() == pytest.approx(expected)
+    loss = auxiliary_loss(model, encodings, further, weight, params.auxiliary)
+    torch.testing.assert_close(metrics["loss/auxiliary"], loss.metrics["loss/auxiliary"])
+
+
 @pytest.mark.parametrize("average", ["target", "cross_entropy"])
 def test_averages_of_targets_are_learned_as_means_and_averages_of_losses_as_means_of_symlogs(
     small: Any, lab: Any, average: Any
@@ -194,9 +228,6 @@ def test_auxiliary_losses_are_means_over_discounts(small: Any, lab: Any) -> None
                 expected += float(weight[s, b]) * loss / 8
     assert losses.metrics["loss/auxiliary"].item() == pytest.approx(expected)
     assert losses.total.item() == pytest.approx(3 * expected)
-
-
-CERTAIN = {"min_log_std": -40.0, "max_log_std": -39.0}
 
 
 @pytest.mark.parametrize("bootstrap", ["local", "mean", "min", "pair"])

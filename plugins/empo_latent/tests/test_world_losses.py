@@ -5,11 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latent_world_losses import world_losses
+from latent_world_losses import NoLoss, world_losses
 from reference_latent_losses import world_losses_reference
 from torch import Tensor
 
-from empo_core.types import LossNeeds
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.latent_rollout import latent_rollout
 from empo_latent.learning.loss_terms import step_weights
@@ -86,15 +85,6 @@ def test_losses_are_those_of_loops_over_slices_steps_and_heads(
         assert losses.metrics[f"weighted/{name}"].item() == pytest.approx(coefs[name] * loss)
     total = sum(coefs[name] * loss for name, loss in expected.items())
     assert losses.total.item() == pytest.approx(total)
-
-
-class NoLoss:
-    """A policy loss that only says how many candidates it wants."""
-
-    needs = LossNeeds(candidates=2)
-
-    def __call__(self, *args: Any) -> Any:
-        raise NotImplementedError
 
 
 @pytest.mark.parametrize("source", ["rollout", "encoding"])

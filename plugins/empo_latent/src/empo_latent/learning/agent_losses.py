@@ -17,7 +17,7 @@ from empo_core.distributions import BoundedNormal
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_core.types import ImaginedBatch
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
-from empo_latent.learning.loss_terms import alive, step_weights, total_loss
+from empo_latent.learning.loss_terms import alive, reached, step_weights, total_loss
 from empo_latent.learning.policy_batch import PolicyBatch, critic, imagined_batch, unjudged_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
@@ -134,10 +134,10 @@ class AgentLosses:
         # Values, and those under other discounts.
         if with_value:
             latents = prediction_latents(z, predicted, params.value.gradient)
-            terms.append(self._value_loss(sequences, z, latents, td, weight, policy_batch))
+            terms.append(self._value_loss(sequences, z, latents, td, policy_batch))
             if params.auxiliary.discounts:
                 assert rollout is not None
-                terms.append(self._auxiliary_loss(sequences, z, rollout, weight))
+                terms.append(self._auxiliary_loss(sequences, z, rollout))
         loss = total_loss(terms)
         metrics = {**loss.metrics, **metrics, "loss/total": loss.total.detach()}
         return loss.total, metrics, policy_batch if with_policy else None
@@ -158,13 +158,13 @@ class AgentLosses:
         encodings: Float[Tensor, "moment sequence latent"],
         latents: Float[Tensor, "moment sequence latent"],
         td: Float[Tensor, "step reward dynamics value m 1"] | None,
-        weight: Float[Tensor, "moment sequence"],
         policy_batch: PolicyBatch,
     ) -> WeightedLoss:
         """The value loss: on candidates (critic ``v``) or on recorded actions (``q``)."""
         model, value, task = self._model, self._params.value, sequences.task
+        going_on = alive(sequences)
         if value.critic == "q":
-            taken = self._rho.unsqueeze(-1) * alive(sequences)[:-1]
+            taken = self._rho.unsqueeze(-1) * going_on[:-1]
             target = q_target(model, sequences, encodings, self._discount_of(task), value)
             return q_value_loss(model, sequences, latents, target, taken, value)
         assert td is not None
@@ -174,8 +174,10 @@ class AgentLosses:
             assert isinstance(loss, WeighsCandidates)
             with torch.no_grad():
                 weights = loss.weights(self._imagined_batch(policy_batch, with_expert=False)).t()
-        moments, number = weight.shape
+        moments, number = going_on.shape
         target = value_target(td, value, moments, number, self._candidates, weights)
+        target = target * going_on[..., None, None]
+        weight = self._start_rho.unsqueeze(-1) * reached(going_on)
         kept = weights if value.average == "cross_entropy" else None
         return value_loss(model, latents, target, weight, value, task=task, weights=kept)
 
@@ -184,12 +186,12 @@ class AgentLosses:
         sequences: SequenceBatch,
         encodings: Float[Tensor, "moment sequence latent"],
         rollout: PolicyRollout,
-        weight: Float[Tensor, "moment sequence"],
     ) -> WeightedLoss:
         """The loss of values under further discounts, which only shape the encoder."""
-        auxiliary = self._params.auxiliary
+        auxiliary, going_on = self._params.auxiliary, alive(sequences)
         targets = auxiliary_targets(self._model, rollout, self._auxiliary_discounts)
-        target = auxiliary_target(targets, auxiliary, *weight.shape)
+        target = auxiliary_target(targets, auxiliary, *going_on.shape) * going_on[..., None, None]
+        weight = self._start_rho.unsqueeze(-1) * reached(going_on)
         return auxiliary_loss(
             self._model, encodings, target, weight, auxiliary, task=sequences.task
         )

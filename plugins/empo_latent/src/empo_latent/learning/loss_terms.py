@@ -41,6 +41,15 @@ def alive(sequences: SequenceBatch) -> Float[Tensor, "moment sequence"]:
     return torch.cat([torch.ones_like(going_on[:1]), going_on])
 
 
+def reached(going_on: Float[Tensor, "moment sequence"]) -> Float[Tensor, "moment sequence"]:
+    """1 up to the moment at which the episode ends, that one included, else 0.
+
+    Args:
+        going_on: What ``alive`` returns.
+    """
+    return torch.cat([going_on[:1], going_on[:-1]])
+
+
 def weighted_loss(
     name: str,
     coefficient: float,
