@@ -7,7 +7,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
@@ -63,18 +63,29 @@ def small(tmp_path: Path, **options: Any) -> experiment.Run:
     return experiment.execute(config(tmp_path, **options))
 
 
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Begins a run that is stopped after so many steps and updates; returns its directory."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Some shells ignore it.
+    monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
+
+    def begin(tmp_path: Path, done: int, **options: Any) -> Path:
+        with pytest.raises(experiment.RunInterrupted) as caught:
+            experiment.run(config(tmp_path, **options), watchers=[InterruptAt(done)])
+        return caught.value.directory
+
+    yield begin
+    signal.signal(signal.SIGINT, before)
+
+
 class InterruptAt(Tracker):
-    """Stops a run after so many logs, as Ctrl-C does."""
+    """Stops a run after so many steps and updates together, as Ctrl-C does."""
 
-    def __init__(self, logs: int) -> None:
-        self.left = logs
+    def __init__(self, done: int) -> None:
+        self.left = done + 1  # Progress is shown once before anything is done.
 
-    def start(self, directory: Path, config: Mapping[str, Any]) -> None: ...
-    def progress(self, task: str, done: float, total: float) -> None: ...
-    def finish(self, status: str) -> None: ...
-
-    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        self.left -= 1
+    def progress(self, task: str, done: float, total: float) -> None:
+        self.left -= task == "training"
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -117,9 +128,13 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     return summary, {name: each.clone() for name, each in result.model.state_dict().items()}
 
 
-RESUMED: dict[str, tuple[dict[str, Any], int]] = {
-    "awr in a burst": ({"collection": {"seed_updates": 20}}, 1),
+RESUMED: dict[str, tuple[int, dict[str, Any]]] = {
+    # 40 random steps, and some of the 20 updates that follow.
+    "in a burst of updates": (48, {"collection": {"seed_updates": 20}}),
+    # All of the updates, and half an episode in which the planner acts.
+    "in the midst of plans": (74, {"collection": {"seed_updates": 20}}),
     "two policies, acting alone": (
+        35,  # In 27 steps of either environment.
         {
             "policy_loss": {
                 "name": "awr",
@@ -133,34 +148,30 @@ RESUMED: dict[str, tuple[dict[str, Any], int]] = {
             "encoder": {"target": "average"},
             "optimistic_loss": "svg",
         },
-        3,
     ),
-    "svg": ({"policy_loss": "svg", "compute": {"check_gradients": True}}, 2),
+    "svg": (60, {"policy_loss": "svg", "compute": {"check_gradients": True}}),
     "imitation": (
+        60,
         {"policy_loss": "distill", "reanalysis": {"interval": 2, "sequences": 3}},
-        3,
     ),
-    "critic of actions": ({"value": {"critic": "q"}, "collection": {"acting": "policy"}}, 3),
+    "critic of actions": (60, {"value": {"critic": "q"}, "collection": {"acting": "policy"}}),
 }
+"""Steps and updates before a break, never between episodes, which have 20 steps; and params."""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "awr in a burst",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in list(RESUMED)[1:]),
+        *list(RESUMED)[:2],
+        *(pytest.param(name, marks=pytest.mark.slow) for name in list(RESUMED)[2:]),
     ],
 )
 def test_a_resumed_run_goes_on_exactly(
-    tmp_path: Path, request: pytest.FixtureRequest, name: str
+    tmp_path: Path, interrupted: Callable[..., Path], name: str
 ) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Some shells ignore it.
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    options, stop = RESUMED[name]
+    done, options = RESUMED[name]
     whole = outcome(small(tmp_path, **options).result)
-    with pytest.raises(experiment.RunInterrupted) as caught:
-        experiment.run(config(tmp_path, **options), watchers=[InterruptAt(stop)])
-    resumed = outcome(experiment.resume(caught.value.directory).result)
+    resumed = outcome(experiment.resume(interrupted(tmp_path, done, **options)).result)
     assert resumed[0] == whole[0]
     for key, tensor in whole[1].items():
         assert torch.equal(resumed[1][key], tensor), key
@@ -178,14 +189,10 @@ def test_planning_anew_changes_what_an_imitator_learns(tmp_path: Path) -> None:
 
 
 def test_a_run_without_its_memories_goes_on_with_a_warning(
-    tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, interrupted: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    options = {"reporting": {"keep_replay": False}}
-    with pytest.raises(experiment.RunInterrupted) as caught:
-        experiment.run(config(tmp_path, **options), watchers=[InterruptAt(3)])
-    result = experiment.resume(caught.value.directory).result
+    broken_off = interrupted(tmp_path, 60, reporting={"keep_replay": False})
+    result = experiment.resume(broken_off).result
     assert result.summary()["steps"] == 70
     assert "what was remembered is not in the checkpoint" in caplog.text
 
