@@ -13,13 +13,14 @@ SPENT = {"environment": 2.0, "act": 30.0, "update": 50.0, "replay": 9.0, "reanal
          "evaluation": 40.0}  # fmt: skip
 
 
-def plan(**reporting: Any) -> WorkPlan:
+def plan(acting: str = "planner", **reporting: Any) -> WorkPlan:
     """1,200 steps, of them 100 random ones with 60 updates, and then two steps per update."""
     params = LatentParams.model_validate(
         {
             "total_steps": 1200,
             "tasks": ["gymnasium/Pendulum-v1"],
             "policy_loss": "svg",
+            "collection": {"acting": acting},
             "learning": {"updates_per_step": 0.5},
             "reporting": {"evaluation_interval": 500, "evaluation_episodes": 2, **reporting},
         }
@@ -47,6 +48,12 @@ def test_an_evaluation_of_the_planner_counts_before_one_is_measured(
 ) -> None:
     left = plan(evaluate=actors).seconds_left(SPENT, Work(1200, 1100, 60, 0), 0)
     assert left == pytest.approx(3 * steps * (2.0 / 1200 + 30.0 / 1100))
+
+
+def test_a_plan_takes_longer_than_an_action_of_the_policy_before_one_is_measured() -> None:
+    acts = {**SPENT, "act": 0.5}
+    left = plan(acting="policy").seconds_left(acts, Work(1200, 1100, 60, 0), 0)
+    assert left == pytest.approx(3 * 500 * (1 + UNMEASURED) * 2.0 / 1200)
 
 
 def test_updates_that_none_was_measured_of_take_many_steps() -> None:

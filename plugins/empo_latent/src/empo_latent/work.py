@@ -45,6 +45,7 @@ class WorkPlan:
         reporting, self._total = params.reporting, params.total_steps
         self._seed_steps, self._seed_updates = seed_steps, seed_updates
         self._updates_per_step = params.learning.updates_per_step
+        self._plans = params.collection.acting == "planner"
         self._evaluations, self._evaluation_steps = 0, 0
         if reporting.evaluation_episodes:
             self._evaluations = -(-self._total // (reporting.evaluation_interval or self._total))
@@ -71,7 +72,8 @@ class WorkPlan:
         decision = spent.get("act", 0.0) / done.decisions if done.decisions else UNMEASURED * step
         updates = sum(spent.get(name, 0.0) for name in UPDATE)
         update = updates / done.updates if done.updates else UNMEASURED * step
-        evaluation = self._evaluation_steps * (step + decision)
+        planned = decision if self._plans else max(decision, UNMEASURED * step)
+        evaluation = self._evaluation_steps * (step + planned)
         if done.evaluations:
             evaluation = spent.get(EVALUATION, 0.0) / done.evaluations
         each = Work(step, decision, update, evaluation)
