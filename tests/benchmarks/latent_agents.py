@@ -21,10 +21,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "reacher-easy": dmc("reacher", "easy"),
     "finger-spin": dmc("finger", "spin"),
     "cartpole-swingup-pixels": dmc("cartpole", "swingup", **PIXELS),
-    # These need the extra ``empo-environments[mujoco]``.
+    # These two need the extra ``empo-environments[mujoco]``.
     "half-cheetah": {"name": "gymnasium", "params": {"id": "HalfCheetah-v5"}},
     "hopper": {"name": "gymnasium", "params": {"id": "Hopper-v5"}},
-    "hopper-repeat": {"name": "gymnasium", "params": {"id": "Hopper-v5", "action_repeat": 4}},
 }
 AGENTS: dict[str, dict[str, Any]] = {
     "awr": {"preset": "awr"},
@@ -53,11 +52,15 @@ AGENTS: dict[str, dict[str, Any]] = {
     "svg-plans": {"preset": "svg", "planner": {"policy_plans": 16}},
     "svg-episodes": {"preset": "svg", "replay": {"running": False}},
     "svg-discount": {"preset": "svg", "discount": {"greatest": 0.97}},
+    "svg-repeat": {"preset": "svg"},
 }
 """Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy or rate of target networks
 exchanged; ``awr`` with the critic of ``tdmpc2``; and ``svg``, whose runs are shorter, with as many
 candidates as ``awr``, with the rate, critic, value heads, starts, log-std or entropy of ``tdmpc2``,
 with the policy acting (with that critic, too: it then learns from the policy's own actions), with
 more plans of the policy, which then are most of the elites of size ``tiny``, with episodes
-that are learned from once they have ended, or with a discount of at most 0.97."""
+that are learned from once they have ended, with a discount of at most 0.97, or with every action
+done four times."""
+REPEATS = {"svg-repeat": 4}
+"""Environment steps of every action, for agents that do not leave that to the task."""
 SAC = "sac"
