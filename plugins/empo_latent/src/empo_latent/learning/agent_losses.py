@@ -17,7 +17,7 @@ from empo_core.distributions import BoundedNormal
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_core.types import ImaginedBatch
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
-from empo_latent.learning.loss_terms import alive, reached, step_weights, total_loss
+from empo_latent.learning.loss_terms import alive, step_weights, total_loss, with_ends
 from empo_latent.learning.policy_batch import PolicyBatch, critic, imagined_batch, unjudged_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
@@ -162,9 +162,8 @@ class AgentLosses:
     ) -> WeightedLoss:
         """The value loss: on candidates (critic ``v``) or on recorded actions (``q``)."""
         model, value, task = self._model, self._params.value, sequences.task
-        going_on = alive(sequences)
         if value.critic == "q":
-            taken = self._rho.unsqueeze(-1) * going_on[:-1]
+            taken = self._rho.unsqueeze(-1) * alive(sequences)[:-1]
             target = q_target(model, sequences, encodings, self._discount_of(task), value)
             return q_value_loss(model, sequences, latents, target, taken, value)
         assert td is not None
@@ -174,10 +173,9 @@ class AgentLosses:
             assert isinstance(loss, WeighsCandidates)
             with torch.no_grad():
                 weights = loss.weights(self._imagined_batch(policy_batch, with_expert=False)).t()
-        moments, number = going_on.shape
+        moments, number = sequences.observation.shape[:2]
         target = value_target(td, value, moments, number, self._candidates, weights)
-        target = target * going_on[..., None, None]
-        weight = self._start_rho.unsqueeze(-1) * reached(going_on)
+        target, weight = with_ends(target, sequences, self._start_rho)
         kept = weights if value.average == "cross_entropy" else None
         return value_loss(model, latents, target, weight, value, task=task, weights=kept)
 
@@ -188,10 +186,10 @@ class AgentLosses:
         rollout: PolicyRollout,
     ) -> WeightedLoss:
         """The loss of values under further discounts, which only shape the encoder."""
-        auxiliary, going_on = self._params.auxiliary, alive(sequences)
+        auxiliary = self._params.auxiliary
         targets = auxiliary_targets(self._model, rollout, self._auxiliary_discounts)
-        target = auxiliary_target(targets, auxiliary, *going_on.shape) * going_on[..., None, None]
-        weight = self._start_rho.unsqueeze(-1) * reached(going_on)
+        target = auxiliary_target(targets, auxiliary, *sequences.observation.shape[:2])
+        target, weight = with_ends(target, sequences, self._start_rho)
         return auxiliary_loss(
             self._model, encodings, target, weight, auxiliary, task=sequences.task
         )

@@ -41,13 +41,19 @@ def alive(sequences: SequenceBatch) -> Float[Tensor, "moment sequence"]:
     return torch.cat([torch.ones_like(going_on[:1]), going_on])
 
 
-def reached(going_on: Float[Tensor, "moment sequence"]) -> Float[Tensor, "moment sequence"]:
-    """1 up to the moment at which the episode ends, that one included, else 0.
+def with_ends(
+    target: Float[Tensor, "head moment sequence target 1"],
+    sequences: SequenceBatch,
+    rho: Float[Tensor, " moment"],
+) -> tuple[Float[Tensor, "head moment sequence target 1"], Float[Tensor, "moment sequence"]]:
+    """Targets of values, 0 from the end of an episode on, and weights of moments.
 
-    Args:
-        going_on: What ``alive`` returns.
+    Weights are ``rho`` (``step_weights``) up to the moment at which the episode ends, that one
+    included, and 0 after it.
     """
-    return torch.cat([going_on[:1], going_on[:-1]])
+    going_on = alive(sequences)
+    until_end = torch.cat([going_on[:1], going_on[:-1]])
+    return target * going_on[..., None, None], rho.unsqueeze(-1) * until_end
 
 
 def weighted_loss(
