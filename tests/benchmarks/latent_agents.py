@@ -61,6 +61,6 @@ with the policy acting (with that critic, too: it then learns from the policy's 
 more plans of the policy, which then are most of the elites of size ``tiny``, with episodes
 that are learned from once they have ended, with a discount of at most 0.97, or with every action
 done four times."""
-REPEATS = {"svg-repeat": 4}
-"""Environment steps of every action, for agents that do not leave that to the task."""
+PLAYED: dict[str, dict[str, Any]] = {"svg-repeat": {"action_repeat": 4}}
+"""What agents that do not leave it to the task change in its params."""
 SAC = "sac"

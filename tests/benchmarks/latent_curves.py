@@ -37,7 +37,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from latent_agents import AGENTS, REPEATS, SAC, TASKS
+from latent_agents import AGENTS, PLAYED, SAC, TASKS
 from latent_report import plot, read, table, training_returns
 
 ROOT = Path(__file__).parents[2]
@@ -104,12 +104,12 @@ def jobs(options: argparse.Namespace) -> list[Job]:
 
 def config(options: argparse.Namespace, task: str, agent: str, seed: int) -> dict[str, Any]:
     """The config of a run, but for where it goes."""
-    repeat = REPEATS.get(agent, TASKS[task]["params"].get("action_repeat", 1))
+    played = merged(TASKS[task], {"params": PLAYED.get(agent, {})})
+    repeat = played["params"].get("action_repeat", 1)
     steps, interval = options.environment_steps // repeat, options.evaluate_every // repeat
     if agent == SAC:
         peer = {"steps": steps, "interval": interval, "episodes": options.episodes}
-        return {SAC: {"task": TASKS[task], **peer}, "seed": seed}
-    played = merged(TASKS[task], {"params": {"action_repeat": repeat}} if agent in REPEATS else {})
+        return {SAC: {"task": played, **peer}, "seed": seed}
     params = {
         "size": options.size,
         "total_steps": steps,
