@@ -40,6 +40,8 @@ from typing import Any, NamedTuple
 from latent_agents import AGENTS, PLAYED, SAC, TASKS
 from latent_report import plot, read, table, training_returns
 
+from empo_core.config import merged
+
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "docs" / "explanation" / "latent_curves"
 RUNS = ROOT / "runs" / "latent_curves"
@@ -104,13 +106,13 @@ def jobs(options: argparse.Namespace) -> list[Job]:
 
 def config(options: argparse.Namespace, task: str, agent: str, seed: int) -> dict[str, Any]:
     """The config of a run, but for where it goes."""
-    played = merged(TASKS[task], {"params": PLAYED.get(agent, {})})
+    played: dict[str, Any] = merged(TASKS[task], {"params": PLAYED.get(agent, {})})
     repeat = played["params"].get("action_repeat", 1)
     steps, interval = options.environment_steps // repeat, options.evaluate_every // repeat
     if agent == SAC:
         peer = {"steps": steps, "interval": interval, "episodes": options.episodes}
         return {SAC: {"task": played, **peer}, "seed": seed}
-    params = {
+    params: dict[str, Any] = {
         "size": options.size,
         "total_steps": steps,
         "tasks": [played],
@@ -126,16 +128,6 @@ def config(options: argparse.Namespace, task: str, agent: str, seed: int) -> dic
     }
     params = merged(merged(params, AGENTS[agent]), options.params)
     return {"algorithm": {"name": "latent", "params": params}, "trackers": ["jsonl"], "seed": seed}
-
-
-def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Both, the second's where they disagree; mappings key by key."""
-    result = dict(first)
-    for key, value in second.items():
-        if isinstance(value, dict) and isinstance(result.get(key), dict):
-            value = merged(result[key], value)
-        result[key] = value
-    return result
 
 
 def missing(wanted: Iterable[Job], out: Path) -> list[Job]:
@@ -244,8 +236,9 @@ def train(wanted: Sequence[Job], options: argparse.Namespace) -> int:
     finally:
         for _, process, _ in running.values():
             process.terminate()  # Each leaves a checkpoint.
-        for _, process, _ in running.values():
-            process.wait()
+        for job, process, _ in running.values():
+            if process.wait() == 0:  # It had no steps left to do.
+                note(job, options.out)
     return failed
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -209,6 +212,25 @@ def test_a_run_that_fails_says_where_its_words_are(
     assert str(log) in capsys.readouterr().out
     assert "size" in log.read_text()
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_run_that_ends_while_the_script_is_stopped_has_settings(
+    curves: ModuleType, jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun(job: Any, _: Path) -> subprocess.Popen[bytes]:
+        threading.Timer(0.3, signal.raise_signal, [signal.SIGTERM]).start()
+        write(job.target, "Pendulum-v1", {(10, "policy"): -9.0}, 0)
+        return subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 1"])
+
+    monkeypatch.setattr(curves, "started", begun)
+    planned = jobs("--tasks", "pendulum", "--agents", "awr", "--seeds", "0")
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match="the same command goes on"):
+            curves.train(planned, curves.arguments(["--out", str(tmp_path / "out")]))
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert curves.missing(planned, tmp_path / "out") == []
 
 
 def test_a_run_leaves_its_curve_what_it_reported_and_its_model(curve: Any, tmp_path: Path) -> None:
