@@ -18,7 +18,7 @@ from empo_core.config.yaml import read_yaml
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
-SLOW = {"latent_two_tasks.yaml", "learn_two_rooms.yaml", "ppo_cartpole.yaml"}
+SLOW = {"latent_control.yaml", "latent_two_tasks.yaml", "learn_two_rooms.yaml", "ppo_cartpole.yaml"}
 """Configs that others resemble; `nox -s docs` runs them, too."""
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 MARK = "# yaml-language-server: $schema="
@@ -59,6 +59,13 @@ SHORTER: dict[str, list[str]] = (
             "algorithm.params.collection.seed_steps=110",
             "algorithm.params.collection.seed_updates=2",
             "algorithm.params.learning.updates_per_step=0.1",
+            "algorithm.params.reporting.evaluation_episodes=1",
+        ],
+        "latent_control.yaml": [
+            "algorithm.params.total_steps=60",
+            "algorithm.params.collection.seed_steps=40",
+            "algorithm.params.collection.seed_updates=2",
+            "algorithm.params.compute.compile=false",
             "algorithm.params.reporting.evaluation_episodes=1",
         ],
         "latent_two_tasks.yaml": [
@@ -107,7 +114,7 @@ def test_a_config_runs(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     if report["algorithm"] == "rollout":
         assert report["evaluation"]["episodes"] == 5
     elif report["algorithm"] == "latent":
-        assert set(report["evaluation"]) == {"policy"}
+        assert "policy" in report["evaluation"]
     else:
         assert sum(report["root"]["robot_policy"]) == pytest.approx(1.0)
     (directory,) = (tmp_path / "runs").iterdir()
