@@ -237,7 +237,8 @@ def train(wanted: Sequence[Job], options: argparse.Namespace) -> int:
         for _, process, _ in running.values():
             process.terminate()  # Each leaves a checkpoint.
         for job, process, _ in running.values():
-            if process.wait() == 0:  # It had no steps left to do.
+            process.wait()
+            if job.target.exists():  # It had no steps left to do.
                 note(job, options.out)
     return failed
 

@@ -218,9 +218,9 @@ def test_a_run_that_ends_while_the_script_is_stopped_has_settings(
     curves: ModuleType, jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def begun(job: Any, _: Path) -> subprocess.Popen[bytes]:
-        threading.Timer(0.3, signal.raise_signal, [signal.SIGTERM]).start()
         write(job.target, "Pendulum-v1", {(10, "policy"): -9.0}, 0)
-        return subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 1"])
+        threading.Timer(0.3, signal.raise_signal, [signal.SIGTERM]).start()
+        return subprocess.Popen(["sleep", "9"])
 
     monkeypatch.setattr(curves, "started", begun)
     planned = jobs("--tasks", "pendulum", "--agents", "awr", "--seeds", "0")
