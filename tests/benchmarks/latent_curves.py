@@ -112,7 +112,7 @@ def config(options: argparse.Namespace, task: str, agent: str, seed: int) -> dic
     if agent == SAC:
         peer = {"steps": steps, "interval": interval, "episodes": options.episodes}
         return {SAC: {"task": played, **peer}, "seed": seed}
-    params: dict[str, Any] = {
+    params = {
         "size": options.size,
         "total_steps": steps,
         "tasks": [played],

@@ -61,20 +61,17 @@ SHORTER: dict[str, list[str]] = (
             "algorithm.params.learning.updates_per_step=0.1",
             "algorithm.params.reporting.evaluation_episodes=1",
         ],
-        "latent_control.yaml": [
+    }
+    | {
+        name: [
             "algorithm.params.total_steps=60",
             "algorithm.params.collection.seed_steps=40",
             "algorithm.params.collection.seed_updates=2",
             "algorithm.params.compute.compile=false",
             "algorithm.params.reporting.evaluation_episodes=1",
             "algorithm.params.reporting.videos=0",
-        ],
-        "latent_two_tasks.yaml": [
-            "algorithm.params.total_steps=60",
-            "algorithm.params.collection.seed_steps=40",
-            "algorithm.params.collection.seed_updates=2",
-            "algorithm.params.reporting.evaluation_episodes=1",
-        ],
+        ]
+        for name in ("latent_control.yaml", "latent_two_tasks.yaml")
     }
 )
 
