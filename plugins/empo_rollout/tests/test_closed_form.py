@@ -71,6 +71,17 @@ def test_closed_form_and_autograd_agree(scene: Any, groups: Any, entropy: Any) -
     assert bool((found.gradient != 0).any())
 
 
+def test_a_value_that_moved_less_than_the_clip_counts_in_full(scene: Any) -> None:
+    gradients = []
+    for clip in (None, 1e3):
+        made = scene(update={"value_clip": clip})
+        policy = made.policy()
+        closed = closed_form(policy, losses(), made.params)
+        assert closed is not None
+        gradients.append(closed(microbatch(made, policy)).gradient)
+    torch.testing.assert_close(*gradients, atol=0, rtol=0)
+
+
 def test_weights_stay_those_of_the_policy(scene: Any) -> None:
     made = scene()
     policy, other = made.policy(), made.policy(seed=1)

@@ -207,7 +207,8 @@ class ClosedForm:
         moved = value - batch.value.numpy()
         np.copyto(moved, 0, where=ignored)
         square = np.square(error)
-        clipped = np.square(error - moved + moved.clip(-clip, clip))
+        # This difference is exactly 0 within the clip, so that rounding never looks like clipping.
+        clipped = np.square(error + (moved.clip(-clip, clip) - moved))
         np.copyto(slope, 0, where=clipped > square)
         return 0.5 * float((np.maximum(square, clipped) * share).sum()), slope
 
