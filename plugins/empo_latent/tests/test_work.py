@@ -42,12 +42,17 @@ def test_everything_left_takes_as_long_as_it_took() -> None:
     assert found == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("actors", "steps"), [(["planner", "policy"], 500), (["policy"], 0)])
-def test_an_evaluation_of_the_planner_counts_before_one_is_measured(
-    actors: list[str], steps: int
-) -> None:
-    left = plan(evaluate=actors).seconds_left(SPENT, Work(1200, 1100, 60, 0), 0)
-    assert left == pytest.approx(3 * steps * (2.0 / 1200 + 30.0 / 1100))
+@pytest.mark.parametrize(
+    ("acting", "actors"), [("planner", ["planner", "policy"]), ("policy", ["policy"])]
+)
+def test_an_evaluation_counts_before_one_is_measured(acting: str, actors: list[str]) -> None:
+    left = plan(acting, evaluate=actors).seconds_left(SPENT, Work(1200, 1100, 60, 0), 0)
+    assert left == pytest.approx(3 * 500 * (2.0 / 1200 + 30.0 / 1100))
+
+
+def test_an_action_of_the_policy_takes_about_a_step_where_the_planner_acts() -> None:
+    left = plan(evaluate=["policy"]).seconds_left(SPENT, Work(1200, 1100, 60, 0), 0)
+    assert left == pytest.approx(3 * 500 * 2 * 2.0 / 1200)
 
 
 def test_a_plan_takes_longer_than_an_action_of_the_policy_before_one_is_measured() -> None:

@@ -46,11 +46,12 @@ class WorkPlan:
         self._seed_steps, self._seed_updates = seed_steps, seed_updates
         self._updates_per_step = params.learning.updates_per_step
         self._plans = params.collection.acting == "planner"
+        # Where the planner is evaluated, what the policy takes beside it does not matter.
+        self._evaluates_planner = "planner" in reporting.evaluate
         self._evaluations, self._evaluation_steps = 0, 0
         if reporting.evaluation_episodes:
             self._evaluations = -(-self._total // (reporting.evaluation_interval or self._total))
-            if "planner" in reporting.evaluate:  # The policy takes no time beside it.
-                self._evaluation_steps = reporting.evaluation_episodes * sum(episode_lengths)
+            self._evaluation_steps = reporting.evaluation_episodes * sum(episode_lengths)
 
     def left(self, done: Work, owed: float) -> Work:
         """What is left when updates are owed for steps that are done."""
@@ -72,10 +73,15 @@ class WorkPlan:
         decision = spent.get("act", 0.0) / done.decisions if done.decisions else UNMEASURED * step
         updates = sum(spent.get(name, 0.0) for name in UPDATE)
         update = updates / done.updates if done.updates else UNMEASURED * step
-        planned = decision if self._plans else max(decision, UNMEASURED * step)
-        evaluation = self._evaluation_steps * (step + planned)
+        evaluation = self._evaluation_steps * (step + self._evaluated_decision(step, decision))
         if done.evaluations:
             evaluation = spent.get(EVALUATION, 0.0) / done.evaluations
-        each = Work(step, decision, update, evaluation)
+        each = (step, decision, update, evaluation)
         left = self.left(done, owed)
         return sum(number * seconds for number, seconds in zip(left, each, strict=True))
+
+    def _evaluated_decision(self, step: float, decision: float) -> float:
+        """Seconds of a decision in an evaluation, by those of a step and of one in training."""
+        if self._evaluates_planner == self._plans:
+            return decision
+        return max(decision, UNMEASURED * step) if self._evaluates_planner else step
