@@ -14,7 +14,7 @@ from empo_latent.learning.gradient_contract import (
 )
 from empo_latent.learning.latent_rollout import policy_rollout
 from empo_latent.learning.loss_terms import alive, step_weights
-from empo_latent.learning.policy_batch import critic, imagined_batch
+from empo_latent.learning.policy_batch import critic, judged_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
@@ -93,7 +93,7 @@ def loss_of(name: str, model: Any, sequences: SequenceBatch, params: LatentParam
         target = auxiliary_target(found, params.auxiliary, 4, 2)
         auxiliary = params.auxiliary
         return auxiliary_loss(model, encodings, target, weight, auxiliary, task=task).total
-    batch = imagined_batch(rollout, td, weight)
+    batch = judged_batch(rollout, td, weight)
     starts_task = None if task is None else task.repeat(4)
     policy = model.policy(batch.start, task=starts_task, optimistic=name == "optimistic")
     score = policy.log_prob(batch.action)
@@ -191,7 +191,7 @@ def test_a_policy_learns_after_the_model_has_moved_and_leaves_it_alone(
     )
     rollout = policy_rollout(model, encodings, candidates=3, task=sequences.task)
     td, _ = td_targets(model, rollout, GAMMA)
-    batch = imagined_batch(rollout, td, weighed(sequences))
+    batch = judged_batch(rollout, td, weighed(sequences))
     losses.total.backward()
     weights = [weight for name in ("encoder", "dynamics") for weight in model.groups()[name]]
     torch.optim.SGD(weights, lr=0.1).step()  # In place, as optimisers do.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from empo_latent.learning.latent_rollout import policy_rollout
 from empo_latent.learning.loss_terms import alive, step_weights
-from empo_latent.learning.policy_batch import critic, imagined_batch
+from empo_latent.learning.policy_batch import critic, judged_batch
 from empo_latent.learning.targets import td_targets
 
 HEADS: dict[str, Any] = {
@@ -43,9 +43,10 @@ def test_a_policy_batch_lists_candidates_and_heads_of_each_start(small: Any, lab
     rollout = policy_rollout(model, start, candidates=4, steps=2)
     td, _ = td_targets(model, rollout, torch.tensor(0.9))
     weight = torch.rand(3, 2).double()
-    batch = imagined_batch(rollout, td, weight)
+    batch = judged_batch(rollout, td, weight)
     assert batch.target.shape == (4, 6, 3 * 2 * 2)
-    assert batch.proposal is rollout.proposal
+    assert torch.equal(batch.loc, rollout.proposal.loc)
+    assert torch.equal(batch.log_std, rollout.proposal.log_std)
     for moment, b, n in [(0, 0, 0), (1, 1, 2), (2, 0, 3)]:
         row, m = moment * 2 + b, (moment * 2 + b) * 4 + n
         assert torch.equal(batch.start[row], start[moment, b])
@@ -69,7 +70,7 @@ def judged(model: Any, tasks: int, critic_of: Any = None) -> tuple[Tensor, Tenso
         discount = by_task[rollout.task].unsqueeze(-1)
         starts_discount = by_task[starts_task].unsqueeze(-1)
     td, _ = td_targets(model, rollout, discount, network="online")
-    batch = imagined_batch(rollout, td, torch.ones(3, 2).double())
+    batch = judged_batch(rollout, td, torch.ones(3, 2).double())
     judge = critic(model, starts_discount, starts_task, "online")
     return judge(batch.start, batch.action), batch.target, batch.action
 

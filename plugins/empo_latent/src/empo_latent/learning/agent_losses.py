@@ -15,10 +15,9 @@ from torch import Tensor
 
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import PolicyLoss, WeighsCandidates
-from empo_core.types import ImaginedBatch
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
 from empo_latent.learning.loss_terms import alive, step_weights, total_loss, with_ends
-from empo_latent.learning.policy_batch import PolicyBatch, critic, imagined_batch, unjudged_batch
+from empo_latent.learning.policy_batch import PolicyBatch, critic, judged_batch, unjudged_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
@@ -126,21 +125,22 @@ class AgentLosses:
                 judged, _ = td_targets(model, rollout, discount, network="online")
             heads = self._drawn_heads()
             judged = judged if heads is None else judged.index_select(3, heads)
-            batch = imagined_batch(rollout, judged, weight)
+            batch = judged_batch(rollout, judged, weight, task)
         else:
             batch = unjudged_batch(model, start, weight, self._candidates, task)
-        policy_batch = self._policy_batch(batch, sequences)
+        if self._with_expert:
+            batch = batch._replace(expert=_padded(sequences.expert))
 
         # Values, and those under other discounts.
         if with_value:
             latents = prediction_latents(z, predicted, params.value.gradient)
-            terms.append(self._value_loss(sequences, z, latents, td, policy_batch))
+            terms.append(self._value_loss(sequences, z, latents, td, batch))
             if params.auxiliary.discounts:
                 assert rollout is not None
                 terms.append(self._auxiliary_loss(sequences, z, rollout))
         loss = total_loss(terms)
         metrics = {**loss.metrics, **metrics, "loss/total": loss.total.detach()}
-        return loss.total, metrics, policy_batch if with_policy else None
+        return loss.total, metrics, batch if with_policy else None
 
     def _consistency_targets(
         self, sequences: SequenceBatch, z: Float[Tensor, "moment sequence latent"]
@@ -172,7 +172,8 @@ class AgentLosses:
             loss = self._losses["policy"]
             assert isinstance(loss, WeighsCandidates)
             with torch.no_grad():
-                weights = loss.weights(self._imagined_batch(policy_batch, with_expert=False)).t()
+                batch = policy_batch.imagined(bound=self._params.policy.bound, with_expert=False)
+                weights = loss.weights(batch).t()
         moments, number = sequences.observation.shape[:2]
         target = value_target(td, value, moments, number, self._candidates, weights)
         target, weight = with_ends(target, sequences, self._start_rho)
@@ -213,57 +214,14 @@ class AgentLosses:
             network: Network = "target" if wanted == "target" else "online"
             discount = self._discount_of(policy_batch.task)
             through = critic(model, discount, policy_batch.task, network, self._drawn_heads())
-        output = loss(
-            policy, self._imagined_batch(policy_batch, with_expert=loss.needs.expert), through
-        )
+        bound, with_expert = self._params.policy.bound, loss.needs.expert
+        batch = policy_batch.imagined(bound=bound, with_expert=with_expert)
+        output = loss(policy, batch, through)
         metrics = {
             key: torch.as_tensor(number, device=output.loss.device)
             for key, number in output.metrics.items()
         }
         return output.loss, metrics, output.statistics
-
-    def _policy_batch(self, batch: ImaginedBatch, sequences: SequenceBatch) -> PolicyBatch:
-        """The same as constants, with the expert of these sequences."""
-        proposal, task = batch.proposal, sequences.task
-        assert isinstance(proposal, BoundedNormal)
-        return PolicyBatch(
-            start=batch.start,
-            action=batch.action,
-            target=batch.target,
-            log_prob=batch.log_prob,
-            weight=batch.weight,
-            loc=proposal.loc,
-            log_std=proposal.log_std,
-            active=proposal.active,
-            task=None if task is None else task.repeat(len(sequences.observation)),
-            expert=_padded(sequences.expert) if self._with_expert else None,
-        )
-
-    def _imagined_batch(self, policy_batch: PolicyBatch, *, with_expert: bool) -> ImaginedBatch:
-        """The batch as policy losses take it."""
-        bound = self._params.policy.bound
-
-        def normal(
-            loc: Float[Tensor, "start action"], log_std: Float[Tensor, "start action"]
-        ) -> BoundedNormal:
-            return BoundedNormal(loc, log_std, bound=bound, active=policy_batch.active)
-
-        weight, expert = policy_batch.weight, None
-        if with_expert:
-            assert policy_batch.expert is not None
-            # There is no plan before learning began, nor at the last moment of a sequence.
-            known = policy_batch.expert.isfinite().all(-1).all(-1)
-            weight = weight * known
-            expert = normal(*policy_batch.expert.nan_to_num(0.0).unbind(1))
-        return ImaginedBatch(
-            policy_batch.start,
-            policy_batch.action,
-            policy_batch.target,
-            policy_batch.log_prob,
-            weight,
-            proposal=normal(policy_batch.loc, policy_batch.log_std),
-            expert=expert,
-        )
 
     def _drawn_heads(self) -> Int[Tensor, " chosen"] | None:
         """Value heads that judge actions for a policy loss; None: all."""

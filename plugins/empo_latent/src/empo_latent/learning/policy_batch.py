@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from empo_core.distributions import Bound, BoundedNormal
 from empo_core.protocols import Critic
 from empo_core.types import ImaginedBatch
 from empo_latent.networks.model import LatentModel, Network
@@ -15,7 +16,7 @@ from empo_latent.types import PolicyRollout
 
 
 class PolicyBatch(NamedTuple):
-    """A batch for policies: the fields of an ``ImaginedBatch``, as plain constants.
+    """An ``ImaginedBatch`` as plain constants, which one compiled graph can hand to another.
 
     Attributes:
         start: See there; so are the next four.
@@ -39,28 +40,50 @@ class PolicyBatch(NamedTuple):
     log_std: Float[Tensor, "start action"]
     active: Bool[Tensor, "*start action"] | None
     task: Int[Tensor, " start"] | None
-    expert: Float[Tensor, "start 2 action"] | None
+    expert: Float[Tensor, "start 2 action"] | None = None
+
+    def imagined(self, *, bound: Bound, with_expert: bool) -> ImaginedBatch:
+        """The batch as policy losses take it, with distributions bounded by ``bound``."""
+
+        def normal(
+            loc: Float[Tensor, "start action"], log_std: Float[Tensor, "start action"]
+        ) -> BoundedNormal:
+            return BoundedNormal(loc, log_std, bound=bound, active=self.active)
+
+        weight, expert = self.weight, None
+        if with_expert:
+            assert self.expert is not None
+            # There is no plan before learning began, nor at the last moment of a sequence.
+            known = self.expert.isfinite().all(-1).all(-1)
+            weight = weight * known
+            expert = normal(*self.expert.nan_to_num(0.0).unbind(1))
+        proposal = normal(self.loc, self.log_std)
+        return ImaginedBatch(
+            self.start, self.action, self.target, self.log_prob, weight, proposal, expert
+        )
 
 
-def imagined_batch(
+def judged_batch(
     rollout: PolicyRollout,
     td: Float[Tensor, "step reward dynamics value m 1"],
     weight: Float[Tensor, "moment sequence"],
-) -> ImaginedBatch:
-    """Starts and their candidates as a policy loss takes them, judged by targets of the first step.
+    task: Int[Tensor, " sequence"] | None = None,
+) -> PolicyBatch:
+    """Starts and their candidates, judged by targets of the first step.
 
     Each start counts by its weight, ``step_weights`` times ``alive``. Targets list all heads,
     ``(reward * H + dynamics) * Ve + value``.
     """
     starts = len(rollout.start)
     target = td[0].flatten(0, 2).squeeze(-1)
-    return ImaginedBatch(
+    return PolicyBatch(
         rollout.start,
         rollout.presquash[0].reshape(starts, -1, rollout.presquash.shape[-1]).transpose(0, 1),
         target.t().reshape(starts, -1, target.shape[0]).transpose(0, 1),
         rollout.log_prob[0].reshape(starts, -1).t(),
         weight.reshape(-1),
-        rollout.proposal,
+        *_moments(rollout.proposal),
+        task=_of_starts(task, len(weight)),
     )
 
 
@@ -70,15 +93,24 @@ def unjudged_batch(
     weight: Float[Tensor, "moment sequence"],
     candidates: int,
     task: Int[Tensor, " sequence"] | None,
-) -> ImaginedBatch:
+) -> PolicyBatch:
     """The same for losses that read no targets: what candidates lead to is not predicted."""
-    flat = start.detach().flatten(0, 1)
-    proposal = model.proposal(flat, task=None if task is None else task.repeat(len(start)))
-    proposal = proposal.detach()
+    flat, start_task = start.detach().flatten(0, 1), _of_starts(task, len(start))
+    proposal = model.proposal(flat, task=start_task).detach()
     drawn = proposal.sample((candidates,))
     log_prob = proposal.log_prob(drawn)
     unknown = torch.full_like(log_prob, torch.nan).unsqueeze(-1)
-    return ImaginedBatch(flat, drawn, unknown, log_prob, weight.reshape(-1), proposal)
+    return PolicyBatch(
+        flat, drawn, unknown, log_prob, weight.reshape(-1), *_moments(proposal), task=start_task
+    )
+
+
+def _moments(proposal: BoundedNormal) -> tuple[Tensor, Tensor, Tensor | None]:
+    return proposal.loc, proposal.log_std, proposal.active
+
+
+def _of_starts(task: Int[Tensor, " sequence"] | None, moments: int) -> Int[Tensor, " start"] | None:
+    return None if task is None else task.repeat(moments)
 
 
 def critic(
