@@ -17,7 +17,7 @@ from empo_latent.learning.latent_rollout import policy_rollout
 from empo_latent.learning.targets import (
     auxiliary_target,
     auxiliary_targets,
-    joined,
+    reduced,
     target_metrics,
     td_targets,
     value_target,
@@ -106,7 +106,7 @@ def test_heads_and_candidates_become_targets_as_in_loops_over_them(
     seed: int,
 ) -> None:
     moments, sequences, candidates = shape
-    params = ValueParams(dynamics=join, bootstrap=bootstrap, average=average)
+    params = ValueParams(heads=values, dynamics=join, bootstrap=bootstrap, average=average)
     torch.manual_seed(seed)
     td = torch.randn(1, rewards, dynamics, values, moments * sequences * candidates, 1).double()
     weights = torch.rand(moments * sequences, candidates).double().softmax(1) if weighted else None
@@ -198,20 +198,21 @@ def test_joining_all_heads_at_once_is_joining_them_one_sort_after_the_other(
     td, v_next = td_targets(model, rollout, GAMMA)
     reward = rollout.reward[0][:, 0]
     for mode in ("min", "max"):
-        paid = joined(reward, mode, (0,))  # type: ignore[arg-type]
-        later = joined(v_next[0], mode, (0, 1))  # type: ignore[arg-type]
-        at_once = joined(td[0], mode, (0, 1, 2))  # type: ignore[arg-type]
+        paid = reduced(reward, mode, (0,))  # type: ignore[arg-type]
+        later = reduced(v_next[0], mode, (0, 1))  # type: ignore[arg-type]
+        at_once = reduced(td[0], mode, (0, 1, 2))  # type: ignore[arg-type]
         assert torch.equal(at_once, paid + GAMMA * later)
-        in_turn = joined(joined(td[0], mode, (2,)), mode, (0, 1))  # type: ignore[arg-type]
+        in_turn = reduced(reduced(td[0], mode, (2,)), mode, (0, 1))  # type: ignore[arg-type]
         assert torch.equal(at_once, in_turn)
     means = reward.mean(0) + GAMMA * v_next[0].mean((0, 1))
-    torch.testing.assert_close(joined(td[0], "mean", (0, 1, 2)), means)
+    torch.testing.assert_close(reduced(td[0], "mean", (0, 1, 2)), means)
 
 
 def test_heads_learn_from_themselves_or_all_from_the_same() -> None:
     td = torch.randn(1, 2, 2, 3, 8, 1)
     for bootstrap, distinct in [("local", 3), ("mean", 1), ("min", 1), ("pair", 1)]:
-        target = value_target(td, ValueParams(bootstrap=bootstrap), 2, 2, 2)  # type: ignore[arg-type]
+        params = ValueParams.model_validate({"heads": 3, "bootstrap": bootstrap})
+        target = value_target(td, params, 2, 2, 2)
         assert len(target.unique(dim=0)) == distinct
 
 

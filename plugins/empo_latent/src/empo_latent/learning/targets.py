@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from empo_latent.learning.loss_terms import disagreement
-from empo_latent.networks.ensemble import drawn_heads
+from empo_latent.networks.ensemble import drawn_heads, reduced
 from empo_latent.networks.model import LatentModel, Network
-from empo_latent.params.networks import AuxiliaryParams, Heads, ValueParams
+from empo_latent.params.networks import AuxiliaryParams, ValueParams
 from empo_latent.types import PolicyRollout
 
 
@@ -83,7 +81,7 @@ def value_target(
     target, or the loss, for which there is one target per candidate. Weights of candidates add up
     to 1 at each start; without them all count alike.
     """
-    heads = bootstrapped(joined(td[0], params.dynamics, (0, 1)), params)
+    heads = bootstrapped(reduced(td[0], params.dynamics, (0, 1)), params)
     target = heads.reshape(-1, moments, sequences, candidates, 1)
     if params.average == "cross_entropy":
         return target
@@ -99,36 +97,23 @@ def auxiliary_target(
     sequences: int,
 ) -> Float[Tensor, "gamma {moments} {sequences} 1 1"]:
     """Targets of each auxiliary value at each start: the mean over candidates."""
-    heads = joined(targets[0], params.dynamics, (0, 1))
+    heads = reduced(targets[0], params.dynamics, (0, 1))
     return heads.reshape(heads.shape[0], moments, sequences, -1, 1).mean(3, keepdim=True)
 
 
-def joined(
-    x: Float[Tensor, "*axes"], mode: Heads | Literal["single"], dims: tuple[int, ...]
-) -> Float[Tensor, "*rest"]:
-    """Mean, least or greatest over some axes, or the first there (``single``)."""
-    if mode == "single":
-        for dim in sorted(dims, reverse=True):
-            x = x.select(dim, 0)
-        return x
-    if mode == "mean":
-        return x.mean(dims)
-    return x.amin(dims) if mode == "min" else x.amax(dims)
-
-
 def bootstrapped(
-    heads: Float[Tensor, "value ..."], params: ValueParams
+    heads: Float[Tensor, "asked ..."], params: ValueParams
 ) -> Float[Tensor, "value ..."]:
-    """The estimate that each value head learns from, given those of all heads."""
+    """The estimate that each value head learns from, given those of all heads, or of a pair."""
     if params.bootstrap == "local":
         return heads
     if params.bootstrap == "mean":
         found = heads.mean(0)
-    elif params.bootstrap == "pair" and len(heads) > 2:
-        found = heads.index_select(0, drawn_heads(len(heads), 2, heads.device)).amin(0)
     else:
+        if params.bootstrap == "pair" and len(heads) > 2:
+            heads = heads.index_select(0, drawn_heads(len(heads), 2, heads.device))
         found = heads.amin(0)
-    return found.expand_as(heads)
+    return found.expand(params.heads, *found.shape)
 
 
 def target_metrics(

@@ -75,14 +75,11 @@ def q_target(
         after = encodings[1:].detach()
         policy = model.policy(after, task=sequences.task)
         action = policy.bounded(policy.sample())
-        # No other heads than the two are computed.
+        # Of a pair drawn at random no other heads are computed.
         pair = params.bootstrap == "pair" and params.heads > 2
         heads = drawn_heads(params.heads, 2, after.device) if pair else None
         value = model.value(after, action, task=sequences.task, network="target", heads=heads)
-        if pair:
-            value = value.amin(0).expand(params.heads, *value.shape[1:])
-        else:
-            value = bootstrapped(value, params)
+        value = bootstrapped(value, params)
         return sequences.reward + discount * (1 - sequences.terminated) * value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from empo_latent.networks.functions import by_hand, mish
+from empo_latent.params.networks import Heads
 
 WEIGHT_STD = 0.02
 """Standard deviation of weights at first."""
@@ -154,3 +156,16 @@ def drawn_heads(
     """So many different heads of an ensemble at random, the same for a whole batch."""
     # Not randperm(heads)[:chosen]: compilers of some versions of torch fail on that.
     return torch.rand(heads, generator=generator, device=device).topk(chosen).indices
+
+
+def reduced(
+    x: Float[Tensor, "*axes"], mode: Heads | Literal["single"], dims: tuple[int, ...]
+) -> Float[Tensor, "*rest"]:
+    """Mean, least or greatest over some axes, or the first there (``single``)."""
+    if mode == "single":
+        for dim in sorted(dims, reverse=True):
+            x = x.select(dim, 0)
+        return x
+    if mode == "mean":
+        return x.mean(dims)
+    return x.amin(dims) if mode == "min" else x.amax(dims)

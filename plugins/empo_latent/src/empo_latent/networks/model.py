@@ -115,7 +115,7 @@ class LatentModel(nn.Module):
 
         With ``split`` each head goes on from a latent of its own, heads first.
         """
-        x = self.task_embedding.joined(z, task, action)
+        x = self.task_embedding.concatenated(z, task, action)
         latent: Tensor = self.dynamics(x, split=split, training=training)
         return latent
 
@@ -148,7 +148,7 @@ class LatentModel(nn.Module):
         acts = head == "reward" or (head == "value" and self.critic == "q")
         if acts and action is None:
             raise ValueError("critic 'q' values actions: say which, beside the latents")
-        x = self.task_embedding.joined(z, task, action if acts else None)
+        x = self.task_embedding.concatenated(z, task, action if acts else None)
         part = self.averages[head] if network == "target" else self.heads[head]
         found: Tensor = part(x, training=training and network == "online", heads=heads)
         if head == "auxiliary" and self._params.auxiliary.networks == "joint":
@@ -222,7 +222,7 @@ class LatentModel(nn.Module):
     def _distribution(self, head: nn.Module, z: Tensor, task: Task | None) -> BoundedNormal:
         params = self._params.policy
         # Tasks' embeddings belong to the model, which policies leave alone.
-        x = self.task_embedding.joined(z, task, constant_task=True)
+        x = self.task_embedding.concatenated(z, task, constant_task=True)
         loc, raw = head(x)[0].chunk(2, -1)
         span = params.max_log_std - params.min_log_std
         log_std = params.min_log_std + 0.5 * span * (raw.tanh() + 1)

@@ -52,7 +52,7 @@ class TaskEmbedding(nn.Module):
             return None
         return self.active[0] if len(self._tasks) == 1 else self.active[self._named(task)]
 
-    def joined(
+    def concatenated(
         self,
         z: Float[Tensor, "*batch latent"],
         task: Task | None,

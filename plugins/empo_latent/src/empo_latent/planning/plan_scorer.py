@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_latent.learning.targets import joined
+from empo_latent.networks.ensemble import reduced
 from empo_latent.params.networks import Heads
 from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.plan import PlanningModel
@@ -35,7 +35,7 @@ class PlanContext(NamedTuple):
         discount: Per step, ``[env, 1]`` or 0-d.
         heads: Which value heads judge; None: all.
         curious: Whether what they do not agree on is worth more.
-        joined: Reduction over heads.
+        reduction: Over heads.
     """
 
     z: Float[Tensor, "env latent"]
@@ -44,7 +44,7 @@ class PlanContext(NamedTuple):
     discount: Float[Tensor, "*per_task"]
     heads: Int[Tensor, " chosen"] | None
     curious: bool
-    joined: Heads
+    reduction: Heads
 
     def masked(
         self, action: Float[Tensor, "*time env plan action"]
@@ -143,15 +143,15 @@ class PlanScorer:
         """One number per plan; the worst there is where it cannot be told.
 
         Args:
-            context: Says how heads are joined, and whether disagreement counts.
+            context: Says how heads are reduced, and whether disagreement counts.
             returns: Up to each depth, ``[reward, dynamics, env, plan]``.
             bootstraps: What comes after it, ``[value, dynamics, env, plan]``.
         """
-        mode = context.joined
         # Which reward head is least does not depend on the value head, nor the other way round:
-        # so they are joined apart, and only then those of the dynamics.
-        both = [joined(_mean(terms), mode, (0,)) for terms in (returns, bootstraps)]
-        score = joined(both[0] + both[1], mode, (0,))
+        # so they are reduced apart, and only then those of the dynamics.
+        mode = context.reduction
+        both = [reduced(_mean(terms), mode, (0,)) for terms in (returns, bootstraps)]
+        score = reduced(both[0] + both[1], mode, (0,))
         if context.curious:
             spread = _mean([_deviation(each.flatten(0, 1)) for each in bootstraps])
             score = score + self._params.disagreement * spread
