@@ -12,11 +12,12 @@ import torch
 
 from empo_core.errors import CollectError, ConfigError
 from empo_environments.single_env import episode_seed
-from empo_latent.agent import Agent, discounts, load_agent, planner_of
+from empo_latent.agent import Agent, load_agent
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.planning.build import discounts, planner_of
 from empo_latent.types import MultiTaskSpec
 
 TASKS = [

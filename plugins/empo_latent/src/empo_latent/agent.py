@@ -13,11 +13,8 @@ from empo_core.errors import CollectError, ConfigError
 from empo_latent.controller import Controller
 from empo_latent.environments.action_bounds import ActionBounds
 from empo_latent.modelfile import LoadedModel, load_model
-from empo_latent.networks.model import LatentModel
-from empo_latent.params import LatentParams
 from empo_latent.params.run import Actor
-from empo_latent.planning.mppi import Planner
-from empo_latent.types import MultiTaskSpec
+from empo_latent.planning.build import discounts, planner_of
 
 
 class Agent:
@@ -147,31 +144,3 @@ def load_agent(
     numbers = np.arange(envs) % len(tasks)
     task_of = numbers if task is None else np.full(envs, tasks.index(task))
     return Agent(loaded, task_of=task_of, device=device)
-
-
-def planner_of(
-    model: LatentModel, params: LatentParams, rates: Float[torch.Tensor, " task"], *, compiled: bool
-) -> Planner:
-    """The planner of a run, with its discounts per task."""
-    return Planner(
-        model,
-        params.planner,
-        horizon=params.learning.horizon,
-        discount=rates,
-        episodic=params.reward.episodic,
-        critic=params.value.critic,
-        values=params.value.heads,
-        precision=params.compute.precision,
-        compiled=compiled,
-    )
-
-
-def discounts(params: LatentParams, spec: MultiTaskSpec) -> list[float]:
-    """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
-    given, rule = params.gamma, params.discount
-    if given is not None:
-        return [given] * len(spec.tasks)
-    return [
-        min(max(1 - rule.denominator / length, rule.least), rule.greatest)
-        for length in spec.episode_lengths
-    ]

@@ -14,7 +14,6 @@ from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
 from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
-from empo_latent.agent import discounts, planner_of
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.environments.tasks import Task, tasks_of
@@ -25,6 +24,7 @@ from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
+from empo_latent.planning.build import discounts, planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
 from empo_latent.result import MODEL, LatentResult

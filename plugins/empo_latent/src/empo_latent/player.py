@@ -11,12 +11,12 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import PlayedEpisodes
-from empo_latent.agent import discounts, planner_of
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import NOTHING, Evaluation, Recording, evaluate
 from empo_latent.evaluator import evaluation_vector
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
+from empo_latent.planning.build import discounts, planner_of
 from empo_latent.videos import save_videos, warn_no_videos
 
 
