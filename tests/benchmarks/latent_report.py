@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from latent_agents import AGENTS, SAC, TASKS
 
+from empo_core.config import EnvironmentRef
 from empo_core.figures import new_figure
 from empo_core.statistics import interval
-from empo_latent.published import PUBLISHED, STEPS, PublishedReturns
+from empo_latent.published import STEPS, PublishedReturns
+from empo_latent.published import published as published_returns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,9 +72,7 @@ def complete(by_step: dict[int, list[float]]) -> dict[int, list[float]]:
 
 def reference(task: str) -> PublishedReturns | None:
     """Published returns of other agents in a task, if known; they saw no pictures."""
-    params = TASKS[task]["params"]
-    domain, _, name = params.get("task", "").partition("-")
-    return None if params.get("pixels") else PUBLISHED.get((domain, name))
+    return published_returns(EnvironmentRef.model_validate(TASKS[task]))
 
 
 def plot(rows: Sequence[Row], out: Path) -> list[Path]:
