@@ -147,7 +147,7 @@ class Agent:
             discount=DISCOUNT,
             episodic=False,
             critic=params.value.critic,
-            values=params.value.heads,
+            value_heads=params.value.heads,
             compiled=params.compute.compile,
         )
         self._mean = torch.zeros(self.planner.horizon, 1, ACTIONS, device=device, dtype=dtype)

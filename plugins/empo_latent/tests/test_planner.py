@@ -9,7 +9,6 @@ from reference_latent_planner import Asked, ReferencePlanner
 from torch import Tensor
 
 from empo_core.distributions import BoundedNormal
-from empo_core.errors import ConfigError
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
@@ -141,7 +140,7 @@ CASES: dict[str, tuple[Options, Options, Options]] = {
     "proposals at first": (HEADS, {"policy_rounds": "first"}, {}),
     "no proposals": (HEADS, {"policy_plans": 0}, {}),
     "only proposals": (HEADS, {"policy_plans": 16}, {}),
-    "two of three value heads": (HEADS, {"value_heads": 2}, {"values": 3}),
+    "two of three value heads": (HEADS, {"value_heads": 2}, {"value_heads": 3}),
     "one elite": (HEADS, {"elites": 1}, {}),
 }
 
@@ -157,7 +156,7 @@ def test_plans_equal_those_of_plain_loops(name: str) -> None:
 
     plan = fast.plan(z, mean, explore=explore, optimistic=optimistic, noise=noise)
 
-    options = {key: option for key, option in options.items() if key != "values"}
+    options = {key: option for key, option in options.items() if key != "value_heads"}
     asked = Asked(0.9, explore=explore, optimistic=optimistic, **options)
     for env in range(2):
         found = ReferencePlanner(world, params, asked).plan(z[env], mean[:, env], noise, env)
@@ -235,7 +234,7 @@ def test_plans_in_a_learned_model_equal_those_of_plain_loops(small: Small, criti
             discount=torch.tensor([0.9, 0.8]),
             episodic=True,
             critic=params.value.critic,
-            values=3,
+            value_heads=3,
         )
         mean = torch.rand(2, 2, 2, generator=generator)
         noise = drawn(fast, mean)
@@ -378,7 +377,7 @@ def test_every_option_changes_plans(name: str) -> None:
     world = field(heads=2, worth=0.4)
 
     def found(params: PlannerParams, **options: Any) -> Tensor:
-        fast = planner(world, params, values=2)
+        fast = planner(world, params, value_heads=2)
         z, mean = start(3)
         mean, numbers = mean[: fast.horizon], torch.Generator()
         noise = fast.noise(mean)
@@ -409,18 +408,13 @@ def test_what_the_model_is_changes_plans(option: Options) -> None:
 
 
 def test_value_heads_are_drawn_anew_for_every_plan() -> None:
-    fast = planner(field(heads=3), few(value_heads=2), values=3)
+    fast = planner(field(heads=3), few(value_heads=2), value_heads=3)
     _, mean = start(1)
 
     pairs = {tuple(sorted(drawn(fast, mean, seed).heads.tolist())) for seed in range(20)}
 
     assert pairs == {(0, 1), (0, 2), (1, 2)}
-    assert drawn(planner(field(heads=3), few(value_heads=3), values=3), mean).heads is None
-
-
-def test_more_value_heads_than_there_are_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"planner\.value_heads: 3 .* there are 2"):
-        planner(field(heads=2), few(value_heads=3), values=2)
+    assert drawn(planner(field(heads=3), few(value_heads=3), value_heads=3), mean).heads is None
 
 
 def test_the_optimistic_policy_proposes_when_asked() -> None:

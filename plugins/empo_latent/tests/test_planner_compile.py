@@ -53,7 +53,7 @@ with torch.no_grad():
 def planner(compiled):
     return Planner(
         model, params.planner, horizon=horizon, discount=torch.tensor([0.9, 0.8]), episodic=True,
-        critic=critic, values=2, precision=precision, compiled=compiled,
+        critic=critic, value_heads=2, precision=precision, compiled=compiled,
     )
 
 

@@ -60,7 +60,12 @@ def updated(
     for seed in range(2):
         metrics = updater.update(lab.sequences(number=4, seed=seed), 0.5)
     planner = Planner(
-        model, params.planner, horizon=3, discount=0.9, episodic=params.reward.episodic, values=3
+        model,
+        params.planner,
+        horizon=3,
+        discount=0.9,
+        episodic=params.reward.episodic,
+        value_heads=3,
     )
     with torch.no_grad():
         z = model.encode(torch.ones(2, 3, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Keys under which trackers log what objectives and targets report."""
+"""Keys under which trackers log what losses, planner and targets report."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class CurveRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LatentResult(NotebookReport):
-    """The learned values or policy, and the record of the run.
+    """The learned world model, values and policies, and the record of the run.
 
     Attributes:
         model: The networks.

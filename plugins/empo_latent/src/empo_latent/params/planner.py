@@ -22,7 +22,11 @@ class PlannerParams(Config):
     policy_noise: float = Field(0.0, ge=0, description="Noise on its proposals, in training.")
     min_std: float = Field(0.05, ge=0, description="Least standard deviation.")
     max_std: float = Field(2.0, gt=0, description="Greatest, and that of the first round.")
-    temperature: float = Field(0.5, gt=0, description="Temperature of the weights of elites.")
+    temperature: float = Field(
+        0.5,
+        gt=0,
+        description="Factor of scores in elites' weights: higher favours the best.",
+    )
     exploration: float = Field(
         1.0, ge=0, description="Factor of the noise on the chosen action, in training."
     )

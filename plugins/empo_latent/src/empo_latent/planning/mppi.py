@@ -6,9 +6,9 @@ best (the elites) for the next round (Williams et al. 2015, as in TD-MPC2, Hanse
     w_e = exp(temperature * (G_e - max G)) / sum_e' exp(temperature * (G_e' - max G))
     mean = sum_e w_e a_e                std = clip(sqrt(sum_e w_e (a_e - mean)^2), min_std, max_std)
 
-Plans of the policy stand beside those of every round, and are judged once. At last one elite is
-drawn with the probability of its weight, in evaluations too (as in TD-MPC2): the best of many plans
-is the one that the model is most wrong about, more often than the others.
+Plans of the policy stand beside those of every round, or of the first, and are judged once. At last
+one elite is drawn with the probability of its weight, in evaluations too (as in TD-MPC2): the best
+of many plans is the one that the model is most wrong about, more often than the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.errors import ConfigError
 from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.plan import Noise, Plan, PlanningModel
@@ -66,7 +65,7 @@ class Planner:
         discount: float | Tensor,
         episodic: bool,
         critic: Literal["v", "q"] = "v",
-        values: int = 1,
+        value_heads: int = 1,
         precision: Literal["float32", "bfloat16"] = "float32",
         compiled: bool = False,
     ) -> None:
@@ -79,19 +78,11 @@ class Planner:
             discount: Per step; one number, or one per task.
             episodic: Whether the model knows where episodes end.
             critic: Whether its values are of states, or of actions in them.
-            values: How many value heads it has; matters only where not all of them shall judge.
+            value_heads: How many it has; matters only where not all of them shall judge.
             precision: Of matrix products.
             compiled: Whether to compile what follows the drawing of random numbers.
-
-        Raises:
-            ConfigError: More value heads shall judge than there are.
         """
-        if params.value_heads is not None and params.value_heads > values:
-            raise ConfigError(
-                f"planner.value_heads: {params.value_heads} value heads shall judge plans, and "
-                f"there are {values} (value.heads); choose at most so many, or null for all"
-            )
-        self._values = values
+        self._value_heads = value_heads
         self._params, self.horizon = params, params.horizon or horizon
         self._judge = PlanScorer(
             model,
@@ -143,8 +134,8 @@ class Planner:
         parts = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
         choice = mean.new_empty(env, params.elites).exponential_(generator=generator)
         heads = None
-        if params.value_heads is not None and params.value_heads < self._values:
-            heads = drawn_heads(self._values, params.value_heads, mean.device, generator)
+        if params.value_heads is not None and params.value_heads < self._value_heads:
+            heads = drawn_heads(self._value_heads, params.value_heads, mean.device, generator)
         jitter = parts[3] if params.policy_noise else None
         return Noise(parts[0], jitter, parts[1], choice, parts[2], heads)
 
@@ -222,9 +213,9 @@ class Planner:
             active = (active[:1] if task is None else active[task]).unsqueeze(1)
         task = None if task is None else task.unsqueeze(-1)
         curious = explore and self._params.disagreement != 0
-        joined = None if explore else self._params.heads_evaluation
+        reduction = None if explore else self._params.heads_evaluation
         return PlanContext(
-            z, task, active, discount, noise.heads, curious, joined or self._params.heads
+            z, task, active, discount, noise.heads, curious, reduction or self._params.heads
         )
 
     def _proposed(
