@@ -189,7 +189,7 @@ assert compiled[3] == [3, 4, 4, 4, 4], compiled[3]
 
 def planner(params, model, compiled):
     kind = {"horizon": params.learning.horizon, "discount": torch.tensor([0.9]), "episodic": False}
-    return Planner(model, params.planner, **kind, values=2, compiled=compiled)
+    return Planner(model, params.planner, **kind, value_heads=2, compiled=compiled)
 
 
 params, model = plain[:2]

@@ -303,7 +303,7 @@ def planned(options: dict[str, Any], *, explore: bool = True) -> Tensor:
         discount=0.9,
         episodic=False,
         critic=params.value.critic,
-        values=params.value.heads,
+        value_heads=params.value.heads,
     )
     z = model.encode(torch.ones(1, 3))
     mean = torch.zeros(planner.horizon, 1, 2)

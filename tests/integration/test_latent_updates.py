@@ -397,7 +397,7 @@ def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
         horizon=2,
         discount=DISCOUNTS,
         episodic=True,
-        values=params.value.heads,
+        value_heads=params.value.heads,
     )
     evaluator = Evaluator(params, params.tasks, 0, model, planner, updater, DISCOUNTS.tolist())
 
