@@ -102,7 +102,7 @@ def auxiliary_target(
 
 
 def bootstrapped(
-    heads: Float[Tensor, "asked ..."], params: ValueParams
+    heads: Float[Tensor, "chosen ..."], params: ValueParams
 ) -> Float[Tensor, "value ..."]:
     """The estimate that each value head learns from, given those of all heads, or of a pair."""
     if params.bootstrap == "local":
