@@ -9,6 +9,7 @@ from reference_latent_planner import Asked, ReferencePlanner
 from torch import Tensor
 
 from empo_core.distributions import BoundedNormal
+from empo_core.errors import ConfigError
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
@@ -415,6 +416,11 @@ def test_value_heads_are_drawn_anew_for_every_plan() -> None:
 
     assert pairs == {(0, 1), (0, 2), (1, 2)}
     assert drawn(planner(field(heads=3), few(value_heads=3), value_heads=3), mean).heads is None
+
+
+def test_more_value_heads_than_there_are_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"planner\.value_heads: 3 .* there are 2"):
+        planner(field(heads=2), few(value_heads=3), value_heads=2)
 
 
 def test_the_optimistic_policy_proposes_when_asked() -> None:

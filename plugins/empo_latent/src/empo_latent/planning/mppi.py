@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.errors import ConfigError
 from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.plan import Noise, Plan, PlanningModel
@@ -81,7 +82,15 @@ class Planner:
             value_heads: How many it has; matters only where not all of them shall judge.
             precision: Of matrix products.
             compiled: Whether to compile what follows the drawing of random numbers.
+
+        Raises:
+            ConfigError: More value heads shall judge than there are.
         """
+        if params.value_heads is not None and params.value_heads > value_heads:
+            raise ConfigError(
+                f"planner.value_heads: {params.value_heads} value heads shall judge plans, and "
+                f"there are {value_heads} (value.heads); choose at most so many, or null for all"
+            )
         self._value_heads = value_heads
         self._params, self.horizon = params, params.horizon or horizon
         self._judge = PlanScorer(
