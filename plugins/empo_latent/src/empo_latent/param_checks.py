@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss, WeighsCandidates
+from empo_latent.networks.ensemble import lack_of_heads
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
 from empo_learning.compute import device_problem
@@ -106,11 +107,9 @@ def _of_heads(params: LatentParams) -> Iterator[str]:
         ("planner", params.planner, "plans"),
         ("imagination", params.imagination, "actions"),
     ):
-        if (group.value_heads or 0) > values:
-            yield (
-                f"{where}.value_heads: {group.value_heads} value heads shall judge {what}, and "
-                f"value.heads is {values}; choose at most so many, or null for all"
-            )
+        lack = lack_of_heads(where, group.value_heads, values, what)
+        if lack is not None:
+            yield lack
     if params.planner.disagreement and dynamics * values < 2:
         yield (
             "planner.disagreement: one dynamics and one value head never disagree; raise "

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_latent.networks.ensemble import drawn_heads
+from empo_latent.networks.ensemble import drawn_heads, lack_of_heads
 from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.plan import Noise, Plan, PlanningModel
 from empo_latent.planning.plan_scorer import PlanContext, PlanScorer
@@ -86,11 +86,9 @@ class Planner:
         Raises:
             ConfigError: More value heads shall judge than there are.
         """
-        if params.value_heads is not None and params.value_heads > value_heads:
-            raise ConfigError(
-                f"planner.value_heads: {params.value_heads} value heads shall judge plans, and "
-                f"there are {value_heads} (value.heads); choose at most so many, or null for all"
-            )
+        lack = lack_of_heads("planner", params.value_heads, value_heads, "plans")
+        if lack is not None:
+            raise ConfigError(lack)
         self._value_heads = value_heads
         self._params, self.horizon = params, params.horizon or horizon
         self._judge = PlanScorer(
