@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 from empo_core.cli.app import app
 from empo_core.config.files import load_config, parse_yaml
 from empo_core.errors import ConfigError
+from empo_core.testing.processor_time import timed
 
 EMPO = str(Path(sys.executable).with_name("empo"))
 CONFIG = """\
@@ -69,13 +69,17 @@ def test_a_key_that_is_given_already_is_suggested_all_the_same(tmp_path: Path) -
 
 
 def test_many_unknown_keys_do_not_cost_many_searches(tmp_path: Path) -> None:
-    started = time.process_time()
     text = CONFIG + "".join(f"beta_r{number}: 1\n" for number in range(2_000))
     (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load_config(tmp_path / "run.yaml")
-    assert str(caught.value).count("did you mean") == 5
-    assert time.process_time() - started < 3
+
+    def answer() -> str:
+        with pytest.raises(ConfigError) as caught:
+            load_config(tmp_path / "run.yaml")
+        return str(caught.value)
+
+    message, seconds = timed(answer, limit=3)
+    assert message.count("did you mean") == 5
+    assert seconds < 3
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from empo_core.config.files import load_config
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Offer, Provider, Registry
+from empo_core.testing.processor_time import timed
 
 MAX_SECONDS = 1.0
 
@@ -247,9 +249,7 @@ def fuzz(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[str], 
     failures, slowest = [], 0.0
     for index, (text, overrides) in enumerate(mutants(seed, count)):
         path.write_bytes(text)
-        started = time.process_time()
-        outcome = verdict(path, overrides, table)
-        seconds = time.process_time() - started
+        outcome, seconds = timed(partial(verdict, path, overrides, table), MAX_SECONDS)
         slowest = max(slowest, seconds)
         if seconds > MAX_SECONDS:
             outcome = f"took {seconds:.1f} CPU s; {outcome}"

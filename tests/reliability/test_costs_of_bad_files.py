@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import resource
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from empo_core.cli.check import build_named
 from empo_core.config.files import load_config
 from empo_core.config.yaml import MAX_BYTES, MAX_PROBLEMS, MAX_VALUES
 from empo_core.errors import ConfigError, EmpoError
+from empo_core.testing.processor_time import timed
 
 SECONDS, MEMORY = 1.0, 256 * 2**20
 HEAD = "algorithm: exact\n"
@@ -72,19 +71,12 @@ CASES = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A good world of each kind, read once: importing the code for it is not what is measured.
-
-    Neither are the objects of other tests, which Python would look through for garbage.
-    """
+def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A good world of each kind, read once: importing the code for it is not what is measured."""
     for kind, text in GOOD.items():
         path = tmp_path_factory.mktemp("good") / "world.yaml"
         path.write_text(text, encoding="utf-8")
         build_named(kind, path)
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def judged(kind: str, path: Path) -> str:
@@ -92,13 +84,16 @@ def judged(kind: str, path: Path) -> str:
     check: Callable[[Path], object] = load_config
     if kind != "config":
         check = lambda path: build_named(kind, path)  # noqa: E731
-    memory, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    try:
-        check(path)
-        message = ""
-    except EmpoError as error:
-        message = str(error)
-    seconds = time.process_time() - started
+
+    def answer() -> str:
+        try:
+            check(path)
+        except EmpoError as error:
+            return str(error)
+        return ""
+
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    message, seconds = timed(answer, SECONDS)
     assert seconds <= SECONDS, f"{path.read_bytes()[:200]!r} took {seconds:.2f} s"
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) * 1024
     assert more <= MEMORY, f"{path.read_bytes()[:200]!r} took {more:,} bytes"

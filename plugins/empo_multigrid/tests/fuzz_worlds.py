@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ruamel.yaml import YAML
 import empo_multigrid
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError
+from empo_core.testing.processor_time import timed
 from empo_multigrid.compiler import compile_world
 from empo_multigrid.world import MultigridWorld
 from empo_multigrid.worldfile import WorldFile
@@ -179,16 +181,24 @@ def try_out(text: bytes | str) -> None:
         state = world.step(state, actions, generator)
 
 
+def objection(text: bytes | str) -> Exception | None:
+    """What a world file is refused with, or fails with; nothing if it is accepted."""
+    try:
+        try_out(text)
+    except Exception as error:  # Whatever comes is a finding, not the end of the run.
+        return error
+    return None
+
+
 def fuzz(count: int, seed: int = 0) -> Tally:
     """Try mutants and say what became of them."""
     tally = Tally()
     try_out(corpus()[0])  # What compiling kernels takes says nothing about a file.
     for mutant in mutants(count, seed):
-        start = time.process_time()
-        try:
-            try_out(mutant)
+        error, elapsed = timed(partial(objection, mutant), MAX_SECONDS)
+        if error is None:
             tally.accepted += 1
-        except ConfigError as error:
+        elif isinstance(error, ConfigError):
             tally.refused += 1
             lines = str(error).splitlines()
             if not all(LOCATED.match(line) for line in lines[:-1]) or len(lines) < 2:
@@ -196,9 +206,8 @@ def fuzz(count: int, seed: int = 0) -> Tally:
             if any("report it to the plugin" in line for line in lines):
                 tally.failures.append(f"a validator raised: {error}\n{mutant!r}")
             tally.reasons[re.sub(r"[^a-z ]+", "", lines[0].split(": ")[-1])[:30]] += 1
-        except Exception as error:  # Whatever else comes is a finding, not the end of the run.
+        else:
             tally.failures.append(f"{type(error).__name__}: {error}\n{mutant!r}")
-        elapsed = time.process_time() - start
         tally.slowest_s = max(tally.slowest_s, elapsed)
         if elapsed > MAX_SECONDS:
             tally.failures.append(f"took {elapsed:.1f} CPU s\n{mutant!r}")
