@@ -11,9 +11,10 @@ import hashlib
 import io
 import math
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -39,11 +40,15 @@ from empo_core.storage.atomic import (
 from empo_core.storage.regular_files import open_regular
 from empo_core.trees import Json, JsonData
 
-__all__ = ["DISK", "FileOps", "load_arrays", "read_json", "save_arrays", "write_file"]
+__all__ = ["DISK", "FileOps", "load_array", "load_arrays", "read_json", "save_arrays", "write_file"]
 
 FORMAT, VERSION = "empo-arrays", 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _KINDS = "biufc"  # Booleans and numbers; an array of objects would need pickle.
+
+# The head of an ``.npy`` file is Python source, and up to version 3.11.7 Python's parser fails with
+# a SystemError where it changes threads while another is in it (python/cpython#106905).
+_PARSER = threading.Lock()
 
 
 class _Entry(FileEntry):
@@ -107,6 +112,21 @@ def load_arrays(
     return arrays, body.metadata
 
 
+def load_array(path: Path, *, mmap: bool = False) -> np.ndarray:
+    """One array of a set, without any check; several threads may load at the same time.
+
+    Raises:
+        OSError, ValueError: There is no plain array file.
+    """
+    with _PARSER:
+        mapped = np.lib.format.open_memmap(path, mode="r")
+    if mmap:
+        return mapped
+    order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
+    values = np.fromfile(path, mapped.dtype, offset=mapped.offset)
+    return values.reshape(mapped.shape, order=order)
+
+
 def _write_array(
     directory: Path, name: str, array: np.ndarray, ops: FileOps
 ) -> dict[str, JsonData]:
@@ -140,9 +160,7 @@ def _read_array(path: Path, entry: _Entry, *, mmap: bool) -> np.ndarray:
 
     open_regular(path, check)
     try:
-        array: np.ndarray = np.load(
-            path, mmap_mode="r" if mmap and data_bytes else None, allow_pickle=False
-        )
+        array = load_array(path, mmap=mmap)
     except Exception as error:
         raise StorageError(f"{path}: is not a plain array file: {error}") from error
     if array.dtype != dtype or list(array.shape) != entry.shape:

@@ -7,13 +7,20 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.storage.arrays import DISK, FileOps, load_arrays, save_arrays, write_file
+from empo_core.storage.arrays import (
+    DISK,
+    FileOps,
+    load_array,
+    load_arrays,
+    save_arrays,
+    write_file,
+)
 from empo_core.storage.atomic import MANIFEST, found_directory, refused
 
 _PREFIX = "part-"
@@ -195,7 +202,7 @@ class FileStore:
     def view(self, kind: str, part: int) -> Arrays:
         """The arrays, mapped into memory."""
         self._settle(kind, part)
-        return self._read(kind, part, mmap="r")
+        return self._read(kind, part, mmap=True)
 
     def fetch(self, kind: str, part: int) -> None:
         """Begin to read."""
@@ -255,16 +262,15 @@ class FileStore:
         save_arrays(folder, arrays, {"problem": self._problem}, ops=_Unsynced())
         self._trusted[folder] = list(arrays)
 
-    def _read(self, kind: str, part: int, mmap: Literal["r"] | None = None) -> Arrays:
+    def _read(self, kind: str, part: int, *, mmap: bool = False) -> Arrays:
         self.check(kind, part)
         folder = self._folder(kind, part)
         there = found_directory(folder)
         try:
             return {
-                name: np.load(there / f"{name}.npy", mmap_mode=mmap, allow_pickle=False)
-                for name in self._trusted[folder]
+                name: load_array(there / f"{name}.npy", mmap=mmap) for name in self._trusted[folder]
             }
-        except (OSError, ValueError, EOFError) as error:  # They have been changed meanwhile.
+        except (OSError, ValueError) as error:  # They have been changed meanwhile.
             raise StorageError(f"{folder}: cannot be read: {error}") from error
 
 
