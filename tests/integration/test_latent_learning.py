@@ -85,15 +85,22 @@ def test_tasks_of_deepmind_control_are_begun_to_be_learned(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("preset", ["svg", "tdmpc2"])
 def test_a_cartpole_begins_to_swing_up_while_the_planner_acts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUJOCO_GL", "disabled")
-    reporting = {"evaluation_interval": 0, "evaluate": ["planner"], "videos": 0}
+    reporting = {
+        "evaluation_interval": 0,
+        "evaluation_episodes": 3,
+        "evaluate": ["planner"],
+        "videos": 0,
+    }
     returns = dmc_returns(
-        tmp_path, "cartpole-swingup", preset="svg", total_steps=5000, reporting=reporting
+        tmp_path, "cartpole-swingup", preset=preset, total_steps=5000, reporting=reporting
     )
-    # Six runs of other seeds and numbers of plans had 157 to 482 after as many steps.
+    # After as many steps six runs of `svg`, with other seeds and numbers of plans, had 157 to 482,
+    # and three of `tdmpc2` 234 to 319.
     assert returns[-1] >= 120
 
 
