@@ -90,12 +90,7 @@ def test_a_cartpole_begins_to_swing_up_while_the_planner_acts(
     tmp_path: Path, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUJOCO_GL", "disabled")
-    reporting = {
-        "evaluation_interval": 0,
-        "evaluation_episodes": 3,
-        "evaluate": ["planner"],
-        "videos": 0,
-    }
+    reporting = {"evaluation_interval": 0, "evaluate": ["planner"], "videos": 0}
     returns = dmc_returns(
         tmp_path, "cartpole-swingup", preset=preset, total_steps=5000, reporting=reporting
     )
