@@ -123,6 +123,7 @@ def load_array(path: Path, *, mmap: bool = False) -> np.ndarray:
     if mmap:
         return mapped
     order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
+    # Read, and not copied from the map, where a disk that fails would end the process.
     values = np.fromfile(path, mapped.dtype, offset=mapped.offset)
     return values.reshape(mapped.shape, order=order)
 
