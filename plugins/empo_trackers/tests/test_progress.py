@@ -166,6 +166,18 @@ def test_a_task_that_says_nothing_for_long_gets_lines_all_the_same(
     ]
 
 
+def test_the_time_left_is_that_of_the_newest_report(
+    tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker.progress("training", 0, 4)
+    for _ in range(3):
+        clock.now += 10
+        tracker.progress("training", 1, 4) if clock.now == 110 else tracker.repeat()
+    assert capfd.readouterr().err.splitlines()[1:] == [
+        f"training: 25%, {seconds}.0 s elapsed, 30.0 s left" for seconds in (10, 20, 30)
+    ]
+
+
 def test_lines_come_from_beside_the_work(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tracker = ProgressTracker(ProgressParams(style="lines", interval_s=0.05))
     tracker.start(tmp_path, {})

@@ -38,13 +38,15 @@ class _Task:
     bar: TaskID | None = None
     done: float = 0.0
     total: float = 1.0
+    left: float = math.nan
+    """Seconds that the rest takes, as of the newest report; NaN where that is not known."""
 
-    def left(self, now: float) -> float:
-        """Seconds that the rest takes; NaN where that is not known."""
-        made = self.done - self.first
-        if self.finished or made <= 0:
-            return math.nan
-        return (now - self.started) * (self.total - self.done) / made
+    def report(self, done: float, total: float, now: float) -> None:
+        """Note how far the task is."""
+        self.done, self.total, self.finished = done, total, done >= total
+        made = done - self.first
+        is_known = made > 0 and not self.finished
+        self.left = (now - self.started) * (total - done) / made if is_known else math.nan
 
 
 class _Bars(Progress):
@@ -67,9 +69,9 @@ class _Bars(Progress):
 class ProgressTracker(Tracker):
     """Shows each task on standard error: a bar on a terminal, a line per interval elsewhere.
 
-    The time left assumes that a task goes on as fast as it went on average so far; work of an
-    earlier attempt does not count, nor do tasks that began later and are over. Colours follow
-    ``NO_COLOR`` and ``TERM``.
+    The time left is that of a task's newest report, and assumes that the task goes on as fast as
+    it went on average until then; work of an earlier attempt does not count, nor do tasks that
+    began later and are over. Colours follow ``NO_COLOR`` and ``TERM``.
     """
 
     def __init__(self, params: ProgressParams, clock: Callable[[], float] = time.monotonic) -> None:
@@ -133,14 +135,13 @@ class ProgressTracker(Tracker):
             known = self._tasks[task] = _Task(started=now, first=done)
         elif known.finished:
             return
-        known.finished, known.done, known.total = finished, done, total
+        known.report(done, total, now)
         if finished:
             self._leave_out(known, now)
         if self._bars is not None:
             if known.bar is None:
                 known.bar = self._bars.add_task(task, total=total, left="")
-            left = _left(known.left(now))
-            self._bars.update(known.bar, completed=done, total=total, left=left)
+            self._bars.update(known.bar, completed=done, total=total, left=_left(known.left))
         else:
             self._print(task, known, now)
 
@@ -161,7 +162,7 @@ class ProgressTracker(Tracker):
         parts = [
             f"{share:.0%}",
             f"{_time(now - task.started)} elapsed",
-            _left(task.left(now)),
+            _left(task.left),
             self._said.get(name),
         ]
         line = f"{name}: {', '.join(filter(None, parts))}"
