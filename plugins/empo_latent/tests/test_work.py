@@ -38,34 +38,48 @@ def test_what_is_left_follows_the_updates_per_step_and_the_evaluations() -> None
 
 def test_everything_left_takes_as_long_as_it_took() -> None:
     expected = 1000 * 0.01 + 1000 * 0.3 + 501 * 1.0 + 1 * 20.0
-    found = plan().seconds_left(SPENT, Work(200, 100, 60, 2), 1)
+    found = plan().seconds_left(SPENT, {}, Work(200, 100, 60, 2), 1)
     assert found == pytest.approx(expected)
+
+
+def test_the_first_update_and_choice_which_are_compiled_do_not_count_for_the_rates() -> None:
+    first = {"environment": 1.0, "act": 10.0, "update": 40.0, "replay": 1.0, "evaluation": 30.0}
+    found = plan().seconds_left(SPENT, first, Work(200, 101, 20, 3), 1)
+    assert found == pytest.approx(1000 * 0.01 + 1000 * 20 / 100 + 501 * 19 / 19)
+
+
+def test_where_only_the_first_is_measured_updates_and_choices_take_many_steps() -> None:
+    spent = {"environment": 2.0, "act": 10.0, "update": 40.0}
+    found = plan(evaluation_episodes=0).seconds_left(spent, spent, Work(200, 1, 1, 0), 1)
+    assert found == pytest.approx(0.01 * (1000 + UNMEASURED * (1000 + 501)))
 
 
 @pytest.mark.parametrize(
     ("acting", "actors"), [("planner", ["planner", "policy"]), ("policy", ["policy"])]
 )
 def test_an_evaluation_counts_before_one_is_measured(acting: str, actors: list[str]) -> None:
-    left = plan(acting, evaluate=actors).seconds_left(SPENT, Work(1200, 1100, 60, 0), 0)
+    left = plan(acting, evaluate=actors).seconds_left(SPENT, {}, Work(1200, 1100, 60, 0), 0)
     assert left == pytest.approx(3 * 500 * (2.0 / 1200 + 30.0 / 1100))
 
 
 def test_an_action_of_the_policy_takes_about_a_step_where_the_planner_acts() -> None:
-    left = plan(evaluate=["policy"]).seconds_left(SPENT, Work(1200, 1100, 60, 0), 0)
+    left = plan(evaluate=["policy"]).seconds_left(SPENT, {}, Work(1200, 1100, 60, 0), 0)
     assert left == pytest.approx(3 * 500 * 2 * 2.0 / 1200)
 
 
 def test_a_plan_takes_longer_than_an_action_of_the_policy_before_one_is_measured() -> None:
     acts = {**SPENT, "act": 0.5}
-    left = plan(acting="policy").seconds_left(acts, Work(1200, 1100, 60, 0), 0)
+    left = plan(acting="policy").seconds_left(acts, {}, Work(1200, 1100, 60, 0), 0)
     assert left == pytest.approx(3 * 500 * (1 + UNMEASURED) * 2.0 / 1200)
 
 
 def test_updates_that_none_was_measured_of_take_many_steps() -> None:
-    found = plan(evaluation_episodes=0).seconds_left({"environment": 1.0}, Work(100, 0, 0, 0), 60)
+    found = plan(evaluation_episodes=0).seconds_left(
+        {"environment": 1.0}, {}, Work(100, 0, 0, 0), 60
+    )
     assert found == pytest.approx(0.01 * (1100 + UNMEASURED * (1100 + 60 + 550)))
 
 
 def test_nothing_left_takes_no_time_and_nothing_done_does_not_fail() -> None:
-    assert plan().seconds_left(SPENT, Work(1200, 1100, 610, 3), 0) == 0
-    assert plan().seconds_left({}, Work(0, 0, 0, 0), 0) > 0
+    assert plan().seconds_left(SPENT, {}, Work(1200, 1100, 610, 3), 0) == 0
+    assert plan().seconds_left({}, {}, Work(0, 0, 0, 0), 0) > 0

@@ -17,12 +17,12 @@ from empo_latent.evaluation import Evaluation, score_of
 from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
-from empo_latent.work import EVALUATION, Work, WorkPlan
+from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
 from empo_learning.learner import Evaluated, Learner
 
 log = logging.getLogger(__name__)
 
-TIMERS = ("act", "environment", "replay", "reanalysis", "update")
+TIMERS = ("act", "environment", *UPDATE)
 """Names of what ``advance`` spends its time on."""
 
 
@@ -71,11 +71,11 @@ class LatentLearner(Learner):
     @property
     def progress(self) -> tuple[float, float]:
         """Seconds of work so far, and of all of it at the rates so far."""
-        spent = self._parts.timers.totals()
+        spent, first = self._parts.timers.totals(), self._parts.timers.first()
         so_far = sum(spent.get(name, 0.0) for name in (*TIMERS, EVALUATION))
         decisions = max(0, self.steps - self.seed_steps)
         done = Work(self.steps, decisions, self.updates_made, len(self.evaluations))
-        return so_far, so_far + self._plan.seconds_left(spent, done, self._owed)
+        return so_far, so_far + self._plan.seconds_left(spent, first, done, self._owed)
 
     @property
     def is_over(self) -> bool:
@@ -114,9 +114,14 @@ class LatentLearner(Learner):
 
     def narration(self) -> list[str]:
         """The phase of the run, and the mean return."""
-        said = ["random actions" if self.steps < self.seed_steps else "learning"]
+        if self.steps < self.seed_steps:
+            phase = "random actions"
+        elif self._params.compute.compile and "update" not in self._parts.timers.first():
+            phase = "compiling"
+        else:
+            phase = "learning"
         mean = self._parts.episodes.statistics().mean_return
-        return said if mean is None else [*said, f"return {mean:.1f}"]
+        return [phase] if mean is None else [phase, f"return {mean:.1f}"]
 
     def evaluate(self) -> Evaluated | None:
         """Play whole episodes; those of the last evaluation are filmed."""

@@ -45,6 +45,7 @@ class WorkPlan:
         reporting, self._total = params.reporting, params.total_steps
         self._seed_steps, self._seed_updates = seed_steps, seed_updates
         self._updates_per_step = params.learning.updates_per_step
+        self._envs = params.num_envs
         self._plans = params.collection.acting == "planner"
         # Where the planner is evaluated, what the policy takes beside it does not matter.
         self._evaluates_planner = "planner" in reporting.evaluate
@@ -61,18 +62,27 @@ class WorkPlan:
         evaluations = max(0.0, self._evaluations - done.evaluations)
         return Work(self._total - done.steps, max(0.0, later), updates, evaluations)
 
-    def seconds_left(self, spent: Mapping[str, float], done: Work, owed: float) -> float:
+    def seconds_left(
+        self, spent: Mapping[str, float], first: Mapping[str, float], done: Work, owed: float
+    ) -> float:
         """Seconds that what is left takes at the rates so far.
+
+        The first update and the first choice of actions are left out of the rates: they may have
+        been compiled, which takes as long as thousands of others.
 
         Args:
             spent: Seconds so far, by name of the timer.
+            first: Those of them that its first measurement took, by name of the timer.
             done: What they were spent on.
             owed: Updates that steps have paid for.
         """
         step = spent.get("environment", 0.0) / done.steps if done.steps else 1e-3
-        decision = spent.get("act", 0.0) / done.decisions if done.decisions else UNMEASURED * step
-        updates = sum(spent.get(name, 0.0) for name in UPDATE)
-        update = updates / done.updates if done.updates else UNMEASURED * step
+        later = {name: seconds - first.get(name, 0.0) for name, seconds in spent.items()}
+        decisions = done.decisions - self._envs * ("act" in first)
+        decision = later["act"] / decisions if decisions > 0 else UNMEASURED * step
+        updates = done.updates - ("update" in first)
+        updating = sum(later.get(name, 0.0) for name in UPDATE)
+        update = updating / updates if updates > 0 else UNMEASURED * step
         evaluation = self._evaluation_steps * (step + self._evaluated_decision(step, decision))
         if done.evaluations:
             evaluation = spent.get(EVALUATION, 0.0) / done.evaluations

@@ -34,6 +34,7 @@ class Timers:
         self._names: list[str] = []
         self._before: dict[str, float] = {}
         self._lap: dict[str, float] = {}
+        self._first: dict[str, float] = {}
         self._whole_before = 0.0
         self._lap_began = clock()
 
@@ -47,7 +48,9 @@ class Timers:
         try:
             yield
         finally:
-            self._lap[path] += self._now() - began
+            took = self._now() - began
+            self._lap[path] += took
+            self._first.setdefault(path, took)
             self._names.pop()
 
     def lap(self) -> dict[str, float]:
@@ -74,6 +77,13 @@ class Timers:
         """Seconds by name since the beginning, those before a resumption included."""
         names = self._before | self._lap
         return {name: self._before.get(name, 0.0) + self._lap.get(name, 0.0) for name in names}
+
+    def first(self) -> dict[str, float]:
+        """Seconds of the first measurement by name; since a resumption, if there was one.
+
+        Whatever is compiled at its first use makes it longer than the others.
+        """
+        return dict(self._first)
 
     def shares(self) -> dict[str, float]:
         """Per cent of all time by name since the beginning; names of nested ones add up to less."""
