@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
+import yaml
 from pettingzoo import ParallelEnv
 from typer.testing import CliRunner
 
@@ -239,10 +240,20 @@ def test_latent_agents_have_tasks_of_one_source(tmp_path: Path) -> None:
         executed(config, tmp_path, environment=lambda: gymnasium.make("CartPole-v1"))
 
 
+def made_elsewhere(run: Path) -> None:
+    """Let a run's config be that of a machine with a GPU, where updates were compiled."""
+    file = run / "config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["algorithm"]["params"]["compute"] = {"device": "cuda", "compile": True}
+    file.write_text(yaml.safe_dump(config))
+
+
 def test_latent_agents_are_played_from_a_checkpoint_too(latent: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(latent, tmp_path / latent.name))
     saved = evaluate_run(run, episodes=2).evaluation
     (run / "results" / "model.safetensors").unlink()
+    assert evaluate_run(run, episodes=2).evaluation == saved
+    made_elsewhere(run)
     assert evaluate_run(run, episodes=2).evaluation == saved
     with pytest.raises(ConfigError, match="leave out --max-steps"):
         evaluate_run(run, episodes=2, max_steps=3)

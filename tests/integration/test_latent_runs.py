@@ -154,6 +154,13 @@ RESUMED: dict[str, tuple[int, dict[str, Any]]] = {
         60,
         {"policy_loss": "distill", "reanalysis": {"interval": 2, "sequences": 3}},
     ),
+    "TD-MPC2, in the midst of plans": (
+        66,
+        {
+            "preset": "tdmpc2",
+            "policy_loss": {"name": "svg", "params": {"entropy": {"jacobian": 0.0}}},
+        },
+    ),
     "critic of actions": (60, {"value": {"critic": "q"}, "collection": {"acting": "policy"}}),
 }
 """Steps and updates before a break, never between episodes, which have 20 steps; and params."""
