@@ -54,14 +54,19 @@ AGENTS: dict[str, dict[str, Any]] = {
     "svg-discount": {"preset": "svg", "discount": {"greatest": 0.97}},
     "svg-repeat": {"preset": "svg"},
     "awr-rate": {"preset": "awr", "value": {"target_rate": 0.01}},
+    "svg-batch": {"preset": "svg", "replay": {"batch_size": 256}},
+    "svg-samples": {
+        "preset": "svg",
+        "planner": {"samples": 512, "iterations": 6, "elites": 64, "policy_plans": 24},
+    },
 }
 """Presets; ``tdmpc2`` with its loss, critic, starts, log-std, entropy or rate of target networks
 exchanged; ``awr`` with the critic or rate of ``tdmpc2``; and ``svg``, whose runs are shorter, with
-as many candidates as ``awr``, with the rate, critic, value heads, starts, log-std or entropy of
-``tdmpc2``, with the policy acting (with that critic, too: it then learns from the policy's own
-actions), with more plans of the policy, which then are most of the elites of size ``tiny``, with
-episodes that are learned from once they have ended, with a discount of at most 0.97, or with every
-action done four times."""
+as many candidates as ``awr``, with the rate, critic, value heads, starts, log-std, entropy, batches
+or plans of ``tdmpc2``, with the policy acting (with that critic, too: it then learns from the
+policy's own actions), with more plans of the policy, which then are most of the elites of size
+``tiny``, with episodes that are learned from once they have ended, with a discount of at most 0.97,
+or with every action done four times."""
 PLAYED: dict[str, dict[str, Any]] = {"svg-repeat": {"action_repeat": 4}}
 """What agents that do not leave it to the task change in its params."""
 SAC = "sac"

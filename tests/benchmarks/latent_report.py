@@ -128,13 +128,14 @@ def draw_points(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def colour_of(agent: str) -> Any:
-    """A colour for matplotlib, the same in every picture: ten strong, ten pale, five dark ones."""
+    """A colour for matplotlib, the same in every picture: ten each, strong, pale and dark."""
     from matplotlib import color_sequences
 
     if agent == SAC:
         return "black"
     paired, dark = color_sequences["tab20"], color_sequences["tab20b"]
-    return [*paired[::2], *paired[1::2], *dark[::4]][list(AGENTS).index(agent)]
+    colours = [*paired[::2], *paired[1::2], *dark[::4], *dark[1::4]]
+    return colours[list(AGENTS).index(agent)]
 
 
 def published(task: str) -> list[tuple[str, int, str]]:
