@@ -115,7 +115,7 @@ class LatentLearner(Learner):
     def narration(self) -> list[str]:
         """The phase of the run, and the mean return."""
         compiles = self._params.compute.compile and "update" not in self._parts.timers.first()
-        learning = "compiling" if compiles else "learning"
+        learning = "learning, compiled first" if compiles else "learning"
         phase = "random actions" if self.steps < self.seed_steps else learning
         mean = self._parts.episodes.statistics().mean_return
         return [phase] if mean is None else [phase, f"return {mean:.1f}"]
