@@ -115,6 +115,15 @@ def test_progress_goes_on_within_a_burst_of_updates(
     assert watcher.shown[-1][0] == watcher.shown[-1][1] > 0
 
 
+def test_progress_goes_on_where_random_steps_are_no_whole_steps_of_all_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
+    watcher = Watching()
+    experiment.execute(config(tmp_path, num_envs=3), watchers=[watcher])  # 42 of 40 steps.
+    assert all(0 < done <= total for done, total in watcher.shown[1:])
+
+
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> experiment.Run:
     """A run with nothing special about it."""

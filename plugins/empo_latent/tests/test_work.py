@@ -13,11 +13,12 @@ SPENT = {"environment": 2.0, "act": 30.0, "update": 50.0, "replay": 9.0, "reanal
          "evaluation": 40.0}  # fmt: skip
 
 
-def plan(acting: str = "planner", **reporting: Any) -> WorkPlan:
+def plan(acting: str = "planner", *, envs: int = 1, **reporting: Any) -> WorkPlan:
     """1,200 steps, of them 100 random ones with 60 updates, and then two steps per update."""
     params = LatentParams.model_validate(
         {
             "total_steps": 1200,
+            "num_envs": envs,
             "tasks": ["gymnasium/Pendulum-v1"],
             "policy_loss": "svg",
             "collection": {"acting": acting},
@@ -46,6 +47,11 @@ def test_the_first_update_and_choice_which_are_compiled_do_not_count_for_the_rat
     first = {"environment": 1.0, "act": 10.0, "update": 40.0, "replay": 1.0, "evaluation": 30.0}
     found = plan().seconds_left(SPENT, first, Work(200, 101, 20, 3), 1)
     assert found == pytest.approx(1000 * 0.01 + 1000 * 20 / 100 + 501 * 19 / 19)
+
+
+def test_random_steps_are_whole_steps_of_all_environments() -> None:
+    each = plan(envs=16)
+    assert [each.decisions(steps) for steps in (96, 112, 128)] == [0, 0, 16]
 
 
 def test_where_only_the_first_is_measured_updates_and_choices_take_many_steps() -> None:

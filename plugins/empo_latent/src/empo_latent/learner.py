@@ -73,7 +73,7 @@ class LatentLearner(Learner):
         """Seconds of work so far, and of all of it at the rates so far."""
         spent, first = self._parts.timers.totals(), self._parts.timers.first()
         so_far = sum(spent.get(name, 0.0) for name in (*TIMERS, EVALUATION))
-        decisions = max(0, self.steps - self.seed_steps)
+        decisions = self._plan.decisions(self.steps)
         done = Work(self.steps, decisions, self.updates_made, len(self.evaluations))
         return so_far, so_far + self._plan.seconds_left(spent, first, done, self._owed)
 
@@ -114,11 +114,9 @@ class LatentLearner(Learner):
 
     def narration(self) -> list[str]:
         """The phase of the run, and the mean return."""
-        compiles = self._params.compute.compile and "update" not in self._parts.timers.first()
-        learning = "learning, compiled first" if compiles else "learning"
-        phase = "random actions" if self.steps < self.seed_steps else learning
+        said = ["random actions" if self.steps < self.seed_steps else "learning"]
         mean = self._parts.episodes.statistics().mean_return
-        return [phase] if mean is None else [phase, f"return {mean:.1f}"]
+        return said if mean is None else [*said, f"return {mean:.1f}"]
 
     def evaluate(self) -> Evaluated | None:
         """Play whole episodes; those of the last evaluation are filmed."""

@@ -54,6 +54,14 @@ class WorkPlan:
             self._evaluations = -(-self._total // (reporting.evaluation_interval or self._total))
             self._evaluation_steps = reporting.evaluation_episodes * sum(episode_lengths)
 
+    def decisions(self, steps: int) -> int:
+        """How many of so many steps have actions that are chosen.
+
+        All environments step at once, so that there may be more random steps than were asked for.
+        """
+        random = -(-self._seed_steps // self._envs) * self._envs
+        return max(0, steps - random)
+
     def left(self, done: Work, owed: float) -> Work:
         """What is left when updates are owed for steps that are done."""
         later = self._total - max(done.steps, min(self._seed_steps, self._total))
@@ -67,8 +75,8 @@ class WorkPlan:
     ) -> float:
         """Seconds that what is left takes at the rates so far.
 
-        The first update and the first choice of actions are left out of the rates: they may have
-        been compiled, which takes as long as thousands of others.
+        The first update and the first choice of actions of this attempt are left out of the rates:
+        they may have been compiled, which takes as long as thousands of others.
 
         Args:
             spent: Seconds so far, by name of the timer.
@@ -79,7 +87,7 @@ class WorkPlan:
         step = spent.get("environment", 0.0) / done.steps if done.steps else 1e-3
         later = {name: seconds - first.get(name, 0.0) for name, seconds in spent.items()}
         decisions = done.decisions - self._envs * ("act" in first)
-        decision = later["act"] / decisions if decisions > 0 else UNMEASURED * step
+        decision = later.get("act", 0.0) / decisions if decisions > 0 else UNMEASURED * step
         updates = done.updates - ("update" in first)
         updating = sum(later.get(name, 0.0) for name in UPDATE)
         update = updating / updates if updates > 0 else UNMEASURED * step
