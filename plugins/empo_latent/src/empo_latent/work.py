@@ -43,9 +43,10 @@ class WorkPlan:
     ) -> None:
         """Plan a run with so many random steps, updates after them, and steps of an episode."""
         reporting, self._total = params.reporting, params.total_steps
-        self._seed_steps, self._seed_updates = seed_steps, seed_updates
+        self._envs, self._seed_updates = params.num_envs, seed_updates
+        # All environments step at once, so that there may be more random steps than are asked for.
+        self._seed_steps = -(-seed_steps // self._envs) * self._envs
         self._updates_per_step = params.learning.updates_per_step
-        self._envs = params.num_envs
         self._plans = params.collection.acting == "planner"
         # Where the planner is evaluated, what the policy takes beside it does not matter.
         self._evaluates_planner = "planner" in reporting.evaluate
@@ -54,17 +55,13 @@ class WorkPlan:
             self._evaluations = -(-self._total // (reporting.evaluation_interval or self._total))
             self._evaluation_steps = reporting.evaluation_episodes * sum(episode_lengths)
 
-    def decisions(self, steps: int) -> int:
-        """How many of so many steps have actions that are chosen.
-
-        All environments step at once, so that there may be more random steps than were asked for.
-        """
-        random = -(-self._seed_steps // self._envs) * self._envs
-        return max(0, steps - random)
+    def decisions(self, steps: float) -> float:
+        """How many of so many steps have actions that are chosen, and not random."""
+        return max(0.0, steps - self._seed_steps)
 
     def left(self, done: Work, owed: float) -> Work:
         """What is left when updates are owed for steps that are done."""
-        later = self._total - max(done.steps, min(self._seed_steps, self._total))
+        later = self.decisions(self._total) - self.decisions(done.steps)
         updates = owed + self._updates_per_step * max(0.0, later)
         updates += self._seed_updates if done.steps < self._seed_steps else 0
         evaluations = max(0.0, self._evaluations - done.evaluations)
