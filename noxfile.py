@@ -99,7 +99,7 @@ def notebooks(session: nox.Session) -> None:
 
 @nox.session
 def quality(session: nox.Session) -> None:
-    """Figures of the source: sizes, import circles, loose types, words; each has a limit."""
+    """Figures of the source: import circles have to be 0, sizes and words are for looking."""
     session.install(*DEV)
     session.run("python", "tests/quality/figures.py", "--verbose", *session.posargs)
 
