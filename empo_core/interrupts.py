@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Self, TypeAlias
 
@@ -37,6 +38,15 @@ def is_compiling(frame: FrameType | None) -> bool:
     return frame is not None
 
 
+def comes_again(number: int, frame: FrameType | None) -> bool:
+    """True if a signal arrived within the compiler; it is sent again in a moment."""
+    if not hasattr(signal, "pthread_kill") or not is_compiling(frame):
+        return False
+    main = threading.main_thread().ident or 0
+    threading.Timer(RETRY_S, signal.pthread_kill, (main, number)).start()
+    return True
+
+
 class Termination:
     """While entered, signals raise KeyboardInterrupt, but not while a run is being wound up.
 
@@ -66,10 +76,8 @@ class Termination:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """End the run, unless it is ending anyway; within the compiler, in a moment."""
-        if hasattr(signal, "pthread_kill") and is_compiling(frame):
-            main = threading.main_thread().ident or 0
-            threading.Timer(RETRY_S, signal.pthread_kill, (main, number)).start()
-        elif time.monotonic() - self._since >= REPEATED_S:
+        is_repeated = time.monotonic() - self._since < REPEATED_S
+        if not comes_again(number, frame) and not is_repeated:
             self.begin()
             raise KeyboardInterrupt
 
@@ -77,24 +85,54 @@ class Termination:
 class Interrupts(Termination):
     """While entered, the first signal only sets ``are_pending``; a second one acts at once.
 
-    A learner looks between its steps, so that what it saves is never half of a step.
+    A learner looks between its steps, so that what it saves is never half of a step. Within
+    ``raising`` the first signal acts at once, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, announce: Callable[[signal.Signals], None] | None = None) -> None:
+        """Nothing is pending yet.
+
+        Args:
+            announce: Says what a signal waits for, in a thread of its own, since what the signal
+                breaks into may hold the locks of logging.
+        """
         super().__init__()
-        self._requested = False
+        self._announce = announce
+        self._requested = self._is_raising = False
 
     @property
     def are_pending(self) -> bool:
         """True if a signal has arrived."""
         return self._requested
 
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """A block without lasting effects, which a signal ends by a KeyboardInterrupt at once.
+
+        Raises:
+            KeyboardInterrupt: if a signal arrives, or has arrived before the block.
+        """
+        self._is_raising = True
+        try:
+            if self._requested:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._is_raising = False
+
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Note the first signal; of later ones, the handler before decides if there is one."""
-        before = self._before.get(signal.Signals(number))
-        if not self._requested:
+        if not self._requested and not self._is_raising:
             self._requested = True
-        elif callable(before):
-            before(number, frame)
+            if self._announce is not None:
+                name = signal.Signals(number)
+                threading.Thread(target=self._announce, args=(name,), daemon=True).start()
+        elif self._is_raising and comes_again(number, frame):
+            return
         else:
-            raise KeyboardInterrupt
+            self._requested, self._is_raising = True, False
+            before = self._before.get(signal.Signals(number))
+            if callable(before):
+                before(number, frame)
+            else:
+                raise KeyboardInterrupt

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,63 @@ def test_a_signal_ends_a_run_between_two_steps_and_it_goes_on_exactly(
     assert not resumed.started
     assert min(tracker.lines) == 8
     assert torch.equal(resumed.weight, whole.weight)
+
+
+@pytest.mark.usefixtures("heeds_hangups")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("step", [5, TOTAL])
+def test_a_signal_ends_an_evaluation_at_once_and_it_is_made_again_exactly(
+    tmp_path: Path, name: str, step: int, request: pytest.FixtureRequest
+) -> None:
+    class Evaluating(Counting):
+        """Its evaluation draws random numbers; a signal arrives within it."""
+
+        signal_at: int | None = None
+        evaluated: list[int] = []
+
+        def evaluate(self) -> Evaluated | None:
+            with self.interruptible():
+                score = float(torch.rand(3).sum())
+                if self.steps == self.signal_at:
+                    os.kill(os.getpid(), signal.Signals[name])
+                    pytest.fail("the evaluation went on after the signal")
+            self.evaluated = [*self.evaluated, self.steps]
+            return Evaluated({"eval/score": score}, score)
+
+    whole = Evaluating()
+    loop, tracker = loop_of(tmp_path / "whole", whole, keep_checkpoints=9)
+    loop.run()
+    before = signal.getsignal(signal.Signals[name])
+    request.addfinalizer(lambda: signal.signal(signal.Signals[name], before))
+    stopped = Evaluating()
+    stopped.signal_at = step
+    with pytest.raises(KeyboardInterrupt):
+        loop_of(tmp_path / "stopped", stopped, keep_checkpoints=9)[0].run()
+    assert stopped.steps == step
+    assert step not in stopped.evaluated
+    assert steps_of(tmp_path / "stopped")[-1] == step
+    resumed = Evaluating()
+    again, lines = loop_of(tmp_path / "stopped", resumed, resume=True, keep_checkpoints=9)
+    again.run()
+    assert stopped.evaluated + resumed.evaluated == whole.evaluated
+    assert lines.lines[step]["eval/score"] == tracker.lines[step]["eval/score"]
+    assert torch.equal(resumed.weight, whole.weight)
+    assert Checkpoints(tmp_path / "stopped" / CHECKPOINTS).best() is not None
+
+
+def test_a_signal_that_waits_says_what_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    learner = Counting()
+    learner.at[6] = signal.SIGTERM
+    with pytest.raises(KeyboardInterrupt):
+        loop_of(tmp_path, learner)[0].run()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.daemon:
+            thread.join(1)
+    assert [record.levelname for record in caplog.records if "SIGTERM" in record.message] == [
+        "WARNING"
+    ]
 
 
 @pytest.mark.parametrize("error", [CollectError("all actors are dead"), RuntimeError("a bug")])

@@ -124,12 +124,14 @@ class LatentLearner(Learner):
         if not reporting.evaluation_episodes:
             return None
         is_last = self.steps >= self.total_steps
-        found, metrics = self._parts.evaluator.evaluate(self.steps, is_last=is_last)
+        with self.interruptible():
+            found, metrics = self._parts.evaluator.evaluate(self.steps, is_last=is_last)
         score = score_of(found)
         solved = reporting.is_solved([*(score_of(each) for _, each in self.evaluations), score])
         if solved and reporting.videos and not is_last:
             evaluate = self._parts.evaluator.evaluate  # Only now is it known to be the last.
-            films, _ = evaluate(self.steps, is_last=True, episodes=reporting.videos)
+            with self.interruptible():
+                films, _ = evaluate(self.steps, is_last=True, episodes=reporting.videos)
             found = {name: replace(each, videos=films[name].videos) for name, each in found.items()}
         self.evaluations.append((self.steps, found))
         for actor, each in found.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, NamedTuple
 
 from empo_core.trees import StateDict
@@ -27,6 +28,10 @@ class Evaluated(NamedTuple):
     score: float | None
 
 
+class EvaluationInterrupted(KeyboardInterrupt):
+    """A signal broke off an evaluation, in all processes that learn together."""
+
+
 class Learner(ABC):
     """A learning algorithm, one unit of work at a time.
 
@@ -37,12 +42,15 @@ class Learner(ABC):
     - ``total_steps``: how many steps there will be.
     - ``may_be_unknown``: keys of ``state_dict`` under which NaN means that something is unknown.
     - ``show_progress``: what ``advance`` calls within long work, so that ``progress`` is shown.
+    - ``interruptible``: a context for long work of ``evaluate``: Ctrl-C and signals end the work
+      at once, by a KeyboardInterrupt, and it is done anew when the run goes on.
     """
 
     steps: int
     total_steps: int
     may_be_unknown: ClassVar[frozenset[str]] = frozenset()
     show_progress: Callable[[], None] = staticmethod(lambda: None)
+    interruptible: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)
 
     @property
     def ticks(self) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from empo_core.trees import StateDict
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group, RankLostError
 from empo_learning.finite import check_finite_state
-from empo_learning.learner import Learner, Metrics
+from empo_learning.learner import EvaluationInterrupted, Learner, Metrics
 from empo_learning.pace import Pace
 from empo_learning.params import Reporting
 from empo_learning.randomness import capture, restore
@@ -61,6 +63,7 @@ class Loop:
         """
         self._learner, self._context, self._reporting = learner, context, reporting
         learner.show_progress = self._show_now_and_then
+        learner.interruptible = self._interruptible
         self._group, self._is_solved = group or Group(), is_solved
         self._checkpoints = Checkpoints(
             context.directory / CHECKPOINTS, keep=reporting.keep_checkpoints
@@ -69,7 +72,9 @@ class Loop:
         self._score: float | None = None
         self._scores: list[float] = []
         self._shown = -math.inf
-        self._is_midway = False
+        self._is_midway = self._is_evaluating = False
+        self._interrupts = Interrupts(self._announce_stop)
+        self._work = "the current step"
         self._failure: Exception | None = None
         self._is_agreed = False
         self.timers = timers or Timers()
@@ -87,12 +92,15 @@ class Loop:
         # The first process alone knows, where torchrun started all of them again.
         if not (self._group.shared(self._context.resume) and self._resume()):
             self._learner.start()
-        with Interrupts() as interrupts:
+        with self._interrupts as interrupts:
             try:
                 if self._group.size > 1 and self._saved < 0:
                     self._save()  # To go on from, should the first process be lost.
                 # Whoever estimates the time left learns where this attempt begins.
                 self._show_progress()
+                if self._is_evaluating:
+                    self._evaluate()
+                    self._save()
                 while not self._is_over:
                     self._agree(stop=interrupts.are_pending)
                     self._advance()
@@ -103,7 +111,8 @@ class Loop:
                 raise  # The disk refused a checkpoint; it would refuse another one.
             except (KeyboardInterrupt, Exception) as error:
                 # Several processes may have stopped at different places, and cannot save then.
-                if self._is_agreed or self._group.size == 1:
+                is_agreed = self._is_agreed or isinstance(error, EvaluationInterrupted)
+                if is_agreed or self._group.size == 1:
                     self._rescue(error)
                 if isinstance(error, RankLostError):
                     raise  # Torchrun stops the others by signals.
@@ -165,14 +174,35 @@ class Loop:
         """Evaluate, unless that was just done."""
         if self._evaluated == self._learner.steps:
             return
+        self._is_evaluating = True
         with self.timers("evaluation"):
             found = self._learner.evaluate()
+        self._is_evaluating = False
         self._evaluated = self._learner.steps
         if found is not None:
             self._score = found.score
             self._scores += [] if found.score is None else [found.score]
             metrics = found.metrics
             self._report(lambda: self._context.tracker.log(self._learner.steps, metrics))
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Work that a signal breaks off at once; random numbers go on as if it had not begun."""
+        randomness = capture()
+        try:
+            with self._interrupts.raising():
+                yield
+        except KeyboardInterrupt:
+            restore(randomness)
+            raise
+
+    def _announce_stop(self, number: signal.Signals) -> None:
+        log.warning(
+            "%s: the run stops as soon as %s is done and a checkpoint is written; a second signal "
+            "stops it at once, after which it may not go on exactly as it would have",
+            number.name,
+            self._work,
+        )
 
     def _report(self, tell: Callable[[], None]) -> None:
         """Tell the trackers; one that fails stops all processes at the same place."""
@@ -227,6 +257,7 @@ class Loop:
             "episode_metric": _metric_state(self._context.tracker.episode_metric, rescuing),
             "logged": self._logged,
             "evaluated": self._evaluated,
+            "is_evaluating": self._is_evaluating,
             "score": self._score,
             "scores": self._scores,
         }
@@ -256,6 +287,7 @@ class Loop:
                 group.size,
             )
         self._logged, self._evaluated = state["logged"], state["evaluated"]
+        self._is_evaluating = state["is_evaluating"]
         self._score, self._scores = state["score"], state["scores"]
         self.pace.load_state_dict(times["pace"])
         self.timers.load_state_dict(times["timers"])

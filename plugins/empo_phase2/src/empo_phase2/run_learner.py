@@ -111,7 +111,8 @@ class Phase2Learner(LoopLearner):
         """The gap to the right values, where they are known."""
         if self._comparison is None:
             return None
-        gap = self._comparison.record(self.steps, self._learned)
+        with self.interruptible():
+            gap = self._comparison.record(self.steps, self._learned)
         named = {name.replace("Compare/", "eval/").lower(): each for name, each in gap.items()}
         return Evaluated(named, -gap["Compare/V_r_mean_rel"])
 

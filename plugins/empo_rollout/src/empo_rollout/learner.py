@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,7 +13,12 @@ from empo_core.errors import CollectError
 from empo_core.trees import StateDict
 from empo_learning.distributed import Group
 from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
-from empo_learning.learner import EVALUATION_SEED, Evaluated, Learner
+from empo_learning.learner import (
+    EVALUATION_SEED,
+    Evaluated,
+    EvaluationInterrupted,
+    Learner,
+)
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
@@ -133,8 +139,13 @@ class RolloutLearner(Learner):
         episodes = self._params.reporting.evaluation_episodes
         if not episodes:
             return None
-        found = self._group.shared(self._played(episodes) if self._group.is_first else None)
-        assert found is not None
+        found = None
+        if self._group.is_first:
+            with contextlib.suppress(KeyboardInterrupt), self.interruptible():
+                found = self._played(episodes)
+        found = self._group.shared(found)
+        if found is None:
+            raise EvaluationInterrupted
         self.evaluations.append((self.iteration, self.steps, found))
         log.info("evaluation after %s steps: %s", f"{self.steps:,}", found)
         return Evaluated(found.metrics(), found.mean_return)
