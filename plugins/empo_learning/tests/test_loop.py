@@ -197,7 +197,10 @@ def test_a_signal_ends_an_evaluation_at_once_and_it_is_made_again_exactly(
         """Its evaluation draws random numbers; a signal arrives within it."""
 
         signal_at: int | None = None
-        evaluated: list[int] = []
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.evaluated: list[int] = []
 
         def evaluate(self) -> Evaluated | None:
             with self.interruptible():
@@ -205,7 +208,7 @@ def test_a_signal_ends_an_evaluation_at_once_and_it_is_made_again_exactly(
                 if self.steps == self.signal_at:
                     os.kill(os.getpid(), signal.Signals[name])
                     pytest.fail("the evaluation went on after the signal")
-            self.evaluated = [*self.evaluated, self.steps]
+            self.evaluated.append(self.steps)
             return Evaluated({"eval/score": score}, score)
 
     whole = Evaluating()

@@ -113,7 +113,7 @@ def test_what_belongs_to_other_weights_is_refused() -> None:
     mover = optimiser("adam", some)
     mover.step(flattened(gradients(0)), 0.1)
     saved = mover.state_dict()
-    with pytest.raises(StorageError, match=r"exp_avg that adam remembers of weight 0, .* \(35,\)"):
+    with pytest.raises(StorageError, match=r"exp_avg of weight 0 has shape \[35\]"):
         optimiser("adam", some[:2]).load_state_dict(saved)
     with pytest.raises(StorageError, match="weight 1"):
         optimiser("adam", some).load_state_dict({"adam": {"1": saved["adam"]["0"]}})

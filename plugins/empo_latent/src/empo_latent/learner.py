@@ -19,6 +19,7 @@ from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
 from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
 from empo_learning.learner import Evaluated, Learner
+from empo_learning.saved_state import count_in
 
 log = logging.getLogger(__name__)
 
@@ -178,9 +179,11 @@ class LatentLearner(Learner):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
         parts, state = self._parts, state_dict
-        self.steps, self.updates_made = state["steps"], state["updates"]
-        self._owed, self._line_updates = state["owed"], self.updates_made
-        self.history = [(steps, updates, mean) for steps, updates, mean in state["history"]]
+        self.steps, self.updates_made = count_in(state, "steps"), count_in(state, "updates")
+        self._owed, self._line_updates = float(state["owed"]), self.updates_made
+        self.history = [
+            (int(steps), int(updates), mean) for steps, updates, mean in state["history"]
+        ]
         self.evaluations = [
             (steps, {actor: Evaluation.from_dict(each) for actor, each in found.items()})
             for steps, found in state["evaluations"]
@@ -189,7 +192,9 @@ class LatentLearner(Learner):
         parts.updater.load_state_dict(state["updater"])
         parts.controller.load_state_dict(state["controller"])
         parts.episodes.load_state_dict(state["episodes"])
-        self._current, self._first = state["current"].numpy(), state["first"].numpy().copy()
+        shape = (len(self._first), parts.vector.spec.words)
+        self._current = state["current"].numpy().reshape(shape)
+        self._first = state["first"].numpy().reshape(shape[0]).copy()
         exact = parts.vector.load_state_dict(state["vector"])
         if state["replay"] is not None:
             parts.replay.load_state_dict(state["replay"])

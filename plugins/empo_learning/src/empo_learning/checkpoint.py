@@ -37,6 +37,7 @@ from empo_core.storage.atomic import (
 )
 from empo_core.storage.regular_files import reason_of
 from empo_core.storage.state_tree import flatten, unflatten
+from empo_learning.saved_state import SavedState, Source, traced
 from empo_learning.tensor_file import read_tensors, write_tensors
 
 log = logging.getLogger("empo_core")
@@ -137,7 +138,7 @@ class Checkpoints:
                 found.add(int(match[1]))
         return sorted(found)
 
-    def load(self, step: int) -> dict[str, Any]:
+    def load(self, step: int) -> SavedState:
         """The state that was saved at a step, tensors on the CPU.
 
         Raises:
@@ -152,7 +153,8 @@ class Checkpoints:
         data = parse_json(directory / STATE, read_checked(directory / STATE, files[STATE]))
         tensors = read_tensors(directory / TENSORS, files[TENSORS])
         try:
-            return unflatten(data, tensors)
+            state: SavedState = traced(unflatten(data, tensors), Source(directory / STATE))
+            return state
         except StorageError as error:
             raise StorageError(f"{directory / STATE}: {error}") from error
 
@@ -168,8 +170,8 @@ class Checkpoints:
         return read_sealed(path, f"{FORMAT}-times", VERSION, _Times).times
 
     def newest(
-        self, check: Callable[[dict[str, Any]], None] | None = None
-    ) -> tuple[int, dict[str, Any]] | None:
+        self, check: Callable[[SavedState], None] | None = None
+    ) -> tuple[int, SavedState] | None:
         """The newest checkpoint that is whole, with its step; None where there is none at all.
 
         Args:
@@ -181,8 +183,8 @@ class Checkpoints:
         return self._first(reversed(self.steps()), check)
 
     def best(
-        self, check: Callable[[dict[str, Any]], None] | None = None
-    ) -> tuple[int, dict[str, Any]] | None:
+        self, check: Callable[[SavedState], None] | None = None
+    ) -> tuple[int, SavedState] | None:
         """The checkpoint with the highest score that is whole; None where none has a score.
 
         Args:
@@ -196,8 +198,8 @@ class Checkpoints:
         return self._first((step for _, step in sorted(scored, reverse=True)), check)
 
     def _first(
-        self, steps: Iterable[int], check: Callable[[dict[str, Any]], None] | None = None
-    ) -> tuple[int, dict[str, Any]] | None:
+        self, steps: Iterable[int], check: Callable[[SavedState], None] | None = None
+    ) -> tuple[int, SavedState] | None:
         problems = []
         for step in steps:
             try:

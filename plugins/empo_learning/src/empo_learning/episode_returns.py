@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from empo_core.protocols import Tracker
 from empo_core.trees import StateDict
 from empo_learning.distributed import Group
+from empo_learning.saved_state import count_in
 
 WINDOW = 100
 """Number of the newest episodes that averages are over, unless a learner chooses another."""
@@ -180,10 +181,10 @@ class EpisodeReturns:
         self._return[:] = state_dict["return"].numpy()
         self._length[:] = state_dict["length"].numpy()
         self._success[:] = state_dict["success"].numpy()
-        self.completed = state_dict["completed"]
-        self.returns = deque(state_dict["returns"], maxlen=self._window)
-        self.lengths = deque(state_dict["lengths"], maxlen=self._window)
-        self.successes = deque(state_dict["successes"], maxlen=self._window)
+        self.completed = count_in(state_dict, "completed")
+        self.returns = deque(map(float, state_dict["returns"]), maxlen=self._window)
+        self.lengths = deque(map(int, state_dict["lengths"]), maxlen=self._window)
+        self.successes = deque(map(int, state_dict["successes"]), maxlen=self._window)
         self.reasons[:] = state_dict["reasons"].numpy()
 
     def _complete(

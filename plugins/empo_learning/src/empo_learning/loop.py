@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from empo_core.errors import EmpoError, NonFiniteError, StorageError, TrackerError
 from empo_core.interrupts import Interrupts
 from empo_core.protocols import CheckpointChoice, EpisodeMetric, RunContext
 from empo_core.stages import stage
+from empo_core.storage.atomic import StrictModel
 from empo_core.trees import StateDict
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group, RankLostError
@@ -23,6 +26,7 @@ from empo_learning.learner import EvaluationInterrupted, Learner, Metrics
 from empo_learning.pace import Pace
 from empo_learning.params import Reporting
 from empo_learning.randomness import capture, restore
+from empo_learning.saved_state import SavedState, fitting
 from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
@@ -278,6 +282,15 @@ class Loop:
             self._context.tracker.rewind(self._learner.steps)
             return False
         self._saved, state = found
+        with fitting(state.source):
+            self._restore(state)
+        self._context.tracker.rewind(self._learner.steps)
+        log.info("going on from step %s", f"{self._learner.steps:,}")
+        return True
+
+    def _restore(self, state: SavedState) -> None:
+        """Put the learner, and everything that is counted, where a checkpoint was written."""
+        group = self._group
         times = group.shared(self._checkpoints.times(self._saved) if group.is_first else {})
         if len(state["randomness"]) != group.size:
             log.warning(
@@ -286,19 +299,27 @@ class Loop:
                 len(state["randomness"]),
                 group.size,
             )
-        self._logged, self._evaluated = state["logged"], state["evaluated"]
-        self._is_evaluating = state["is_evaluating"]
-        self._score, self._scores = state["score"], state["scores"]
+        counts = _Counts.model_validate({name: state[name] for name in _Counts.model_fields})
+        self._logged, self._evaluated = counts.logged, counts.evaluated
+        self._is_evaluating = counts.is_evaluating
+        self._score, self._scores = counts.score, counts.scores
         self.pace.load_state_dict(times["pace"])
         self.timers.load_state_dict(times["timers"])
         if metric := self._context.tracker.episode_metric:
             metric.load_state_dict(state["episode_metric"])
         self._learner.load_state_dict(state["learner"])
-        self._context.tracker.rewind(self._learner.steps)
         if group.rank < len(state["randomness"]):
             restore(state["randomness"][group.rank])
-        log.info("going on from step %s", f"{self._learner.steps:,}")
-        return True
+
+
+class _Counts(StrictModel):
+    """The loop's own part of a checkpoint."""
+
+    logged: int = Field(ge=-1)
+    evaluated: int = Field(ge=-1)
+    is_evaluating: bool
+    score: float | None
+    scores: list[float]
 
 
 def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
@@ -313,7 +334,7 @@ def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
 
 def saved_state(
     directory: Path, checkpoint: CheckpointChoice, may_be_unknown: Collection[str] = ()
-) -> dict[str, Any]:
+) -> SavedState:
     """The learner's state in a checkpoint of a run that is whole and finite.
 
     Args:
@@ -338,7 +359,8 @@ def saved_state(
             f"{directory}: this run has learned nothing that could be loaded: it has {lacks}; go "
             f"on with: empo resume {directory}"
         )
-    return dict(found[1]["learner"])
+    state: SavedState = found[1]["learner"]
+    return state
 
 
 def _finite(may_be_unknown: Collection[str]) -> Callable[[Mapping[str, Any]], None]:
@@ -347,8 +369,9 @@ def _finite(may_be_unknown: Collection[str]) -> Callable[[Mapping[str, Any]], No
 
 
 def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], what: str) -> None:
-    known = {key: each for key, each in state.items() if key not in may_be_unknown}
-    check_finite_state(known, what)
+    if not isinstance(state, Mapping):
+        raise StorageError(f"{what}: the learner's state is {type(state).__name__}, no dictionary")
+    check_finite_state({k: v for k, v in state.items() if k not in may_be_unknown}, what)
 
 
 def _is_due(before: int, now: int, interval: int) -> bool:

@@ -7,12 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.config import ValueNetworkRef, installed
-from empo_core.errors import NonFiniteError, PluginLoadError, StorageError
+from empo_core.errors import NonFiniteError, PluginLoadError
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.trees import StateDict
 from empo_core.types import Fit, ValueQuery
 from empo_learning.finite import check_finite
+from empo_learning.optimiser_moments import load_moments, moments_of
 
 
 class GradientRegression:
@@ -91,26 +92,16 @@ class GradientRegression:
 
     def state_dict(self) -> StateDict:
         """Adam's step and moments of each parameter, by its number."""
-        moments = self._adam.state_dict()["state"]
-        return {str(number): dict(moments[number]) for number in sorted(moments)}
+        return moments_of(self._adam)
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned.
 
         Raises:
-            StorageError: It belongs to a network of other parameters.
+            KeyError: if a moment is missing.
+            StorageError: if the moments belong to a network of other parameters.
         """
-        for number, moments in state_dict.items():
-            known = number.isdecimal() and int(number) < len(self._parameters)
-            shape = moments["exp_avg"].shape
-            if not known or shape != self._parameters[int(number)].shape:
-                raise StorageError(
-                    f"the optimiser's moments of parameter {number} of {self._network.quantity}, "
-                    f"of shape {tuple(shape)}, belong to another network"
-                )
-        groups = self._adam.state_dict()["param_groups"]
-        state = {int(number): dict(moments) for number, moments in state_dict.items()}
-        self._adam.load_state_dict({"state": state, "param_groups": groups})
+        load_moments(self._adam, state_dict)
 
     def _check(self, loss: float, norm: float, moments: float) -> None:
         numbers = {"optimiser's moments": moments, "loss": loss, "gradient": norm}

@@ -11,6 +11,7 @@ from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
+from empo_learning.saved_state import count_in
 from empo_learning.stage_timings import StageTimings
 from empo_phase2 import metrics
 from empo_phase2.compare import Comparison
@@ -131,7 +132,7 @@ class Phase2Learner(LoopLearner):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
-        self.steps = state_dict["steps"]
+        self.steps = count_in(state_dict, "steps")
         self.losses = [(step, losses) for step, losses in state_dict["losses"]]
         self._learner.load_state_dict(state_dict["learner"])
         self._replay.load_state_dict(state_dict["replay"])

@@ -19,6 +19,7 @@ from empo_learning.learner import (
     EvaluationInterrupted,
     Learner,
 )
+from empo_learning.saved_state import count_in
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
@@ -179,9 +180,10 @@ class RolloutLearner(Learner):
         """
         ranks, rank = state_dict["ranks"], self._group.rank
         own = ranks[rank] if rank < len(ranks) else {**ranks[0], "collector": None}
-        self.iteration, self.steps = state_dict["iteration"], state_dict["steps"]
+        self.iteration = count_in(state_dict, "iteration")
+        self.steps = count_in(state_dict, "steps")
         self._line_steps = self.steps
-        self.history = [(steps, mean, length) for steps, mean, length in state_dict["history"]]
+        self.history = [(int(n), mean, length) for n, mean, length in state_dict["history"]]
         self.evaluations = [(i, n, Evaluation(**each)) for i, n, each in state_dict["evaluations"]]
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(own["updater"])

@@ -24,6 +24,7 @@ from empo_latent.environments.tasks import (
     task_spec,
 )
 from empo_latent.types import MultiTaskSpec
+from empo_learning.saved_state import count_in
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +206,7 @@ class TaskVector:
                 f"the checkpoint has {state['count']} environments, and there are "
                 f"{len(self._envs)}; go on with as many as the run began with"
             )
-        self._seed, self._restarts = state["seed"], state["restarts"]
+        self._seed, self._restarts = count_in(state, "seed"), count_in(state, "restarts")
         if states is None:  # One had failed when others had acted.
             self._restarts += 1
             self._begin(episode_seed(self._seed, len(self._envs), self._restarts))

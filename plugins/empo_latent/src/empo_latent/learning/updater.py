@@ -18,6 +18,8 @@ from empo_latent.learning.gradient_contract import check_gradients
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
+from empo_learning.optimiser_moments import load_moments, moments_of
+from empo_learning.saved_state import count_in
 
 MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
 """Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
@@ -115,8 +117,8 @@ class Updater:
         """State of the optimisers and of adaptive losses."""
         return {
             "updates": self._updates,
-            "model": _moments(self._optimiser),
-            "policies": {name: _moments(each) for name, each in self._policy_optimisers.items()},
+            "model": moments_of(self._optimiser),
+            "policies": {name: moments_of(each) for name, each in self._policy_optimisers.items()},
             "losses": {
                 name: loss.state_dict()
                 for name, loss in self._losses.items()
@@ -126,10 +128,10 @@ class Updater:
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
-        self._updates = state_dict["updates"]
-        _remember(self._optimiser, state_dict["model"])
+        self._updates = count_in(state_dict, "updates")
+        load_moments(self._optimiser, state_dict["model"])
         for name, each in self._policy_optimisers.items():
-            _remember(each, state_dict["policies"][name])
+            load_moments(each, state_dict["policies"][name])
         for name, loss in self._losses.items():
             if isinstance(loss, AdaptivePolicyLoss):
                 loss.load_state_dict(state_dict["losses"][name])
@@ -167,18 +169,3 @@ def _adam(
     decay = params.optimiser.weight_decay
     kind = torch.optim.AdamW if decay else torch.optim.Adam
     return kind(groups, eps=eps, weight_decay=decay, fused=True)
-
-
-def _moments(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """Moments of each weight, by its position."""
-    return {str(i): dict(found) for i, found in optimiser.state_dict()["state"].items()}
-
-
-def _remember(optimiser: torch.optim.Optimizer, moments: Mapping[str, Any]) -> None:
-    # Torch keeps the tensors it is given, and would change those of whoever gave them.
-    state = {
-        int(i): {key: value.clone() for key, value in found.items()} for i, found in moments.items()
-    }
-    optimiser.load_state_dict(
-        {"state": state, "param_groups": optimiser.state_dict()["param_groups"]}
-    )

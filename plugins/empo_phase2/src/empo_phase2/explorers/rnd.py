@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +15,7 @@ from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_core.worlds.row_table import RowTable
 from empo_learning.finite import check_finite
+from empo_learning.optimiser_moments import load_moments, moments_of
 from empo_phase2.explorers.expectation import boosted, expected
 from empo_phase2.explorers.params import RndParams
 
@@ -114,14 +114,14 @@ class Rnd:
         return {
             "weights": {name: tensor.clone() for name, tensor in self.weights().items()},
             "target": {name: t.clone() for name, t in self._target.state_dict().items()},
-            "optimiser": _moments_of(self._optimiser),
+            "optimiser": moments_of(self._optimiser),
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.load_weights(state_dict["weights"])
         self._target.load_state_dict(state_dict["target"])
-        _restore_moments(self._optimiser, state_dict["optimiser"])
+        load_moments(self._optimiser, state_dict["optimiser"])
 
     def _errors(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state output"]:
         """Mean squared error of the predictions for each state and output."""
@@ -151,20 +151,3 @@ class Rnd:
                 nn.init.uniform_(parameter, -bound, bound, generator)
             layers += [layer, nn.ReLU()]
         return nn.Sequential(*layers[:-1])
-
-
-def _moments_of(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """Adam's moments of each parameter, by position."""
-    state = optimiser.state_dict()["state"]
-    return {
-        str(position): {name: torch.as_tensor(value).clone() for name, value in own.items()}
-        for position, own in state.items()
-    }
-
-
-def _restore_moments(optimiser: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
-    state = {
-        int(position): {name: value.clone() for name, value in own.items()}
-        for position, own in kept.items()
-    }
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})

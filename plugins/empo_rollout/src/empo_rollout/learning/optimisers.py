@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from empo_core.errors import StorageError
 from empo_core.trees import StateDict
+from empo_learning.optimiser_moments import load_moments, moments_of
 from empo_rollout.params import OptimiserParams
 
 
@@ -91,16 +91,14 @@ class Optimiser:
 
     def state_dict(self) -> StateDict:
         """Moments of the gradients; tensors are its own, not copies."""
-        return {
-            name: {str(i): dict(found) for i, found in optimiser.state_dict()["state"].items()}
-            for name, optimiser in self._optimisers.items()
-        }
+        return {name: moments_of(each) for name, each in self._optimisers.items()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore copies of what ``state_dict`` returned.
 
         Raises:
-            StorageError: It belongs to another optimiser, or to other weights.
+            KeyError: if a moment is missing.
+            StorageError: if the moments belong to another optimiser, or to other weights.
         """
         if sorted(state_dict) != sorted(self._optimisers):
             raise StorageError(
@@ -108,11 +106,7 @@ class Optimiser:
                 f"optimiser consists of {' and '.join(sorted(self._optimisers))}"
             )
         for name, optimiser in self._optimisers.items():
-            moments = {int(i): _copies(found) for i, found in state_dict[name].items()}
-            for number, found in moments.items():
-                _require_fit(name, number, found, optimiser.param_groups[0]["params"])
-            groups = optimiser.state_dict()["param_groups"]
-            optimiser.load_state_dict({"state": moments, "param_groups": groups})
+            load_moments(optimiser, state_dict[name])
 
 
 def flattened(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
@@ -171,22 +165,3 @@ def _muon(params: OptimiserParams, matrices: list[nn.Parameter]) -> torch.optim.
         eps=params.eps,
         adjust_lr_fn="match_rms_adamw",
     )
-
-
-def _copies(found: Mapping[str, Any]) -> dict[str, Any]:
-    # Torch keeps the tensors it is given, and would change those of whoever gave them.
-    return {
-        key: value.clone() if isinstance(value, Tensor) else value for key, value in found.items()
-    }
-
-
-def _require_fit(
-    name: str, number: int, found: Mapping[str, Any], weights: list[nn.Parameter]
-) -> None:
-    shape = weights[number].shape if number < len(weights) else None
-    for key, value in found.items():
-        if isinstance(value, Tensor) and value.ndim > 0 and value.shape != shape:
-            raise StorageError(
-                f"the {key} that {name} remembers of weight {number}, of shape "
-                f"{tuple(value.shape)}, belongs to other weights"
-            )

@@ -1,0 +1,114 @@
+"""States read from checkpoints: where one does not fit the run, its file and key are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from empo_core.errors import EmpoError, StorageError
+
+MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
+"""Errors of code that gets a tree of other types or shapes; ``ValueError`` besides."""
+MAX_REASON = 200
+"""Characters of an error that are repeated."""
+
+
+@dataclass(slots=True)
+class Source:
+    """Where a state was read, and how far.
+
+    Attributes:
+        file: The file with the keys.
+        newest: The way to the value that was read last, e.g. ``learner.updater.steps``.
+    """
+
+    file: Path
+    newest: str = ""
+
+
+class SavedState(dict[Any, Any]):
+    """A dictionary of a checkpoint that knows the way to it.
+
+    Raises:
+        StorageError: if a key is read that is not there.
+    """
+
+    def __init__(self, items: dict[Any, Any], source: Source, path: str) -> None:
+        """Take over the items.
+
+        Args:
+            items: Values by key.
+            source: Where they were read.
+            path: The keys that lead here, joined by dots.
+        """
+        super().__init__(items)
+        self.source, self._path = source, path
+
+    def __getitem__(self, key: Any) -> Any:
+        """The value of a key."""
+        self.source.newest = f"{self._path}.{key}" if self._path else str(key)
+        return super().__getitem__(key)
+
+    def __missing__(self, key: Any) -> Any:
+        """Refuse a key that is not there."""
+        raise StorageError(
+            f"{self.source.file}: {self.source.newest}: this key is missing, so the checkpoint "
+            "does not belong to this run or is of another version; remove its folder to go on from "
+            "an older checkpoint"
+        )
+
+
+def count_in(state: Mapping[str, Any], key: str) -> int:
+    """The value of a key that counts something.
+
+    Raises:
+        ValueError: if the value is no whole number of at least 0.
+    """
+    value = state[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{_quoted(value)} is no whole number of at least 0")
+    return value
+
+
+def traced(tree: Any, source: Source, path: str = "") -> Any:
+    """The same tree with ``SavedState`` for every dictionary."""
+    if isinstance(tree, dict):
+        items = {
+            key: traced(value, source, f"{path}.{key}" if path else str(key))
+            for key, value in tree.items()
+        }
+        return SavedState(items, source, path)
+    if isinstance(tree, list | tuple):
+        return type(tree)(traced(item, source, f"{path}.{i}") for i, item in enumerate(tree))
+    return tree
+
+
+@contextmanager
+def fitting(source: Source) -> Iterator[None]:
+    """Code that reads a state; what it cannot read becomes a sentence with file and key.
+
+    Raises:
+        StorageError: if the code fails because a value has another type or shape.
+    """
+    try:
+        yield
+    except StorageError as error:
+        if str(source.file) in str(error):
+            raise
+        raise StorageError(f"{source.file}: {source.newest}: {error}") from error
+    except EmpoError:
+        raise
+    except (*MISFITS, ValueError) as error:
+        reason = " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
+        raise StorageError(
+            f"{source.file}: {source.newest}: does not fit this run: {reason}; remove the "
+            "checkpoint's folder to go on from an older one"
+        ) from error
+
+
+def _quoted(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
