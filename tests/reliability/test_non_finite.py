@@ -24,6 +24,7 @@ from empo_exact.solver import solve
 from empo_exact.values import ValueStore
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.loop import CHECKPOINTS, Loop
+from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.quantities import Quantities
 from empo_rollout.learning import updater
 
@@ -60,15 +61,15 @@ def poisoned(found: Any) -> Any:
     return seen, float("nan"), *rest
 
 
-def inject(loop: Loop, pattern: str) -> None:
-    """Put NaN into tensors of a learner."""
+def inject(loop: Loop, pattern: str, number: float = torch.nan) -> None:
+    """Put NaN, or another number, into tensors of a learner."""
     learner = loop._learner
     state = learner.state_dict(midway=False)
     hit = 0
     for name, tensor in flatten(state)[1].items():
         if re.search(pattern, name) and tensor.is_floating_point():
             with torch.no_grad():
-                tensor.fill_(torch.nan)
+                tensor.fill_(number)
             hit += 1
     assert hit
     learner.load_state_dict(state)
@@ -123,6 +124,40 @@ def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
         assert bool(tensor.isfinite().all()), key
     resumed = resume(directory).result
     assert resumed.summary()["steps"] >= {"phase2": 30, "rollout": 320, "latent": 60}[name]
+
+
+HUGE = 3e38
+"""Weights of this size are finite, and what is computed by them is not."""
+
+
+def test_a_policy_that_is_not_finite_is_noticed_when_actors_act_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig.model_validate(
+        {**CONFIGS["rollout"], "trackers": [], "runs": str(tmp_path), "seed": 1}
+    )
+    whole = Loop._advance
+
+    def advance(loop: Loop) -> None:
+        if loop._learner.updates == LEARNERS["rollout"]:
+            inject(loop, r"^policy/", HUGE)
+        whole(loop)
+
+    monkeypatch.setattr(Loop, "_advance", advance)
+    with pytest.raises(NonFiniteError, match="acts by is not finite"):
+        run(config)
+
+
+def test_robots_never_act_by_values_that_are_not_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig.model_validate(
+        {**CONFIGS["phase2"], "trackers": [], "runs": str(tmp_path), "seed": 1}
+    )
+    policy = RobotBehaviour.policy
+    monkeypatch.setattr(RobotBehaviour, "policy", lambda *args: poisoned(policy(*args)))
+    with pytest.raises(NonFiniteError, match="a policy to act with is not finite"):
+        run(config)
 
 
 EXACT = {

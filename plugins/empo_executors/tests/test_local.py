@@ -93,6 +93,17 @@ def test_a_stopped_worker_is_unavailable_then_killed_and_replaced(start: Start, 
     assert account.lost == account.submitted == busy
 
 
+def test_a_stopped_worker_is_replaced_long_before_a_long_heartbeat_is_over(start: Start) -> None:
+    executor = start(heartbeat_s=3600.0)
+    os.kill(executor.workers()[0].pid or 0, signal.SIGSTOP)
+    begun = time.monotonic()
+    while (state := executor.workers()[0]).incarnation == 0:
+        executor.next(0.02)
+        assert time.monotonic() - begun < PATIENCE_S
+    assert "suspended" in state.last_failure
+    ready_again(executor)
+
+
 def test_a_worker_stopped_for_a_moment_only_loses_nothing(start: Start) -> None:
     executor = start(heartbeat_s=10.0)
     pid = executor.workers()[0].pid

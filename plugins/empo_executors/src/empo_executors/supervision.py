@@ -17,6 +17,8 @@ from empo_executors.restart_budget import RestartBudget
 
 _TICK_S = 0.02
 """The longest wait between two looks at the workers."""
+SUSPENDED_S = 2.0
+"""Seconds without a sign of life after which a process that is stopped is replaced."""
 _LOOK_S = 0.005
 """The shortest time between two looks, where replies are plenty."""
 
@@ -76,6 +78,9 @@ class Incarnation(Protocol):
 
     def silence_s(self) -> float:
         """Seconds, while the caller looked, without a sign of life."""
+
+    def is_suspended(self) -> bool:
+        """True if the system says that its process is stopped, e.g. by SIGSTOP."""
 
     def overdue(self) -> bool:
         """True where it has ended, and its last frames should have come by now."""
@@ -244,7 +249,9 @@ class Supervision:
                         f"was not ready for {limits.start_timeout_s:g} s (start_timeout_s) and "
                         "was killed"
                     )
-            elif process.silence_s() > limits.dead_s:
+            elif (silence_s := process.silence_s()) > SUSPENDED_S and process.is_suspended():
+                process.fail(f"was suspended by a signal for {SUSPENDED_S:g} s and was killed")
+            elif silence_s > limits.dead_s:
                 process.fail(
                     f"showed no sign of life for {limits.dead_s:g} s ({limits.silence} of its "
                     "executor) and was killed"

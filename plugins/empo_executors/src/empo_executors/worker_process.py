@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+import psutil
+
 from empo_core.errors import WorkerError
 from empo_executors.call_ledger import CallLedger
 from empo_executors.cells import Cell, Cells
@@ -120,6 +122,13 @@ class WorkerProcess:
     def silence_s(self) -> float:
         """Seconds, while the caller looked, without a sign of life."""
         return self._silence.seconds(self.cells[Cell.BEAT])
+
+    def is_suspended(self) -> bool:
+        """True if the system says that the process is stopped, e.g. by SIGSTOP."""
+        try:
+            return self.pid is not None and psutil.Process(self.pid).status() == "stopped"
+        except psutil.Error:  # It has ended.
+            return False
 
     def overdue(self) -> bool:
         """True where it was killed or has ended, and its last frames should have come by now.

@@ -35,7 +35,8 @@ def load_moments(optimiser: torch.optim.Optimizer, saved: Mapping[str, Any]) -> 
         moments = saved[number]
         names = dict.fromkeys((*_names(optimiser), *moments))
         state[int(number)] = {
-            name: _checked(f"{name} of weight {number}", moments[name], weights[int(number)]) for name in names
+            name: _checked(f"{name} of weight {number}", moments[name], weights[int(number)])
+            for name in names
         }
     optimiser.load_state_dict(
         {"state": state, "param_groups": optimiser.state_dict()["param_groups"]}

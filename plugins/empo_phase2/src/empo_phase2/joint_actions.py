@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.errors import NonFiniteError
 from empo_core.types import Successors, WorldSpec
 from empo_phase2.ragged import select_pairs
 
@@ -79,9 +80,19 @@ def sample_actions(
     """Inverse-CDF sampling: the choice that a number in [0, 1) falls on, never one of chance 0.
 
     Similar distributions mostly give the same choice for the same number.
+
+    Raises:
+        NonFiniteError: if a probability is infinite or NaN.
     """
     total = prob.double().cumsum(-1)
     whole = total[..., -1]
+    if not bool(whole.isfinite().all()):  # Else NaN would draw the first choice for ever.
+        index = tuple((~whole.isfinite()).nonzero()[0].tolist())
+        raise NonFiniteError(
+            f"a policy to act with is not finite: probabilities {prob[index].tolist()} in "
+            f"environment {index[0] if index else 0}; the learned values have diverged: go on from "
+            "an older checkpoint with a lower optimiser.lr"
+        )
     # Rounding may lift the product to the whole itself, which lies behind the last choice.
     target = torch.minimum(uniform * whole, whole.nextafter(torch.zeros_like(whole)))
     return (total <= target[..., None]).sum(-1)

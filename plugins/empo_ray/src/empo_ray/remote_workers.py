@@ -257,6 +257,10 @@ class RemoteWorker:
         """Seconds, while the caller looked, without a sign of life."""
         return self._silence.seconds(self._beats)
 
+    def is_suspended(self) -> bool:
+        """False: Ray does not say."""
+        return False
+
     def overdue(self) -> bool:
         """True where it was killed, and that has not been confirmed for long."""
         return bool(self._killed_at) and time.monotonic() - self._killed_at > _LAST_WORDS_S

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from empo_core.errors import ConfigError
+from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols.environments import EnvSpec, TimeStep, VectorEnv
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
@@ -177,6 +177,7 @@ class RolloutCollector:
         with self._timers("inference"):
             action = step.distribution.sample()
             log_prob = step.distribution.log_prob(action)
+            refuse_non_finite(step, log_prob, time_step)
         self._buffer.store(time_step, action, log_prob, step.value, self._memory[agents], version)
         self._memory[agents] = step.memory
         self._acted[agents] = time_step.acts
@@ -215,6 +216,31 @@ def policy_step(
         torch.from_numpy(time_step.starts).to(device),
         agent,
         None if time_step.mask is None else torch.from_numpy(time_step.mask).to(device),
+    )
+
+
+def refuse_non_finite(
+    step: PolicyStep, log_prob: Float[Tensor, " agent"], time_step: TimeStep
+) -> None:
+    """Refuse to act by a policy or value that is infinite or NaN.
+
+    Raises:
+        NonFiniteError: if one is; the message says whether the weights or the environment did it.
+    """
+    is_finite = log_prob.isfinite() & step.value.isfinite()
+    acting = torch.from_numpy(time_step.acts).to(is_finite.device)
+    if bool((is_finite | ~acting).all()):
+        return
+    agent = int((~is_finite & acting).nonzero()[0])
+    if not np.isfinite(time_step.observation[agent]).all():
+        raise NonFiniteError(
+            f"agent {agent} of its block observes numbers that are infinite or NaN, and no action "
+            "can be drawn by them: mend the environment"
+        )
+    raise NonFiniteError(
+        f"the policy that agent {agent} of its block acts by is not finite: log-probability "
+        f"{log_prob[agent].item()}, value {step.value[agent].item()}; the weights have diverged: "
+        "go on from an older checkpoint with a lower optimiser.lr"
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from empo_core.protocols.environments import VectorEnv
 from empo_environments.normalisation import Normaliser
 from empo_learning.randomness import capture, restore
-from empo_rollout.collector import policy_step
+from empo_rollout.collector import policy_step, refuse_non_finite
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.precision import autocast
 from empo_rollout.policies.protocols import ActorCritic
@@ -162,6 +162,7 @@ def _played(
         chosen: Tensor = (
             step.distribution.mode if plan.deterministic else step.distribution.sample()
         )
+        refuse_non_finite(step, step.distribution.log_prob(chosen), time_step)
         vector.send(time_step.block, chosen.cpu().numpy())
     if (number < count).any():
         log.warning(
