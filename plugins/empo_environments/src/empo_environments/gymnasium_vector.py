@@ -16,6 +16,7 @@ from jaxtyping import Int, Shaped
 from numpy.random import SeedSequence
 from torch import Tensor
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.trees import StateDict
@@ -202,7 +203,8 @@ class GymnasiumVectorEnv:
                 process.kill()
                 process.join()
             env.closed = True
-        self._env.close()
+        with best_effort(f"closing the vector environment {self._env}"):
+            self._env.close()
 
     def _begin(self) -> None:
         words = SeedSequence((self._seed, self._restarts, self._first)).generate_state(1)
