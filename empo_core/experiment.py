@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np  # Before torch, which would lose a Ctrl-C within its own import of it.
 
+from empo_core.best_effort import best_effort
 from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError
@@ -326,6 +327,16 @@ def peak_memory_bytes() -> int | None:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
+def _shown(tracker: Tracker) -> Callable[[str, float, float], None]:
+    """Progress of what comes after all work: a tracker that fails now costs no result."""
+
+    def show(task: str, done: float, total: float) -> None:
+        with best_effort(f"showing {task!r}"):
+            tracker.progress(task, done, total)
+
+    return show
+
+
 def _supervised(
     algorithm: Algorithm,
     context: RunContext,
@@ -341,7 +352,7 @@ def _supervised(
             log.info("%s in %s", "resumed" if context.resume else "started", directory.path)
             context.tracker.start(directory.path, resolved(config))
             result = algorithm.run(context)
-            with stage(context.tracker.progress, "saving results"):
+            with stage(_shown(context.tracker), "saving results"):
                 results = directory.path / RESULTS
                 results.mkdir(exist_ok=True)
                 result.save(results)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, TrackerError
 from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
 from empo_core.stages import KernelStage
@@ -28,6 +29,7 @@ class TrackerGroup(Tracker):
 
     What a tracker raises becomes a ``TrackerError``, which ends the run; with
     ``on_error="warn"`` that tracker is finished, left out from then on, and one warning says so.
+    What one raises in ``finish`` is always a warning: the run is over by then.
 
     Attributes:
         has_begun: Whether there was anything to report yet.
@@ -80,7 +82,7 @@ class TrackerGroup(Tracker):
         self._each("rewind", lambda tracker: tracker.rewind(step))
 
     def finish(self, status: RunStatus) -> None:
-        """Finish every tracker that was started, also when another one fails at it."""
+        """Finish every tracker that was started; one that fails at it is a warning."""
         self._metrics.members.clear()
         self._kernels.stop()
         with contextlib.ExitStack() as stack:
@@ -88,7 +90,7 @@ class TrackerGroup(Tracker):
                 stack.callback(self._finish, self._started.pop(), status)
 
     def _finish(self, tracker: Tracker, status: RunStatus) -> None:
-        with self._rescued(tracker, "finish"):
+        with best_effort(f"finish of the tracker {type(tracker).__name__}"):
             tracker.finish(status)
 
     def _rescued(self, tracker: Tracker, hook: str) -> contextlib.AbstractContextManager[None]:

@@ -20,7 +20,8 @@ class Tracker:
     """Base class of trackers, which watch a run and change nothing about it.
 
     Every hook does nothing here; a tracker overrides those that it needs. A hook that raises
-    ends the run, or switches the tracker off where the config says ``on_tracker_error: warn``.
+    ends the run, or switches the tracker off where the config says ``on_tracker_error: warn``;
+    ``finish`` never ends a run: what it raises is a warning.
     """
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import signal
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -21,6 +20,7 @@ from empo_core import experiment
 from empo_core.config import RunConfig, merged
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.protocols import Tracker
+from empo_environments.single_env import episode_seed
 from empo_latent.modelfile import load_model
 from empo_learning.evaluation import evaluate_run
 
@@ -130,6 +130,11 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> experiment.Run:
     return small(tmp_path_factory.mktemp("usual"))
 
 
+def lines_of(run: experiment.Run) -> list[dict[str, Any]]:
+    text = (run.directory / "metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     summary = result.summary()
     for key in ("seconds", "steps_per_second"):
@@ -216,16 +221,35 @@ def test_a_run_without_its_memories_goes_on_with_a_warning(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"learning": {"horizon": 21}}, r"no episode had 21 \(learning.horizon\)"),
-        ({"replay": {"running": False}}, r"no episode ended \(see replay.running\) that had 2"),
+        ({"learning": {"horizon": 21}}, r"no episode had 21 steps \(learning.horizon\)"),
+        ({"replay": {"running": False}}, r"no episode ended \(see replay.running\) had 2 steps"),
+        (
+            {"collection": {"seed_updates": 0}, "learning": {"updates_per_step": 0.01}},
+            r"less than one update: collection.seed_updates is 0",
+        ),
     ],
 )
-def test_a_run_that_learns_nothing_says_why(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any], reason: str
+def test_a_run_that_learns_nothing_ends_with_an_error_that_says_why(
+    tmp_path: Path, options: dict[str, Any], reason: str
 ) -> None:
     few = {"total_steps": 15, "collection": {"seed_steps": 5}}
-    small(tmp_path, **merged(few, options))
-    assert re.search(f"nothing was learned: in 15 steps .* {reason}", caplog.text)
+    with pytest.raises(ConfigError, match=f"total_steps: nothing was learned.* {reason}"):
+        small(tmp_path, **merged(few, options))
+    (directory,) = tmp_path.iterdir()
+    status = json.loads((directory / "status.json").read_text())
+    assert (status["status"], "nothing was learned" in status["error"]) == ("failed", True)
+    with pytest.raises(ConfigError, match="nothing was learned"):
+        experiment.resume(directory)
+
+
+def test_episodes_that_are_cut_off_before_the_horizon_are_learned_from(tmp_path: Path) -> None:
+    cut = [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 2}}]
+    validated = {"reporting": {"validate_losses": True}}
+    run = small(tmp_path, tasks=cut, learning={"horizon": 3}, **validated)
+    assert run.result.summary()["updates"] > 5
+    lines = lines_of(run)
+    assert any("loss/consistency" in line for line in lines)
+    assert any("eval/policy/loss/consistency" in line for line in lines)
 
 
 def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) -> None:
@@ -449,14 +473,86 @@ def test_what_is_no_device_is_refused_in_the_config(tmp_path: Path) -> None:
         config(tmp_path, compute={"device": "abacus"})
 
 
-def test_an_episode_that_terminates_unexpectedly_ends_the_run_with_advice(
-    tmp_path: Path, request: pytest.FixtureRequest
+class Rare(gymnasium.Env[Any, Any]):
+    """The third episode of a run of seed 3 terminates after 15 steps; nothing is paid."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = 15 if seed == episode_seed(3, 0, 2) else -1
+        return self.np_random.uniform(-1, 1, 3).astype("float32"), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        seen = self.np_random.uniform(-1, 1, 3).astype("float32")
+        return seen, 0.0, self.left == 0, False, {}
+
+
+@pytest.fixture
+def rare() -> Iterator[list[str]]:
+    gymnasium.register("Rare-v0", Rare, max_episode_steps=20)
+    yield ["gymnasium/Rare-v0"]
+    gymnasium.registry.pop("Rare-v0")
+
+
+@pytest.mark.parametrize("episodic", [None, False])
+@pytest.mark.parametrize("critic", ["v", "q"])
+def test_the_first_episode_that_terminates_is_learned_from(
+    tmp_path: Path, rare: list[str], episodic: bool | None, critic: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    run = small(
+        tmp_path,
+        tasks=rare,
+        reward={"episodic": episodic},
+        value={"critic": critic},
+        compute={"check_gradients": True},
+        reporting={"log_interval": 1},
+    )
+    lines = lines_of(run)
+    learned = [line["step"] for line in lines if "loss/termination" in line]
+    assert 55 <= min(learned) <= 58  # There is an update every four steps.
+    assert max(learned) == 70
+    # The head begins at the share of steps that terminated, so values stay what they were.
+    first = next(line["loss/termination"] for line in lines if "loss/termination" in line)
+    assert 0 < first < 0.3
+    told = [
+        each for each in caplog.records if "learns from now on where episodes end" in each.message
+    ]
+    assert [each.levelname for each in told] == ["WARNING"]
+    loaded = load_model(run.directory / "results" / "model.safetensors")
+    assert loaded.model.terminates
+    assert loaded.params.reward.episodic is True
+
+
+def test_ends_that_come_before_anything_is_learned_are_no_warning(
+    tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     gymnasium.register("Short-v0", Short, max_episode_steps=20)
     request.addfinalizer(lambda: gymnasium.registry.pop("Short-v0"))
-    tasks = ["gymnasium/Short-v0"]
-    with pytest.raises(ConfigError, match=r"reward.episodic: an episode of .* terminated"):
-        small(tmp_path, tasks=tasks)
+    results = [
+        small(tmp_path, tasks=["gymnasium/Short-v0"], reward={"episodic": episodic}).result
+        for episodic in (None, True)
+    ]
+    levels = [each.levelname for each in caplog.records if "where episodes end" in each.message]
+    assert levels == ["INFO"]
+    assert results[0].summary()["parameters"] == results[1].summary()["parameters"]
+
+
+@pytest.mark.parametrize("done", [57, 70], ids=["before it terminates", "after"])
+def test_a_run_goes_on_exactly_with_what_it_learned_of_ends(
+    tmp_path: Path, rare: list[str], done: int, interrupted: Callable[..., Path]
+) -> None:
+    options = {"tasks": rare, "reporting": {"evaluation_episodes": 0, "checkpoint_interval": 0}}
+    broken_off = interrupted(tmp_path / "a", done, **options)
+    resumed = experiment.resume(broken_off)
+    whole = small(tmp_path / "b", **options)
+    found, expected = outcome(resumed.result)[1], outcome(whole.result)[1]
+    assert found.keys() == expected.keys()
+    assert any("termination" in name for name in found)
+    assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
 class Short(gymnasium.Env[Any, Any]):

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -8,8 +8,10 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.test import parallel_api_test
 
 from empo_core.errors import CollectError, ConfigError
-from empo_core.protocols.environments import VectorEnv
+from empo_core.protocols.environments import TimeStep, VectorEnv, VectorLayout
 from empo_core.testing.environment import MakeVector, VectorEnvTests, kept
+from empo_environments.copies import CopiedEnvironment
+from empo_environments.params import WrapperParams
 from empo_environments.pettingzoo_env import PettingZooEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.wrappers import DesyncEnv
@@ -317,3 +319,147 @@ def test_an_environment_that_does_not_repeat_itself_begins_anew() -> None:
     arrival = later.recv()
     assert arrival.starts.all()
     assert arrival.acts.all()
+
+
+class Guests(ParallelEnv):
+    """Agents come and go by a plan: those that are there in each step of an episode.
+
+    Each observes the step, and is paid 1 for each of its actions.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "guests"}
+    possible_agents: ClassVar[list[str]] = ["ann", "bea"]
+    plan: list[str]
+    always_listed = False
+
+    def observation_space(self, agent: str) -> gymnasium.Space:
+        return gymnasium.spaces.Box(0, 100, (1,), np.float32)
+
+    def action_space(self, agent: str) -> gymnasium.Space:
+        return DONE
+
+    def _come(self) -> None:
+        self.agents = self.plan[self.time].split() if self.time < len(self.plan) else []
+
+    def _of_all(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.agents, value)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
+        self.time = 0
+        self._come()
+        return self._of_all(np.zeros(1, np.float32)), self._of_all({})
+
+    def step(self, actions: dict[str, int]) -> tuple[dict, dict, dict, dict, dict]:
+        self.time += 1
+        self._come()
+        seen = np.full(1, self.time, np.float32)
+        outcome = (
+            self._of_all(seen), self._of_all(1.0), self._of_all(False), self._of_all(False),
+            self._of_all({}),
+        )  # fmt: skip
+        if self.always_listed:
+            self.agents = list(self.possible_agents)
+        return outcome
+
+
+def planned(plan: Sequence[str], always_listed: bool = False) -> PettingZooEnv:
+    env = Guests()
+    env.plan, env.always_listed = list(plan), always_listed
+    return PettingZooEnv(env)
+
+
+def guests(plan: Sequence[str], always_listed: bool = False, **params: Any) -> VectorEnv:
+    environment = CopiedEnvironment(
+        "guests", lambda: planned(plan, always_listed), WrapperParams(**params)
+    )
+    vector = environment.vector(1, VectorLayout())
+    vector.start(0)
+    return vector
+
+
+def played(vector: VectorEnv, count: int) -> list[TimeStep]:
+    found = [kept(vector.recv())]
+    for _ in range(count):
+        eat(vector, 0, 0)
+        found.append(kept(vector.recv()))
+    return found
+
+
+@pytest.mark.parametrize("always_listed", [False, True])
+def test_whoever_leaves_every_dictionary_has_terminated(always_listed: bool) -> None:
+    vector = guests(["ann bea", "ann bea", "ann", "ann", "ann"], always_listed)
+    found = played(vector, 3)
+    assert [each.acts[1] for each in found] == [True, True, False, False]
+    assert [each.terminated[1] for each in found] == [False, False, True, False]
+    assert [each.reward[1] for each in found] == [0, 1, 0, 0]
+    assert [each.reward[0] for each in found] == [0, 1, 1, 1]
+    assert vector.spec.reasons[found[2].reason[1]] == "terminated"
+
+
+def test_an_agent_that_appears_in_a_repetition_chooses_its_first_action() -> None:
+    (first, second, third) = played(guests(["ann"] * 3 + ["ann bea"] * 7, action_repeat=4), 2)
+    assert (first.acts.tolist(), second.acts.tolist()) == ([True, False], [True, True])
+    assert (second.starts.tolist(), second.reward.tolist()) == ([False, True], [3, 0])
+    assert (third.starts.tolist(), third.reward.tolist()) == ([False, False], [4, 4])
+    assert third.observation[:, 0].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("frame_stack", [1, 2])
+def test_episodes_in_which_agents_relay_are_cut_off(frame_stack: int) -> None:
+    vector = guests(["ann", *["bea"] * 40], max_episode_steps=5, frame_stack=frame_stack)
+    found = played(vector, 12)
+    assert [each.observation[1, -1] for each in found[:11]] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0]
+    assert [each.truncated[1] for each in found[:11]] == [False] * 5 + [True] + [False] * 4 + [True]
+
+
+def test_a_relay_is_no_new_episode() -> None:
+    # A second agent takes over in every step in which the first one leaves.
+    relay = guests(["ann", "bea", "bea", "bea", "bea", "bea", "bea"], max_episode_steps=4)
+    found = played(relay, 8)
+    starts = [each.starts.tolist() for each in found[:5]]
+    assert starts == [[True, False], [False, True], *[[False, False]] * 2, [True, False]]
+    assert [each.truncated[1] for each in found] == [False] * 4 + [True] + [False] * 3 + [True]
+    assert found[4].final_observation.tolist() == [[4]]
+
+
+def test_an_agent_that_appears_does_not_end_the_first_episode() -> None:
+    plan = ["ann", *["ann bea"] * 40]
+    ends = []
+    for number in range(8):  # Their first episodes are cut off after 1 to 9 steps.
+        vector = SerialVectorEnv(
+            [lambda: DesyncEnv(planned(plan), longest=9)],
+            blocks=1, order="rotation", first=number,
+        )  # fmt: skip
+        vector.start(1)
+        cut = [step for step, each in enumerate(played(vector, 12)) if each.truncated[0]]
+        ends.append(cut)
+    assert all(len(cut) == 1 and 1 <= cut[0] <= 9 for cut in ends)
+    assert len({cut[0] for cut in ends}) > 2
+
+
+class Tagged(Meadow):
+    """Shows its mask as a part of what is seen, as board games of PettingZoo do."""
+
+    def observation_space(self, agent: str) -> gymnasium.Space:
+        mask = gymnasium.spaces.Box(0, 1, (2,), np.int8)
+        return gymnasium.spaces.Dict({"action_mask": mask, "observation": SEEN})
+
+    def see(self) -> dict[str, Any]:
+        mask = np.array([1, self.time % 2 == 0], np.int8)
+        seen = super().see()
+        return {agent: {"observation": seen[agent], "action_mask": mask} for agent in seen}
+
+
+def test_a_mask_in_the_observation_masks_and_is_not_observed() -> None:
+    vector = one_vector(lambda: made(Tagged))
+    assert (vector.spec.masks, vector.spec.observations.words) == (True, 3)
+    arrival = kept(vector.recv())
+    assert arrival.mask is not None
+    assert arrival.mask.tolist() == [[True, True]] * 3
+    eat(vector, 0, 0, 1)
+    arrival = kept(vector.recv())
+    assert arrival.mask is not None
+    assert arrival.mask[arrival.acts].tolist() == [[True, False]] * int(arrival.acts.sum())
+    eat(vector, 0, 0, 1)
+    with pytest.raises(CollectError, match=r"agent 'cia': .*observation\['action_mask'\] excludes"):
+        vector.recv()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+from empo_core.errors import ConfigError
 from empo_core.protocols.environments import (
     Environment,
     EnvironmentContext,
@@ -24,6 +27,8 @@ from empo_environments.components import (
     GymnasiumEnvironment,
     GymnasiumVectorEnvironment,
 )
+from empo_environments.episode_history import has_unrecorded
+from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.gymnasium_vector import GymnasiumVectorEnv
 from empo_environments.params import GymnasiumParams, GymnasiumVectorParams, WrapperParams
 from empo_environments.serial import SerialVectorEnv
@@ -271,3 +276,201 @@ def test_minigrid_is_divided_by_ten() -> None:
     assert (seen.dtype, seen.grid, seen.scale) == ("uint8", (3, 7, 7), 10)
     assert vector.recv().observation.max() <= 10
     vector.close()
+
+
+class Doors(gymnasium.Env[Any, Any]):
+    """Option 1 is open in steps 0 to 2 of each five; paid 1 a step, an error for a closed one."""
+
+    observation_space = spaces.Dict(
+        {"action_mask": spaces.MultiBinary(2), "time": spaces.Box(0, 100, (1,), np.float32)}
+    )
+    action_space = spaces.Discrete(2)
+    tells = False
+
+    def _seen(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        mask = np.array([1, self.time % 5 < 3], np.int8)
+        seen = {"action_mask": mask, "time": np.full(1, self.time, np.float32)}
+        return seen, {"action_mask": mask} if self.tells else {}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.time = 0
+        return self._seen()
+
+    def step(self, action: Any) -> Any:
+        assert action == 0 or self.time % 5 < 3, "a closed door"
+        self.time += 1
+        seen, info = self._seen()
+        return seen, 1.0, False, self.time == 20, info
+
+
+class TellingDoors(Doors):
+    tells = True
+
+
+def doors(env: type[Doors] = Doors, **params: Any) -> VectorEnv:
+    environment = GymnasiumBacked("doors", lambda rendering: env(), WrapperParams(**params))
+    vector = environment.vector(1, VectorLayout())
+    vector.start(0)
+    return vector
+
+
+@pytest.mark.parametrize("env", [Doors, TellingDoors])
+def test_masks_in_observations_are_masks_and_are_not_observed(env: type[Doors]) -> None:
+    vector = doors(env)
+    assert (vector.spec.masks, vector.spec.observations.words) == (True, 1)
+    masks = []
+    for _ in range(6):
+        arrival = kept(vector.recv())
+        assert arrival.mask is not None
+        masks.append(arrival.mask[0].tolist())
+        vector.send(0, np.zeros((1, 1), np.int64))
+    assert masks == [[True, True]] * 3 + [[True, False]] * 2 + [[True, True]]
+
+
+def test_vectors_read_masks_in_observations() -> None:
+    vector = GymnasiumVectorEnv(lambda: gymnasium.vector.SyncVectorEnv([Doors, Doors]))
+    assert (vector.spec.masks, vector.spec.observations.words) == (True, 1)
+    vector.start(0)
+    masks = []
+    for _ in range(4):
+        arrival = kept(vector.recv())
+        assert arrival.mask is not None
+        masks.append(arrival.mask.tolist())
+        vector.send(0, np.zeros((2, 1), np.int64))
+    assert masks == [[[True, True]] * 2] * 3 + [[[True, False]] * 2]
+
+
+@pytest.mark.parametrize("env", [Doors, TellingDoors])
+def test_actions_are_repeated_as_long_as_they_are_available(env: type[Doors]) -> None:
+    vector = doors(env, action_repeat=4)
+    rewards = []
+    for option in (1, 0, 1, 1, 0):
+        arrival = kept(vector.recv())
+        rewards.append(arrival.reward[0])
+        assert arrival.mask is not None
+        if not arrival.mask[0, option]:
+            option = 0
+        vector.send(0, np.array([[option]], np.int64))
+    rewards.append(vector.recv().reward[0])
+    # 1 is open in steps 0 to 2, 5 to 7 and so on; 0 always is.
+    assert rewards == [0, 3, 4, 1, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space", "message"),
+    [
+        (spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Discrete(2)}),
+         spaces.Discrete(2), "3 flags cannot mask actions, which are 2 options"),
+        (spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": spaces.Discrete(2)}),
+         spaces.Box(-1, 1, (2,)), "which are numbers"),
+        (spaces.Dict({"x": spaces.Dict({"action_mask": spaces.MultiBinary(2)})}),
+         spaces.Discrete(2), r"\['x'\]\['action_mask'\]: .* and not deeper"),
+    ],
+)  # fmt: skip
+def test_masks_that_cannot_mask_are_refused_with_what_to_do(
+    observation_space: Any, action_space: Any, message: str
+) -> None:
+    class Odd(Clock):
+        pass
+
+    Odd.observation_space, Odd.action_space = observation_space, action_space
+    with pytest.raises(ConfigError, match=f"{message}.*(name|leave it out by 'keys')"):
+        GymnasiumEnv(Odd())
+
+
+@pytest.mark.parametrize(
+    ("success", "expected"),
+    [(True, 1), (np.False_, 0), (1.0, 1), (0, 0), (np.array([True]), 1), (np.float32(0), 0),
+     (None, -1), ("no", -1), (np.array([True, False]), -1), (0.5, -1), ([], -1), ({}, -1)],
+    ids=str,
+)  # fmt: skip
+def test_success_is_a_flag_or_is_ignored(success: Any, expected: int) -> None:
+    class Told(Clock):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], {"success": success}
+
+    environment = GymnasiumBacked("told", lambda rendering: Told(), WrapperParams())
+    vector = environment.vector(2, VectorLayout())
+    vector.start(0)
+    (_, step) = steps(vector, 1)
+    assert step.success is not None
+    assert step.success.tolist() == [expected] * 2
+
+
+def test_success_that_is_no_flag_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Verdict:
+        """No other test has a success of this type."""
+
+    class Told(Clock):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], {"success": Verdict(), "is_success": True}
+
+    environment = GymnasiumBacked("told", lambda rendering: Told(), WrapperParams())
+    vector = environment.vector(2, VectorLayout())
+    vector.start(0)
+    found = steps(vector, 3)
+    assert all(each.success is not None and each.success.tolist() == [1, 1] for each in found[1:])
+    assert [record.args for record in caplog.records] == [("success", "Verdict")]
+
+
+class Endless(Clock):
+    taken = 0
+
+    def step(self, action: Any) -> Any:
+        type(self).taken += 1
+        self.time += 1
+        return np.full(1, self.time % 7, np.float32), 0.0, False, False, {}
+
+
+def endless(count: int, **params: Any) -> tuple[Any, VectorEnv]:
+    """The state after so many steps of one copy, and a vector to load it."""
+    environment = GymnasiumBacked("endless", lambda rendering: Endless(), WrapperParams(**params))
+    vector = environment.vector(1, VectorLayout())
+    vector.start(0)
+    for _ in range(count):
+        vector.recv()
+        vector.send(0, np.zeros((1, 1), np.int64))
+    vector.recv()
+    return vector.state_dict(), environment.vector(1, VectorLayout())
+
+
+def saved_bytes(state: Any) -> int:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return len(buffer.getvalue())
+
+
+def test_states_do_not_grow_with_an_episode_that_never_ends() -> None:
+    few, later = endless(900)
+    before = Endless.taken
+    assert later.load_state_dict(few)
+    assert Endless.taken == before + 900
+    assert kept(later.recv()).observation[0] == 900 % 7
+    many, later = endless(1100)
+    assert saved_bytes(many) < saved_bytes(few)
+    assert has_unrecorded(many)
+    assert not has_unrecorded(few)
+    before = Endless.taken
+    assert not later.load_state_dict(many)
+    assert Endless.taken == before
+    arrival = kept(later.recv())
+    assert (arrival.observation[0], arrival.starts.tolist()) == (0, [True])
+
+
+@pytest.mark.parametrize("params", [{}, {"action_repeat": 2}, {"frame_stack": 2}], ids=str)
+def test_an_episode_that_is_known_to_end_is_recorded_to_its_end(params: dict[str, Any]) -> None:
+    state, later = endless(1500, max_episode_steps=2000, **params)
+    assert not has_unrecorded(state)
+    assert later.load_state_dict(state)
+
+
+def test_messages_count_steps_beyond_the_record() -> None:
+    env = GymnasiumEnv(Endless())
+    vector = SerialVectorEnv([lambda: env], blocks=1, order="rotation")
+    vector.start(0)
+    for _ in range(1200):
+        vector.recv()
+        vector.send(0, np.ones((1, 1), np.int64))
+    vector.recv()
+    assert "episode 0, step 1200;" in env.whereabouts()
+    assert env.whereabouts().endswith(": [1]")

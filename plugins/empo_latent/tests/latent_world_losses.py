@@ -8,7 +8,7 @@ from torch import Tensor
 
 from empo_core.types import LossNeeds
 from empo_latent.learning.latent_rollout import latent_rollout
-from empo_latent.learning.loss_terms import alive, total_loss
+from empo_latent.learning.loss_terms import counted_steps, total_loss
 from empo_latent.learning.world_losses import (
     consistency_loss,
     encoder_consistency_loss,
@@ -40,7 +40,7 @@ def world_losses(
 ) -> tuple[WeightedLoss, Tensor]:
     """The sum of all losses that the params ask for, and the predicted latents."""
     predicted = latent_rollout(model, encodings[0], sequences, training=True)
-    mask, encoder, reward = alive(sequences)[:-1], params.encoder, params.reward
+    mask, encoder, reward = counted_steps(sequences), params.encoder, params.reward
     terms = [
         consistency_loss(predicted, targets, mask, rho, params.latents.consistency_coef),
         reward_loss(model, sequences, encodings, predicted, rho, reward),

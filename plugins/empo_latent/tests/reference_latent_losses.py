@@ -160,6 +160,8 @@ def world_losses_reference(
         mask = 1.0
         latents = encodings[0, b].expand(params.latents.heads, -1)
         for t in range(steps):
+            if sequences.valid is not None and not sequences.valid[t, b, 0]:
+                mask = 0.0  # Padding never happened.
             action = sequences.action[t, b]
             after = torch.stack(
                 [model.next_latent(z, action, task=task)[h] for h, z in enumerate(latents)]

@@ -376,22 +376,28 @@ def test_slices_are_drawn_from_all_places_and_stay_in_episodes(place: Open) -> N
     assert batch.task is not None
     places = {
         each.observation[t].tobytes(): (each, t)
-        for each in record for t in range(len(each.reward) - 2)
+        for each in record for t in range(max(1, len(each.reward) - 2))
     }  # fmt: skip
     met = set()
     for i in range(400):
         each, t = places[batch.observation[0, i].numpy().tobytes()]
         met.add((id(each), t))
-        span = slice(t, t + 3)
-        np.testing.assert_array_equal(batch.observation[:, i], each.observation[t : t + 4])
-        np.testing.assert_array_equal(batch.action[:, i], each.action[span])
-        np.testing.assert_array_equal(batch.reward[:, i, 0], each.reward[span])
-        np.testing.assert_array_equal(batch.terminated[:, i, 0], each.terminated[span])
+        span, n = slice(t, t + 3), min(3, len(each.reward))
+        np.testing.assert_array_equal(batch.observation[: n + 1, i], each.observation[t : t + 4])
+        np.testing.assert_array_equal(batch.action[:n, i], each.action[span])
+        np.testing.assert_array_equal(batch.reward[:n, i, 0], each.reward[span])
+        np.testing.assert_array_equal(batch.terminated[:n, i, 0], each.terminated[span])
         assert each.expert is not None
-        np.testing.assert_array_equal(batch.expert[:, i], each.expert[span])
+        np.testing.assert_array_equal(batch.expert[:n, i], each.expert[span])
         assert batch.task[i] == each.task
+        # What follows a short episode is an end, or padding.
+        assert batch.valid is not None
+        after, ended = batch.valid[n:, i, 0], each.terminated[-1]
+        assert after.tolist() == [ended] * (3 - n)
+        assert batch.terminated[n:, i, 0].tolist() == [ended] * (3 - n)
     assert len(met) == len(places)
-    assert sequence_batch(record, horizon=9, count=4, tasks=2, generator=draw) is None
+    assert min(len(each.reward) for each in record) < 3
+    assert sequence_batch([], horizon=9, count=4, tasks=2, generator=draw) is None
     alone = sequence_batch(record[:1], horizon=1, count=4, tasks=1, generator=draw)
     assert alone is not None
     assert alone.task is None

@@ -77,8 +77,10 @@ def all_slices(replay: Replay) -> SequenceBatch:
 
 
 def rows_of(sequences: SequenceBatch) -> list[tuple[float, ...]]:
-    """Each sequence as the numbers in it."""
-    steps = torch.cat([sequences.action, sequences.reward, sequences.terminated], -1)
+    """Each sequence as the numbers in it; padding terminates by -1."""
+    assert sequences.valid is not None
+    terminated = torch.where(sequences.valid > 0, sequences.terminated, -1.0)
+    steps = torch.cat([sequences.action, sequences.reward, terminated], -1)
     seen, step = sequences.observation.transpose(0, 1).flatten(1), steps.transpose(0, 1).flatten(1)
     return [tuple(row) for row in torch.cat([seen, step], 1).tolist()]
 
@@ -188,8 +190,37 @@ def test_an_episode_that_ends_sooner_than_a_sequence_is_learned_from() -> None:
     life.step(ended=[0])
     assert life.fast.num_sequences == 1
     assert all_slices(life.fast).terminated.flatten().tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_an_episode_that_is_cut_off_sooner_than_a_sequence_is_padded(running: bool) -> None:
+    life = Life(1, 100, 4, running=running)
+    life.step()
     life.step(cut=[0])
     assert life.fast.num_sequences == 1
+    found = all_slices(life.fast)
+    assert found.valid is not None
+    assert found.valid.flatten().tolist() == [1, 1, 0, 0]
+    assert found.terminated.flatten().tolist() == [0] * 4
+    assert found.observation.flatten().tolist() == [1, 2, 3, 3, 3]
+    assert found.reward.flatten()[2:].tolist() == [0, 0]
+    life.begin([0])  # An episode without a step is none.
+    assert life.fast.num_sequences == 1
+    for t in range(5):
+        life.step(cut=[0] if t == 4 else [])
+    found = all_slices(life.fast)
+    assert found.valid is not None
+    assert found.valid[..., 0].sum(0).tolist() == [2, 4, 4]
+
+
+def test_a_padded_episode_is_in_a_checkpoint() -> None:
+    life = Life(2, 40, 3)
+    for t in range(9):
+        life.step(cut=[0] if t % 2 else [], ended=[1] if t % 4 == 3 else [])
+    other = Replay(spec(), envs=2, capacity=40, horizon=3)
+    other.load_state_dict(life.fast.state_dict())
+    assert rows_of(all_slices(other)) == rows_of(all_slices(life.fast))
+    assert -1.0 in {row[-1] for row in rows_of(all_slices(other))}
 
 
 def test_what_is_seen_first_is_remembered_and_learned_from_before_the_episode_ends() -> None:

@@ -44,6 +44,7 @@ def losses_of(
     source=st.sampled_from(["rollout", "encoding"]),
     episodic=st.booleans(),
     ends=st.lists(st.booleans(), min_size=6, max_size=6),
+    lengths=st.lists(st.integers(1, 4), min_size=2, max_size=2),
 )
 @settings(max_examples=12)
 def test_losses_are_those_of_loops_over_slices_steps_and_heads(
@@ -57,6 +58,7 @@ def test_losses_are_those_of_loops_over_slices_steps_and_heads(
     source: str,
     episodic: bool,
     ends: list[bool],
+    lengths: list[int],
 ) -> None:
     params = small(
         latents={"heads": dynamics},
@@ -68,6 +70,11 @@ def test_losses_are_those_of_loops_over_slices_steps_and_heads(
     if episodic:
         ended = torch.tensor(ends).double()[: time * number].view(time, number, 1)
         sequences = replace(sequences, terminated=ended)
+    if max(lengths) < 4:  # Episodes that were cut off after so many steps.
+        happened = torch.arange(time)[:, None, None] < torch.tensor(lengths[:number])[:, None]
+        sequences = replace(
+            sequences, valid=happened.double(), terminated=sequences.terminated * happened
+        )
     encodings = model.encode(sequences.observation, task=sequences.task)
     targets = torch.rand(time + 1, number, 8).double()
     rho = step_weights(0.5, time, True).double()
@@ -167,6 +174,39 @@ def test_nothing_counts_after_the_end_of_an_episode(small: Any, lab: Any) -> Non
     ended = ended.clone()
     ended[2] = 1
     assert total(terminated=ended) == before
+
+
+@pytest.mark.parametrize("critic", ["v", "q"])
+@pytest.mark.parametrize("start", ["encoding", "rollout"])
+def test_no_loss_reads_what_is_padding(small: Any, lab: Any, critic: str, start: str) -> None:
+    params = small(
+        **EVERYTHING,
+        value={"critic": critic, "dropout": 0.0},
+        auxiliary={"discounts": [0.5]},
+        imagination={"start": start},
+    )
+    model, sequences = lab.model(params), lab.sequences()
+    losses = AgentLosses(model, {"policy": NoLoss()}, params, torch.tensor([0.9]))
+    valid = torch.ones(3, 2, 1).double()
+    valid[2:, 0] = 0  # An episode of two steps, and one of at least three.
+
+    def total(valid: Tensor | None, **changes: Tensor) -> tuple[float, Tensor]:
+        torch.manual_seed(0)
+        batch = replace(sequences, valid=valid, **changes)
+        loss, _, for_policies = losses.model_loss(batch, True, True)
+        assert for_policies is not None
+        return loss.item(), for_policies.weight.view(4, 2)
+
+    padded, weight = total(valid)
+    assert weight[:, 0].tolist() == [1, 0.5, 0.25, 0]
+    assert weight[:, 1].tolist() == [1, 0.5, 0.25, 0.125]
+    for name in ("observation", "action", "reward", "terminated"):
+        changed = getattr(sequences, name).clone()
+        changed[-1, 0] += 1  # The observation after the padding, and the padding.
+        assert total(valid, **{name: changed})[0] == padded
+        assert total(None, **{name: changed})[0] != padded
+    # Without padding, all is as it was where nothing says what happened.
+    assert total(torch.ones(3, 2, 1).double())[0] == total(None)[0]
 
 
 def test_steps_on_the_way_to_the_end_count_less_the_later_they_are_but_ends_do_not(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from empo_core.statistics import interval
-from empo_sweep.report import csv_text, footers, headings_and_rows
+from empo_sweep.report import csv_text, footers, headings_and_rows, write_results
 from empo_sweep.results import Results, as_data, results_of
 from empo_sweep.sweep_file import read_sweep
 from empo_sweep.trial_log import TrialLog
@@ -95,3 +97,18 @@ def test_the_csv_has_a_line_per_arm(toy: Path) -> None:
     assert lines[1].startswith("1,3,2.0,1.0,-0.48")
     assert lines[2].startswith("2,3,3.0,1.0,0.51")
     assert lines[2].endswith(",3,1.0,1.0,1.0,,,,0,0,0")
+
+
+def test_results_are_written_though_their_picture_cannot_be(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warn(*arguments: object, **options: object) -> None:
+        warnings.warn("a glyph is missing", UserWarning, stacklevel=1)  # An error in these tests.
+
+    monkeypatch.setattr(Figure, "savefig", warn)
+    sweep = read_sweep("run.yaml", [f"{X}=1,2", "seed=0..1", "objective.key=score"])
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    paths = write_results(sweep, results(toy, {1: [1.0, 2.0], 2: [3.0, 5.0]}))
+    assert [path.name for path in paths] == ["sweep.json", "sweep.csv", "best.yaml"]
+    assert all(path.exists() for path in paths)
+    assert "a glyph is missing" in caplog.text

@@ -20,6 +20,7 @@ from empo_bounds.occupancy import KnownOccupancy
 from empo_bounds.question import Question
 from empo_bounds.rounds import Found, certify
 from empo_bounds.saved_question import saved_question
+from empo_core.best_effort import best_effort
 from empo_core.config import HumanPriorRef, RunConfig, installed
 from empo_core.errors import SolveError, StorageError
 from empo_core.experiment import build_algorithm, seed_everything
@@ -85,7 +86,8 @@ def certify_run(
     )
     certificate = write_certificate(directory, found, assumed, effort, about)
     right = known.right if known is not None else None
-    write_figure(report.picture(certificate, right), directory / PICTURE)
+    with best_effort(f"drawing {PICTURE}"):
+        write_figure(report.picture(certificate, right), directory / PICTURE)
     return Certified(certificate, directory)
 
 

@@ -132,8 +132,10 @@ def _last_options(choices: tuple[int, ...]) -> Int[np.ndarray, " choice"]:
     return np.array(choices) - 1
 
 
-def masks(info: Info, actions: ActionSpec, needed: Flags) -> Bool[np.ndarray, "agent option"]:
-    """Options that ``action_mask`` allows; all where it is not needed.
+def masks(
+    info: Info, actions: ActionSpec, needed: Flags, where: str = "info"
+) -> Bool[np.ndarray, "agent option"]:
+    """Options that ``action_mask`` allows, of infos or observations; all where it is not needed.
 
     Raises:
         CollectError: It is missing where it is needed, is no mask, or leaves nothing to do.
@@ -141,7 +143,7 @@ def masks(info: Info, actions: ActionSpec, needed: Flags) -> Bool[np.ndarray, "a
     mask = np.ones((len(needed), sum(actions.choices)), bool)
     found = info.get("action_mask", [None] * len(needed))
     given = info.get("_action_mask", np.ones_like(needed))
-    reader, read = ActionMasks(actions), needed
+    reader, read = ActionMasks(actions, where), needed
     if isinstance(found, np.ndarray) and found.shape == mask.shape and found.dtype.kind in "biu":
         # All at once; what is wrong is read again below, which raises.
         fine = reader.leaves_options(found != 0) & given

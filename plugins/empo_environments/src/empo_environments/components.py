@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import gymnasium
 from gymnasium.wrappers import FilterObservation
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
 from empo_environments.copies import CopiedEnvironment
@@ -226,7 +227,8 @@ class _Registered:
         if rendering and "render_mode" not in params.kwargs:
             prepare_rendering()
             if "rgb_array" in env.metadata.get("render_modes", ()):
-                env.close()
+                with best_effort(f"closing a copy of {params.id}"):
+                    env.close()
                 env = self._made({**RENDER, **params.kwargs})
         high = params.picture_high or picture_high(params.id)
         if high is not None:

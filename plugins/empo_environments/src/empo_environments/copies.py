@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from empo_core.best_effort import best_effort
 from empo_core.protocols.environments import EnvSpec, VectorEnv, VectorLayout
 from empo_environments.env_group import spec_of
 from empo_environments.params import WrapperParams
@@ -72,7 +73,8 @@ class CopiedEnvironment:
         try:
             return spec_of(env)
         finally:
-            env.close()
+            with best_effort(f"closing a copy of {self.name}"):
+                env.close()
 
     def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
         """Copies in this process, or in worker processes where the layout has some."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
@@ -69,9 +70,13 @@ class EnvGroup:
         self._first, self._offset = first, offset
         self._steps = 0
         self._environments: list[SingleEnv] = []
-        for number, make_one in enumerate(make, first):
-            with self._located(number, "could not be made"):
-                self._environments.append(make_one())
+        try:
+            for number, make_one in enumerate(make, first):
+                with self._located(number, "could not be made"):
+                    self._environments.append(make_one())
+        except BaseException:
+            self.close()
+            raise
 
     def specs(self) -> list[EnvSpec]:
         """Specification of each environment."""
@@ -141,11 +146,12 @@ class EnvGroup:
         return exact
 
     def close(self) -> None:
-        """End them all, even where one of them cannot be ended."""
-        while self._environments:
-            number = self._first + len(self._environments) - 1
-            with self._located(number, "could not be closed"):
-                self._environments.pop().close()
+        """Close them all, the last one first; one that fails is a warning."""
+        close_all(
+            (f"closing environment {number + self._offset}", env.close)
+            for number, env in self._numbered()
+        )
+        self._environments.clear()
 
     def _numbered(self) -> Iterator[tuple[int, SingleEnv]]:
         return enumerate(self._environments, self._first)
@@ -202,6 +208,22 @@ class EnvGroup:
             trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
             who = f"environment {number + self._offset}"
             raise kind(f"{who} {what}: {name}{error}{where}{trace}") from error
+
+
+def close_all(parts: Iterable[tuple[str, Callable[[], object]]]) -> None:
+    """Close parts, the last one first, whatever one of them does.
+
+    Args:
+        parts: What is done, for the warning where it fails, and the function that does it.
+    """
+    with ExitStack() as stack:  # After Ctrl-C within one of them the others are closed, too.
+        for what, close in parts:
+            stack.callback(_close, what, close)
+
+
+def _close(what: str, close: Callable[[], object]) -> None:
+    with best_effort(what):
+        close()
 
 
 def _are_finite(numbers: np.ndarray) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -10,42 +11,84 @@ from jaxtyping import Shaped
 
 from empo_core.protocols.environments import ActionSpec
 
+UNSTATED = 1_000
+"""Actions recorded of an episode of an environment that states no most steps of an episode."""
+MOST = 100_000
+"""Most actions that are recorded of any episode."""
+
 
 class History:
-    """The actions of the current episode."""
+    """The actions of the current episode, as long as they are few enough to be played again.
 
-    def __init__(self, actions: ActionSpec, agents: int = 1) -> None:
+    Of a longer episode nothing but the number of steps and the last action is kept: so neither
+    memory nor checkpoints grow with the steps of an episode that never ends.
+    """
+
+    def __init__(self, actions: ActionSpec, agents: int = 1, steps: int | None = None) -> None:
         """An empty history.
 
         Args:
             actions: What can be done.
             agents: How many do it.
+            steps: Most steps of an episode, as the environment states them; None: not at all.
         """
         self._words = array("q" if actions.is_discrete else "f")
         self._shape = (agents, actions.size)
+        self._steps = 0
+        self._last = b""
+        self.most = UNSTATED
+        """Most actions that are recorded."""
+        if steps is not None:
+            self.keep(steps)
+
+    def keep(self, steps: int) -> None:
+        """Record at least so many actions, but no more than ``MOST``."""
+        self.most = min(max(self.most, steps), MOST)
 
     def __len__(self) -> int:
         """Number of steps taken."""
-        return len(self._words) // (self._shape[0] * self._shape[1])
+        return self._steps
 
     def clear(self) -> None:
         """An episode begins."""
+        self._steps = 0
         del self._words[:]
 
     def append(self, action: Shaped[np.ndarray, "*agent number"]) -> None:
         """A step was taken."""
-        self._words.frombytes(action.tobytes())
+        self._steps += 1
+        self._last = action.tobytes()
+        if self._steps <= self.most:
+            self._words.frombytes(self._last)
+        elif self._words:
+            del self._words[:]
 
     def whereabouts(self, episode: int, seed: int) -> str:
         """Episode, step and seed, for error messages."""
-        steps = len(self)
-        text = f"episode {episode}, step {steps}; to see it again, reset the environment with "
-        if not steps:
+        text = (
+            f"episode {episode}, step {self._steps}; to see it again, reset the environment with "
+        )
+        if not self._steps:
             return f"{text}seed {seed}"
-        last = list(self._words[-self._shape[0] * self._shape[1] :])
-        return f"{text}seed {seed} and repeat the episode's actions up to step {steps}: {last}"
+        last = array(self._words.typecode, self._last).tolist()
+        return (
+            f"{text}seed {seed} and repeat the episode's actions up to step {self._steps}: {last}"
+        )
 
-    def tensor(self) -> Shaped[torch.Tensor, "step agent number"]:
-        """The actions, step by step and agent by agent."""
+    def tensor(self) -> Shaped[torch.Tensor, "step agent number"] | None:
+        """The actions, step by step and agent by agent; None where they are too many."""
+        if self._steps > self.most:
+            return None
         dtype = np.int64 if self._words.typecode == "q" else np.float32
         return torch.from_numpy(np.array(self._words, dtype).reshape(-1, *self._shape))
+
+
+def has_unrecorded(state: object) -> bool:
+    """True if the state of environments has an episode with more actions than are recorded."""
+    if isinstance(state, Mapping):
+        # Actions that are known lie beside the number of their episode.
+        is_history = "episode" in state and "actions" in state
+        if is_history:
+            return state["actions"] is None
+        return any(map(has_unrecorded, state.values()))
+    return isinstance(state, list | tuple) and any(map(has_unrecorded, state))

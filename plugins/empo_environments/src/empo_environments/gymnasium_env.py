@@ -14,19 +14,24 @@ from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
-from empo_environments.spaces import acting, observing
-from empo_environments.step_checks import ActionMasks, EndReasons, flag, frames_per_second, number
+from empo_environments.spaces import MASK, acting, observing, without_mask
+from empo_environments.step_checks import (
+    ActionMasks,
+    EndReasons,
+    flag,
+    frames_per_second,
+    number,
+    success_of,
+)
 from empo_environments.types import GymEnv, Info, Value
-
-SUCCESS = ("success", "is_success")
-"""Keys of a step's info that say whether the task is achieved."""
 
 
 class GymnasiumEnv:
     """A Gymnasium environment, reset by us as soon as its episode ends.
 
-    Where the info of ``reset`` has ``action_mask`` (a flag per option, choice by choice), the
-    agent never does what is not available. ``termination_reason`` in the info of an episode's
+    Where the info of ``reset``, or else a Dict observation, has ``action_mask`` (a flag per option,
+    choice by choice), the agent never does what is not available; it does not observe the mask.
+    ``termination_reason`` in the info of an episode's
     last step is its reason, by position or name.
     """
 
@@ -42,8 +47,9 @@ class GymnasiumEnv:
         Raises:
             ConfigError: Its spaces do not fit.
         """
-        self.observations, self._bind = observing(environment.observation_space)
         self.actions, self._decode = acting(environment.action_space)
+        space, shows_mask = without_mask(environment.observation_space, self.actions)
+        self.observations, self._bind = observing(space)
         self._why = EndReasons(reasons)
         self.reasons = self._why.names
         self.max_episode_steps, self.action_repeat = _most_steps(environment), 1
@@ -52,10 +58,17 @@ class GymnasiumEnv:
         self._limit, self._inner = _unlimited(environment)
         self._step, self._restart = self._inner.step, self._inner.reset
         # Nothing but an episode tells whether there are masks.
-        self.masks = "action_mask" in self._restart(seed=0)[1]
-        self._masks = ActionMasks(self.actions) if self.masks else None
-        self._history = History(self.actions)
+        self._tells_mask = MASK in self._restart(seed=0)[1]
+        self.masks = self._tells_mask or shows_mask
+        where = "info" if self._tells_mask else "observation"
+        self._masks = ActionMasks(self.actions, where) if self.masks else None
+        self._history = History(self.actions, steps=self.max_episode_steps)
+        self.begins_episode = False
         self._seed = self._number = self._episode = self._left = 0
+
+    def keep_actions(self, steps: int) -> None:
+        """Record at least so many actions of an episode; see ``SingleEnv``."""
+        self._history.keep(steps)
 
     def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode."""
@@ -69,18 +82,19 @@ class GymnasiumEnv:
         """Begin the next episode."""
         self._episode += 1
         self._show(*self._reset())
-        self._outbox.starts[0] = self._outbox.acts[0] = True
+        self._outbox.starts[0] = self._outbox.acts[0] = self.begins_episode = True
 
     def step(self, action: Shaped[np.ndarray, "agent number"]) -> None:
         """Act, and go on to the next episode where this one ends."""
         if self._masks is not None and self._outbox.mask is not None:
             self._masks.check(action[0], self._outbox.mask[0])
+        self.begins_episode = False
         self._history.append(action)
         observation, reward, terminated, truncated, info = self._step(self._decode(action))
         self._reward[0] = reward if reward.__class__ is float else number(reward)
         self._left -= 1
         if info:
-            self._outbox.success[0] = _success(info)
+            self._outbox.success[0] = success_of(info)
         if terminated is False and truncated is False and self._left:
             self._show(observation, info)
         else:
@@ -98,9 +112,13 @@ class GymnasiumEnv:
     def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play the episode again."""
         self._episode = state_dict["episode"]
+        actions = state_dict["actions"]
+        if actions is None:  # Too many to be recorded.
+            self.begin()
+            return False
         observation, info = self._reset()
         over = False
-        for action in state_dict["actions"].numpy():
+        for action in actions.numpy():
             if over:
                 break
             self._history.append(action)
@@ -109,7 +127,7 @@ class GymnasiumEnv:
             over = bool(terminated or truncated or not self._left)
         if not over:
             self._show(observation, info)
-            self._outbox.starts[0] = not len(self._history)
+            self._outbox.starts[0] = self.begins_episode = not len(self._history)
             if np.array_equal(self._outbox.observation[0], state_dict["observation"].numpy()):
                 return True
         self.begin()
@@ -150,7 +168,7 @@ class GymnasiumEnv:
     def _show(self, observation: Value, info: Info) -> None:
         self._write(observation)
         if self._masks is not None and self._outbox.mask is not None:
-            self._outbox.mask[0] = self._masks.of(info)
+            self._outbox.mask[0] = self._masks.of(info if self._tells_mask else observation)
 
     def _end(self, observation: Value, terminated: bool, truncated: bool, info: Info) -> None:
         if not (terminated or truncated):
@@ -162,14 +180,6 @@ class GymnasiumEnv:
         self._write_final(observation)
         outbox.has_final[0] = True
         self.begin()
-
-
-def _success(info: Info) -> int:
-    """1 where an info says that the task is achieved, 0 where not; -1 where it does not say."""
-    for key in SUCCESS:
-        if key in info:
-            return int(bool(info[key]))
-    return -1
 
 
 def _most_steps(environment: GymEnv) -> int | None:

@@ -16,6 +16,7 @@ from jaxtyping import Int, Shaped
 from numpy.random import SeedSequence
 from torch import Tensor
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.trees import StateDict
@@ -33,8 +34,9 @@ from empo_environments.batched_spaces import (
 )
 from empo_environments.block_schedule import BlockScheduler, check_action
 from empo_environments.object_state import attribute_state, set_attribute_state
+from empo_environments.spaces import MASK, without_mask
 from empo_environments.step_checks import frames_per_second
-from empo_environments.types import GymVectorEnv, Info
+from empo_environments.types import GymVectorEnv, Info, Value
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +64,9 @@ class GymnasiumVectorEnv:
     """All copies of a vector environment, as one block; a ``VectorEnv``.
 
     Where its attributes are plain data (``object_state``), it goes on exactly from a state;
-    otherwise new episodes begin after ``load_state_dict``. Where the info of ``reset`` has
-    ``action_mask`` (a flag per option, choice by choice), arrivals say what is available.
+    otherwise new episodes begin after ``load_state_dict``. Where the info of ``reset``, or else a
+    Dict observation, has ``action_mask`` (a flag per option, choice by choice), arrivals say what
+    is available.
     """
 
     def __init__(
@@ -90,19 +93,23 @@ class GymnasiumVectorEnv:
         self._is_called = False
         try:
             self._autoreset = _mode(self._env, autoreset)
-            self._observations = BatchedObservations(self._env.single_observation_space)
             self._actions = BatchedActions(self._env.single_action_space)
+            space, shows_mask = without_mask(
+                self._env.single_observation_space, self._actions.format
+            )
+            self._observations = BatchedObservations(space)
             with self._calling("reset"):
                 _, info = self._env.reset(seed=0)
         except BaseException:
             self.close()
             raise
+        self._tells_mask = MASK in info
         self.spec = EnvSpec(
             observations=self._observations.format,
             actions=self._actions.format,
             agents=("agent",),
             num_envs=self._env.num_envs,
-            masks="action_mask" in info,
+            masks=self._tells_mask or shows_mask,
             max_episode_steps=None if self._env.spec is None else self._env.spec.max_episode_steps,
             render_fps=frames_per_second(self._env.metadata),
         )
@@ -196,13 +203,14 @@ class GymnasiumVectorEnv:
                 process.kill()
                 process.join()
             env.closed = True
-        self._env.close()
+        with best_effort(f"closing the vector environment {self._env}"):
+            self._env.close()
 
     def _begin(self) -> None:
         words = SeedSequence((self._seed, self._restarts, self._first)).generate_state(1)
         with self._calling("reset"):
             observation, info = self._env.reset(seed=int(words[0]) >> 1)
-        count, actions = self.spec.num_envs, self.spec.actions
+        count = self.spec.num_envs
         everybody = np.ones(count, bool)
         rows = self._observations.rows(observation, count)
         check_finite("observation", rows)
@@ -216,7 +224,7 @@ class GymnasiumVectorEnv:
             acts=everybody,
             final_row=np.empty(0, np.int64),
             final_observation=rows[:0],
-            mask=masks(info, actions, everybody) if self.spec.masks else None,
+            mask=self._masks(observation, info, everybody),
             reason=np.full(count, -1),
         )
         self._action = None
@@ -239,7 +247,7 @@ class GymnasiumVectorEnv:
             rows, terminated | truncated if self._terminal else truncated, info
         )
         all_go_on = self._autoreset == "same_step"
-        mask = masks(info, self.spec.actions, ~over | all_go_on) if self.spec.masks else None
+        mask = self._masks(observation, info, ~over | all_go_on)
         if self._autoreset == "disabled" and over.any():
             rows, mask = self._reset(over, rows, mask)
         # What shows the last observation of an episode resets next, whatever it is told.
@@ -278,6 +286,14 @@ class GymnasiumVectorEnv:
         check_finite("last observation of an episode", found, envs=known)
         return known, found
 
+    def _masks(self, observation: Value, info: Info, needed: Flags) -> Mask:
+        """What is available, by the info or else by the observation; None without masks."""
+        if not self.spec.masks:
+            return None
+        if self._tells_mask:
+            return masks(info, self.spec.actions, needed)
+        return masks({MASK: observation[MASK]}, self.spec.actions, needed, where="observation")
+
     def _reset(self, over: Flags, rows: Rows, mask: Mask) -> tuple[Rows, Mask]:
         """Begin the next episode of those copies whose episode is over."""
         rows = rows.copy()
@@ -293,7 +309,7 @@ class GymnasiumVectorEnv:
                 "would be lost; let the vector environment obey the mask, or restart by itself"
             )
         if mask is not None:
-            mask = np.where(over[:, None], masks(info, self.spec.actions, over), mask)
+            mask = np.where(over[:, None], self._masks(observation, info, over), mask)
         return np.where(over[:, None], fresh, rows), mask
 
     @contextmanager

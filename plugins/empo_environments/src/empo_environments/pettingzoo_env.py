@@ -14,7 +14,7 @@ from empo_core.errors import CollectError, ConfigError
 from empo_core.trees import StateDict
 from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
-from empo_environments.spaces import acting, observing
+from empo_environments.spaces import MASK, acting, observing, without_mask
 from empo_environments.step_checks import (
     FLAGS,
     ActionMasks,
@@ -34,9 +34,10 @@ Name: TypeAlias = Value
 class PettingZooEnv:
     """A ParallelEnv whose episodes go on until no agent is left.
 
-    An agent that terminates, is truncated or disappears (which counts as terminated) is dead
-    until the next episode; one that has not been there yet may appear at any time. ``action_mask``
-    and ``termination_reason`` in agents' infos mean what they mean to ``GymnasiumEnv``.
+    An agent that terminates, is truncated or disappears (which counts as terminated, also where no
+    dictionary of the step has it) is dead until the next episode; one that has not been there yet
+    may appear at any time. ``action_mask`` and ``termination_reason`` mean what they mean to
+    ``GymnasiumEnv``, agent by agent.
     """
 
     def __init__(self, environment: ParallelEnv, *, reasons: Sequence[str] | None = None) -> None:
@@ -61,8 +62,11 @@ class PettingZooEnv:
         self.agents = tuple(str(name) for name in self._names)
         for kind in ("observation_space", "action_space"):
             _require_equal(kind, {name: getattr(environment, kind)(name) for name in self._names})
-        self.observations, self._bind = observing(environment.observation_space(self._names[0]))
         self.actions, self._decode = acting(environment.action_space(self._names[0]))
+        space, shows_mask = without_mask(
+            environment.observation_space(self._names[0]), self.actions
+        )
+        self.observations, self._bind = observing(space)
         self._why = EndReasons(reasons)
         self.reasons = self._why.names
         self._environment = environment
@@ -71,12 +75,19 @@ class PettingZooEnv:
         self.render_fps = frames_per_second(getattr(environment, "metadata", None))
         # Nothing but an episode tells whether there are masks.
         _, infos = environment.reset(seed=0)
-        self.masks = any("action_mask" in info for info in infos.values())
-        self._masks = ActionMasks(self.actions) if self.masks else None
+        self._tells_mask = any(MASK in info for info in infos.values())
+        self.masks = self._tells_mask or shows_mask
+        where = "info" if self._tells_mask else "observation"
+        self._masks = ActionMasks(self.actions, where) if self.masks else None
         self._history = History(self.actions, len(self.agents))
+        self.begins_episode = False
         self._seed = self._number = self._episode = 0
         self._alive: list[int] = []
         self._dead: set[int] = set()
+
+    def keep_actions(self, steps: int) -> None:
+        """Record at least so many actions of an episode; see ``SingleEnv``."""
+        self._history.keep(steps)
 
     def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode."""
@@ -92,17 +103,22 @@ class PettingZooEnv:
         observations, infos = self._reset()
         self._show(observations, infos)
         self._outbox.starts[:] = self._outbox.acts
+        self.begins_episode = True
 
     def step(self, action: Shaped[np.ndarray, "agent number"]) -> None:
         """Let the living act, and go on to the next episode where none is left."""
         before, outbox = self._alive, self._outbox
+        self.begins_episode = False
         if self._masks is not None:
             assert outbox.mask is not None
             for i in before:
                 with self._naming(i):
                     self._masks.check(action[i], outbox.mask[i])
-        (observations, rewards, *_, infos), ends = self._act(action)
+        outcome, ends = self._act(action)
+        observations, rewards, *_, infos = outcome
         for i in before:
+            if self._has_vanished(i, outcome):
+                continue  # Without a reward.
             with self._naming(i):
                 outbox.reward[i] = number(self._of(rewards, i, "reward"))
         for i, (terminated, truncated) in ends.items():
@@ -129,13 +145,18 @@ class PettingZooEnv:
     def load_state_dict(self, state_dict: StateDict) -> bool:
         """Play the episode again."""
         self._episode = state_dict["episode"]
+        actions = state_dict["actions"]
+        if actions is None:  # Too many to be recorded.
+            self.begin()
+            return False
         observations, infos = self._reset()
-        for action in state_dict["actions"].numpy():
+        for action in actions.numpy():
             if not self._alive:
                 break
             (observations, *_, infos), _ = self._act(action)
         if self._alive:
             self._show(observations, infos)
+            self.begins_episode = not len(self._history)
             if np.array_equal(self._outbox.observation, state_dict["observation"].numpy()):
                 return True
         self.begin()
@@ -177,9 +198,13 @@ class PettingZooEnv:
         told = {self._names[i]: self._decode(action[i]) for i in self._alive}
         outcome = self._environment.step(told)
         _, _, *flags, _ = outcome
-        before, ends = self._alive, {}
+        before = self._alive
+        ends: dict[int, tuple[bool, bool]] = {}
         self._look_around()
         for i in before:
+            if self._has_vanished(i, outcome):
+                ends[i] = True, False
+                continue
             with self._naming(i):
                 terminated, truncated = (
                     flag(self._of(flags[which], i, f"'{name}'"), which)
@@ -192,6 +217,13 @@ class PettingZooEnv:
         self._dead |= ends.keys()
         self._alive = [i for i in self._alive if i not in ends]
         return outcome, ends
+
+    def _has_vanished(self, i: int, outcome: tuple[Mapping[Name, Value], ...]) -> bool:
+        """True if no dictionary of a step has the agent, and that is no fault of all of them."""
+        if any(self._names[i] in part for part in outcome):
+            return False
+        is_gone = self._names[i] not in self._environment.agents
+        return is_gone or any(name in part for part in outcome for name in self._names)
 
     def _look_around(self) -> None:
         """See who is there and not dead."""
@@ -211,7 +243,8 @@ class PettingZooEnv:
             with self._naming(i):
                 self._writes[i](self._of(observations, i, "observation"))
                 if self._masks is not None and outbox.mask is not None:
-                    outbox.mask[i] = self._masks.of(infos.get(self._names[i], {}))
+                    told = infos if self._tells_mask else observations
+                    outbox.mask[i] = self._masks.of(told.get(self._names[i], {}))
 
     def _of(self, values: Mapping[Name, Value], i: int, what: str) -> Value:
         try:

@@ -12,7 +12,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols.environments import Action, Order, TimeStep
 from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
-from empo_environments.env_group import EnvGroup, common_spec
+from empo_environments.env_group import EnvGroup, close_all, common_spec
 from empo_environments.shared_buffers import SharedBuffers
 from empo_environments.single_env import MakeEnv
 from empo_environments.snapshots import Snapshot, shares
@@ -120,8 +120,7 @@ class SerialVectorEnv:
 
     def close(self) -> None:
         """Close the environments."""
-        for group in self._groups:
-            group.close()
+        close_all(("closing environments", group.close) for group in self._groups)
 
     def _shares(self, items: Sequence[Any]) -> list[list[Any]]:
         return shares(items, len(self._groups))

@@ -69,6 +69,17 @@ class SingleEnv(Protocol):
     action_repeat: int
     render_fps: float | None
 
+    @property
+    def begins_episode(self) -> bool:
+        """True if the observation is the first of an episode of the environment.
+
+        Agents that appear in the midst of an episode begin one of their own (``starts``); that is
+        no new episode of the environment.
+        """
+
+    def keep_actions(self, steps: int) -> None:
+        """Record at least so many actions of an episode, to play them again; at most ``MOST``."""
+
     def start(self, outbox: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode; everything is written to ``outbox`` from now on.
 

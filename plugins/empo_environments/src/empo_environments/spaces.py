@@ -18,6 +18,8 @@ from empo_environments.types import Space, Value
 
 MAX_OPTIONS = 2**16
 """Most words of a one-hot row, and most options of an action."""
+MASK = "action_mask"
+"""Part of a Dict observation, or entry of an info, that says which options are available."""
 
 Write: TypeAlias = Callable[[Value], None]
 """Writes an observation to the row it was bound to; raises CollectError where it does not fit."""
@@ -107,6 +109,38 @@ def acting(space: Space) -> tuple[ActionSpec, Decode]:
         return _assembled(space, values)
 
     return actions, decode
+
+
+def without_mask(space: Space, actions: ActionSpec) -> tuple[Space, bool]:
+    """What of an observation is observed, and whether its part ``action_mask`` masks actions.
+
+    Args:
+        space: Of the observations.
+        actions: What is masked.
+
+    Raises:
+        ConfigError: There is a part of that name that cannot mask these actions.
+    """
+    other = "give that part another name, or leave it out by 'keys'"
+    for path, _ in _leaves(space, ()):
+        if path[1:] and path[-1] == MASK and path[0] != MASK:
+            raise ConfigError(
+                f"observation space{_at(path)}: an action mask must lie in the observation itself "
+                f"or in the info, and not deeper; move it, or {other}"
+            )
+    if not isinstance(space, spaces.Dict) or MASK not in space.spaces:
+        return space, False
+    mask, options = space.spaces[MASK], sum(actions.choices)
+    leaves = [leaf for _, leaf in _leaves(mask, ())]
+    flags = sum(math.prod(leaf.shape or (1,)) for leaf in leaves)
+    if flags != options:
+        what = f"{options} options" if actions.is_discrete else "numbers, which cannot be masked"
+        raise ConfigError(
+            f"observation space{_at((MASK,))} {mask}: {flags} flags cannot mask actions, which are "
+            f"{what}; {other}"
+        )
+    rest = {key: part for key, part in space.spaces.items() if key != MASK}
+    return spaces.Dict(rest), True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -11,7 +13,11 @@ from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import ActionSpec
 from empo_environments.types import Info, Value
 
+log = logging.getLogger(__name__)
+
 FLAGS = ("terminated", "truncated")
+SUCCESS = ("success", "is_success")
+"""Keys of a step's info that say whether the task is achieved."""
 
 
 def number(reward: Value) -> float:
@@ -41,6 +47,33 @@ def flag(value: Value, which: int) -> bool:
         return bool(value)
     raise CollectError(
         f"'{FLAGS[which]}' is {value!r:.200} ({type(value).__name__}); it must be True or False"
+    )
+
+
+def success_of(info: Info) -> int:
+    """1 where an info says that the task is achieved, 0 where not; -1 where it does not say.
+
+    A flag, or the number 0 or 1, says so. Anything else is ignored, which one warning tells.
+    """
+    for key in SUCCESS:
+        value = info.get(key)
+        if value is None:
+            continue
+        if isinstance(value, np.ndarray) and value.size == 1:
+            value = value.item()
+        if isinstance(value, bool | int | float | np.bool_ | np.number) and value in (0, 1):
+            return int(value)
+        _warn_of_success(key, type(value).__name__)
+    return -1
+
+
+@cache
+def _warn_of_success(key: str, kind: str) -> None:
+    log.warning(
+        "info[%r] of a step is no flag (%s), so it is ignored; return True or False, or 0 or 1, "
+        "there to have successes counted",
+        key,
+        kind,
     )
 
 
@@ -78,24 +111,25 @@ class EndReasons:
 
 
 class ActionMasks:
-    """Which options an agent has, as ``info['action_mask']`` says."""
+    """Which options an agent has, as ``action_mask`` in an info or observation says."""
 
-    def __init__(self, actions: ActionSpec) -> None:
-        """Masks for these actions.
+    def __init__(self, actions: ActionSpec, where: str = "info") -> None:
+        """Masks for these actions, which are found in ``info`` or ``observation``.
 
         Raises:
             ConfigError: They are numbers, which cannot be masked.
         """
         if not actions.is_discrete:
             raise ConfigError(
-                "action space: the environment masks actions ('action_mask' in its info), which "
-                "are numbers; only options can be masked"
+                f"action space: the environment masks actions ('action_mask' in its {where}), "
+                f"which are numbers; only options can be masked"
             )
+        self._name = f"{where}['action_mask']"
         self._options = sum(actions.choices)
         self._firsts = np.cumsum((0, *actions.choices))[:-1]
 
     def of(self, info: Info) -> Bool[np.ndarray, " option"]:
-        """The mask in an info, choice by choice.
+        """The mask in an info or observation, choice by choice.
 
         Raises:
             CollectError: There is none, or it leaves a choice without options.
@@ -105,15 +139,21 @@ class ActionMasks:
         array = np.concatenate([np.ravel(part) for part in parts]) if parts else np.empty(0)
         if array.size != self._options or array.dtype.kind not in "biu":
             raise CollectError(
-                f"info['action_mask'] is {found!r:.200}; it must be {self._options} flags, one per "
+                f"{self._name} is {found!r:.200}; it must be {self._options} flags, one per "
                 "option, in every step and reset"
             )
         mask: np.ndarray = array != 0
         if not self.leaves_options(mask):
             raise CollectError(
-                f"info['action_mask'] is {found!r:.200}, which leaves a choice without any option"
+                f"{self._name} is {found!r:.200}, which leaves a choice without any option"
             )
         return mask
+
+    def allow(
+        self, options: Int[np.ndarray, "agent number"], mask: Bool[np.ndarray, "agent option"]
+    ) -> bool:
+        """True if every option that was chosen is available."""
+        return bool(np.take_along_axis(mask, self._firsts + options, axis=1).all())
 
     def leaves_options(self, mask: Bool[np.ndarray, "*batch option"]) -> Bool[np.ndarray, "*batch"]:
         """True if masks leave every choice at least one option."""
@@ -125,6 +165,6 @@ class ActionMasks:
         if not mask[self._firsts + options].all():
             available = np.flatnonzero(mask).tolist()
             raise CollectError(
-                f"the policy chose {options.tolist()}, which info['action_mask'] excludes; "
+                f"the policy chose {options.tolist()}, which {self._name} excludes; "
                 f"available options, counted through all choices: {available}"
             )

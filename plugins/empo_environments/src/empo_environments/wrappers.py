@@ -11,6 +11,7 @@ from jaxtyping import Shaped, UInt8
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import clear
 from empo_environments.single_env import SingleEnv, StepBuffers
+from empo_environments.step_checks import ActionMasks
 
 LONGEST_FIRST_EPISODE = 1000
 """Bound of the first episode's length where an environment states none of its own."""
@@ -29,6 +30,15 @@ class EnvWrapper:
         self.agents, self.masks, self.reasons = env.agents, env.masks, env.reasons
         self.max_episode_steps, self.action_repeat = env.max_episode_steps, env.action_repeat
         self.render_fps = env.render_fps
+
+    @property
+    def begins_episode(self) -> bool:
+        """True if an episode of the environment begins; see ``SingleEnv``."""
+        return self._env.begins_episode
+
+    def keep_actions(self, steps: int) -> None:
+        """Record at least so many actions of an episode; see ``SingleEnv``."""
+        self._env.keep_actions(steps)
 
     def start(self, buffers: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode; see ``SingleEnv``."""
@@ -66,7 +76,8 @@ class EnvWrapper:
     def _truncate(self) -> None:
         """Cut the episode off for all agents that are alive, and begin the next."""
         buffers = self._buffers
-        alive = buffers.acts.copy()
+        # An agent that has just appeared did nothing in this episode that could be cut off.
+        alive = buffers.acts & ~buffers.starts
         buffers.truncated[alive] = buffers.has_final[alive] = True
         buffers.final_observation[alive] = buffers.observation[alive]
         if "truncated" in self.reasons:
@@ -75,7 +86,10 @@ class EnvWrapper:
 
 
 class RepeatAction(EnvWrapper):
-    """Repeats each action, adds rewards up, and stops where an agent's episode ends.
+    """Repeats each action, and adds rewards up.
+
+    Repeating stops early where an agent's episode ends or begins, and where the action of an agent
+    is no longer available (``mask``): what happens next is for the policy to choose.
 
     Args:
         env: The environment.
@@ -86,10 +100,17 @@ class RepeatAction(EnvWrapper):
         super().__init__(env)
         self._times = times
         self.action_repeat *= times
-        if self.max_episode_steps is not None:
+        self._masks = ActionMasks(env.actions) if env.masks else None
+        # Where repeating may stop within an episode, nothing bounds its steps but single actions.
+        is_whole = not env.masks and len(env.agents) == 1
+        if self.max_episode_steps is not None and is_whole:
             self.max_episode_steps = -(-self.max_episode_steps // times)
         if self.render_fps is not None:
             self.render_fps /= times
+
+    def keep_actions(self, steps: int) -> None:
+        """Record at least so many actions of an episode, each with its repetitions."""
+        self._env.keep_actions(steps * self._times)
 
     def step(self, action: Shaped[np.ndarray, "agent number"]) -> None:
         """Act so many times."""
@@ -100,9 +121,18 @@ class RepeatAction(EnvWrapper):
             self._env.step(action)
             total += buffers.reward
             np.maximum(success, buffers.success, out=success)
-            if buffers.terminated.any() or buffers.truncated.any():
+            if self._is_for_the_policy(action):
                 break
         buffers.reward[:], buffers.success[:] = total, success
+
+    def _is_for_the_policy(self, action: Shaped[np.ndarray, "agent number"]) -> bool:
+        """True if the action cannot be repeated, or an agent must choose its first one."""
+        buffers = self._buffers
+        if buffers.terminated.any() or buffers.truncated.any() or buffers.starts.any():
+            return True
+        if self._masks is None or buffers.mask is None:
+            return False
+        return not self._masks.allow(action[buffers.acts], buffers.mask[buffers.acts])
 
 
 class StackFrames(EnvWrapper):
@@ -197,6 +227,7 @@ class LimitSteps(EnvWrapper):
         self._limit = self._left = steps
         known = self.max_episode_steps
         self.max_episode_steps = steps if known is None else min(known, steps)
+        env.keep_actions(self.max_episode_steps)
 
     def start(self, buffers: StepBuffers, seed: int, number: int) -> None:
         """Begin the first episode."""
@@ -212,7 +243,7 @@ class LimitSteps(EnvWrapper):
         """Act, and cut the episode off when it is time."""
         self._env.step(action)
         self._left -= 1
-        if self._buffers.starts[self._buffers.acts].all():
+        if self.begins_episode:
             if not self._left:
                 self._buffers.truncated[self._buffers.terminated] = True
             self._left = self._limit
@@ -265,7 +296,7 @@ class DesyncEnv(EnvWrapper):
         if not self._left:
             return
         self._left -= 1
-        if self._buffers.starts.any():
+        if self.begins_episode:
             self._left = 0
         elif not self._left:
             self._truncate()

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from rich.console import RenderableType
 from torch import Tensor
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
 from empo_core.inspection import Wanted
@@ -216,7 +217,8 @@ class ExactResult(NotebookReport, Solution):
         if self.params.keep != "none":
             storage.save(self, record, directory)
         rollouts = self.params.num_rollouts if self.is_whole else 0
-        pictures.draw(self, directory, rollouts=rollouts, seed=self.seed)
+        with best_effort("drawing the start and rollouts"):
+            pictures.draw(self, directory, rollouts=rollouts, seed=self.seed)
 
 
 def load(

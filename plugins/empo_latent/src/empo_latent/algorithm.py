@@ -68,6 +68,7 @@ class LatentAlgorithm:
                     is_solved=params.reporting.is_solved,
                 )
                 loop.run()
+                learner.require_updates()
             finally:
                 vector.close()
         repeats = [vector.spec.action_repeats[task] for task in vector.task_of.tolist()]
@@ -95,6 +96,7 @@ class LatentAlgorithm:
             return LatentPlayer(self._params, tasks, load_model(path).model)
         found = saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown)
         model = self._model(self._spec(tasks), torch.Generator())
+        model.fit_heads(found["model"])
         model.load_state_dict(found["model"])
         return LatentPlayer(self._params, tasks, model)
 
@@ -133,6 +135,7 @@ class LatentAlgorithm:
         updater = Updater(model, losses, params, rates)
         return RunComponents(
             model=model,
+            planner=planner,
             updater=updater,
             controller=Controller(model, planner, envs=params.num_envs, device=device),
             vector=vector,

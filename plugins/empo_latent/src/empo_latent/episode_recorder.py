@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from empo_latent.controller import ControllerOutput
 from empo_latent.environments.task_vector import TaskStep, TaskVector
+from empo_latent.replay import PADDING
 from empo_latent.types import SequenceBatch
 
 
@@ -87,15 +88,16 @@ def sequence_batch(
     """A batch of episodes' steps, uniform over all places where a sequence may begin.
 
     Args:
-        experience: Episodes, of which those count that have so many steps.
+        experience: Episodes; a shorter one is a sequence with padding (``SequenceBatch.valid``).
         horizon: Steps of a sequence.
         count: Sequences.
         tasks: How many tasks there are.
         generator: Draws the places; on the CPU.
 
     Returns:
-        The batch on the CPU; None where all episodes are too short.
+        The batch on the CPU; None where there are no episodes.
     """
+    experience = [_padded(each, horizon) for each in experience]
     starts = [(each, t) for each in experience for t in range(len(each.reward) - horizon + 1)]
     if not starts:
         return None
@@ -106,9 +108,33 @@ def sequence_batch(
         observation=_stacked([each.observation[t : t + horizon + 1] for each, _, t in chosen]),
         action=_stacked([each.action[span] for each, span, _ in chosen]),
         reward=_stacked([each.reward[span, None] for each, span, _ in chosen]),
-        terminated=_stacked([each.terminated[span, None] for each, span, _ in chosen]),
+        terminated=_stacked([each.terminated[span, None] for each, span, _ in chosen]).clamp(min=0),
+        valid=_stacked([(each.terminated[span, None] != PADDING) for each, span, _ in chosen]).to(
+            torch.float32
+        ),
         task=torch.tensor([each.task for each, _, _ in chosen]) if tasks > 1 else None,
         expert=_stacked(experts) if len(experts) == len(chosen) else None,
+    )
+
+
+def _padded(episode: RecordedEpisode, horizon: int) -> RecordedEpisode:
+    """The episode with at least so many steps, as ``Replay`` fills short ones up."""
+    missing = horizon - len(episode.reward)
+    if missing <= 0:
+        return episode
+    end = episode.terminated[-1] or PADDING
+
+    def filled(rows: np.ndarray, value: float) -> np.ndarray:
+        return np.concatenate([rows, np.full((missing, *rows.shape[1:]), value, rows.dtype)])
+
+    last = np.repeat(episode.observation[-1:], missing, axis=0)
+    return replace(
+        episode,
+        observation=np.concatenate([episode.observation, last]),
+        action=filled(episode.action, 0),
+        reward=filled(episode.reward, 0),
+        terminated=filled(episode.terminated, end),
+        expert=None if episode.expert is None else filled(episode.expert, np.nan),
     )
 
 

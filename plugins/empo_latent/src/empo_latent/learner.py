@@ -23,6 +23,8 @@ from empo_learning.saved_state import count_in
 
 log = logging.getLogger(__name__)
 
+ENDS = 1
+"""Number of the random stream of weights of the termination head."""
 TIMERS = ("act", "environment", *UPDATE)
 """Names of what ``advance`` spends its time on."""
 
@@ -95,9 +97,32 @@ class LatentLearner(Learner):
             self._update()
         elif self.steps >= self.total_steps:
             self._owed = 0.0
-            _warn_of_no_update(self._params)
+            self.require_updates()
         else:
             self._step()
+
+    def require_updates(self) -> None:
+        """Refuse to end a run in which nothing was learned.
+
+        Raises:
+            ConfigError: No update was made; the message says why.
+        """
+        if self.updates_made:
+            return
+        params, horizon = self._params, self._params.learning.horizon
+        where, steps = "algorithm.params.total_steps", f"in {self.steps:,} steps"
+        if not self._parts.replay.ready:
+            ended = "" if params.replay.running else " ended (see replay.running)"
+            raise ConfigError(
+                f"{where}: nothing was learned, for {steps} no episode{ended} had {horizon} steps "
+                "(learning.horizon) or was cut off before; take more steps, or shorten the horizon"
+            )
+        raise ConfigError(
+            f"{where}: nothing was learned, for {steps}, {self.seed_steps:,} of them random "
+            f"(collection.seed_steps), make less than one update: collection.seed_updates is "
+            f"{self._burst} and learning.updates_per_step {params.learning.updates_per_step:g}; "
+            "raise one of them, or take more steps"
+        )
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update and action, and about episodes."""
@@ -188,6 +213,8 @@ class LatentLearner(Learner):
             (steps, {actor: Evaluation.from_dict(each) for actor, each in found.items()})
             for steps, found in state["evaluations"]
         ]
+        if parts.model.fit_heads(state["model"]):
+            self._take_in_heads()
         parts.model.load_state_dict(state["model"])
         parts.updater.load_state_dict(state["updater"])
         parts.controller.load_state_dict(state["controller"])
@@ -255,17 +282,33 @@ class LatentLearner(Learner):
                 self._owed += self._burst
             else:
                 self._owed += self._params.learning.updates_per_step * len(ended)
-        self._refuse_terminations(step)
+        if step.terminated.any() and not parts.model.terminates:
+            self._learn_ends(step)
 
-    def _refuse_terminations(self, step: TaskStep) -> None:
-        if self._params.reward.episodic or not step.terminated.any():
-            return
-        spec = self._parts.vector.spec
-        task = spec.tasks[self._parts.vector.task_of[int(step.terminated.argmax())]]
-        raise ConfigError(
-            f"algorithm.params.reward.episodic: an episode of {task} terminated, and without this "
-            "the model cannot learn that nothing comes after; set it to true"
+    def _learn_ends(self, step: TaskStep) -> None:
+        """Learn from now on where episodes end, for one has terminated."""
+        parts, expected = self._parts, self._params.reward.episodic is not False
+        task = parts.vector.spec.tasks[parts.vector.task_of[int(step.terminated.argmax())]]
+        words = np.random.SeedSequence((self._seed, ENDS)).generate_state(1)
+        # Where learning has begun, a head that gave each step 1/2 would spoil all values at once.
+        parts.model.add_termination(
+            generator=torch.Generator().manual_seed(int(words[0])),
+            probability=1 / (self.steps + 1) if self.updates_made else None,
         )
+        self._take_in_heads()
+        log.log(
+            logging.INFO if expected and not self.updates_made else logging.WARNING,
+            "an episode of %s terminated, the first one in %d steps and %d updates: the model "
+            "learns from now on where episodes end (algorithm.params.reward.episodic)",
+            task,
+            self.steps,
+            self.updates_made,
+        )
+
+    def _take_in_heads(self) -> None:
+        """Train and ask the termination head, which the model has got since it was made."""
+        self._parts.planner.expect_ends()
+        self._parts.updater.take_in_heads()
 
     def _update(self) -> None:
         self._owed -= 1
@@ -280,16 +323,6 @@ class LatentLearner(Learner):
         with self._parts.timers("update"):
             self._found = {**self._found, **self._parts.updater.update(sequences, progress)}
         self.updates_made += 1
-
-
-def _warn_of_no_update(params: LatentParams) -> None:
-    log.warning(
-        "nothing was learned: in %d steps (algorithm.params.total_steps) no episode %s %d "
-        "(learning.horizon)",
-        params.total_steps,
-        "had" if params.replay.running else "ended (see replay.running) that had",
-        params.learning.horizon,
-    )
 
 
 def _plan_anew(parts: RunComponents, sequences: int, generator: torch.Generator) -> None:

@@ -68,6 +68,8 @@ def save_model(
     """
     # Python callers may give tasks functions as arguments; a file can only name those.
     described = params.model_dump(mode="json", fallback=repr)
+    if model.terminates:  # The head may have been made when an episode terminated.
+        described["reward"]["episodic"] = True
     known = _Spec.model_validate(_SPEC.dump_python(spec, mode="json"))
     body = _Body(params=described, spec=known)
     write_model(Path(path), FORMAT, body, model.state_dict(), ops=ops)

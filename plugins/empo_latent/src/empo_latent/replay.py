@@ -8,6 +8,9 @@ the first of which begins an episode, are a sequence of ``T`` steps.
 An episode that terminates has ``T - 1`` more rows, in which nothing happens. Its last step is so
 drawn at every place of a sequence, as others are: were it only ever the last, a model that predicts
 step after step would learn that nothing ends after one or two.
+
+An episode that is cut off after fewer than ``T`` steps is padded to ``T``: so it is one sequence,
+in whose padding (``SequenceBatch.valid``) nothing is learned.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ from empo_core.trees import StateDict
 from empo_latent.row_rings import RowRings
 from empo_latent.sequence_queue import SequenceQueue
 from empo_latent.types import MultiTaskSpec, SequenceBatch
+
+PADDING = -1.0
+"""Termination of a row in which nothing happened."""
 
 
 class Replay:
@@ -99,6 +105,7 @@ class Replay:
     ) -> None:
         """Begin episodes in some environments (``rows``), by what is seen first."""
         envs = np.flatnonzero(rows)
+        self._pad(envs)
         self._queue.end(envs)
         self._age[envs] = 0
         self._write(envs, observation[envs], np.nan, first=True)
@@ -162,11 +169,13 @@ class Replay:
         expert = None
         if self._expert:
             expert = steps[..., actions + 2 :].view(*steps.shape[:2], 2, actions)
+        terminated = steps[..., actions + 1 : actions + 2]
         return SequenceBatch(
             observation=self._rings.gathered("seen", rows, self._device),
             action=steps[..., :actions],
             reward=steps[..., actions : actions + 1],
-            terminated=steps[..., actions + 1 : actions + 2],
+            terminated=terminated.clamp(min=0),
+            valid=(terminated != PADDING).to(terminated.dtype),
             task=None
             if self._task is None
             else self._task[env].to(self._device, non_blocking=True),
@@ -234,6 +243,16 @@ class Replay:
             self._write(envs, observation[envs], nothing)
         self._age[envs] = -1
         self._queue.end(envs)
+
+    def _pad(self, envs: Int64[np.ndarray, " row"]) -> None:
+        """Add rows to episodes that are cut off before they are as long as a sequence."""
+        nothing = np.zeros(self._rings.widths[1], np.float32)
+        nothing[self._actions + 1] = PADDING
+        nothing[self._actions + 2 :] = np.nan
+        while len(envs := envs[(self._age[envs] > 0) & (self._age[envs] < self._horizon)]):
+            last = self._rings.seen[envs, (self._written[envs] - 1) % self._most]
+            self._age[envs] += 1
+            self._write(envs, last, nothing)
 
     def _require_room_for_expert(self) -> None:
         if not self._expert:

@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from empo_core.best_effort import best_effort
 from empo_core.figures import new_figure, write_figure
 from empo_core.notebooks import NotebookReport
 from empo_core.storage.arrays import write_file
@@ -127,9 +128,11 @@ class LatentResult(NotebookReport):
             names = [field.name for field in fields(self.history[0])]
             write_file(directory / TRAINING, csv_text(names, map(astuple, self.history)))
         if rows:
-            write_figure(self._figure(rows), directory / PICTURE)
+            with best_effort(f"drawing {PICTURE}"):
+                write_figure(self._figure(rows), directory / PICTURE)
         videos = [videos for found in self._newest.values() for videos in found.videos]
-        save_videos(videos, directory / VIDEOS)
+        with best_effort("writing the videos"):
+            save_videos(videos, directory / VIDEOS)
 
     def curve(self) -> Iterator[CurveRow]:
         """The lines of ``curve.csv``."""

@@ -71,6 +71,8 @@ class SequenceBatch:
         task: Which task each sequence is of; None where there is one.
         expert: Mean and log standard deviation of the planner's action (before it is bounded as
             the policy's are) at the first T moments; None where no loss needs them.
+        valid: 0 at padding, steps that never happened: they follow the last step of an episode
+            that was cut off after fewer than T. None: every step happened.
     """
 
     observation: Shaped[Tensor, "moment sequence word"]
@@ -79,6 +81,7 @@ class SequenceBatch:
     terminated: Float[Tensor, "time sequence 1"]
     task: Int[Tensor, " sequence"] | None = None
     expert: Float[Tensor, "time sequence 2 action"] | None = None
+    valid: Float[Tensor, "time sequence 1"] | None = None
 
     def to(self, device: torch.device | str) -> SequenceBatch:
         """The same where a device can read it; from pinned memory without waiting."""

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from empo_core.best_effort import best_effort
 from empo_core.inspection import Inspection, Wanted
 from empo_core.notebooks import NotebookReport
 from empo_core.protocols import Weights, WorldModel
@@ -139,7 +140,8 @@ class Phase2Result(NotebookReport):
         if self.comparison is not None and self.comparison.history:
             gaps = [(gap.step, gap.metrics) for gap in self.comparison.history]
             write_file(directory / "gap.csv", as_csv(gaps))
-        draw(self.losses, self.comparison, self.assessed, directory)
+        with best_effort("drawing the curves"):
+            draw(self.losses, self.comparison, self.assessed, directory)
 
     def _warnings(self) -> list[str]:
         """Warnings of terminal states that robots are drawn to."""

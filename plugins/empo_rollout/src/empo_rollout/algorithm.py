@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from empo_core.best_effort import best_effort
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
 from empo_core.protocols.environments import EnvSpec, VectorEnv
@@ -75,7 +76,8 @@ class RolloutAlgorithm:
             try:
                 return self._learn(context, environments, plan, vector, group)
             finally:
-                vector.close()
+                with best_effort("closing the environments"):
+                    vector.close()
 
     def _learn(
         self,
@@ -149,7 +151,8 @@ class RolloutAlgorithm:
             loop.run()
         finally:
             if isinstance(collector, RemoteCollector):
-                collector.close()
+                with best_effort("ending the actors"):
+                    collector.close()
         policy.normalisation = _normalisation(collector.normaliser)
         policy.to(device)
         return RolloutResult(

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import torch
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError
 from empo_core.trees import StateDict
 from empo_learning.distributed import Group
@@ -225,7 +226,8 @@ class RolloutLearner(Learner):
             )
             return found.statistics(vector.spec.reasons)
         finally:
-            vector.close()
+            with best_effort("closing the environments of an evaluation"):
+                vector.close()
 
 
 def narration(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from empo_core.best_effort import best_effort
 from empo_core.protocols import PlayedEpisodes
 from empo_rollout.evaluation import EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
@@ -56,7 +57,8 @@ class RolloutPlayer:
             )
             reasons = [*vector.spec.reasons, UNFINISHED]  # At -1.
         finally:
-            vector.close()
+            with best_effort("closing the environments"):
+                vector.close()
         played = []
         for index, name in enumerate(agents):
             mine = found.agent == index

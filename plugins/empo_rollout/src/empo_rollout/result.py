@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from empo_core.best_effort import best_effort
 from empo_core.figures import new_figure, write_figure
 from empo_core.notebooks import NotebookReport
 from empo_core.protocols import WorldModel
@@ -112,7 +113,8 @@ class RolloutResult(NotebookReport):
         names = [field.name for field in fields(Mark)]
         write_file(directory / CURVE, csv_text(names, map(astuple, self.history)))
         if self.history:
-            write_figure(self._figure(), directory / "curve.png")
+            with best_effort("drawing curve.png"):
+                write_figure(self._figure(), directory / "curve.png")
 
     @property
     def _is_solved(self) -> bool | None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from empo_core.best_effort import best_effort
 from empo_core.config.yaml import dump_yaml
 from empo_core.storage.atomic import write_file
 from empo_core.storage.run_directory import resolved, strict_json
@@ -36,16 +37,18 @@ def write_results(sweep: Sweep, found: Results) -> list[Path]:
     from empo_sweep.picture import picture
 
     stem = sweep.folder / RESULT
-    paths = [stem.with_suffix(f".{kind}") for kind in ("json", "csv", "png", "svg")]
+    paths = [stem.with_suffix(f".{kind}") for kind in ("json", "csv")]
     write_file(paths[0], strict_json(as_data(found)) + "\n")
     write_file(paths[1], csv_text(found))
-    write_figure(picture(found), stem)
     if found.best is not None:
         config = resolved(sweep.config_of(found.best.arm, sweep.seeds[0]))
         del config["runs"]
         head = f"# The best arm of the sweep {sweep.name}; run it with: empo run {BEST}\n"
         write_file(sweep.folder / BEST, head + dump_yaml(config))
         paths.append(sweep.folder / BEST)
+    with best_effort(f"drawing {stem}.png"):
+        write_figure(picture(found), stem)
+        paths[2:2] = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
     return paths
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError, StorageError
 from empo_core.trees import StateDict
 from empo_environments.single_env import episode_seed
@@ -25,8 +25,6 @@ from empo_latent.environments.tasks import (
 )
 from empo_latent.types import MultiTaskSpec
 from empo_learning.saved_state import count_in
-
-log = logging.getLogger(__name__)
 
 PROBED = 5
 """Random decisions by which each task is looked at before anything is learned in it."""
@@ -246,10 +244,8 @@ class TaskVector:
             ) from error
 
     def _close(self, env: int) -> None:
-        try:
+        with best_effort(f"closing environment {env}"):  # The others are to be closed, too.
             self._envs[env].close()
-        except Exception:  # The others are to be closed too, and the run is over anyway.
-            log.warning("environment %d cannot be closed", env, exc_info=True)
 
     def _each(self, call: Callable[[int], T], envs: Sequence[int] | None = None) -> list[T]:
         """Results of a function for each environment, called in its own thread.

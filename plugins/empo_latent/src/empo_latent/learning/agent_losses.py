@@ -16,7 +16,13 @@ from torch import Tensor
 from empo_core.distributions import BoundedNormal
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
-from empo_latent.learning.loss_terms import alive, step_weights, total_loss, with_ends
+from empo_latent.learning.loss_terms import (
+    alive,
+    counted_steps,
+    step_weights,
+    total_loss,
+    with_ends,
+)
 from empo_latent.learning.policy_batch import PolicyBatch, critic, judged_batch, unjudged_batch
 from empo_latent.learning.targets import (
     auxiliary_target,
@@ -89,7 +95,7 @@ class AgentLosses:
             The loss, metrics, and the batch of policies; None without ``with_policy``.
         """
         model, params, task = self._model, self._params, sequences.task
-        rho, mask = self._rho, alive(sequences)[:-1]
+        rho, mask = self._rho, counted_steps(sequences)
         # Encodings z, and latents predicted from z[0] along the actions that were taken.
         z = model.encode(sequences.observation, task=task, training=True)
         targets = self._consistency_targets(sequences, z)
@@ -104,7 +110,7 @@ class AgentLosses:
         if params.encoder.consistency_coef:
             coefficient = params.encoder.consistency_coef
             terms.append(encoder_consistency_loss(z, predicted, mask, rho, coefficient))
-        if params.reward.episodic:
+        if model.terminates:
             terms.append(termination_loss(model, sequences, z, predicted, params.reward))
         metrics = latent_metrics(z, predicted)
         if not (with_value or with_policy):
@@ -163,7 +169,7 @@ class AgentLosses:
         """The value loss: on candidates (critic ``v``) or on recorded actions (``q``)."""
         model, value, task = self._model, self._params.value, sequences.task
         if value.critic == "q":
-            taken = self._rho.unsqueeze(-1) * alive(sequences)[:-1]
+            taken = self._rho.unsqueeze(-1) * counted_steps(sequences)
             target = q_target(model, sequences, encodings, self._discount_of(task), value)
             return q_value_loss(model, sequences, latents, target, taken, value)
         assert td is not None

@@ -32,13 +32,22 @@ def step_weights(rho: float, steps: int, normalise: bool) -> Float[Tensor, " {st
 
 
 def alive(sequences: SequenceBatch) -> Float[Tensor, "moment sequence"]:
-    """1 at moments before which no step ended the episode, else 0.
+    """1 at moments that happened and before which no step ended the episode, else 0.
 
     An episode that ended is worth nothing, whatever its last observation looks like, and there
-    is nothing to decide in it.
+    is nothing to decide in it. An episode that was cut off goes on, but what is padding after its
+    last observation never happened.
     """
     going_on = torch.cumprod(1 - sequences.terminated.squeeze(-1), 0)
+    if sequences.valid is not None:
+        going_on = going_on * sequences.valid.squeeze(-1)
     return torch.cat([torch.ones_like(going_on[:1]), going_on])
+
+
+def counted_steps(sequences: SequenceBatch) -> Float[Tensor, "time sequence"]:
+    """1 for steps that happened, up to the one that ended the episode, else 0."""
+    before = alive(sequences)[:-1]
+    return before if sequences.valid is None else before * sequences.valid.squeeze(-1)
 
 
 def with_ends(
@@ -49,10 +58,10 @@ def with_ends(
     """Targets of values, 0 from the end of an episode on, and weights of moments.
 
     Weights are ``rho`` (``step_weights``) up to the moment at which the episode ends, that one
-    included, and 0 after it.
+    included, and 0 after it, and at padding.
     """
     going_on = alive(sequences)
-    until_end = torch.cat([going_on[:1], going_on[:-1]])
+    until_end = torch.cat([going_on[:1], counted_steps(sequences)])
     return target * going_on[..., None, None], rho.unsqueeze(-1) * until_end
 
 

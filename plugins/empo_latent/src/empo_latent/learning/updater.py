@@ -43,16 +43,8 @@ class Updater:
         self._model, self._losses, self._params = model, dict(losses), params
         self.needs_expert = any(loss.needs.expert for loss in losses.values())
         optimiser, groups = params.optimiser, model.groups()
-        rest = [each for name in MODEL_GROUPS for each in groups.get(name, [])]
-        self._weights = [*groups["encoder"], *rest]
         self._policies = {name: groups[name] for name in losses}
-        self._optimiser = _adam(
-            [
-                {"params": groups["encoder"], "lr": optimiser.lr * optimiser.encoder_lr_scale},
-                {"params": rest, "lr": optimiser.lr},
-            ],
-            params,
-        )
+        self._weights, self._optimiser = self._of_model()
         rate = optimiser.lr * optimiser.policy_lr_scale
         self._policy_optimisers = {
             name: _adam([{"params": weights, "lr": rate}], params, eps=optimiser.policy_eps)
@@ -62,6 +54,27 @@ class Updater:
         self._agent_losses = AgentLosses(model, losses, params, discounts)
         self._model_loss = self._compiled(self._agent_losses.model_loss)
         self._policy_loss = self._compiled(self._agent_losses.policy_loss)
+
+    def _of_model(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+        """What the model's optimiser moves, and that optimiser."""
+        rates, groups = self._params.optimiser, self._model.groups()
+        rest = [each for name in MODEL_GROUPS for each in groups.get(name, [])]
+        optimiser = _adam(
+            [
+                {"params": groups["encoder"], "lr": rates.lr * rates.encoder_lr_scale},
+                {"params": rest, "lr": rates.lr},
+            ],
+            self._params,
+        )
+        return [*groups["encoder"], *rest], optimiser
+
+    def take_in_heads(self) -> None:
+        """Learn heads that the model has got since; what is known about the others stays."""
+        state = self._optimiser.state
+        self._weights, self._optimiser = self._of_model()
+        self._optimiser.state.update(state)
+        if self._params.compute.compile:
+            torch.compiler.reset()  # Graphs of the model as it was.
 
     def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
         """One update: the model, then each policy, then the running averages.

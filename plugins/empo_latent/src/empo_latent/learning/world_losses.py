@@ -11,7 +11,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_latent.learning.loss_terms import alive, mean_variance, step_metrics, weighted_loss
+from empo_latent.learning.loss_terms import (
+    counted_steps,
+    mean_variance,
+    step_metrics,
+    weighted_loss,
+)
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.networks import RewardParams
 from empo_latent.types import SequenceBatch, WeightedLoss
@@ -27,7 +32,8 @@ def consistency_loss(
     """Latent consistency, mean of ``rho_t (p_{t+1} - sg(y_{t+1}))^2`` (Hansen et al. 2024, eq. 3).
 
     It reaches the dynamics, and the encoder by the first latent ``z_0`` alone. The targets ``y``
-    are encodings of what was observed; steps after the end of an episode are masked, see ``alive``.
+    are encodings of what was observed; what comes after the end of an episode is
+    masked, see ``counted_steps``.
     """
     error = _distance(predicted[1:], targets[1:, None].detach())
     metrics = step_metrics("consistency", error, mask)
@@ -58,9 +64,9 @@ def reward_loss(
 
     It reaches the reward heads, the encoder and the dynamics; with ``predict_from: encoding``
     rewards are read from ``z_t`` instead of ``p_t``, and the dynamics are left alone. Steps after
-    the end of an episode count for nothing.
+    the end of an episode, and padding, count for nothing.
     """
-    mask = alive(sequences)[:-1]
+    mask = counted_steps(sequences)
     error = _reward_error(model, sequences, encodings, predicted, params)
     metrics = step_metrics("reward", error, mask)
     return weighted_loss("reward", params.coef, (rho[:, None] * mask * error).mean(), metrics)
@@ -83,7 +89,7 @@ def termination_loss(
     ended = sequences.terminated[:, None].expand_as(logits)
     error = F.binary_cross_entropy_with_logits(logits, ended, reduction="none").mean((1, 3))
     return weighted_loss(
-        "termination", params.termination_coef, (alive(sequences)[:-1] * error).mean()
+        "termination", params.termination_coef, (counted_steps(sequences) * error).mean()
     )
 
 

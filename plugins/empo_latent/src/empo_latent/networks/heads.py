@@ -61,7 +61,7 @@ def made_heads(
     found["value"] = head(bins, narrow, actions=acts, heads=value.heads, dropout=value.dropout)
     found["policy"] = head(2 * actions, zero_output=False)
     if reward.episodic:
-        found["termination"] = head(1)
+        found["termination"] = made_termination(params, inputs, generator)
     if auxiliary.discounts:
         number = len(auxiliary.discounts)
         outputs, heads = (bins * number, 1) if auxiliary.networks == "joint" else (bins, number)
@@ -70,6 +70,12 @@ def made_heads(
     if optimistic:
         found["optimistic"] = head(2 * actions, zero_output=False)
     return nn.ModuleDict(found)
+
+
+def made_termination(params: LatentParams, inputs: int, generator: torch.Generator) -> MlpEnsemble:
+    """The head that learns where episodes end; at first a step does with probability 1/2."""
+    hidden = [params.latents.width] * params.latents.layers
+    return MlpEnsemble(1, inputs, hidden, 1, zero_output=True, generator=generator)
 
 
 def made_dynamics(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Literal, TypeVar
 
@@ -14,7 +15,7 @@ from torch.nn import Parameter
 from empo_core.distributions import BoundedNormal
 from empo_latent.networks.encoders import Encoder
 from empo_latent.networks.functions import TwoHot
-from empo_latent.networks.heads import Head, made_dynamics, made_heads
+from empo_latent.networks.heads import Head, made_dynamics, made_heads, made_termination
 from empo_latent.networks.network_inputs import Task, TaskEmbedding
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
@@ -25,7 +26,7 @@ Part = TypeVar("Part", bound=nn.Module)
 ORDER: tuple[Head, ...] = ("reward", "termination", "value", "auxiliary", "policy", "optimistic")
 """Heads in the order of the groups of parameters."""
 MISSING: Mapping[str, str] = {
-    "termination": "nothing terminates: set reward.episodic to true",
+    "termination": "nothing has terminated so far: set reward.episodic to true",
     "auxiliary": "there are no auxiliary values: name some auxiliary.discounts",
     "optimistic": "there is no optimistic policy: set optimistic_loss",
 }
@@ -57,7 +58,7 @@ class LatentModel(nn.Module):
         latents, actions = params.latents, spec.actions
         self.two_hot = TwoHot(params.bins)
         self.task_embedding = TaskEmbedding(spec, latents.task_size, generator=generator)
-        inputs = latents.size + self.task_embedding.size
+        self._inputs = inputs = latents.size + self.task_embedding.size
         self.encoder = Encoder(
             params.encoder, latents, spec, embedding=self.task_embedding.size, generator=generator
         )
@@ -78,6 +79,36 @@ class LatentModel(nn.Module):
         if params.encoder.target == "average":
             found["encoder"] = (self.encoder, params.encoder.target_rate)
         return found
+
+    @property
+    def terminates(self) -> bool:
+        """True if a head learns where episodes end; otherwise none ends by itself."""
+        return "termination" in self.heads
+
+    def add_termination(
+        self, *, generator: torch.Generator, probability: float | None = None
+    ) -> None:
+        """Make the head that learns where episodes end; nothing if there is one.
+
+        Args:
+            generator: Draws the weights.
+            probability: How likely each step ends the episode as long as the head has learned
+                nothing; None: 1/2.
+        """
+        if self.terminates:
+            return
+        head = made_termination(self._params, self._inputs, generator)
+        if probability is not None:
+            nn.init.constant_(head.biases[-1], math.log(probability) - math.log1p(-probability))
+        self.heads["termination"] = head.to(self.active.device)
+
+    def fit_heads(self, weights: Mapping[str, Tensor]) -> bool:
+        """Make the termination head if weights to be loaded have one; whether it was made."""
+        has_one = any(name.startswith("heads.termination.") for name in weights)
+        if self.terminates or not has_one:
+            return False
+        self.add_termination(generator=torch.Generator())
+        return True
 
     @property
     def active(self) -> Bool[Tensor, "task action"]:

@@ -82,8 +82,10 @@ class RewardParams(Config):
     heads: int = Field(1, ge=1, description="Reward models.")
     width_divisor: int = Field(1, ge=1, description="By how much they are narrower than others.")
     coef: float = Field(0.1, gt=0, description="Factor of the reward loss.")
-    episodic: bool = Field(
-        False, description="Whether episodes may terminate, which a head of its own then learns."
+    episodic: bool | None = Field(
+        None,
+        description="Whether a head learns where episodes terminate: null: from the first episode "
+        "on that does; true: from the beginning; false: as null, but that episode is a warning.",
     )
     termination_coef: float = Field(1.0, gt=0, description="Factor of the termination loss.")
     predict_from: Literal["rollout", "encoding"] = Field(
@@ -92,8 +94,8 @@ class RewardParams(Config):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> RewardParams:
-        if not self.episodic and self.termination_coef != 1.0:
-            raise ValueError("termination_coef belongs to episodic: set that to true, or drop it")
+        if self.episodic is False and self.termination_coef != 1.0:
+            raise ValueError("termination_coef belongs to episodic: drop one of them")
         return self
 
 

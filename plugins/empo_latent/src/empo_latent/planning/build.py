@@ -20,7 +20,7 @@ def planner_of(
         params.planner,
         horizon=params.learning.horizon,
         discount=rates,
-        episodic=params.reward.episodic,
+        episodic=model.terminates,
         critic=params.value.critic,
         value_heads=params.value.heads,
         precision=params.compute.precision,

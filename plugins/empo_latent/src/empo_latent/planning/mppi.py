@@ -106,6 +106,10 @@ class Planner:
         if compiled:
             self._compile(is_cuda=model.active.is_cuda)
 
+    def expect_ends(self) -> None:
+        """Ask the model from now on where episodes end."""
+        self._judge.episodic = True
+
     def _compile(self, *, is_cuda: bool) -> None:
         compiled = partial(torch.compile, fullgraph=True, dynamic=False)
         if is_cuda:  # One graph of all rounds, since what it replaces is thousands of launches.

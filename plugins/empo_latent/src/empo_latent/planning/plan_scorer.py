@@ -68,7 +68,7 @@ class PlanScorer:
     ) -> None:
         """Take the model; arguments are as of the planner."""
         self._model, self._params, self._horizon = model, params, horizon
-        self._episodic, self._critic, self._precision = episodic, critic, precision
+        self.episodic, self._critic, self._precision = episodic, critic, precision
 
     def scores(
         self, context: PlanContext, actions: Float[Tensor, "time env plan action"]
@@ -118,7 +118,7 @@ class PlanScorer:
                 total = total + weight * (reward if split else reward.unsqueeze(1))
                 latent = model.next_latent(latent, action, task=task, split=split)
                 weight = weight * context.discount
-                if self._episodic:
+                if self.episodic:
                     weight = weight * (1 - model.termination(latent, task=task).squeeze(-1))
                 actions.append(action)
                 if self._params.depths == "all" or step == self._horizon - 1:
