@@ -93,4 +93,5 @@ class CopiedEnvironment:
             order=layout.order,
             on_crash=layout.on_crash,
             first=layout.first,
+            seed=layout.seed,
         )

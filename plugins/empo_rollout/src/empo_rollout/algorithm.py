@@ -14,6 +14,7 @@ import torch
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
 from empo_core.protocols.environments import EnvSpec, VectorEnv
+from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.storage.run_directory import RESULTS
 from empo_core.terminal_states import attraction, first_terminal
 from empo_core.threads import torch_threads
@@ -69,9 +70,11 @@ class RolloutAlgorithm:
             torch_threads(self._params.compute.threads or left),
             join(self._params.compute.device, self._params.compute.rank_timeout_s) as group,
         ):
+            # Environments may draw from these while they are made, and in every step.
+            seed_globals(stream(context.seed, Stream.GLOBALS, group.rank))
             if self._params.collection is not None:
                 return self._learn(context, environments, plan, None, group)
-            vector = environments.training(plan)
+            vector = environments.training(plan, group.rank)
             try:
                 return self._learn(context, environments, plan, vector, group)
             finally:
@@ -88,10 +91,10 @@ class RolloutAlgorithm:
         params = self._params
         env_spec = vector.spec if vector else replace(environments.spec, num_envs=plan.envs)
         device = group.device(params.compute.device)
-        own_seed = context.seed + group.rank
-        weights = torch.Generator().manual_seed(context.seed)
+        seed, rank = context.seed, group.rank
+        weights = torch.Generator().manual_seed(seed_of(stream(seed, Stream.WEIGHTS)))
         policy = build_policy(params.policy, env_spec, generator=weights, device=device)
-        torch.manual_seed(own_seed)
+        batches = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES, rank)))
         updater = Updater(
             policy,
             [(build(each.loss), each.weight) for each in params.losses],
@@ -99,7 +102,7 @@ class RolloutAlgorithm:
             plan,
             env_spec,
             device=device,
-            generator=torch.Generator().manual_seed(own_seed),
+            generator=batches,
             group=group,
         )
         timers = Timers(device)
@@ -110,7 +113,12 @@ class RolloutAlgorithm:
             collector = RemoteCollector(
                 build(params.collection.executor),
                 params.collection,
-                Share(params, environments, part_of(plan, params.collection.actors)),
+                Share(
+                    params,
+                    environments,
+                    part_of(plan, params.collection.actors),
+                    seed_of(stream(seed, Stream.WORKERS, rank)),
+                ),
                 policy,
                 episodes,
                 timers,
@@ -139,7 +147,7 @@ class RolloutAlgorithm:
                 normaliser=build_normaliser(params, env_spec),
             )
         learner = RolloutLearner(
-            params, context.seed, environments, policy, collector, updater, episodes, timers, group
+            params, seed, environments, policy, collector, updater, episodes, timers, group
         )
         reporting = params.reporting
         loop = Loop(
