@@ -202,18 +202,27 @@ class EnvGroup:
     @contextmanager
     def _located(self, number: int, what: str) -> Iterator[None]:
         """Errors say which environment it was, and where."""
-        try:
+
+        def where() -> str:
+            if not what.startswith("failed"):
+                return ""
+            return f" ({self._environments[number - self._first].whereabouts()})"
+
+        with located(f"environment {number + self._offset}", what, where):
             yield
-        except Exception as error:
-            kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
-            name = "" if kind is not Crash else f"{type(error).__name__}: "
-            where = ""
-            if what.startswith("failed"):
-                where = f" ({self._environments[number - self._first].whereabouts()})"
-            # A config is at fault in a line of its own, not in one of ours.
-            trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
-            who = f"environment {number + self._offset}"
-            raise kind(f"{who} {what}: {name}{error}{where}{trace}") from error
+
+
+@contextmanager
+def located(who: str, what: str, where: Callable[[], str] = str) -> Iterator[None]:
+    """Errors say which environment it was, what it did, and ``where`` it stood."""
+    try:
+        yield
+    except Exception as error:
+        kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
+        name = "" if kind is not Crash else f"{type(error).__name__}: "
+        # A config is at fault in a line of its own, not in one of ours.
+        trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
+        raise kind(f"{who} {what}: {name}{error}{where()}{trace}") from error
 
 
 def _are_finite(numbers: np.ndarray) -> bool:

@@ -19,6 +19,8 @@ from empo_environments.step_checks import (
     FLAGS,
     ActionMasks,
     EndReasons,
+    begun,
+    five,
     flag,
     frames_per_second,
     number,
@@ -70,7 +72,7 @@ class PettingZooEnv:
         self.action_repeat = 1
         self.render_fps = frames_per_second(getattr(environment, "metadata", None))
         # Nothing but an episode tells whether there are masks.
-        _, infos = environment.reset(seed=0)
+        _, infos = begun(environment.reset, 0, environment, Mapping)
         self.masks = any("action_mask" in info for info in infos.values())
         self._masks = ActionMasks(self.actions) if self.masks else None
         self._history = History(self.actions, len(self.agents))
@@ -162,7 +164,8 @@ class PettingZooEnv:
 
     def _reset(self) -> tuple[Mapping[Name, Value], Mapping[Name, Value]]:
         self._history.clear()
-        observations, infos = self._environment.reset(seed=self._episode_seed)
+        reset = self._environment.reset
+        observations, infos = begun(reset, self._episode_seed, self._environment, Mapping)
         self._dead = set()
         self._look_around()
         if not self._alive:
@@ -175,7 +178,7 @@ class PettingZooEnv:
         """Let the living act; what came of it, and who is dead of what."""
         self._history.append(action)
         told = {self._names[i]: self._decode(action[i]) for i in self._alive}
-        outcome = self._environment.step(told)
+        outcome = five(self._environment.step(told))
         _, _, *flags, _ = outcome
         before, ends = self._alive, {}
         self._look_around()

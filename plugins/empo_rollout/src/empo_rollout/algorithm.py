@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from empo_rollout.policies.policyfile import POLICY, load_policy
 from empo_rollout.policies.protocols import ActorCritic
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import Mark, RolloutResult
+from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
 from empo_rollout.world_params import WorldParams
 
@@ -63,7 +64,8 @@ class RolloutAlgorithm:
         require_device(self._params.compute.device)
         environments = self._environments(context)
         plan = environments.plan()
-        _tell(plan)
+        warnings = list(warnings_before(self._params, plan, environments.spec))
+        _tell(plan, warnings)
         # Workers need processors too, and small networks gain nothing by more.
         left = max(1, usable_processors() - plan.workers)
         with (
@@ -174,7 +176,11 @@ class RolloutAlgorithm:
             time_shares=timers.shares(),
             reporting=reporting,
             humans_of=context.world if _humans_learn(params) else None,
-            warning=_warning(params, context.world),
+            warnings=[
+                *warnings_before(params, plan, env_spec),
+                *learner.watch.warnings,
+                *_warnings(params, context.world),
+            ],
         )
 
     def restore(
@@ -232,9 +238,9 @@ class RolloutAlgorithm:
         """Sizes of a run."""
         require_device(self._params.compute.device)
         environments = EnvironmentFactory(self._params, world, Path())
-        plan = environments.plan()
-        build_policy(self._params.policy, environments.spec, generator=torch.Generator())
-        build_normaliser(self._params, environments.spec)
+        plan, spec = environments.plan(), environments.spec
+        build_policy(self._params.policy, spec, generator=torch.Generator())
+        build_normaliser(self._params, spec)
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,
@@ -246,6 +252,7 @@ class RolloutAlgorithm:
             "minibatches": plan.minibatches,
             "iterations": -(-self._params.total_steps // plan.batch_size),
             "adjusted": list(plan.adjustments),
+            "warnings": list(warnings_before(self._params, plan, spec)),
         }
 
 
@@ -267,17 +274,20 @@ def _humans_learn(params: RolloutParams) -> bool:
     return isinstance(environment, WorldParams) and environment.learners == "humans"
 
 
-def _warning(params: RolloutParams, world: WorldModel | None) -> str | None:
+def _warnings(params: RolloutParams, world: WorldModel | None) -> Iterator[str]:
     """A warning of a terminal state, where robots are paid U_r, which is negative, until it."""
     environment = _environment_params(params)
     if world is None or not isinstance(environment, WorldParams) or _humans_learn(params):
-        return None
+        return
     state = first_terminal(world)
-    return state if state is None else attraction(world, state, "no U_r < 0 is paid from there on")
+    if state is not None:
+        yield attraction(world, state, "no U_r < 0 is paid from there on")
 
 
-def _tell(plan: VecPlan) -> None:
-    """Say what was made to fit, before time is spent on it."""
+def _tell(plan: VecPlan, warnings: Sequence[str]) -> None:
+    """Say what was made to fit and what to beware of, before time is spent on it."""
+    for warning in warnings:
+        log.warning("%s", warning)
     for adjustment in plan.adjustments:
         log.warning("sizes: %s", adjustment)
     for remark in plan.remarks:

@@ -23,6 +23,7 @@ from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
 from empo_rollout.policies.protocols import ActorCritic
 from empo_rollout.remote_collector import RemoteCollector
+from empo_rollout.run_warnings import RolloutWatch
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class RolloutLearner(Learner):
             log; None before any episode has ended.
         evaluations: Iteration, steps and outcome of each evaluation.
         episode_statistics: As of the newest line of the log, over all ranks.
+        watch: Looks at rollouts for what to warn of.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class RolloutLearner(Learner):
         self._policy, self._collector, self._updater = policy, collector, updater
         self._episodes, self._timers, self._group = episodes, timers, group
         self._numbers: Mapping[str, float] = {}
+        self.watch = RolloutWatch(params, environments.spec)
         self._line_steps = 0
         self._taken = 0
         self._share_learned = 0.0
@@ -98,6 +101,7 @@ class RolloutLearner(Learner):
                 "no agent acted in a whole rollout, so there is nothing to learn from; do the "
                 "environments' agents ever live?"
             )
+        self.watch.see(rollout)
         with self._timers("train"):
             self._numbers = self._updater.update(rollout, progress, self._show)
         self.iteration += 1
