@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np  # Before torch, which would lose a Ctrl-C within its own import of it.
 
 from empo_core.best_effort import best_effort
 from empo_core.config import ComponentRef, RunConfig, installed
@@ -34,6 +31,7 @@ from empo_core.protocols import (
     Tracker,
     WorldModel,
 )
+from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.stages import stage
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
@@ -310,11 +308,7 @@ def seed_everything(seed: int) -> None:
 
     Our own code uses generators of its own; this is for code that does not.
     """
-    import torch
-
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+    seed_globals(stream(seed, Stream.GLOBALS, process_rank()))
 
 
 def peak_memory_bytes() -> int | None:

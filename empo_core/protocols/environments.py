@@ -87,6 +87,9 @@ class VectorLayout:
         terminal_observations: Tell last observations of episodes that terminated, too; workers
             need not.
         rendering: Make copies that draw pictures for people, where they can.
+        seed: Seeds the process-wide generators (``random``, numpy's and torch's) of each worker
+            process, together with the number of the worker and of its restarts, before its copies
+            are made. Copies in this process draw from the generators that are there.
     """
 
     workers: int = 0
@@ -97,6 +100,7 @@ class VectorLayout:
     first: int = 0
     terminal_observations: bool = False
     rendering: bool = False
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,8 +92,9 @@ def test_histograms_reach_tensorboard_as_histograms(tmp_path: Path) -> None:
         if key != "loss"
     }
     assert scalars == {
-        "episodes/reward_ema": [2.25, pytest.approx(1.125 + 2.0 / 2)],
-        "episodes/length_ema": [0.5, pytest.approx(0.25 + 1.5 / 2)],
+        # By alpha 0.5 and from 0 on, divided by what one and two numbers weigh together.
+        "episodes/reward_ema": [2.25 / 0.5, pytest.approx((1.125 + 2.0 / 2) / 0.75)],
+        "episodes/length_ema": [0.5 / 0.5, pytest.approx((0.25 + 1.5 / 2) / 0.75)],
         "episodes/termination_won_prob": [0.5, 0.25],
         "episodes/termination_lost_prob": [0.5, 0.75],
         "episodes/completed": [2.0, 4.0],

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
+import torch
+from numpy.random import SeedSequence
 
 from empo_async_actors.actor_handle import ActorAccount, ActorHandle
 from empo_async_actors.actor_worker import ActorWorker
@@ -26,6 +28,7 @@ from empo_core.protocols import (
     WorkerFactory,
     WorkerState,
 )
+from empo_core.random_streams import seed_globals
 from empo_executors.frames import pickled
 from empo_executors.start_deadline import StartDeadline
 
@@ -288,8 +291,14 @@ def _pickled(value: object, what: str) -> bytes:
 
 
 def _worker_factory(make_actor: bytes) -> WorkerFactory:
+    # The run's, by which this process's generators were seeded; nothing is drawn from them.
+    seed = torch.initial_seed()
+
     def make(number: int, incarnation: int) -> Worker:
         def make_later(index: int) -> Actor:
+            # What actors draw from global generators differs between them, and from run to run
+            # as the seed does; no index is given twice.
+            seed_globals(SeedSequence(seed, spawn_key=(index,)))
             make: ActorFactory = cloudpickle.loads(make_actor)
             return make(index)
 

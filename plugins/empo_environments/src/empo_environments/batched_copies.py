@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
+from empo_core.random_streams import seed_of
 from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
 
@@ -33,8 +34,8 @@ class BatchedCopies(ABC, Generic[C]):
         blocks: The copies of each block, once they have begun.
     """
 
-    def __init__(self, copies: int, blocks: int) -> None:
-        """Divide so many copies into blocks.
+    def __init__(self, copies: int, blocks: int, first: int = 0) -> None:
+        """Divide so many copies into blocks; ``first`` is the number of the first copy.
 
         Raises:
             ValueError: They cannot be divided.
@@ -42,7 +43,7 @@ class BatchedCopies(ABC, Generic[C]):
         if copies % blocks:
             raise ValueError(f"{copies} copies cannot be divided into {blocks} equal blocks")
         self.blocks: list[C] = []
-        self._copies, self._count = copies // blocks, blocks
+        self._copies, self._count, self._first = copies // blocks, blocks, first
         self._turns = BlockScheduler(blocks, "rotation")
 
     @property
@@ -109,8 +110,10 @@ class BatchedCopies(ABC, Generic[C]):
         """Nothing: no processes and no files belong to it."""
 
     def _begin(self, seed: int) -> None:
-        # A generator per block, so that blocks do not depend on each other's turns.
-        seeds = np.random.SeedSequence(seed).generate_state(self._count, np.uint64) >> 1
-        self.blocks = [
-            self.begun(self._copies, torch.Generator().manual_seed(own)) for own in seeds.tolist()
-        ]
+        # A generator per block, so that blocks do not depend on each other's turns; by the number
+        # of its first copy, so that no two vectors of a run draw the same.
+        self.blocks = []
+        for block in range(self._count):
+            number = self._first + block * self._copies
+            own = seed_of(np.random.SeedSequence(seed, spawn_key=(number,)))
+            self.blocks.append(self.begun(self._copies, torch.Generator().manual_seed(own)))

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int, Shaped
 from empo_core.errors import CollectError
 from empo_core.protocols.environments import Action, ActionSpec
 from empo_environments.spaces import acting, observing
-from empo_environments.step_checks import ActionMasks
+from empo_environments.step_checks import ActionMasks, beyond_float32
 from empo_environments.types import Info, Space, Value
 
 Rows: TypeAlias = Shaped[np.ndarray, "agent word"]
@@ -82,6 +82,8 @@ class BatchedObservations:
         grid = self.format.grid
         if grid is not None and len(shape) == 4 and shape[1:] != grid:
             array = array.transpose(0, 3, 1, 2)
+        if array.dtype == np.float64:
+            array = narrowed("observation", array)
         rows: Rows = array.astype(self.format.dtype, copy=False).reshape(count, -1)
         return rows
 
@@ -185,6 +187,22 @@ def numbers(name: str, values: Value, count: int, kinds: str) -> Shaped[np.ndarr
             f"{'flags' if kinds == 'b' else 'numbers'} of shape ({count},), one per environment"
         )
     return array
+
+
+def narrowed(name: str, values: Shaped[np.ndarray, "env ..."]) -> Shaped[np.ndarray, "env ..."]:
+    """Values of any dtype as float32.
+
+    Raises:
+        CollectError: A finite one is beyond float32.
+    """
+    with np.errstate(over="ignore"):
+        narrow: np.ndarray = values.astype(np.float32)
+    if values.dtype == np.float64 and (lost := np.isinf(narrow) & np.isfinite(values)).any():
+        row = int(lost.reshape(len(values), -1).any(1).argmax())
+        raise CollectError(
+            f"the {name} of environment {row} is {values[row].tolist()!r:.500}{beyond_float32()}"
+        )
+    return narrow
 
 
 def check_finite(

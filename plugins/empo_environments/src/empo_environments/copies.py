@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from empo_core.best_effort import best_effort
 from empo_core.protocols.environments import EnvSpec, VectorEnv, VectorLayout
-from empo_environments.env_group import spec_of
+from empo_environments.env_group import located, spec_of
 from empo_environments.params import WrapperParams
 from empo_environments.process import ProcessVectorEnv
 from empo_environments.serial import SerialVectorEnv
@@ -68,8 +68,14 @@ class CopiedEnvironment:
         self._make_rendering = make_rendering or make
 
     def spec(self) -> EnvSpec:
-        """Constants of one copy, which is built and closed."""
-        env = MakeWrapped(self._make, self.params)()
+        """Constants of one copy, which is built, reset and closed.
+
+        Raises:
+            ConfigError: It does not fit.
+            CollectError: It cannot be made or reset.
+        """
+        with located(f"environment {self.name!r}", "could not be made"):
+            env = MakeWrapped(self._make, self.params)()
         try:
             return spec_of(env)
         finally:
@@ -95,4 +101,5 @@ class CopiedEnvironment:
             order=layout.order,
             on_crash=layout.on_crash,
             first=layout.first,
+            seed=layout.seed,
         )

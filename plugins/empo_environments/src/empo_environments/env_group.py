@@ -18,8 +18,11 @@ from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers, clear
 from empo_environments.single_env import MakeEnv, SingleEnv
+from empo_learning.randomness import capture, restore
 
 log = logging.getLogger(__name__)
+RANDOMNESS = "randomness"
+"""Key of the states of global generators in the state of a process's first environment."""
 
 
 class Crash(CollectError):
@@ -55,19 +58,23 @@ def common_spec(specs: Sequence[EnvSpec], blocks: int) -> EnvSpec:
 class EnvGroup:
     """Some environments of a vector, numbered from ``first``, in this process."""
 
-    def __init__(self, make: Sequence[MakeEnv], first: int, offset: int = 0) -> None:
+    def __init__(
+        self, make: Sequence[MakeEnv], first: int, offset: int = 0, *, owns_process: bool = False
+    ) -> None:
         """Make them.
 
         Args:
             make: Makes each.
             first: Place of the first one in the vector.
             offset: Number of the vector's first environment.
+            owns_process: Whether nothing else draws from this process's global generators, so that
+                their states are part of the environments'.
 
         Raises:
             ConfigError: One does not fit.
             CollectError: One cannot be made.
         """
-        self._first, self._offset = first, offset
+        self._first, self._offset, self._owns_process = first, offset, owns_process
         self._steps = 0
         self._environments: list[SingleEnv] = []
         try:
@@ -120,8 +127,11 @@ class EnvGroup:
         self._check(f"in step {self._steps}")
 
     def state_dict(self) -> list[StateDict]:
-        """The states of all."""
-        return [one.state_dict() for one in self._environments]
+        """The states of all; that of the first holds those of this process's generators."""
+        states = [one.state_dict() for one in self._environments]
+        if self._owns_process:
+            states[0] = {**states[0], RANDOMNESS: capture(devices=False)}
+        return states
 
     def load_state_dict(self, seeds: Sequence[int], states: Sequence[StateDict]) -> list[bool]:
         """Let each go on from its state, and say whether it does, or begins a new episode.
@@ -142,6 +152,8 @@ class EnvGroup:
                 exact.append(False)
                 with self._located(number, "could not begin its next episode"):
                     one.begin()
+        if self._owns_process and RANDOMNESS in states[0]:
+            restore(states[0][RANDOMNESS], devices=False)
         self._check("when it played its episode again")
         return exact
 
@@ -196,18 +208,27 @@ class EnvGroup:
     @contextmanager
     def _located(self, number: int, what: str) -> Iterator[None]:
         """Errors say which environment it was, and where."""
-        try:
+
+        def where() -> str:
+            if not what.startswith("failed"):
+                return ""
+            return f" ({self._environments[number - self._first].whereabouts()})"
+
+        with located(f"environment {number + self._offset}", what, where):
             yield
-        except Exception as error:
-            kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
-            name = "" if kind is not Crash else f"{type(error).__name__}: "
-            where = ""
-            if what.startswith("failed"):
-                where = f" ({self._environments[number - self._first].whereabouts()})"
-            # A config is at fault in a line of its own, not in one of ours.
-            trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
-            who = f"environment {number + self._offset}"
-            raise kind(f"{who} {what}: {name}{error}{where}{trace}") from error
+
+
+@contextmanager
+def located(who: str, what: str, where: Callable[[], str] = str) -> Iterator[None]:
+    """Errors say which environment it was, what it did, and ``where`` it stood."""
+    try:
+        yield
+    except Exception as error:
+        kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
+        name = "" if kind is not Crash else f"{type(error).__name__}: "
+        # A config is at fault in a line of its own, not in one of ours.
+        trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
+        raise kind(f"{who} {what}: {name}{error}{where()}{trace}") from error
 
 
 def close_all(parts: Iterable[tuple[str, Callable[[], object]]]) -> None:

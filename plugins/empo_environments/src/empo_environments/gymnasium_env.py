@@ -16,8 +16,11 @@ from empo_environments.episode_history import History
 from empo_environments.single_env import StepBuffers, episode_seed
 from empo_environments.spaces import MASK, acting, observing, without_mask
 from empo_environments.step_checks import (
+    GREATEST,
     ActionMasks,
     EndReasons,
+    begun,
+    five,
     flag,
     frames_per_second,
     number,
@@ -58,7 +61,7 @@ class GymnasiumEnv:
         self._limit, self._inner = _unlimited(environment)
         self._step, self._restart = self._inner.step, self._inner.reset
         # Nothing but an episode tells whether there are masks.
-        self._tells_mask = MASK in self._restart(seed=0)[1]
+        self._tells_mask = MASK in begun(self._restart, 0, environment)[1]
         self.masks = self._tells_mask or shows_mask
         where = "info" if self._tells_mask else "observation"
         self._masks = ActionMasks(self.actions, where) if self.masks else None
@@ -90,8 +93,9 @@ class GymnasiumEnv:
             self._masks.check(action[0], self._outbox.mask[0])
         self.begins_episode = False
         self._history.append(action)
-        observation, reward, terminated, truncated, info = self._step(self._decode(action))
-        self._reward[0] = reward if reward.__class__ is float else number(reward)
+        observation, reward, terminated, truncated, info = five(self._step(self._decode(action)))
+        is_plain = reward.__class__ is float and -GREATEST <= reward <= GREATEST
+        self._reward[0] = reward if is_plain else number(reward)
         self._left -= 1
         if info:
             self._outbox.success[0] = success_of(info)
@@ -122,7 +126,7 @@ class GymnasiumEnv:
             if over:
                 break
             self._history.append(action)
-            observation, _, terminated, truncated, info = self._step(self._decode(action))
+            observation, _, terminated, truncated, info = five(self._step(self._decode(action)))
             self._left -= 1
             over = bool(terminated or truncated or not self._left)
         if not over:
@@ -163,7 +167,7 @@ class GymnasiumEnv:
     def _reset(self) -> tuple[Value, Info]:
         self._history.clear()
         self._left = self._limit
-        return self._restart(seed=self._episode_seed)
+        return begun(self._restart, self._episode_seed, self._environment)
 
     def _show(self, observation: Value, info: Info) -> None:
         self._write(observation)

@@ -30,12 +30,13 @@ from empo_environments.batched_spaces import (
     check_finite,
     legal,
     masks,
+    narrowed,
     numbers,
 )
 from empo_environments.block_schedule import BlockScheduler, check_action
 from empo_environments.object_state import attribute_state, set_attribute_state
 from empo_environments.spaces import MASK, without_mask
-from empo_environments.step_checks import frames_per_second
+from empo_environments.step_checks import begun, five, frames_per_second
 from empo_environments.types import GymVectorEnv, Info, Value
 
 log = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class GymnasiumVectorEnv:
             )
             self._observations = BatchedObservations(space)
             with self._calling("reset"):
-                _, info = self._env.reset(seed=0)
+                _, info = begun(self._env.reset, 0, self._env)
         except BaseException:
             self.close()
             raise
@@ -209,7 +210,7 @@ class GymnasiumVectorEnv:
     def _begin(self) -> None:
         words = SeedSequence((self._seed, self._restarts, self._first)).generate_state(1)
         with self._calling("reset"):
-            observation, info = self._env.reset(seed=int(words[0]) >> 1)
+            observation, info = begun(self._env.reset, int(words[0]) >> 1, self._env)
         count = self.spec.num_envs
         everybody = np.ones(count, bool)
         rows = self._observations.rows(observation, count)
@@ -234,8 +235,8 @@ class GymnasiumVectorEnv:
         acted, count = self._arrival.acts, self.spec.num_envs
         batch = self._actions.batch(action if acted.all() else legal(self.spec.actions, action))
         with self._calling("step"):
-            observation, reward, terminated, truncated, info = self._env.step(batch)
-        reward = numbers("rewards", reward, count, "fiub").astype(np.float32)
+            observation, reward, terminated, truncated, info = five(self._env.step(batch))
+        reward = narrowed("reward", numbers("rewards", reward, count, "fiub"))
         terminated = numbers("terminations", terminated, count, "b")
         truncated = numbers("truncations", truncated, count, "b")
         rows = self._observations.rows(observation, count)

@@ -19,6 +19,8 @@ from empo_environments.step_checks import (
     FLAGS,
     ActionMasks,
     EndReasons,
+    begun,
+    five,
     flag,
     frames_per_second,
     number,
@@ -74,7 +76,7 @@ class PettingZooEnv:
         self.action_repeat = 1
         self.render_fps = frames_per_second(getattr(environment, "metadata", None))
         # Nothing but an episode tells whether there are masks.
-        _, infos = environment.reset(seed=0)
+        _, infos = begun(environment.reset, 0, environment, Mapping)
         self._tells_mask = any(MASK in info for info in infos.values())
         self.masks = self._tells_mask or shows_mask
         where = "info" if self._tells_mask else "observation"
@@ -183,7 +185,8 @@ class PettingZooEnv:
 
     def _reset(self) -> tuple[Mapping[Name, Value], Mapping[Name, Value]]:
         self._history.clear()
-        observations, infos = self._environment.reset(seed=self._episode_seed)
+        reset = self._environment.reset
+        observations, infos = begun(reset, self._episode_seed, self._environment, Mapping)
         self._dead = set()
         self._look_around()
         if not self._alive:
@@ -196,7 +199,7 @@ class PettingZooEnv:
         """Let the living act; what came of it, and who is dead of what."""
         self._history.append(action)
         told = {self._names[i]: self._decode(action[i]) for i in self._alive}
-        outcome = self._environment.step(told)
+        outcome = five(self._environment.step(told))
         _, _, *flags, _ = outcome
         before = self._alive
         ends: dict[int, tuple[bool, bool]] = {}

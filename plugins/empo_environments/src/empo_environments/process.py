@@ -38,7 +38,7 @@ class ProcessVectorEnv:
 
     def __init__(
         self, make: Sequence[MakeEnv], *, workers: int, blocks: int, order: Order,
-        on_crash: OnCrash, first: int = 0,
+        on_crash: OnCrash, first: int = 0, seed: int = 0,
     ) -> None:  # fmt: skip
         """Start the workers, and let them make their environments.
 
@@ -50,6 +50,7 @@ class ProcessVectorEnv:
             on_crash: What happens when a worker dies or an environment raises an error: the
                 vector fails, or the worker is started anew and its environments begin episodes.
             first: Number of the first environment.
+            seed: Of the workers' process-wide generators, see ``VectorLayout``.
 
         Raises:
             ConfigError: The environments do not fit each other, or the sizes do not.
@@ -57,6 +58,7 @@ class ProcessVectorEnv:
         """
         _check_sizes(len(make), workers, blocks)
         self._envs, self._on_crash, self._first = len(make) // workers, on_crash, first
+        self._seed, self._restarts = seed, [0] * workers
         self._payloads = [_payload(part) for part in shares(make, workers)]
         self._context = worker_context()
         self._selector = selectors.DefaultSelector()
@@ -166,7 +168,9 @@ class ProcessVectorEnv:
             self._watch(worker)
 
     def _worker(self, number: int, block: int) -> Worker:
-        worker = Worker(self._context, number, block, (number * self._envs, self._first))
+        places = number * self._envs, self._first
+        globals_seed = self._seed, number, self._restarts[number]
+        worker = Worker(self._context, number, block, places, globals_seed)
         worker.make(self._payloads[number])
         return worker
 
@@ -229,6 +233,7 @@ class ProcessVectorEnv:
             worker.busy = False
             worker.end(time.monotonic() + _CLOSE_S)
             self._judge(number, crash)
+            self._restarts[number] += 1
             worker = self._workers[number] = self._worker(number, worker.block)
             try:
                 self._begin_anew(worker)

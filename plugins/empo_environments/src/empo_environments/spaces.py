@@ -14,6 +14,7 @@ from jaxtyping import Shaped
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import ActionSpec, ObservationSpec
+from empo_environments.step_checks import GREATEST, beyond_float32
 from empo_environments.types import Space, Value
 
 MAX_OPTIONS = 2**16
@@ -276,6 +277,23 @@ def _numbers(
             value = _fitting(value, shape, dtype, path)
         target[...] = value
 
+    if dtype == np.float64 and target.dtype == np.float32:
+
+        def write_narrowed(value: Value) -> None:
+            fits = value.__class__ is np.ndarray and value.dtype is dtype and value.shape == shape
+            # A sum of squares takes a tenth of the time in which overflows can be watched for.
+            if fits and np.vdot(value, value) < GREATEST:
+                target[...] = value
+                return
+            try:
+                with np.errstate(over="raise"):
+                    write(value)
+            except FloatingPointError as error:
+                raise CollectError(
+                    f"the observation{_at(path)} is {value!r:.200}{beyond_float32()}"
+                ) from error
+
+        return write_narrowed
     if scale is None or target.dtype == np.uint8:
         return write
     factor = np.float32(1 / scale)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -18,18 +20,24 @@ log = logging.getLogger(__name__)
 FLAGS = ("terminated", "truncated")
 SUCCESS = ("success", "is_success")
 """Keys of a step's info that say whether the task is achieved."""
+GREATEST = float(np.finfo(np.float32).max)
+"""The greatest number of float32, in which observations and rewards reach learners."""
 
 
 def number(reward: Value) -> float:
     """A reward as a number.
 
     Raises:
-        CollectError: It is none.
+        CollectError: It is none, or finite and beyond float32.
     """
-    if isinstance(reward, int | float | np.number | np.bool_) and not isinstance(reward, complex):
-        return float(reward)
-    if isinstance(reward, np.ndarray) and reward.shape == () and reward.dtype.kind in "fiub":
-        return float(reward)
+    is_number = isinstance(reward, int | float | np.number | np.bool_)
+    if isinstance(reward, np.ndarray):
+        is_number = reward.shape == () and reward.dtype.kind in "fiub"
+    if is_number and not isinstance(reward, complex | np.complexfloating):
+        found = float(reward)
+        if GREATEST < abs(found) < math.inf:
+            raise CollectError(f"the reward is {found!r}{beyond_float32()}")
+        return found
     raise CollectError(
         f"the reward is {reward!r:.200} ({type(reward).__name__}); it must be one number"
     )
@@ -75,6 +83,82 @@ def _warn_of_success(key: str, kind: str) -> None:
         key,
         kind,
     )
+
+
+def beyond_float32() -> str:
+    """What is wrong with a finite number that float32 cannot hold; the end of a sentence."""
+    return (
+        f", and float32, in which learners get numbers, goes up to {GREATEST:.3g}; divide what the "
+        "environment returns by a constant"
+    )
+
+
+def begun(
+    reset: Callable[..., Value], seed: int, environment: Value, what: type = object
+) -> tuple[Value, Value]:
+    """What ``reset(seed=seed)`` returns: observation and info, or dictionaries of them by agent.
+
+    Args:
+        reset: The method.
+        seed: Its argument.
+        environment: Whose method it is, or what is around it.
+        what: Class of the first.
+
+    Raises:
+        CollectError: It takes no seed, or returns something else.
+    """
+    try:
+        found = reset(seed=seed)
+    except TypeError as error:
+        if _takes_seed(getattr(environment, "unwrapped", environment).reset):
+            raise
+        raise CollectError(
+            f"reset(seed={seed}) failed: {error}; reset must take seed and return observation and "
+            f"info, and this one is of an older interface{_OLD}"
+        ) from error
+    if (
+        not isinstance(found, tuple)
+        or len(found) != 2
+        or not isinstance(found[0], what)
+        or not isinstance(found[1], Mapping)
+    ):
+        raise CollectError(
+            f"reset(seed={seed}) returned {found!r:.200} ({type(found).__name__}); it must return "
+            f"two things, observation and info, the latter a dictionary{_OLD}"
+        )
+    return found
+
+
+def five(outcome: Value) -> tuple[Value, Value, Value, Value, Value]:
+    """What ``step`` returns.
+
+    Raises:
+        CollectError: It is something else.
+    """
+    try:
+        observation, reward, terminated, truncated, info = outcome
+    except (TypeError, ValueError) as error:
+        count = f" of {len(outcome)}" if isinstance(outcome, tuple | list) else ""
+        raise CollectError(
+            f"step returned a {type(outcome).__name__}{count}: {outcome!r:.200}; it must return "
+            f"five things: observation, reward, terminated, truncated, info{_OLD}"
+        ) from error
+    return observation, reward, terminated, truncated, info
+
+
+_OLD = (
+    ". An environment of Gym's older interfaces can be adapted by shimmy's GymV21Environment-v0 or "
+    "GymV26Environment-v0, in a function given to empo_core.run(config, environment=...)"
+)
+
+
+def _takes_seed(reset: Callable[..., Value]) -> bool:
+    try:
+        parameters = inspect.signature(reset).parameters
+    except (TypeError, ValueError):
+        return True  # It does not say.
+    kinds = {each.kind for each in parameters.values()}
+    return "seed" in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def frames_per_second(metadata: Info | None) -> float | None:

@@ -33,7 +33,14 @@ class Worker:
         watched: Whether its pipe and its end are selected on.
     """
 
-    def __init__(self, context: Context, number: int, block: int, places: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        number: int,
+        block: int,
+        places: tuple[int, int],
+        globals_seed: tuple[int, ...] = (0,),
+    ) -> None:
         """Start the process.
 
         Args:
@@ -41,10 +48,13 @@ class Worker:
             number: Which worker it is.
             block: The block that its environments belong to.
             places: Place of its first environment, and number of the vector's first one.
+            globals_seed: Seed of its process-wide generators, and the key of their stream.
         """
         self.number, self.block = number, block
         self.busy = self.watched = self._answered = False
-        self._process = SupervisedProcess(context, run_worker, places, f"environments-{number}")
+        self._process = SupervisedProcess(
+            context, run_worker, (*places, globals_seed), f"environments-{number}"
+        )
         self.pipe, self.pid = self._process.pipe, self._process.pid
         self.sentinel = self._process.sentinel
 

@@ -9,8 +9,10 @@ from mmap import mmap
 from multiprocessing.reduction import recv_handle
 
 import cloudpickle  # type: ignore[import-untyped]
+from numpy.random import SeedSequence
 
 from empo_core.errors import CollectError
+from empo_core.random_streams import seed_globals
 from empo_environments.env_group import EnvGroup
 from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 from empo_executors.supervised_process import Pipe
@@ -21,7 +23,7 @@ DONE, RESULT, RAISED = b".", b"+", b"!"
 """First bytes of answers; a result, or an error's class and text, follow the latter two."""
 
 
-def run_worker(pipe: Pipe, first: int, offset: int) -> None:
+def run_worker(pipe: Pipe, first: int, offset: int, globals_seed: tuple[int, ...]) -> None:
     """Make environments and step them until the pipe ends.
 
     Args:
@@ -29,10 +31,14 @@ def run_worker(pipe: Pipe, first: int, offset: int) -> None:
             the env_spec and the shared memory, then requests, each answered once.
         first: Place of the first environment in the vector.
         offset: Number of the vector's first environment.
+        globals_seed: Seed of the process-wide generators, and the key of their stream: those of
+            no two workers may agree, nor those of a worker and its successor.
     """
     group = None
+    seed, *key = globals_seed
+    seed_globals(SeedSequence(seed, spawn_key=key))
     try:
-        group = EnvGroup(cloudpickle.loads(pipe.recv_bytes()), first, offset)
+        group = EnvGroup(cloudpickle.loads(pipe.recv_bytes()), first, offset, owns_process=True)
         _serve(pipe, group)
     except (EOFError, OSError):
         pass  # The learner is gone, or has closed the pipe. What environments raise is wrapped.

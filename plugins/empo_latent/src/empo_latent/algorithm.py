@@ -12,6 +12,7 @@ import torch
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
+from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_latent.controller import Controller
@@ -55,6 +56,8 @@ class LatentAlgorithm:
         tasks = tasks_of(params, context.environment)
         losses = self._losses()
         with torch_threads(params.compute.threads):
+            # Environments may draw from these while they are made, and in every step.
+            seed_globals(stream(context.seed, Stream.GLOBALS))
             vector = self._vector(tasks)
             try:
                 check_params(params, losses, vector.spec)
@@ -127,8 +130,7 @@ class LatentAlgorithm:
     ) -> RunComponents:
         params, spec = self._params, vector.spec
         device = torch.device(params.compute.device)
-        weights = torch.Generator().manual_seed(context.seed)
-        torch.manual_seed(context.seed)
+        weights = torch.Generator().manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
         model = self._model(spec, weights).to(device)
         rates = torch.tensor(discounts(params, spec), device=device)
         planner = planner_of(model, params, rates, compiled=params.compute.compile)

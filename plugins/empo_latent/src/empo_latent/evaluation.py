@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
 
-from empo_core.experiment import seed_everything
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskStep, TaskVector
 from empo_latent.episode_recorder import EpisodeRecorder, RecordedEpisode
@@ -19,10 +18,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
 from empo_latent.videos import Video, VideoRecorder
-from empo_learning.randomness import capture, restore
-
-SEEDS = 2**32
-"""Number of seeds that the global generators take."""
+from empo_learning.randomness import seeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +203,10 @@ def evaluate(
     """
     if episodes < 1:
         raise ValueError(f"episodes is {episodes}: there is nothing to play")
-    before = capture()
-    seed_everything(seed % SEEDS)
-    try:
+    with seeded(np.random.SeedSequence(seed)):
         controller = Controller(model, planner, envs=len(vector.task_of), device=device)
         game = _Game(model, vector, _quotas(vector, episodes), device, np.asarray(discounts))
         return game.play(controller, actor, seed, recording)
-    finally:
-        restore(before)
 
 
 def score_of(evaluations: Mapping[str, Evaluation]) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from empo_core.errors import CollectError, ConfigError
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.environments.tasks import Task
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
@@ -18,8 +19,7 @@ from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.videos import warn_no_videos
-from empo_learning.learner import EVALUATION_SEED
-from empo_learning.randomness import capture, restore
+from empo_learning.randomness import capture, restore, seeded
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,13 @@ class Evaluator:
         Returns:
             What was found by who acted, and numbers for trackers.
         """
+        seed = stream(self._seed, Stream.EVALUATION, steps)
+        with seeded(seed):  # While environments are made, too.
+            return self._evaluated(steps, seed_of(seed), is_last=is_last, episodes=episodes)
+
+    def _evaluated(
+        self, steps: int, seed: int, *, is_last: bool, episodes: int | None
+    ) -> tuple[dict[str, Evaluation], dict[str, float]]:
         reporting = self._params.reporting
         videos = reporting.videos if is_last else 0
         episodes = episodes or reporting.evaluation_episodes
@@ -73,7 +80,7 @@ class Evaluator:
                     vector,
                     episodes=episodes,
                     actor=actor,
-                    seed=self._seed + EVALUATION_SEED + steps,
+                    seed=seed,
                     device=self._params.compute.device,
                     discounts=self._discounts,
                     recording=Recording(
@@ -106,7 +113,9 @@ class Evaluator:
             horizon=self._params.learning.horizon,
             count=self._params.replay.batch_size,
             tasks=len(self._tasks),
-            generator=torch.Generator().manual_seed(self._seed + steps),
+            generator=torch.Generator().manual_seed(
+                seed_of(stream(self._seed, Stream.EVALUATION, steps, 1))
+            ),
         )
         if batch is None:
             return {}

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from empo_core.errors import ConfigError, NonFiniteError
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict
 from empo_latent.environments.task_vector import TaskStep
 from empo_latent.evaluation import Evaluation, score_of
@@ -53,7 +54,7 @@ class LatentLearner(Learner):
         burst = collection.seed_updates
         self._burst = self.seed_steps if burst is None else burst
         self._tasks = torch.from_numpy(vector.task_of) if len(vector.spec.tasks) > 1 else None
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
         self._first = np.ones(len(vector.task_of), bool)
         self._current: np.ndarray = np.empty(0)
         self._owed = 0.0
@@ -87,7 +88,7 @@ class LatentLearner(Learner):
 
     def start(self) -> None:
         """Begin the first episodes."""
-        self._current = self._parts.vector.start(self._seed)
+        self._current = self._parts.vector.start(seed_of(stream(self._seed, Stream.EPISODES, 0, 0)))
         self._first[:] = True
         self._parts.replay.begin(self._current, self._first)
 
@@ -235,7 +236,8 @@ class LatentLearner(Learner):
         parts.episodes.forget_unfinished()
         missing = "what was remembered is not in the checkpoint"
         if exact:
-            self._current = parts.vector.start(self._seed + self.steps)
+            episodes = stream(self._seed, Stream.EPISODES, 0, self.steps)
+            self._current = parts.vector.start(seed_of(episodes))
         else:  # They have begun new episodes already.
             missing = "the environments cannot be put back exactly where they were"
             self._current = parts.vector.current

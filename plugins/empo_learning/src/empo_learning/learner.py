@@ -12,8 +12,6 @@ from empo_core.types import Histogram
 
 Metrics = Mapping[str, float | Histogram]
 """Numbers by key, as trackers log them; ``docs/reference/metrics.md`` lists the keys."""
-EVALUATION_SEED = 1_000_003
-"""Added to the run's seed, so that evaluations play other episodes than training."""
 
 
 class Evaluated(NamedTuple):

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
+from empo_core.random_streams import seed_globals
+
 log = logging.getLogger("empo_core")
 
 
-def capture() -> dict[str, Any]:
-    """The states of the global generators of Python, numpy and torch, as checkpoints take them."""
+def capture(*, devices: bool = True) -> dict[str, Any]:
+    """The states of the global generators of Python, numpy and torch, as checkpoints take them.
+
+    Without ``devices`` those of CUDA are left out, and none is started.
+    """
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    cuda = torch.cuda.get_rng_state_all() if devices and torch.cuda.is_available() else []
     return {
         "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
         "numpy": {
@@ -32,7 +38,7 @@ def capture() -> dict[str, Any]:
     }
 
 
-def restore(state: Mapping[str, Any]) -> None:
+def restore(state: Mapping[str, Any], *, devices: bool = True) -> None:
     """Set all generators to what ``capture`` returned."""
     python, numpy = state["python"], state["numpy"]
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
@@ -41,13 +47,26 @@ def restore(state: Mapping[str, Any]) -> None:
         (numpy["kind"], keys, numpy["position"], numpy["has_gauss"], numpy["gauss"])
     )
     torch.set_rng_state(state["torch"])
-    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if devices != len(state["cuda"]):
+    if not devices:
+        return
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count != len(state["cuda"]):
         log.warning(
             "the checkpoint has random generators of %d CUDA devices and there are %d; "
             "what is drawn on them will differ",
             len(state["cuda"]),
-            devices,
+            count,
         )
-    for device, generator in enumerate(state["cuda"][:devices]):
+    for device, generator in enumerate(state["cuda"][:count]):
         torch.cuda.set_rng_state(generator, device)
+
+
+@contextmanager
+def seeded(sequence: np.random.SeedSequence) -> Iterator[None]:
+    """Seed the global generators, and set them back at the end to what they were."""
+    before = capture()
+    seed_globals(sequence)
+    try:
+        yield
+    finally:
+        restore(before)

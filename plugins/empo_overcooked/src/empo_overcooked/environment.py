@@ -60,6 +60,7 @@ class KitchenEnvironment:
             partner=self._partner,
             blocks=layout.blocks,
             desync=layout.desync,
+            first=layout.first,
         )
 
     @cached_property

@@ -47,6 +47,7 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         partner: The human where only the robot learns.
         blocks: How many blocks the copies are divided into.
         desync: Whether first episodes are shorter, so that they do not all end together.
+        first: Number of the first copy, which random numbers depend on.
 
     Raises:
         ConfigError: Episodes in the kitchen never end.
@@ -61,10 +62,11 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         partner: Partner | None = None,
         blocks: int = 1,
         desync: bool = False,
+        first: int = 0,
     ) -> None:
         if world.spec.horizon is None:
             raise ConfigError("environment 'overcooked' needs world_model.params.max_steps")
-        super().__init__(copies, blocks)
+        super().__init__(copies, blocks, first)
         self._world, self._partner, self._desync = world, partner, desync
         self._pay = shaping * SHAPED
         self._pay[kernel.SOUP_SERVED] = SOUP

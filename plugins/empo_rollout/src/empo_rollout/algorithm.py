@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from empo_core.best_effort import best_effort
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
 from empo_core.protocols.environments import EnvSpec, VectorEnv
+from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.storage.run_directory import RESULTS
 from empo_core.terminal_states import attraction, first_terminal
 from empo_core.threads import torch_threads
@@ -40,6 +41,7 @@ from empo_rollout.policies.policyfile import POLICY, load_policy
 from empo_rollout.policies.protocols import ActorCritic
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import Mark, RolloutResult
+from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
 from empo_rollout.world_params import WorldParams
 
@@ -63,16 +65,19 @@ class RolloutAlgorithm:
         require_device(self._params.compute.device)
         environments = self._environments(context)
         plan = environments.plan()
-        _tell(plan)
+        warnings = list(warnings_before(self._params, plan, environments.spec))
+        _tell(plan, warnings)
         # Workers need processors too, and small networks gain nothing by more.
         left = max(1, usable_processors() - plan.workers)
         with (
             torch_threads(self._params.compute.threads or left),
             join(self._params.compute.device, self._params.compute.rank_timeout_s) as group,
         ):
+            # Environments may draw from these while they are made, and in every step.
+            seed_globals(stream(context.seed, Stream.GLOBALS, group.rank))
             if self._params.collection is not None:
                 return self._learn(context, environments, plan, None, group)
-            vector = environments.training(plan)
+            vector = environments.training(plan, group.rank)
             try:
                 return self._learn(context, environments, plan, vector, group)
             finally:
@@ -90,10 +95,10 @@ class RolloutAlgorithm:
         params = self._params
         env_spec = vector.spec if vector else replace(environments.spec, num_envs=plan.envs)
         device = group.device(params.compute.device)
-        own_seed = context.seed + group.rank
-        weights = torch.Generator().manual_seed(context.seed)
+        seed, rank = context.seed, group.rank
+        weights = torch.Generator().manual_seed(seed_of(stream(seed, Stream.WEIGHTS)))
         policy = build_policy(params.policy, env_spec, generator=weights, device=device)
-        torch.manual_seed(own_seed)
+        batches = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES, rank)))
         updater = Updater(
             policy,
             [(build(each.loss), each.weight) for each in params.losses],
@@ -101,7 +106,7 @@ class RolloutAlgorithm:
             plan,
             env_spec,
             device=device,
-            generator=torch.Generator().manual_seed(own_seed),
+            generator=batches,
             group=group,
         )
         timers = Timers(device)
@@ -112,7 +117,12 @@ class RolloutAlgorithm:
             collector = RemoteCollector(
                 build(params.collection.executor),
                 params.collection,
-                Share(params, environments, part_of(plan, params.collection.actors)),
+                Share(
+                    params,
+                    environments,
+                    part_of(plan, params.collection.actors),
+                    seed_of(stream(seed, Stream.WORKERS, rank)),
+                ),
                 policy,
                 episodes,
                 timers,
@@ -141,7 +151,7 @@ class RolloutAlgorithm:
                 normaliser=build_normaliser(params, env_spec),
             )
         learner = RolloutLearner(
-            params, context.seed, environments, policy, collector, updater, episodes, timers, group
+            params, seed, environments, policy, collector, updater, episodes, timers, group
         )
         reporting = params.reporting
         loop = Loop(
@@ -169,7 +179,11 @@ class RolloutAlgorithm:
             time_shares=timers.shares(),
             reporting=reporting,
             humans_of=context.world if _humans_learn(params) else None,
-            warning=_warning(params, context.world),
+            warnings=[
+                *warnings_before(params, plan, env_spec),
+                *learner.watch.warnings,
+                *_warnings(params, context.world),
+            ],
         )
 
     def restore(
@@ -227,9 +241,9 @@ class RolloutAlgorithm:
         """Sizes of a run."""
         require_device(self._params.compute.device)
         environments = EnvironmentFactory(self._params, world, Path())
-        plan = environments.plan()
-        build_policy(self._params.policy, environments.spec, generator=torch.Generator())
-        build_normaliser(self._params, environments.spec)
+        plan, spec = environments.plan(), environments.spec
+        build_policy(self._params.policy, spec, generator=torch.Generator())
+        build_normaliser(self._params, spec)
         return {
             "environments": plan.envs,
             "agents per environment": plan.agents,
@@ -241,6 +255,7 @@ class RolloutAlgorithm:
             "minibatches": plan.minibatches,
             "iterations": -(-self._params.total_steps // plan.batch_size),
             "adjusted": list(plan.adjustments),
+            "warnings": list(warnings_before(self._params, plan, spec)),
         }
 
 
@@ -262,17 +277,20 @@ def _humans_learn(params: RolloutParams) -> bool:
     return isinstance(environment, WorldParams) and environment.learners == "humans"
 
 
-def _warning(params: RolloutParams, world: WorldModel | None) -> str | None:
+def _warnings(params: RolloutParams, world: WorldModel | None) -> Iterator[str]:
     """A warning of a terminal state, where robots are paid U_r, which is negative, until it."""
     environment = _environment_params(params)
     if world is None or not isinstance(environment, WorldParams) or _humans_learn(params):
-        return None
+        return
     state = first_terminal(world)
-    return state if state is None else attraction(world, state, "no U_r < 0 is paid from there on")
+    if state is not None:
+        yield attraction(world, state, "no U_r < 0 is paid from there on")
 
 
-def _tell(plan: VecPlan) -> None:
-    """Say what was made to fit, before time is spent on it."""
+def _tell(plan: VecPlan, warnings: Sequence[str]) -> None:
+    """Say what was made to fit and what to beware of, before time is spent on it."""
+    for warning in warnings:
+        log.warning("%s", warning)
     for adjustment in plan.adjustments:
         log.warning("sizes: %s", adjustment)
     for remark in plan.remarks:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from empo_core.protocols.environments import VectorEnv
 from empo_environments.normalisation import Normaliser
-from empo_learning.randomness import capture, restore
+from empo_learning.randomness import seeded
 from empo_rollout.collector import policy_step, refuse_non_finite
 from empo_rollout.params import ComputeParams
 from empo_rollout.policies.precision import autocast
@@ -119,14 +119,9 @@ def outcomes(
     ``normaliser`` normalises observations by its statistics, which stay as they are; returns are
     those of the environments.
     """
-    before = capture()
-    torch.manual_seed(seed)
-    try:
+    with seeded(np.random.SeedSequence(seed)), autocast(compute):
         vector.start(seed)
-        with autocast(compute):
-            return _played(policy, vector, plan, device, normaliser)
-    finally:
-        restore(before)
+        return _played(policy, vector, plan, device, normaliser)
 
 
 def _played(

@@ -18,6 +18,7 @@ from empo_core.protocols.environments import (
     VectorEnv,
     VectorLayout,
 )
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_environments.components import of_caller
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import SizeRequest, VecPlan, plan_vectorisation, usable_processors
@@ -44,7 +45,7 @@ class EnvironmentFactory:
             ConfigError: There is a world and none is used, or the other way round; or neither a
                 component nor a function makes environments.
         """
-        self._params = params
+        self._params, self._seed = params, seed
         self._environment = environment = _environment(
             params, EnvironmentContext(world=world, directory=directory, seed=seed), make_env
         )
@@ -94,8 +95,8 @@ class EnvironmentFactory:
             )
         return plan
 
-    def training(self, plan: VecPlan) -> VectorEnv:
-        """The environments to learn in."""
+    def training(self, plan: VecPlan, rank: int = 0) -> VectorEnv:
+        """The environments to learn in; each rank has other random numbers."""
         sizes = self._params.vectorisation
         layout = VectorLayout(
             workers=plan.workers if self._in_processes else 0,
@@ -103,6 +104,7 @@ class EnvironmentFactory:
             order=sizes.order,
             on_crash=sizes.on_crash,
             desync=sizes.desync,
+            seed=seed_of(stream(self._seed, Stream.WORKERS, rank)),
         )
         vector = self._environment.vector(plan.envs, layout)
         plan.require(vector.spec)

@@ -11,15 +11,12 @@ import torch
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict
 from empo_learning.distributed import Group
 from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
-from empo_learning.learner import (
-    EVALUATION_SEED,
-    Evaluated,
-    EvaluationInterrupted,
-    Learner,
-)
+from empo_learning.learner import Evaluated, EvaluationInterrupted, Learner
+from empo_learning.randomness import seeded
 from empo_learning.saved_state import count_in
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
@@ -29,11 +26,9 @@ from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
 from empo_rollout.policies.protocols import ActorCritic
 from empo_rollout.remote_collector import RemoteCollector
+from empo_rollout.run_warnings import RolloutWatch
 
 log = logging.getLogger(__name__)
-
-RANK_SEEDS = 2**40
-"""Difference between the seeds of two processes that learn together."""
 
 
 class RolloutLearner(Learner):
@@ -46,6 +41,7 @@ class RolloutLearner(Learner):
             log; None before any episode has ended.
         evaluations: Iteration, steps and outcome of each evaluation.
         episode_statistics: As of the newest line of the log, over all ranks.
+        watch: Looks at rollouts for what to warn of.
     """
 
     def __init__(
@@ -64,6 +60,7 @@ class RolloutLearner(Learner):
         self._policy, self._collector, self._updater = policy, collector, updater
         self._episodes, self._timers, self._group = episodes, timers, group
         self._numbers: Mapping[str, float] = {}
+        self.watch = RolloutWatch(params, environments.spec)
         self._line_steps = 0
         self._taken = 0
         self._share_learned = 0.0
@@ -91,8 +88,10 @@ class RolloutLearner(Learner):
 
     def start(self) -> None:
         """Begin the first episodes."""
-        # Seeds of environments are derived from this; ranks must not play the same episodes.
-        self._collector.start(self._seed + self._group.rank * RANK_SEEDS)
+        # Seeds of environments follow from this. Ranks must not play the same episodes, nor may a
+        # run that begins anew in the middle play those at its beginning once more.
+        episodes = stream(self._seed, Stream.EPISODES, self._group.rank, self.iteration)
+        self._collector.start(seed_of(episodes))
 
     def advance(self) -> None:
         """One rollout, and the update from it."""
@@ -105,6 +104,7 @@ class RolloutLearner(Learner):
                 "no agent acted in a whole rollout, so there is nothing to learn from; do the "
                 "environments' agents ever live?"
             )
+        self.watch.see(rollout)
         with self._timers("train"):
             self._numbers = self._updater.update(rollout, progress, self._show)
         self.iteration += 1
@@ -189,7 +189,7 @@ class RolloutLearner(Learner):
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(own["updater"])
         if rank >= len(ranks):
-            self._updater.reseed(self._seed + rank)
+            self._updater.reseed(seed_of(stream(self._seed, Stream.BATCHES, rank)))
         self._episodes.load_state_dict(own["episodes"])
         self.episode_statistics = self._episodes.statistics(self._group)
         if self._collector.normaliser is not None:
@@ -209,6 +209,11 @@ class RolloutLearner(Learner):
         return self._collector.load_state_dict(collector)
 
     def _played(self, episodes: int) -> Evaluation:
+        seed = stream(self._seed, Stream.EVALUATION, self.iteration)
+        with seeded(seed):
+            return self._outcomes(episodes, seed_of(seed))
+
+    def _outcomes(self, episodes: int, seed: int) -> Evaluation:
         vector, each = self._environments.evaluation(episodes)
         try:
             found = outcomes(
@@ -219,7 +224,7 @@ class RolloutLearner(Learner):
                     most_steps=self._params.reporting.evaluation_steps,
                     deterministic=self._params.reporting.deterministic,
                 ),
-                seed=self._seed + EVALUATION_SEED + self.iteration,
+                seed=seed,
                 compute=self._params.compute,
                 device=self._group.device(self._params.compute.device),
                 normaliser=self._collector.normaliser,

@@ -135,7 +135,9 @@ class PolicyParams(Config):
         "shared", description="One policy for all agents of an environment, or one for each."
     )
     log_std: float = Field(
-        0.0, description="Initial logarithm of the standard deviation, where actions are numbers."
+        0.0,
+        description="Initial logarithm of the standard deviation, where actions are numbers; in "
+        "halves of their range, where it is finite.",
     )
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from empo_core.errors import CollectError, WorkerError
 from empo_core.protocols import Executor, Needs, Reply, WorkerState
+from empo_core.random_streams import seed_of
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
 from empo_learning.episode_returns import EpisodeReturns
@@ -170,9 +171,9 @@ class RemoteCollector:
             if self._standing.get(actor) != state.incarnation:
                 self._submit(state, Restore(self._seed, self._states[actor]), None)
             elif version is not None:
-                seed = np.random.SeedSequence([self._seed, actor, version]).generate_state(1)
+                seed = seed_of(np.random.SeedSequence(self._seed, spawn_key=(actor, version)))
                 moments = [] if self.normaliser is None else self.normaliser.moments
-                self._submit(state, Collect(int(seed[0]), version, moments), version)
+                self._submit(state, Collect(seed, version, moments), version)
 
     def _submit(self, state: WorkerState, request: Restore | Collect, version: int | None) -> None:
         number = self._executor.submit(state.number, cloudpickle.dumps(request))

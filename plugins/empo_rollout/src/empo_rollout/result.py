@@ -63,7 +63,7 @@ class RolloutResult(NotebookReport):
         time_shares: Per cent of the time by name of what it was spent on.
         reporting: When the run was to be evaluated, and to end.
         humans_of: The world in which humans learned, if they did: they can be a human prior.
-        warning: Of a terminal state that robots are drawn to.
+        warnings: Of what may have kept the policy from learning, or drew robots elsewhere.
     """
 
     policy: Networks
@@ -76,7 +76,7 @@ class RolloutResult(NotebookReport):
     time_shares: Mapping[str, float]
     reporting: ReportingParams
     humans_of: WorldModel | None = None
-    warning: str | None = None
+    warnings: Sequence[str] = ()
 
     def summary(self) -> dict[str, Any]:
         """The result as JSON data."""
@@ -92,7 +92,7 @@ class RolloutResult(NotebookReport):
             "episodes_ended": dict(self.reasons),
             "evaluation": asdict(self.evaluations[-1][2]) if self.evaluations else None,
             "solved": self._is_solved,
-            "warnings": [self.warning] if self.warning else [],
+            "warnings": list(self.warnings),
         }
 
     def report(self) -> RenderableType:
@@ -100,8 +100,7 @@ class RolloutResult(NotebookReport):
         parts: list[RenderableType] = []
         if self.evaluations:
             parts.append(self._evaluation(self.evaluations[-1][2]))
-        if self.warning:
-            parts.append(Text(f"warning: {self.warning}", style="yellow"))
+        parts += [Text(f"warning: {each}", style="yellow") for each in self.warnings]
         parts += [time_table(self.time_shares), self._effort()]
         return Group(*parts)
 

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from safetensors.torch import load
 
 from empo_core.protocols import Payload, Send, WorkerFactory
+from empo_core.random_streams import seed_globals
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Moments
 from empo_learning.episode_returns import ALL
@@ -72,11 +73,14 @@ class Share:
         params: Of the run.
         environments: Makes its environments.
         plan: Sizes of its part.
+        seed: Of the process-wide generators while environments are made, with the number of the
+            part. A replacement makes the same ones, for it goes on where its predecessor was.
     """
 
     params: RolloutParams
     environments: EnvironmentFactory
     plan: VecPlan
+    seed: int = 0
 
 
 class SegmentWorker:
@@ -85,6 +89,7 @@ class SegmentWorker:
     def __init__(self, share: Share, number: int) -> None:
         """Make the environments; ``number`` is that of the part."""
         params, plan = share.params, share.plan
+        seed_globals(np.random.SeedSequence(share.seed, spawn_key=(number,)))
         self._vector = share.environments.part(plan, number)
         env_spec = self._vector.spec
         self._policy = build_policy(params.policy, env_spec, generator=torch.Generator())
@@ -109,7 +114,7 @@ class SegmentWorker:
         asked: Restore | Collect = cloudpickle.loads(request)
         if isinstance(asked, Collect):
             # Nothing random depends on what this process did before.
-            torch.manual_seed(asked.seed)
+            seed_globals(np.random.SeedSequence(asked.seed))
             if self._normaliser is not None:
                 self._normaliser.begin(asked.moments)
             rollout = self._collector.collect(asked.version)
@@ -121,6 +126,7 @@ class SegmentWorker:
             }
             fresh = None if normaliser is None else normaliser.fresh()
             return [cloudpickle.dumps(Collected(_arrays(rollout), observed, state, fresh))]
+        seed_globals(np.random.SeedSequence(asked.seed))
         exact = asked.state is not None and self._collector.load_state_dict(
             asked.state["collector"]
         )

@@ -64,7 +64,9 @@ class EpisodicEmaParams(Config):
         "step, or each episode, in the order of the environments.",
     )
     bias_correction: bool = Field(
-        False, description="Whether to make up for averages that start at 0."
+        True,
+        description="Whether to make up for averages that start at 0, so that the first number is "
+        "that of the first episodes.",
     )
     key_style: Literal["flat", "nested"] = Field(
         "flat",

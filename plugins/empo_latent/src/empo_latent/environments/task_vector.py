@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
 from empo_core.best_effort import best_effort
@@ -25,6 +28,8 @@ from empo_latent.environments.tasks import (
 )
 from empo_latent.types import MultiTaskSpec
 from empo_learning.saved_state import count_in
+
+log = logging.getLogger(__name__)
 
 PROBED = 5
 """Random decisions by which each task is looked at before anything is learned in it."""
@@ -116,7 +121,7 @@ class TaskVector:
             ThreadPoolExecutor(1, "vector") for _ in range(threads if threads > 1 else 0)
         ]
         self._envs: dict[int, TaskEnv] = {}
-        self._closed = self._torn = False
+        self._closed = self._torn = self._takes_turns = False
         self._seed = self._restarts = 0
 
         def make(env: int) -> None:
@@ -130,9 +135,19 @@ class TaskVector:
             )
 
         try:
-            self._each(make)
+            # One after the other: what is drawn from global generators comes in a fixed order.
+            for env in range(envs):
+                self._each(make, [env])
             specs = [self._envs[number].spec for number in range(len(tasks))]
-            self._each(self._probe, range(len(tasks)))
+            for number in range(len(tasks)):
+                before = _global_states()
+                self._each(self._probe, [number])
+                self._takes_turns |= _global_states() != before
+            if self._takes_turns and self._pools:
+                log.info(
+                    "the environments draw from global random generators: they step one after the "
+                    "other, since threads would make the order of draws a matter of chance"
+                )
             self.spec = merge_specs(names, specs)
         except BaseException:
             self.close()
@@ -231,12 +246,12 @@ class TaskVector:
 
     def _probe(self, env: int) -> None:
         """Look whether a task can be learned in."""
-        random = np.random.default_rng(0)
+        generator = np.random.default_rng(0)
         try:
             self._envs[env].start(0)
             for _ in range(PROBED):
                 size = self._envs[env].spec.actions.size
-                self._envs[env].step(random.uniform(-1, 1, size).astype(np.float32))
+                self._envs[env].step(generator.uniform(-1, 1, size).astype(np.float32))
         except CollectError as error:
             raise ConfigError(
                 f"{self._envs[env].where}: the task failed when it was looked at with a few random "
@@ -268,7 +283,14 @@ class TaskVector:
                     errors[env] = error
                     return
 
-        wait([pool.submit(work, own) for pool, own in zip(self._pools, mine, strict=True) if own])
+        if self._takes_turns:
+            for env in envs:
+                wait([self._pools[env % threads].submit(work, [env])])
+                if errors:
+                    break
+        else:
+            shares = zip(self._pools, mine, strict=True)
+            wait([pool.submit(work, own) for pool, own in shares if own])
         if errors:
             raise errors[min(errors)]
         return [results[env] for env in envs]
@@ -284,3 +306,10 @@ class TaskVector:
         for line, row in zip(table, rows, strict=True):
             line[: row.size] = row
         return table
+
+
+def _global_states() -> tuple[object, ...]:
+    """The states of the global generators, to be compared."""
+    _, keys, position, *gauss = np.random.get_state(legacy=True)
+    torch_state = torch.get_rng_state().numpy().tobytes()
+    return random.getstate(), np.asarray(keys).tobytes(), position, gauss, torch_state

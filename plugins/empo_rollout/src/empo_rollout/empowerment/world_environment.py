@@ -69,6 +69,7 @@ class WorldEnvironment:
             steps_per_episode=self._params.steps_per_episode,
             blocks=layout.blocks,
             desync=layout.desync,
+            first=layout.first,
         )
 
     @cached_property

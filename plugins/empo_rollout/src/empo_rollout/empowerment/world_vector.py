@@ -43,6 +43,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         steps_per_episode: Steps after which episodes are truncated; None: see above.
         blocks: How many blocks the copies are divided into.
         desync: Whether to cut off first episodes, so that they do not all end together.
+        first: Number of the first copy, which random numbers depend on.
 
     Raises:
         ConfigError: No agent could learn.
@@ -62,11 +63,12 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         steps_per_episode: int | None = None,
         blocks: int = 1,
         desync: bool = False,
+        first: int = 0,
     ) -> None:
         check_learners(world.spec, learners)
         if (reward is None) == (learners == "robots"):
             raise ValueError("robots need a reward; humans are paid for reaching their goals")
-        super().__init__(copies, blocks)
+        super().__init__(copies, blocks, first)
         self._sight = WorldObservation(world.spec, learners)
         self._stage = Stage(
             world, self._sight, prior, reward, goal_resample_prob, steps_per_episode

@@ -66,6 +66,8 @@ def normalised(
 ) -> Float[Tensor, "time minibatch column"]:
     """``(A - mean) / (std + 1e-8)`` within each minibatch, with its biased standard deviation.
 
+    Minibatches of one step keep theirs: minus its own mean it would be 0, and teach nothing.
+
     Args:
         advantage: Of each step.
         sums: What ``advantage_sums`` returned for the minibatches, or for those of all processes.
@@ -75,7 +77,7 @@ def normalised(
     mean = first / some
     deviation = (second / some - mean.square()).clamp(min=0).sqrt()
     shifted = (advantage.double() - mean[:, None]) / (deviation[:, None] + 1e-8)
-    return shifted.to(advantage.dtype)
+    return torch.where(total[:, None] > 1, shifted, advantage.double()).to(advantage.dtype)
 
 
 def with_numpy(

@@ -19,6 +19,7 @@ from empo_rollout.learning.losses import PolicyLosses
 from empo_rollout.learning.ppo import LOG_RATIO_LIMIT, Ppo
 from empo_rollout.params import RolloutParams, UpdateParams
 from empo_rollout.policies.dense import DenseNetwork, dense_network
+from empo_rollout.policies.distributions import ActionMap
 from empo_rollout.policies.protocols import ActorCritic
 
 UNAVAILABLE = np.finfo(np.float32).min / 2
@@ -94,7 +95,13 @@ class Numbers:
         mean: Float[np.ndarray, "row number"],
         taken: Float[np.ndarray, "row number"],
         log_std: Float[np.ndarray, " number"],
+        action_map: ActionMap | None = None,
     ) -> None:
+        self._half: Float[np.ndarray, " number"] | None = None
+        if action_map is not None:
+            self._half = action_map.half.numpy()
+            mean = action_map.centre.numpy() + self._half * mean
+            log_std = log_std + np.log(self._half)
         self._narrowness = np.exp(-log_std)
         self._offset = (taken - mean) * self._narrowness
         self._square = np.square(self._offset)
@@ -106,12 +113,13 @@ class Numbers:
     def slopes(
         self, log_prob: Rows, entropy: Rows | None
     ) -> tuple[Float[np.ndarray, "row number"], Float[np.ndarray, " number"]]:
-        """The same as of ``Choices``, in the means; and in the logarithms of deviations."""
+        """The same as of ``Choices``, in the outputs; and in the logarithms of deviations."""
         of_each = log_prob[:, None]
         log_std = (of_each * (self._square - 1)).sum(0)
         if entropy is not None:
             log_std += entropy.sum()
-        return of_each * self._offset * self._narrowness, log_std
+        slope = of_each * self._offset * self._narrowness
+        return slope if self._half is None else slope * self._half, log_std
 
 
 class ClosedForm:
@@ -154,7 +162,8 @@ class ClosedForm:
     ) -> Choices | Numbers:
         taken, network = batch.action.numpy(), self._network
         if network.log_std is not None:
-            return Numbers(output, taken, network.log_std.detach().numpy())
+            log_std = network.log_std.detach().numpy()
+            return Numbers(output, taken, log_std, network.action_map)
         mask = None if batch.mask is None else batch.mask.numpy()
         return Choices(output, taken, network.choices, mask)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,12 @@ from empo_rollout.learning.gradients import LossGradient
 from empo_rollout.learning.losses import KL, PolicyLosses
 from empo_rollout.learning.optimisers import L2Init, Optimiser
 from empo_rollout.params import RolloutParams
+
+
+class BeyondLimit(NamedTuple):
+    """The divergence for which a step was not taken."""
+
+    kl: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ def ppo_step(
     lr: float,
     progress: float,
     kl_limit: float | None = None,
-) -> dict[str, float] | None:
+) -> dict[str, float] | BeyondLimit:
     """One step of the optimiser on one minibatch.
 
     Minimises, with ``r = pi(a|o) / pi_old(a|o)`` and means over the steps that have weight::
@@ -71,7 +78,7 @@ def ppo_step(
 
     Returns:
         Losses, metrics of the policy losses and the norm of the gradient, over all processes;
-        None if the divergence is beyond its limit, and then nothing was changed.
+        or the divergence that is beyond its limit, and then nothing was changed.
     """
     gradient = context.optimiser.zeros()
     metrics: dict[str, float] = {}
@@ -84,7 +91,7 @@ def ppo_step(
             metrics[key] = metrics.get(key, 0.0) + (batch.share * value if batch.share else 0.0)
     metrics = context.group.totals(metrics)
     if kl_limit is not None and metrics[f"policy/{KL}"] > kl_limit:
-        return None
+        return BeyondLimit(metrics[f"policy/{KL}"])
     context.group.add_up([gradient])
     if context.pull is not None:
         metrics["loss/l2_init"] = context.pull.add_gradient(gradient)

@@ -27,7 +27,7 @@ from empo_rollout.learning.learning_rate import learning_rate
 from empo_rollout.learning.losses import PolicyLosses
 from empo_rollout.learning.optimisers import L2Init, Optimiser
 from empo_rollout.learning.ppo import LOG_RATIO_LIMIT
-from empo_rollout.learning.step import StepContext, ppo_step
+from empo_rollout.learning.step import BeyondLimit, StepContext, ppo_step
 from empo_rollout.learning.values import explained_variance
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -107,7 +107,8 @@ class Updater:
             later one's has its class before its name), and ``optim/grad_norm`` (before it is
             cut). Besides, ``optim/lr`` and ``optim/steps`` in the end, the number of
             minibatches learned from as ``optim/minibatches``, the share of steps that count as
-            ``optim/usable``, and ``value/explained_variance`` before the update.
+            ``optim/usable``, and ``value/explained_variance`` before the update. Where
+            ``target_kl`` ended the phase, ``policy/stopping_kl`` is the divergence that did.
 
         Raises:
             NonFiniteError: A loss or gradient is infinite or NaN; the weights are those before its
@@ -132,7 +133,8 @@ class Updater:
             # The first comes from the policy that acted: without a step, nothing would be learned.
             limit = update.target_kl if count else None
             metrics = ppo_step(self._context, minibatch.name, parts, lr, progress, limit)
-            if metrics is None:
+            if isinstance(metrics, BeyondLimit):
+                report["policy/stopping_kl"] = metrics.kl
                 break
             self._steps += 1
             for name, value in metrics.items():

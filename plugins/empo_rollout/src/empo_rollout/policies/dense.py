@@ -10,6 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from empo_rollout.params import ComputeParams
+from empo_rollout.policies.distributions import ActionMap
 from empo_rollout.policies.layers import Tanh, scaled, tanh_
 from empo_rollout.policies.networks import Network, Networks
 
@@ -85,10 +86,11 @@ class DenseNetwork:
     Attributes:
         row: All weights, one behind the other.
         choices: As in ``ActionSpec``.
-        log_std: Logarithms of standard deviations, where actions are numbers.
+        log_std: Logarithms of standard deviations of outputs, where actions are numbers.
+        action_map: Maps outputs to actions; None: they are the same.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, action_map: ActionMap | None = None) -> None:
         """Compute with the weights of a network without memory or convolutions.
 
         They become views of ``row``, and must be written to from now on, not be replaced.
@@ -100,6 +102,7 @@ class DenseNetwork:
         self._scale = network.scale
         self.choices = network.choices
         self.log_std = None if network.choices else network.log_std
+        self.action_map = action_map
 
     def forward(self, observation: Shaped[Tensor, "row word"]) -> DensePass:
         """What the network makes of observations, without autograd."""
@@ -159,7 +162,9 @@ def dense_network(policy: object, compute: ComputeParams) -> DenseNetwork | None
     if not plain or not isinstance(policy, Networks) or policy.normalisation is not None:
         return None
     network = policy.each[0]
-    return DenseNetwork(network) if len(policy.each) == 1 and _is_dense(network) else None
+    if len(policy.each) > 1 or not _is_dense(network):
+        return None
+    return DenseNetwork(network, policy.action_map)
 
 
 def _is_dense(network: Network) -> bool:

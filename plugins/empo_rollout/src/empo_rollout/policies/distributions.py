@@ -6,7 +6,9 @@ acts thousands of times a second on few environments.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,6 +17,10 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
 from empo_core.distributions import BoundedNormal
+from empo_core.protocols.environments import ActionSpec
+
+UNBOUNDED = 1e9
+"""Bounds of actions from this on stand for none, e.g. MuJoCo's 1e10."""
 
 
 class MultiCategorical(Distribution):
@@ -76,14 +82,78 @@ class MultiCategorical(Distribution):
         return -(self._log_probs.exp() * self._log_probs).sum((-2, -1))
 
 
+@dataclass(frozen=True, slots=True)
+class ActionMap:
+    """The affine map from outputs of networks to actions: ``action = centre + half * output``.
+
+    -1 and 1 go to the bounds of a number that has two finite ones; other numbers stay as they are.
+
+    Attributes:
+        centre: Middle of the bounds of each number.
+        half: Half their distance, greater than 0.
+    """
+
+    centre: Float[Tensor, " number"]
+    half: Float[Tensor, " number"]
+
+    @classmethod
+    def to_bounds(cls, actions: ActionSpec) -> ActionMap | None:
+        """The map to these bounds; None where it changes nothing."""
+        pairs = [
+            ((low + high) / 2, (high - low) / 2 or 1.0)
+            if low > -UNBOUNDED and high < UNBOUNDED
+            else (0.0, 1.0)
+            for low, high in zip(actions.low, actions.high, strict=True)
+        ]
+        if all(pair == (0.0, 1.0) for pair in pairs):
+            return None
+        # The device is named, for policies are built on device ``meta``.
+        return cls(*torch.tensor(pairs, dtype=torch.float32, device="cpu").unbind(1))
+
+    def to(self, device: torch.device) -> ActionMap:
+        """The same map on a device."""
+        return (
+            self
+            if self.half.device == device
+            else ActionMap(self.centre.to(device), self.half.to(device))
+        )
+
+
 def diagonal_normal(
-    mean: Float[Tensor, "*batch number"], log_std: Float[Tensor, "*trailing number"]
+    mean: Float[Tensor, "*batch number"],
+    log_std: Float[Tensor, "*trailing number"],
+    action_map: ActionMap | None = None,
 ) -> BoundedNormal:
     """Independent normal numbers, whose density and entropy are those before environments clip.
 
-    ``log_std``, logarithms of standard deviations, broadcasts to ``mean``.
+    ``log_std``, logarithms of standard deviations, broadcasts to ``mean``. Where there is an
+    ``action_map``, actions are the mapped numbers, and densities those of actions.
     """
-    return BoundedNormal(_exact(mean), _exact(log_std).expand_as(mean), bound="clip")
+    mean, log_std = _exact(mean), _exact(log_std)
+    if action_map is not None:
+        mean = action_map.centre + action_map.half * mean
+        log_std = log_std + action_map.half.log()
+    return BoundedNormal(mean, log_std.expand_as(mean), bound="clip")
+
+
+def missed_bounds(actions: ActionSpec, log_std: float) -> list[int]:
+    """Positions of numbers whose bounds an untrained policy hardly ever reaches.
+
+    Its outputs have mean 0, so these are the bounds that ``centre +- 2 * half * exp(log_std)``
+    misses.
+    """
+    action_map = ActionMap.to_bounds(actions)
+    reach = 2 * math.exp(log_std)
+    missed = []
+    for i, (low, high) in enumerate(zip(actions.low, actions.high, strict=True)):
+        centre, half = (
+            (0.0, 1.0)
+            if action_map is None
+            else (float(action_map.centre[i]), float(action_map.half[i]))
+        )
+        if centre + reach * half < low or centre - reach * half > high:
+            missed.append(i)
+    return missed
 
 
 @register_kl(MultiCategorical, MultiCategorical)  # type: ignore[no-untyped-call, untyped-decorator]

@@ -13,7 +13,7 @@ from empo_core.distributions import BoundedNormal
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.distributions import MultiCategorical, diagonal_normal
+from empo_rollout.policies.distributions import ActionMap, MultiCategorical, diagonal_normal
 from empo_rollout.policies.layers import (
     POLICY_GAIN,
     VALUE_GAIN,
@@ -102,7 +102,7 @@ class Network(nn.Module):
         trunk: From observations to features.
         memory: The recurrent layer behind it, if there is one.
         head: From features to what distributions of actions are made of.
-        log_std: Logarithms of standard deviations, where actions are numbers.
+        log_std: Logarithms of standard deviations of outputs, where actions are numbers.
         critic_trunk: The critic's own trunk; None: it reads the policy's features.
         critic: From features to values.
     """
@@ -166,15 +166,18 @@ class Networks(nn.Module):
     Attributes:
         normalisation: Normalises observations before the networks read them, where a finished run
             learned from normalised ones; None while it learns, for the collector does it then.
+        action_map: Maps outputs to the finite bounds of actions; None: nothing is mapped.
     """
 
     normalisation: ObservationNormalisation | None
+    action_map: ActionMap | None
 
     def __init__(self, params: PolicyParams, env_spec: EnvSpec) -> None:
         """Use ``build_policy``, which checks its arguments and draws the weights."""
         super().__init__()
         self.normalisation = None
         self._choices = env_spec.actions.choices
+        self.action_map = ActionMap.to_bounds(env_spec.actions)
         number = len(env_spec.agents) if params.agents == "separate" else 1
         self.networks = nn.ModuleList(Network(params, env_spec) for _ in range(number))
         memory = self.each[0].memory
@@ -258,7 +261,11 @@ class Networks(nn.Module):
         if self._choices:
             return MultiCategorical(output, self._choices, mask)
         log_std = torch.stack([network.log_std for network in self.each])
-        return diagonal_normal(output, log_std if len(log_std) == 1 else log_std[agent])
+        if self.action_map is not None:
+            self.action_map = self.action_map.to(output.device)
+        return diagonal_normal(
+            output, log_std if len(log_std) == 1 else log_std[agent], self.action_map
+        )
 
     def _routed(
         self,

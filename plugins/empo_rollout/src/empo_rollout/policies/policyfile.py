@@ -52,6 +52,9 @@ class _Body(StrictModel):
     normalise_clip: float | None = Field(
         gt=0, description="Bound of normalised observations; None: they are not normalised."
     )
+    maps_actions: bool = Field(
+        False, description="Whether outputs are mapped to finite bounds; older files do not say."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def save_policy(
         env_spec=_described(env_spec),
         world=None if world is None else dict(world),
         normalise_clip=None if normalisation is None else normalisation.clip,
+        maps_actions=policy.action_map is not None,
     )
     weights, statistics = {}, {}
     for name, tensor in policy.state_dict().items():
@@ -128,6 +132,8 @@ def load_policy(path: str | Path, env_spec: EnvSpec | None = None) -> SavedPolic
         policy = blank_policy(params, learned, _blank_normalisation(learned, saved.body))
         statistics = {f"{NORMALISATION}{name}": each for name, each in saved.statistics.items()}
         load_weights(policy, {**saved.weights, **statistics}, assign=True)
+    if not saved.body.maps_actions:
+        policy.action_map = None
     if env_spec is not None:
         check_fit(path, learned, env_spec, params)
     return SavedPolicy(policy, params, learned, saved.body.world)
