@@ -32,6 +32,7 @@ from empo_core.protocols import (
     WorldModel,
 )
 from empo_core.random_streams import Stream, seed_globals, stream
+from empo_core.run_warnings import LoggedWarnings, with_warnings
 from empo_core.stages import stage
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
@@ -70,6 +71,7 @@ class Run:
         algorithm: Name of the algorithm's component.
         world: Short name of the world; None where the config has none.
         seconds: How long the run took, results on disk included.
+        warnings: What its code logged as a warning.
     """
 
     result: Result
@@ -77,6 +79,7 @@ class Run:
     algorithm: str
     world: str | None
     seconds: float
+    warnings: Sequence[str] = ()
 
     def summary(self) -> dict[str, JsonData]:
         """The result's summary, and what every run can say about itself."""
@@ -86,7 +89,7 @@ class Run:
             "run_dir": str(self.directory),
             "peak_memory_bytes": peak_memory_bytes(),
         }
-        return {**about, **self.result.summary()}
+        return {**about, **with_warnings(self.result.summary(), self.warnings)}
 
 
 def run(
@@ -157,13 +160,15 @@ def execute(
             world_model=config.world_model,
             environment=environment,
         )
-        result = _supervised(algorithm, context, config, directory, termination)
+        warnings = LoggedWarnings(_packages(registry))
+        result = _supervised(algorithm, context, config, directory, termination, warnings)
     return Run(
         result=result,
         directory=directory.path,
         algorithm=config.algorithm.name,
         world=None if config.world_model is None else labels(config)[0],
         seconds=time.monotonic() - started,
+        warnings=warnings.messages,
     )
 
 
@@ -331,17 +336,24 @@ def _shown(tracker: Tracker) -> Callable[[str, float, float], None]:
     return show
 
 
+def _packages(registry: Registry) -> set[str]:
+    """The core and the packages that offer components."""
+    targets = (offer.component.target for offer in registry.offers if offer.component)
+    return {"empo_core", *(target.partition(":")[0].split(".")[0] for target in targets)}
+
+
 def _supervised(
     algorithm: Algorithm,
     context: RunContext,
     config: RunConfig,
     directory: RunDirectory,
     termination: Termination,
+    warnings: LoggedWarnings,
 ) -> Result:
     """Run the algorithm, and leave true records whichever way it ends."""
     status: RunStatus = "failed"
     reason: str | None = None
-    with directory.logging():
+    with directory.logging(warnings):
         try:
             log.info("%s in %s", "resumed" if context.resume else "started", directory.path)
             context.tracker.start(directory.path, resolved(config))
@@ -350,7 +362,8 @@ def _supervised(
                 results = directory.path / RESULTS
                 results.mkdir(exist_ok=True)
                 result.save(results)
-                write_file(results / SUMMARY, strict_json(result.summary()) + "\n")
+                summary = with_warnings(result.summary(), warnings.messages)
+                write_file(results / SUMMARY, strict_json(summary) + "\n")
             status = "finished"
         except KeyboardInterrupt as error:
             termination.begin()

@@ -282,6 +282,7 @@ class Scene:
             does; None where that is not known yet.
         training_step: Training steps so far.
         milestones: Training steps at which something begins that the learner names.
+        total_steps: Training steps of the whole run.
     """
 
     states: Int[Tensor, "env word"]
@@ -291,6 +292,7 @@ class Scene:
     successors: Successors | None = None
     training_step: int = 0
     milestones: Mapping[str, int] = field(default_factory=dict)
+    total_steps: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,5 +144,9 @@ def _present(done: Run, *, json: bool, quiet: bool) -> None:
     try:
         if not quiet:
             stdout().print(done.result.report())
+            own = done.result.summary().get("warnings", ())
+            for warning in done.warnings:
+                if warning not in own:
+                    show(f"warning: {warning}")
     finally:  # Whatever a report does, the run is there.
         show(str(done.directory))

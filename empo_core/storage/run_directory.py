@@ -190,20 +190,27 @@ class RunDirectory:
         _write_json(self.path / STATUS, record)
 
     @contextlib.contextmanager
-    def logging(self) -> Iterator[None]:
-        """Send what Python's ``logging`` is told, from INFO up, to ``log.txt`` as well."""
+    def logging(self, *listeners: logging.Handler) -> Iterator[None]:
+        """Send what Python's ``logging`` is told, from INFO up, to ``log.txt`` as well.
+
+        Args:
+            listeners: Handlers that are told as well.
+        """
         stream = io.TextIOWrapper(open_append(self.path / LOG), "utf-8")
         handler = logging.StreamHandler(stream)
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         root = logging.getLogger()
         level = root.level
-        root.addHandler(handler)
+        handlers = (handler, *listeners)
+        for each in handlers:
+            root.addHandler(each)
         root.setLevel(logging.INFO)
         try:
             yield
         finally:
             root.setLevel(level)
-            root.removeHandler(handler)
+            for each in handlers:
+                root.removeHandler(each)
             stream.close()
 
     def release(self) -> None:

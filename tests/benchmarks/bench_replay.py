@@ -55,7 +55,7 @@ class Transition:
     state: Row
     steps_left: int
     human_policy: list[list[float]]
-    goal: list[int]
+    acts_for: list[bool]
     human_action: list[int]
     action: int
     next: Row
@@ -67,7 +67,7 @@ def objects(block: Block) -> list[Transition]:
     new, rows = block.transitions, block.states.rows.tolist()
     offsets, successor, prob = new.offsets.tolist(), new.successor.tolist(), new.prob.tolist()
     pairs = (len(offsets) - 1) // len(new)
-    policy, goal, human = (t.tolist() for t in (new.human_policy, new.goal, new.human_action))
+    policy, goals, human = (t.tolist() for t in (new.human_policy, new.acts_for, new.human_action))
     columns = (t.tolist() for t in (new.state, new.steps_left, new.action, new.next))
     kept = []
     for t, (state, steps_left, action, after) in enumerate(zip(*columns, strict=True)):
@@ -80,7 +80,7 @@ def objects(block: Block) -> list[Transition]:
         }
         start, end = tuple(rows[state]), tuple(rows[after])
         kept.append(
-            Transition(start, steps_left, policy[t], goal[t], human[t], action, end, successors)
+            Transition(start, steps_left, policy[t], goals[t], human[t], action, end, successors)
         )
     return kept
 
@@ -101,7 +101,7 @@ def batch_of_objects(kept: deque[Transition], chance: random.Random) -> tuple[Te
     return (
         torch.tensor(state), torch.tensor(after), torch.tensor(counts).cumsum(0),
         torch.tensor(successor), torch.tensor(prob), torch.tensor(list(ids)),
-        torch.tensor([t.human_policy for t in batch]), torch.tensor([t.goal for t in batch]),
+        torch.tensor([t.human_policy for t in batch]), torch.tensor([t.acts_for for t in batch]),
         torch.tensor([t.steps_left for t in batch]), torch.tensor([t.action for t in batch]),
     )  # fmt: skip
 

@@ -130,12 +130,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "targets": {"max_pairs": 1},
         "replay": {"store": "compact", "capacity": 70, "batch_size": 16},
     },
-    "n_step": {
-        "targets": {"q_r": "n_step", "v_h_e": "n_step", "n": 2},
+    "model_free": {
+        "targets": {"model_based": False},
+        "num_envs": 4,
+        "exploration": {},
         "replay": {"storage": "mapped", "capacity": 70, "batch_size": 16},
     },
-    "episode": {"targets": {"v_h_e": "episode"}},
-    "model_free": {"targets": {"model_based": False}, "num_envs": 4, "exploration": {}},
     "v_r": {"values": {"q_r": None, "v_h_e": "lookup", "v_r": "lookup"}},
 }
 

@@ -61,9 +61,8 @@ def test_the_report_of_a_learner_says_that_a_terminal_state_is_better_than_every
     assert done.exit_code == 0, done.stderr
     (summary,) = (tmp_path / "runs").glob("*/results/summary.json")
     warnings = json.loads(summary.read_text())["warnings"]
-    assert ["The state is: crushed" in " ".join(each.split()) for each in warnings] == [
-        True
-    ] * is_terminal
+    found = ["The state is: crushed" in " ".join(each.split()) for each in warnings]
+    assert sum(found) == is_terminal
     said = " ".join(done.stdout.split())
     assert ("warning: A terminal state is better than every other state" in said) is is_terminal
     assert ("The state is: crushed" in said) is is_terminal

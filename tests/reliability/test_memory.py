@@ -45,15 +45,15 @@ def block(step: int, generator: torch.Generator) -> Block:
             below(states, ENVIRONMENTS),
             1 + below(9, ENVIRONMENTS),
             torch.rand((ENVIRONMENTS, SLOTS, 3), generator=generator),
-            below(SLOTS, ENVIRONMENTS, 1),
+            below(2, ENVIRONMENTS, SLOTS).bool(),
             below(3, ENVIRONMENTS, 1),
+            torch.zeros(ENVIRONMENTS, 0),
             below(ROBOT_ACTIONS, ENVIRONMENTS),
             below(states, ENVIRONMENTS),
             torch.nn.functional.pad(counts.cumsum(0), (1, 0)),
             below(states, items),
             torch.ones(items),
         ),
-        torch.arange(ENVIRONMENTS),
         torch.zeros(ENVIRONMENTS, dtype=torch.bool),
         below(3, ENVIRONMENTS, 1),
     )
@@ -83,11 +83,9 @@ def test_memory_stays_flat_once_the_replay_is_full(
     generator = torch.Generator().manual_seed(0)
 
     def once(step: int) -> None:
-        # Actors come and go, and each is somebody new.
-        replay.add(block(step, generator), actor=step // 50, training_step=step)
+        replay.add(block(step, generator), training_step=step)
         batch = replay.sample(64, generator, oldest=step - 100)
         replay.states(torch.cat([batch.state, batch.next, batch.successor]).unique())
-        replay.follow(torch.arange(64))
 
     assert_flat(once, replay, before=3 * CAPACITY // ENVIRONMENTS, steps=steps)
 

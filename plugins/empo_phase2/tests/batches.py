@@ -21,7 +21,6 @@ from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
-from empo_phase2.trajectories import Trajectories
 
 EVERYTHING: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 WORDS = 3
@@ -90,6 +89,7 @@ class Made:
     slots: GoalIndex
     states: States
     batch: Transitions
+    uniform: Tensor
 
     def networks(self, learned: Iterable[Quantity] = EVERYTHING) -> dict[Quantity, SmallNet]:
         return {quantity: SmallNet(quantity, self.spec) for quantity in learned}
@@ -99,18 +99,20 @@ class Made:
         networks: dict[Quantity, SmallNet],
         theory: Phase2Theory,
         setting: ScheduledTheory,
-        paths: Trajectories | None = None,
         cache: TargetCache | None = None,
         floor: float | None = None,
     ) -> BatchTargets:
         values, plain = self._computer(networks, theory, floor)
-        return plain(self.batch, self.states.at, values, setting, paths, cache)
+        return plain(self.batch, self.states.at, values, setting, self.uniform, cache)
 
     def rounded(self) -> Made:
         """The same with chances that fit into single precision, as those of a replay do."""
         batch, policy = self.batch, self.batch.human_policy
         prob, policy = batch.prob.float().double(), policy.float().double()
-        return replace(self, batch=replace(batch, prob=prob, human_policy=policy))
+        behaviour = batch.behaviour.float().double()
+        return replace(
+            self, batch=replace(batch, prob=prob, human_policy=policy, behaviour=behaviour)
+        )
 
     def compiled(
         self,
@@ -122,10 +124,11 @@ class Made:
     ) -> BatchTargets:
         values, plain = self._computer(networks, theory, floor)
         batch = replace(
-            self.batch, prob=self.batch.prob.float(), human_policy=self.batch.human_policy.float()
-        )
+            self.batch, prob=self.batch.prob.float(),
+            human_policy=self.batch.human_policy.float(), behaviour=self.batch.behaviour.float(),
+        )  # fmt: skip
         compute = CompiledTargets(plain, torch.float64)
-        return compute(batch, self.states.at, values, setting, None, cache)
+        return compute(batch, self.states.at, values, setting, self.uniform, cache)
 
     def _computer(
         self, networks: dict[Quantity, SmallNet], theory: Phase2Theory, floor: float | None
@@ -150,7 +153,9 @@ def made(seed: int, form: Form) -> Made:
     torch.manual_seed(seed)
     spec, slots = _world(form)
     states = _states(form, spec, slots)
-    return Made(form, spec, slots, states, _batch(form, spec, slots, states))
+    batch = _batch(form, spec, slots, states)
+    uniform = torch.rand(form.transitions, dtype=torch.float64)
+    return Made(form, spec, slots, states, batch, uniform)
 
 
 def _world(form: Form) -> tuple[WorldSpec, GoalIndex]:
@@ -231,29 +236,22 @@ def _batch(form: Form, spec: WorldSpec, slots: GoalIndex, states: States) -> Tra
     policy = torch.rand(count, len(slots.human), most, dtype=torch.float64)
     policy = policy * (torch.arange(most) < own[:, None])
     policy = policy / policy.sum(-1, keepdim=True)
-    goal = torch.stack(
-        [
-            torch.tensor([int(_any(_slots_of(slots, int(states.layout[s]), k))) for s in state])
-            for k in range(humans)
-        ],
-        1,
-    )
+    acts_for = torch.rand(count, len(slots.human)) < (1.0 if form.expectation == "all" else 0.6)
+    behaviour = torch.rand(count, actions, dtype=torch.float64) * states.available[state]
+    behaviour = behaviour / behaviour.sum(-1, keepdim=True)
     return Transitions(
         state=state,
         steps_left=torch.randint(1, (form.horizon or 1) + 1, (count,)),
         human_policy=policy if form.expectation == "all" else policy[:, :0],
-        goal=goal,
+        acts_for=acts_for,
         human_action=torch.zeros(count, humans, dtype=torch.int64),
+        behaviour=behaviour if form.expectation == "free" else behaviour[:, :0],
         action=action,
         next=state,
         offsets=offsets,
         successor=successor,
         prob=prob / total[owner],
     )
-
-
-def _slots_of(slots: GoalIndex, layout: int, human: int) -> Tensor:
-    return torch.nonzero((slots.human == human) & (slots.goal[layout] >= 0))[:, 0]
 
 
 def _any(of: Tensor) -> Tensor:

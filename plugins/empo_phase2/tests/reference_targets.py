@@ -16,7 +16,6 @@ from reference_values import LookUp, ReferenceValues, StateValues
 from torch import Tensor
 
 from empo_phase2.experience import Transitions
-from empo_phase2.trajectories import Trajectories
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,8 @@ class Listed:
     state: list[int]
     steps_left: list[int]
     human_policy: list[list[list[float]]]
-    goal: list[list[int]]
+    acts_for: list[list[bool]]
+    behaviour: list[list[float]]
     action: list[int]
     offsets: list[int]
     successor: list[int]
@@ -60,7 +60,7 @@ class PlainTargets:
 Values = Mapping[tuple[int, ...], StateValues]
 """By the keys of ``ReferenceTargets.timed_states``."""
 
-SOURCE, ITEM, STEP = range(3)
+SOURCE, ITEM = range(2)
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,10 @@ class ReferenceTargets:
     equations: ReferenceValues
     model_based: bool
 
-    def timed_states(
-        self, batch: Listed, paths: Trajectories | None = None
-    ) -> dict[tuple[int, ...], tuple[int, int]]:
+    def timed_states(self, batch: Listed) -> dict[tuple[int, ...], tuple[int, int]]:
         """State id and remaining steps wherever one occurs in a batch.
 
-        Keys are ``(SOURCE, transition)``, ``(ITEM, item)`` and ``(STEP, transition, step)``.
+        Keys are ``(SOURCE, transition)`` and ``(ITEM, item)``.
         """
         found: dict[tuple[int, ...], tuple[int, int]] = {}
         pairs_each = (len(batch.offsets) - 1) // len(batch.state)
@@ -92,10 +90,6 @@ class ReferenceTargets:
             after = left if self.equations.spec.horizon is None else left - 1
             for item in range(first, last):
                 found[ITEM, item] = (batch.successor[item], after)
-            for step in range(int(paths.length[t]) if paths else 0):
-                assert paths is not None
-                left_then = int(paths.steps_left[t, step])
-                found[STEP, t, step] = (int(paths.state[t, step]), left_then)
         return found
 
     def profiles(self, batch: Listed) -> list[tuple[int, ...]]:
@@ -175,38 +169,25 @@ class ReferenceTargets:
             return expected[batch.action[t]]
         return sum(pi * value for pi, value in zip(pi_r, expected, strict=True))
 
-    def q_r_along(self, paths: Trajectories, t: int, values: Values) -> float:
-        """Discounted U_r of what followed, and V_r of the last state that is known."""
-        total, discount = 0.0, 1.0
-        for step in range(int(paths.length[t])):
-            discount *= self.equations.setting.gamma_r
-            at = values[STEP, t, step]
-            is_last = step == int(paths.length[t]) - 1
-            total += discount * (self.equations.v_r(at) if is_last else self.equations.u_r(at))
-        return total
+    def evaluates_policy(
+        self, batch: Listed, t: int, pi_r: Sequence[float], uniform: float
+    ) -> bool:
+        """Whether the action taken passes as a sample of the policy."""
+        chances = batch.behaviour[t]
+        most = max(pi / mu for pi, mu in zip(pi_r, chances, strict=True) if mu > 0)
+        taken = batch.action[t]
+        return chances[taken] > 0 and uniform * most < pi_r[taken] / chances[taken]
 
-    def v_h_e_along(self, paths: Trajectories, t: int, slot: int, values: Values) -> float:
-        """1 where the goal was first achieved, else V_h^e of the last state known; discounted."""
-        discount = 1.0
-        for step in range(int(paths.length[t])):
-            at = values[STEP, t, step]
-            if at.achieved[slot]:
-                return discount
-            discount *= self.equations.setting.gamma_h
-        return discount * self.equations.v_h_e(at, slot)
-
-    def targets(
-        self, batch: Listed, values: Values, paths: Trajectories | None = None
-    ) -> PlainTargets:
+    def targets(self, batch: Listed, values: Values, uniform: Sequence[float]) -> PlainTargets:
         """All targets of a batch."""
-        rows = [self._of_transition(batch, t, values, paths) for t in range(len(batch.state))]
+        rows = [self._of_transition(batch, t, values, uniform[t]) for t in range(len(batch.state))]
         columns: Iterator[Tensor] = (
             torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True)
         )
         return PlainTargets(*columns)
 
     def _of_transition(
-        self, batch: Listed, t: int, values: Values, paths: Trajectories | None
+        self, batch: Listed, t: int, values: Values, uniform: float
     ) -> tuple[list[float] | float, ...]:
         here, taken = values[SOURCE, t], batch.action[t]
         ahead = self.q_r_target(batch, t, values)
@@ -214,21 +195,17 @@ class ReferenceTargets:
         q_r = ahead if here.q_r is None or sees_all else here.q_r
         pi_r = self.equations.policy(q_r, here.available)
         q_weight = [float(ok) for ok in here.available]
-        if not self.model_based or (paths and paths.of_q_r):
+        is_policy = True
+        if not self.model_based:
             q_weight = [float(action == taken) for action in range(len(q_r))]
-        if paths and paths.of_q_r:
-            ahead = [self.q_r_along(paths, t, values)] * len(q_r)
-        pursued = batch.goal[t]
-        sees_all = not batch.samples_humans and not (paths and paths.of_v_h_e)
+            is_policy = self.evaluates_policy(batch, t, pi_r, uniform)
         v_h_e, v_weight = [], []
         for slot in range(len(self.equations.owner)):
             exists = self.equations.goal[here.layout][slot] >= 0
-            counts = exists and (sees_all or slot in pursued)
+            counts = exists and batch.acts_for[t][slot] and is_policy
             v_weight.append(float(counts))
             if not counts:
                 v_h_e.append(0.0)
-            elif paths and paths.of_v_h_e:
-                v_h_e.append(self.v_h_e_along(paths, t, slot, values))
             else:
                 v_h_e.append(self.v_h_e_target(batch, t, slot, values, pi_r))
         x_h = [
@@ -241,13 +218,13 @@ class ReferenceTargets:
         self,
         batch: Transitions,
         look_up: LookUp,
-        paths: Trajectories | None = None,
+        uniform: Sequence[float],
         *,
         together: bool = False,
     ) -> PlainTargets:
         """All targets of a batch; ``together`` asks each network once."""
         listed = Listed.of(batch)
-        timed_states = self.timed_states(listed, paths)
+        timed_states = self.timed_states(listed)
         ask = self.equations.asked_together if together else self.equations.asked_one_by_one
         values = ask(list(timed_states.values()), look_up)
-        return self.targets(listed, dict(zip(timed_states, values, strict=True)), paths)
+        return self.targets(listed, dict(zip(timed_states, values, strict=True)), uniform)

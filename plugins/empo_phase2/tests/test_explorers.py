@@ -36,7 +36,7 @@ SMALL = RndParams(feature_dim=8, hidden_dim=16, lr=1e-2)
 class TestEpsilonGreedy(ExplorerTests):
     @pytest.fixture
     def make_explorer(self, spec: WorldSpec, agents: tuple[int, ...]) -> Callable[[], Explorer]:
-        params = EpsilonGreedyParams(start=0.8, end=0.1, decay_steps=30)
+        params = EpsilonGreedyParams(start=0.8, end=0.1, decay_fraction=0.5)
         return lambda: EpsilonGreedy(params, spec, agents)
 
 
@@ -105,9 +105,11 @@ def test_epsilon_falls_from_the_start_or_from_a_stage(
     decay_from: str, step: int, epsilon: float
 ) -> None:
     params = EpsilonGreedyParams.model_validate(
-        {"start": 1.0, "end": 0.0, "decay_steps": 100, "decay_from": decay_from}
+        {"start": 1.0, "end": 0.0, "decay_fraction": 0.25, "decay_from": decay_from}
     )
-    scene = scene_of(CLOSED[None], training_step=step, milestones={"v_h_e": 0, "q_r": 20})
+    scene = scene_of(
+        CLOSED[None], training_step=step, milestones={"v_h_e": 0, "q_r": 20}, total_steps=400
+    )
     explorer = EpsilonGreedy(params, DOORS.spec, (1,))
     assert explorer.epsilon(scene) == pytest.approx(epsilon)
     explored = ask(explorer, torch.tensor([[0.0, 1.0]]), scene)
@@ -115,7 +117,7 @@ def test_epsilon_falls_from_the_start_or_from_a_stage(
 
 
 def test_without_decay_epsilon_has_its_last_value_from_the_stage_on() -> None:
-    params = EpsilonGreedyParams(start=0.6, end=0.2, decay_steps=0, decay_from="q_r")
+    params = EpsilonGreedyParams(start=0.6, end=0.2, decay_fraction=0, decay_from="q_r")
     explorer = EpsilonGreedy(params, DOORS.spec, (1,))
     found = [
         explorer.epsilon(scene_of(CLOSED[None], training_step=step, milestones={"q_r": 20}))

@@ -46,12 +46,6 @@ class OneBatch:
     def states(self, ids: Tensor) -> States:
         return self.known.at(ids)
 
-    def follow(self, indices: Tensor) -> Tensor:
-        return torch.full_like(indices, -1)
-
-    def next_state(self, indices: Tensor) -> Tensor:
-        return self.batch.next[indices]
-
 
 def lesson(
     on_nan: str = "stop", further: dict[str, Any] | None = None, **optimiser: Any
@@ -290,7 +284,7 @@ def test_the_learning_rate_is_the_config_s_or_else_the_value_network_s_own() -> 
         ({}, (256, True)),
         ({"replay": {"batch_size": 5, "sampling": "states"}}, (5, True)),
         ({"replay": {"sampling": "transitions"}}, (256, False)),
-        ({"targets": {"q_r": "n_step"}}, (256, False)),
+        ({"targets": {"max_pairs": 1}}, (256, False)),
     ],
 )
 def test_what_networks_learn_from_is_drawn_by_state_where_targets_are_expectations(
@@ -306,14 +300,11 @@ def test_tables_learn_from_transitions_as_they_come(monkeypatch: pytest.MonkeyPa
     assert memory.drawn == [(256, False)]
 
 
-def test_targets_are_samples_where_paths_or_joint_actions_are() -> None:
+def test_targets_are_samples_where_joint_actions_are() -> None:
     spec = made(4, Form()).spec
-    usual = Targets()
-    assert not any(usual.are_sampled(quantity, spec) for quantity in EVERYTHING)
-    along = Targets(q_r="n_step")
-    assert [q for q in EVERYTHING if along.are_sampled(q, spec)] == ["q_r"]
+    assert Targets().are_exact(spec)
     for drawn in (Targets(max_pairs=1), Targets(model_based=False)):
-        assert all(drawn.are_sampled(quantity, spec) for quantity in EVERYTHING)
+        assert not drawn.are_exact(spec)
 
 
 def test_target_networks_are_asked_again_only_after_they_or_the_ids_of_states_changed() -> None:

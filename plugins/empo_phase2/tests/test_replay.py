@@ -59,15 +59,15 @@ def walk(
             state=2 * torch.arange(count),
             steps_left=zero + left,
             human_policy=torch.zeros((count, 0, 3)),
-            goal=zero[:, None],
+            acts_for=torch.ones(count, 1, dtype=torch.bool),
             human_action=zero[:, None],
+            behaviour=torch.zeros(count, 0),
             action=zero,
             next=2 * torch.arange(count) + 1,
             offsets=torch.arange(0, items + 1, each),
             successor=torch.arange(items) % (2 * count),
             prob=torch.full((items,), 1 / each),
         ),
-        torch.arange(count),
         torch.full((count,), first),
         zero[:, None],
     )
@@ -149,37 +149,6 @@ def test_everything_is_drawn_from_where_too_few_are_young_enough() -> None:
     assert min(cells(replay, replay.sample(400, generator(), oldest=19))) == 0
 
 
-def test_episodes_can_be_followed_to_their_end() -> None:
-    replay = Replay(64, SHAPE)
-    for step in range(12):
-        replay.add(walk(step, 3, first=step == 6), actor=step % 2, training_step=0)
-        replay.add(walk(step, 3, first=step == 6), actor=1 - step % 2, training_step=0)
-    # Each environment of each actor took 12 steps in two episodes of 6.
-    place, length = torch.arange(64), 0
-    while bool((place >= 0).any()):
-        place, length = replay.follow(place), length + 1
-    assert length == 6
-
-
-def test_a_replaced_actor_begins_anew() -> None:
-    replay = Replay(64, SHAPE)
-    replay.add(walk(0, first=True), actor=0, training_step=0)
-    replay.add(walk(1), actor=7, training_step=0)
-    replay.add(walk(5), actor=0, training_step=0)
-    replay.add(walk(6), actor=0, training_step=0)
-    assert replay.follow(torch.arange(4)).tolist() == [-1, -1, 3, -1]
-
-
-def test_a_transition_in_the_place_of_another_does_not_continue_its_episode() -> None:
-    replay = Replay(2, SHAPE)
-    replay.add(walk(0, first=True), actor=0, training_step=0)
-    replay.add(walk(5, first=True), actor=1, training_step=0)
-    # This one leads to the same state as the one that it pushes out.
-    replay.add(walk(0, first=True), actor=1, training_step=0)
-    replay.add(walk(1), actor=0, training_step=0)
-    assert replay.follow(torch.arange(2)).tolist() == [-1, -1]
-
-
 def test_equal_rows_of_different_worlds_are_different_states() -> None:
     replay = Replay(64, SHAPE)
     for layout in (0, 3, 0):
@@ -250,8 +219,6 @@ def test_a_restored_replay_goes_on_as_the_other_would(tmp_path: Path) -> None:
         assert torch.equal(*drawn)
         for name in Transitions.__dataclass_fields__:
             assert torch.equal(getattr(first, name), getattr(second, name)), name
-        every = torch.arange(30)
-        assert torch.equal(replay.follow(every), restored.follow(every))
 
 
 def test_a_mapped_replay_leaves_no_file_behind(tmp_path: Path) -> None:
@@ -309,8 +276,8 @@ def test_a_block_larger_than_the_replay_is_refused() -> None:
     [
         ("words", 3, "states have 2 words of torch.int32"),
         ("dtype", torch.int16, "where it was built for 2 of torch.int16"),
-        ("slots", 2, "1 goals and 2 robot actions where"),
-        ("humans", 2, r"goal of a block has shape \(1, 1\)"),
+        ("slots", 2, r"acts_for of a block has shape \(1, 1\)"),
+        ("humans", 2, r"human_action of a block has shape \(1, 1\)"),
         ("human_slots", 1, "human_policy of a block has shape"),
         ("profiles", 3, "offsets of a block has shape"),
     ],

@@ -3,7 +3,7 @@
 import copy
 import random
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,19 +37,16 @@ def flags_of(state: State) -> tuple[bool, list[bool], list[bool]]:
 class Step:
     """A transition as one would write it down."""
 
-    actor: int
-    environment: int
-    first: bool
     state: State
     after: State
     steps_left: int
     action: int
-    goal: list[int]
+    acts_for: list[bool]
     human_action: list[int]
+    behaviour: list[float]
     policy: list[list[float]]
     successors: list[list[tuple[State, float]]]
     training_step: int
-    following: "Step | None" = field(default=None, repr=False)
 
     @property
     def items(self) -> int:
@@ -78,22 +75,22 @@ def block_of(steps: list[Step], dtype: torch.dtype) -> Block:
             torch.tensor([place[step.state] for step in steps]),
             torch.tensor([step.steps_left for step in steps]),
             torch.tensor([step.policy for step in steps]),
-            torch.tensor([step.goal for step in steps]),
+            torch.tensor([step.acts_for for step in steps]),
             torch.tensor([step.human_action for step in steps]),
+            torch.tensor([step.behaviour for step in steps]),
             torch.tensor([step.action for step in steps]),
             torch.tensor([place[step.after] for step in steps]),
             ends,
             torch.tensor([place[s] for pair in pairs for s, _ in pair], dtype=torch.int64),
             torch.tensor([p for pair in pairs for _, p in pair], dtype=torch.float32),
         ),
-        torch.tensor([step.environment for step in steps]),
-        torch.tensor([step.first for step in steps]),
+        torch.zeros(len(steps), dtype=torch.bool),
         torch.tensor([step.human_action for step in steps]),
     )
 
 
 class ReplayMachine(RuleBasedStateMachine):
-    """Adds, evicts, samples, follows, saves, restores and clears."""
+    """Adds, evicts, samples, saves, restores and clears."""
 
     @initialize(
         capacity=st.integers(1, 12),
@@ -116,11 +113,10 @@ class ReplayMachine(RuleBasedStateMachine):
             human_actions=HUMAN_ACTIONS,
             humans=HUMANS,
             profiles=PROFILES,
+            behaviour_actions=ROBOT_ACTIONS,
         )
         self.replay = self.empty(kind)
         self.kept: list[Step] = []
-        self.last: dict[tuple[int, int], Step] = {}
-        self.now: dict[tuple[int, int], State] = {}
 
     def empty(self, storage: StorageKind) -> Replay:
         return Replay(
@@ -136,44 +132,29 @@ class ReplayMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
     @rule(
-        seed=st.integers(0, 2**20), actor=st.integers(0, 2), count=st.integers(1, 4),
-        later=st.integers(0, 2),
+        seed=st.integers(0, 2**20), count=st.integers(1, 4), later=st.integers(0, 2),
     )  # fmt: skip
-    def add(self, seed: int, actor: int, count: int, later: int) -> None:
+    def add(self, seed: int, count: int, later: int) -> None:
         chance = random.Random(seed)
         self.training_step += later
-        environments = chance.sample(range(4), min(count, self.capacity))
-        steps = [self.play(chance, actor, environment) for environment in environments]
+        steps = [self.play(chance) for _ in range(min(count, self.capacity))]
         if sum(step.items for step in steps) > self.limit:
             return
-        self.replay.add(block_of(steps, self.dtype), actor=actor, training_step=self.training_step)
-        for step in steps:
-            self.now[actor, step.environment] = step.after
+        self.replay.add(block_of(steps, self.dtype), training_step=self.training_step)
         while (
             len(self.kept) + len(steps) > self.capacity
             or sum(step.items for step in [*self.kept, *steps]) > self.limit
         ):
             del self.kept[0]
-        for step in steps:
-            before = self.last.get((actor, step.environment))
-            known = before is not None and any(before is kept for kept in self.kept)
-            if known and not step.first and before.after == step.state:
-                before.following = step
-            self.last[actor, step.environment] = step
         self.kept += steps
 
-    def play(self, chance: random.Random, actor: int, environment: int) -> Step:
-        here = self.now.get((actor, environment))
-        first = here is None or chance.random() < 0.2
-        if here is None or first or chance.random() < 0.1:
-            # Where an episode goes on, this is a block that was lost on the way.
-            here = self.state(chance)
-            first = first and chance.random() < 0.9
+    def play(self, chance: random.Random) -> Step:
         return Step(
-            actor, environment, first, here, self.state(chance), chance.randint(1, 9),
+            self.state(chance), self.state(chance), chance.randint(1, 9),
             chance.randrange(ROBOT_ACTIONS),
-            [chance.randrange(SLOTS) for _ in range(HUMANS)],
+            [chance.random() < 0.5 for _ in range(SLOTS)],
             [chance.randrange(HUMAN_ACTIONS) for _ in range(HUMANS)],
+            [chance.random() for _ in range(ROBOT_ACTIONS)],
             [[chance.random() for _ in range(HUMAN_ACTIONS)] for _ in range(SLOTS)],
             [
                 [(self.state(chance), chance.random()) for _ in range(chance.randint(0, 3))]
@@ -220,7 +201,7 @@ class ReplayMachine(RuleBasedStateMachine):
         if chance == 0:
             self.replay.clear()
             self.training_step = 0
-            self.kept, self.last, self.now = [], {}, {}
+            self.kept = []
 
     @invariant()
     def counts_agree(self) -> None:
@@ -233,10 +214,6 @@ class ReplayMachine(RuleBasedStateMachine):
     def everything_can_be_read(self) -> None:
         positions = self.positions()
         assert self.read(positions) == [self.expected(step) for step in self.kept]
-        after = self.replay.follow(positions).tolist()
-        for step, position in zip(self.kept, after, strict=True):
-            following = self.at(position) if position >= 0 else None
-            assert following is step.following
 
     @invariant()
     def equal_states_have_equal_ids(self) -> None:
@@ -264,8 +241,8 @@ class ReplayMachine(RuleBasedStateMachine):
 
         pairs = [[(s, rounded(p)) for s, p in pair] for pair in step.successors]
         return [
-            step.state, step.after, step.steps_left, step.action, step.goal, step.human_action,
-            rounded(step.policy), pairs,
+            step.state, step.after, step.steps_left, step.action, step.acts_for,
+            step.human_action, rounded(step.behaviour), rounded(step.policy), pairs,
         ]  # fmt: skip
 
     def read(self, positions: torch.Tensor) -> list[list[Any]]:
@@ -287,7 +264,8 @@ class ReplayMachine(RuleBasedStateMachine):
         return [
             [
                 known[int(batch.state[i])], known[int(batch.next[i])], int(batch.steps_left[i]),
-                int(batch.action[i]), batch.goal[i].tolist(), batch.human_action[i].tolist(),
+                int(batch.action[i]), batch.acts_for[i].tolist(),
+                batch.human_action[i].tolist(), batch.behaviour[i].tolist(),
                 batch.human_policy[i].tolist(), pairs[i * PAIRS : (i + 1) * PAIRS],
             ]
             for i in range(len(batch))

@@ -60,6 +60,7 @@ def result_of(*, compared: bool, **changes: Any) -> Phase2Result:
         "seconds": 1.25,
         "root": learned(world.initial_state()[None], torch.tensor([4])),
         "losses": LOSSES,
+        "doubts": [],
         "weights": {f"q_r.{name}": tensor for name, tensor in network.state_dict().items()},
         "inspection": lambda _: pytest.fail("these results are not inspected"),
         "comparison": comparison,

@@ -70,7 +70,9 @@ def test_targets_are_those_of_the_reference(
     problem = made(seed, form)
     networks, setting = problem.networks(learned), replace(SETTING, beta_r=beta_r)
     found = problem.batched(networks, theory, setting)
-    plain = problem.plain(networks, theory, setting).compute(problem.batch, problem.states.at)
+    plain = problem.plain(networks, theory, setting).compute(
+        problem.batch, problem.states.at, problem.uniform.tolist()
+    )
     assert_same(found, plain)
     problem = problem.rounded()
     found = problem.batched(networks, theory, setting, floor=floor)
@@ -82,8 +84,10 @@ def test_targets_are_those_of_the_reference(
 def test_asking_together_is_asking_one_by_one(expectation: str) -> None:
     problem = made(5, Form(expectation=expectation))
     plain = problem.plain(problem.networks(), THEORY, SETTING)
-    alone = plain.compute(problem.batch, problem.states.at)
-    together = plain.compute(problem.batch, problem.states.at, together=True)
+    alone = plain.compute(problem.batch, problem.states.at, problem.uniform.tolist())
+    together = plain.compute(
+        problem.batch, problem.states.at, problem.uniform.tolist(), together=True
+    )
     for field in fields(PlainTargets):
         torch.testing.assert_close(getattr(together, field.name), getattr(alone, field.name))
 
@@ -179,6 +183,14 @@ def test_the_reference_would_fail_that_test() -> None:
     plain = problem.plain(problem.networks(), THEORY, SETTING)
     larger = made(0, Form(transitions=8))
     plain_larger = larger.plain(larger.networks(), THEORY, SETTING)
-    few = effort(lambda: plain.compute(problem.batch, problem.states.at, together=True))
-    many = effort(lambda: plain_larger.compute(larger.batch, larger.states.at, together=True))
+    few = effort(
+        lambda: plain.compute(
+            problem.batch, problem.states.at, problem.uniform.tolist(), together=True
+        )
+    )
+    many = effort(
+        lambda: plain_larger.compute(
+            larger.batch, larger.states.at, larger.uniform.tolist(), together=True
+        )
+    )
     assert many["line"] > 2 * few["line"]

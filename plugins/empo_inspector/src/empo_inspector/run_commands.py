@@ -62,6 +62,7 @@ def _as_data(rows: list[Row]) -> list[dict[str, object]]:
             "path": str(row.run.path),
             **{name: row.facts.get(name) for name in run_table.COLUMNS},
             "reason": row.run.reason,
+            "warnings": run_table.warnings_of(row.run),
             "results": run_table.key_results(row.run),
             "differs": differs,
         }
@@ -77,7 +78,8 @@ def _print_rows(title: str, rows: list[Row], asked: list[str]) -> None:
     keys = [key for key in asked if key not in run_table.COLUMNS]
     keys = list(dict.fromkeys([*keys, *(key for found in results for key in found)]))
     names = run_table.short_names([*keys, *(key for found in different for key in found)])
-    has_reasons = any(row.run.reason for row in rows)
+    further = {"warnings": _told, "reason": _shortened}
+    further = {name: cell for name, cell in further.items() if any(cell(row.run) for row in rows)}
     table = []
     for row, differs in zip(rows, different, strict=True):
         texts = [row.run.path.name, row.run.task, row.run.algorithm, row.run.status]
@@ -85,14 +87,25 @@ def _print_rows(title: str, rows: list[Row], asked: list[str]) -> None:
         texts += [run_table.shown(row.facts[key]) if key in row.facts else "" for key in keys]
         pairs = (f"{names[key]}={run_table.shown(value)}" for key, value in differs.items())
         texts += [" ".join(pairs)]
-        table.append([*texts, _shortened(row.run)] if has_reasons else texts)
-    headings = [*run_table.COLUMNS, *(names[key] for key in keys), "differs"]
-    print_table(title, [*headings, "reason"] if has_reasons else headings, table)
+        table.append([*texts, *(cell(row.run) for cell in further.values())])
+    headings = [*run_table.COLUMNS, *(names[key] for key in keys), "differs", *further]
+    print_table(title, headings, table)
+
+
+def _told(run: SavedRun) -> str:
+    """The run's warnings, each in one line."""
+    from empo_inspector import run_table
+
+    return "\n".join(_line(warning) for warning in run_table.warnings_of(run))
 
 
 def _shortened(run: SavedRun) -> str:
     """The run's reason in one line that begins with what matters."""
-    line = " ".join((run.reason or "").replace(f"{run.path}{os.sep}", "").split())
+    return _line((run.reason or "").replace(f"{run.path}{os.sep}", ""))
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
     return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 4] + " ..."
 
 

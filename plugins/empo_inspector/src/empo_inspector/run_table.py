@@ -200,6 +200,12 @@ def key_results(run: SavedRun) -> dict[str, Json]:
     return known or dict(list(numbers.items())[:2])
 
 
+def warnings_of(run: SavedRun) -> list[str]:
+    """The warnings that a run's results come with."""
+    found = run.summary.get("warnings")
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+
 def short_names(keys: Iterable[str]) -> dict[str, str]:
     """For each key path its last word, or as many as tell it from the others."""
     keys = list(dict.fromkeys(keys))

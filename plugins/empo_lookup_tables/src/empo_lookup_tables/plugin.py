@@ -19,7 +19,7 @@ class LookupParams(Config):
     default: float | None = Field(
         None,
         description="Answer where nothing was learned yet; null takes -1 for q_r and v_r, -2 for "
-        "u_r, 0 for v_h_e, 1e-10 for x_h.",
+        "u_r, 0.5 for v_h_e and x_h.",
     )
     rule: Literal["step", "running-mean", "adam"] = Field(
         "step",

@@ -16,12 +16,12 @@ from empo_lookup_tables.rules import grown
 
 DEFAULTS: dict[Quantity, float] = {
     "q_r": -1.0,
-    "v_h_e": 0.0,
-    "x_h": 1e-10,
+    "v_h_e": 0.5,
+    "x_h": 0.5,
     "u_r": -2.0,
     "v_r": -1.0,
 }
-"""Default value of an unknown key."""
+"""Default value of an unknown key; a goal that was never seen may be possible."""
 BOUNDS: dict[Quantity, tuple[float | None, float | None]] = {
     "q_r": (None, -1e-10),
     "v_h_e": (0.0, 1.0),

@@ -23,6 +23,7 @@ from empo_phase2.ensemble import (
     EnsembleWorld,
     ensemble_of,
     goal_index_of,
+    layouts_of,
     members_of,
     prior_of,
 )
@@ -32,6 +33,7 @@ from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
 from empo_phase2.joint_actions import JointActionOrder, sample_actions
 from empo_phase2.params import Phase2Params
+from empo_phase2.profiles import HumanProfiles
 from empo_phase2.ragged import select_pairs
 from empo_phase2.state_recorder import StateRecorder, learner_spec
 from empo_phase2.successors import SuccessorQuery
@@ -63,7 +65,7 @@ class ActorSettings:
         goal_resample_prob: Chance per step that a human pursues another goal.
         frontier_prob: Chance that an episode starts where none has been yet.
         all_profiles: Whether successors of all joint actions of the humans are recorded; else
-            those of one, drawn from the prior.
+            those of one, drawn from the prior averaged over goals.
         model_based: Whether successors of all robot actions are recorded; else one of one.
         store: Whether states are recorded as ``"rows"`` or ``"compact"``.
         seed: Seeds its generator, together with its number.
@@ -86,13 +88,11 @@ class ActorSettings:
         frontier_prob = exploration.frontier_prob
         if frontier_prob is None:
             frontier_prob = 0.5 if targets.model_based else 0.0
-        one_step = targets.v_h_e == targets.q_r == "one_step"
         return cls(
             environments=params.num_envs,
             steps_per_episode=exploration.steps_per_episode,
             episodes_per_world=params.ensemble.episodes_per_world,
-            # Along an observed path goals must stay what they were.
-            goal_resample_prob=exploration.goal_resample_prob if one_step else 0.0,
+            goal_resample_prob=exploration.goal_resample_prob,
             frontier_prob=frontier_prob,
             all_profiles=targets.are_exact(world.spec),
             model_based=targets.model_based,
@@ -132,7 +132,7 @@ class Phase2Actor:
             all_profiles=settings.all_profiles,
             model_based=settings.model_based,
         )
-        self._prior = CachedPrior(prior, world)
+        self._prior, self._profiles = CachedPrior(prior, world), HumanProfiles(spec, slots)
         self._recorder = StateRecorder(world, slots, self._order, settings.store)
         starts = world.initial_state()[None]
         if isinstance(world, EnsembleWorld):
@@ -171,27 +171,31 @@ class Phase2Actor:
         recorder.start()
         state = recorder.number(episodes.rows)
         policy = self._prior(episodes.rows, episodes.steps_left)
-        expected, human = self._humans_choose(state, policy, training_step)
-        successors = self._successors.to_record(episodes.rows, expected)
+        human = self._humans_choose(state, policy, training_step)
+        recorded, acts_for = human, torch.ones(policy.shape[:2], dtype=torch.bool)
+        if not self._settings.all_profiles:
+            recorded, acts_for = self._sampled_profile(policy)
+        successors = self._successors.to_record(episodes.rows, recorded)
         transitions = Transitions(
             state=state,
             steps_left=episodes.steps_left,
             human_policy=policy if self._settings.all_profiles else policy[:, :0],
-            goal=episodes.goal,
-            human_action=expected,
+            acts_for=acts_for,
+            human_action=recorded,
+            behaviour=torch.zeros(len(state), 0),
             action=state,  # Not known yet.
             next=state,
             offsets=successors.offsets,
             successor=recorder.number(successors.states),
             prob=successors.prob.float(),
         )
-        robot, rows = self._robots_move(transitions, successors, human, training_step)
+        behaviour, robot, rows = self._robots_move(transitions, successors, human, training_step)
         transitions = replace(transitions, action=robot, next=recorder.number(rows))
         if not self._settings.model_based:
             transitions = self._with_sample(transitions, rows, human)
+            transitions = replace(transitions, behaviour=behaviour.float())
         states = recorder.states()
-        count = torch.arange(len(episodes))
-        block = Block(states, transitions, count, episodes.started, human)
+        block = Block(states, transitions, episodes.started, human)
         if self._frontier is not None:
             self._look_around(self._frontier, successors.states, states, transitions)
         self._go_on(rows, states, transitions)
@@ -220,19 +224,15 @@ class Phase2Actor:
 
     def _humans_choose(
         self, state: Tensor, policy: Float[Tensor, "env slot action"], training_step: int
-    ) -> tuple[Int[Tensor, "env human"], Int[Tensor, "env human"]]:
-        """Actions ``[env human]`` sampled from the prior, and actions with exploration.
-
-        One random number decides both, so that they differ only where exploration matters.
-        """
+    ) -> Int[Tensor, "env human"]:
+        """The humans' next actions: for the goals that they pursue, or for exploration."""
         episodes, spec = self._episodes, self._world.spec
         wanted = policy[torch.arange(len(episodes))[:, None], episodes.goal]
         uniform = self._random()
-        expected = sample_actions(wanted, uniform)
+        human = sample_actions(wanted, uniform)
         if not any(self._explorers.humans):
-            return expected, expected
+            return human
         available = self._recorder.available()[state]
-        human = expected.clone()
         for position, (index, explorer) in enumerate(
             zip(spec.humans, self._explorers.humans, strict=True)
         ):
@@ -241,7 +241,19 @@ class Phase2Actor:
             explored = explorer.explore(wanted[:, position, :number], scene, self._generator)
             human[:, position] = sample_actions(explored, uniform[:, position])
             explorer.observe(scene, human[:, position])
-        return expected, human
+        return human
+
+    def _sampled_profile(
+        self, policy: Float[Tensor, "env slot action"]
+    ) -> tuple[Int[Tensor, "env human"], Bool[Tensor, "env slot"]]:
+        """The profile to record, drawn whatever the humans do next; see ``HumanProfiles.sample``.
+
+        Robots may react to what humans do next, so that a profile that depended on that would
+        not be independent of the recorded robot action, as (4) wants.
+        """
+        uniform = torch.rand(policy.shape[:2], generator=self._generator, dtype=torch.float64)
+        layout = layouts_of(self._world, self._episodes.rows)
+        return self._profiles.sample(policy, layout, self._random(), uniform)
 
     def _robots_move(
         self,
@@ -249,16 +261,19 @@ class Phase2Actor:
         successors: Successors,
         human: Int[Tensor, "env human"],
         training_step: int,
-    ) -> tuple[Int[Tensor, " env"], Int[Tensor, "env word"]]:
-        """Joint robot action of each environment, and the rows of the states that follow."""
+    ) -> tuple[Float[Tensor, "env robot_action"], Int[Tensor, " env"], Int[Tensor, "env word"]]:
+        """The behaviour policy, what the robots do by it, and the rows of the states that follow.
+
+        The behaviour policy has the explorers in it.
+        """
         states, rows = self._recorder.states(), self._episodes.rows
-        expected = transitions.human_action
+        recorded = transitions.human_action
         beta_r = self._schedule.beta_r(training_step)
         policy = self._behaviour.policy(states, transitions, beta_r)
         around = None
         scene = None
         if self._explorers.robots:
-            around = self._successors.given_humans(rows, successors, expected, human)
+            around = self._successors.given_humans(rows, successors, recorded, human)
             stored = replace(around, states=self._recorder.stored(around.states))
             available = states.available[transitions.state]
             scene = self._scene(available, stored, training_step)
@@ -268,20 +283,20 @@ class Phase2Actor:
         if scene is not None:
             self._explorers.robots.observe(scene, robot)
         if around is None:
-            after = self._successors.given_joint(rows, successors, expected, human, robot)
+            after = self._successors.given_joint(rows, successors, recorded, human, robot)
         else:
             here = torch.arange(len(robot))
             after = select_pairs(around, here * self._order.robot_actions + robot)
-        return robot, sample_successors(after, rows, self._generator)
+        return policy, robot, sample_successors(after, rows, self._generator)
 
     def _with_sample(self, transitions: Transitions, rows: Tensor, human: Tensor) -> Transitions:
-        """The transitions with one successor each, which no human's exploration led to."""
-        expected, robot = transitions.human_action, transitions.action
-        explored = (expected != human).any(1)
-        if explored.any():
-            found = self._successors.under(self._episodes.rows, expected, robot)
+        """The transitions with one successor each, under the recorded actions of the humans."""
+        recorded, robot = transitions.human_action, transitions.action
+        differs = (recorded != human).any(1)
+        if differs.any():
+            found = self._successors.under(self._episodes.rows, recorded, robot)
             other = sample_successors(found, self._episodes.rows, self._generator)
-            rows = torch.where(explored[:, None], other, rows)
+            rows = torch.where(differs[:, None], other, rows)
         count = torch.zeros(len(rows), self._order.robot_actions, dtype=torch.int64)
         count[torch.arange(len(rows)), robot] = 1
         offsets = torch.nn.functional.pad(count.flatten().cumsum(0), (1, 0))
@@ -346,6 +361,7 @@ class Phase2Actor:
             successors=successors,
             training_step=training_step,
             milestones=self._schedule.stage_start,
+            total_steps=self._schedule.total_steps,
         )
 
     def _random(self) -> Float[Tensor, "env human"]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import torch
+from torch import Tensor
 
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError
@@ -136,6 +137,7 @@ class Problem:
             human_actions=max(spec.num_actions[human] for human in spec.humans) if full else 0,
             humans=len(spec.humans),
             profiles=spec.num_human_actions if full else 1,
+            behaviour_actions=0 if self.settings.model_based else spec.num_robot_actions,
         )
         return Replay(
             kept.capacity,
@@ -183,9 +185,15 @@ class Problem:
                 full,
             )
         for member in members_of(self.world):
-            check_reach(member)
+            check_reach(member, self.params.theory)
             if found := warning(member, self.params.theory):
                 log.warning("%s", found)
+
+    def describe(self, row: Tensor) -> str:
+        """A state for people, as the learner stores it."""
+        if self.params.replay.store == "rows":
+            return self.world.describe(row)
+        return f"compact row {row.tolist()}"
 
     def learner(self, timing: StageTimings, seed: int) -> Learner:
         """A learner that has learned nothing yet."""
@@ -241,7 +249,9 @@ class Phase2:
             )
             loop = Loop(run, context, params.reporting)
             loop.run()
-            run.warn()
+            warnings = run.warnings(problem.describe)
+            for found in warnings:
+                log.warning("%s", found)
             env_steps = int(collector.counters()["env_steps"])
         finally:
             collector.stop()
@@ -261,6 +271,7 @@ class Phase2:
             seconds=loop.pace.seconds,
             root=learned(start, torch.tensor([problem.spec.horizon or 1])),
             losses=run.losses,
+            doubts=warnings,
             weights=learner.published(),
             inspection=inspection,
             comparison=comparison,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int32, Int64
+from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
 from empo_phase2.experience import TimedStates, Transitions
@@ -32,7 +32,6 @@ from empo_phase2.targets import (
     encode,
     span_of,
 )
-from empo_phase2.trajectories import Trajectories
 
 NEVER = -1.0
 """No exponent of the robot's policy."""
@@ -49,7 +48,7 @@ class Targets(NamedTuple):
 
 
 class CompiledTargets:
-    """Computes the targets of batches as ``plain`` does, which computes those along paths.
+    """Computes the targets of batches as ``plain`` does.
 
     Args:
         plain: The same in tensor operations.
@@ -81,12 +80,10 @@ class CompiledTargets:
         look_up: LookUp,
         values: Quantities,
         theory: ScheduledTheory,
-        paths: Trajectories | None,
+        uniform: Float[Tensor, " transition"] | None,
         cache: TargetCache,
     ) -> BatchTargets:
         """The targets of a batch; see ``TargetComputer``."""
-        if paths is not None:
-            return self._plain(batch, look_up, values, theory, paths)
         stage = self._plain.timing.stage
         with stage("stage1_collect"):
             keys = self._keys(batch)
@@ -96,10 +93,12 @@ class CompiledTargets:
             states = partial(encode, spec=self._plain.spec, look_up=look_up)
             place, distinct = cache.ask(keys, states, partial(situations, values=values))
         with stage("stage4_aggregate"):
-            asked, setting = asked_of(batch, place, distinct), self._setting(batch, values, theory)
+            asked = asked_of(batch, place, distinct, uniform)
+            setting = self._setting(batch, values, theory)
             found = self._aggregated(asked, setting, cache.values)
         if found is None:
-            return self._plain(batch, look_up, values, theory)  # It finds out what is wrong.
+            # It finds out what is wrong.
+            return self._plain(batch, look_up, values, theory, uniform)
         learned, x_h, u_r, v_r = values.networks, None, None, None
         if {"x_h", "u_r", "v_r"} & learned.keys():
             start = torch.from_numpy(place[: len(batch)]).long()
@@ -162,11 +161,15 @@ def asked_of(
     batch: Transitions,
     place: Int32[np.ndarray, " occurrence"],
     distinct: Int32[np.ndarray, " distinct"],
+    uniform: Float[Tensor, " transition"] | None = None,
 ) -> Batch:
     """What kernels read of a batch, in the same memory."""
+    if uniform is None:
+        uniform = torch.zeros(0, dtype=torch.float64)
     return Batch(
-        place, distinct, batch.human_policy.numpy(), np.ascontiguousarray(batch.goal.numpy()),
-        batch.action.numpy(), batch.offsets.numpy(), batch.prob.numpy(),
+        place, distinct, batch.human_policy.numpy(), batch.acts_for.numpy(),
+        batch.behaviour.numpy(), batch.action.numpy(), batch.offsets.numpy(), batch.prob.numpy(),
+        uniform.numpy(),
     )  # fmt: skip
 
 

@@ -100,9 +100,12 @@ class Transitions:
         steps_left: Remaining steps of the episode there, at least 1; always 1 without a horizon.
         human_policy: Policy of each slot's human for the slot's goal; no slots where humans are
             sampled.
-        goal: The slot that each human pursued.
-        human_action: The humans' actions that successors were computed for, drawn from the prior
-            without exploration; not read where the successors cover all profiles.
+        acts_for: Slots for whose goals the recorded profile is a sample, see
+            ``profiles.HumanProfiles.sample``; all of them where the successors cover all profiles.
+        human_action: The humans' actions that successors were computed for; not read where the
+            successors cover all profiles.
+        behaviour: Chance that each joint robot action had to be taken, exploration included; none
+            where all robot actions have successors.
         action: The joint robot action that was taken.
         next: The state that followed.
         offsets: Start of the successors of each pair.
@@ -112,9 +115,10 @@ class Transitions:
 
     state: Int[Tensor, " transition"]
     steps_left: Int[Tensor, " transition"]
-    human_policy: Float[Tensor, "transition slot action"]
-    goal: Int[Tensor, "transition human"]
+    human_policy: Float[Tensor, "transition policy_slot action"]
+    acts_for: Bool[Tensor, "transition slot"]
     human_action: Int[Tensor, "transition human"]
+    behaviour: Float[Tensor, "transition behaviour_action"]
     action: Int[Tensor, " transition"]
     next: Int[Tensor, " transition"]
     offsets: Int[Tensor, " pair_plus_1"]
@@ -130,7 +134,7 @@ class Transitions:
         return self.state.shape[0]
 
 
-_OF_BLOCK = ("environment", "first", "human_choice")
+_OF_BLOCK = ("first", "human_choice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +144,12 @@ class Block:
     Attributes:
         states: The distinct states that occur.
         transitions: One per environment that took a step; states are positions in ``states``.
-        environment: The actor's environment that each transition comes from.
         first: True for the first transition of an episode.
         human_choice: The humans' actions really taken, exploration included; explorers read it.
     """
 
     states: States
     transitions: Transitions
-    environment: Int[Tensor, " transition"]
     first: Bool[Tensor, " transition"]
     human_choice: Int[Tensor, "transition human"]
 

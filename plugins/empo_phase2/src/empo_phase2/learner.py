@@ -28,7 +28,6 @@ from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
 from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
-from empo_phase2.trajectories import Trajectories, trajectories_from
 from empo_phase2.warmup import WarmUpSchedule
 
 log = logging.getLogger(__name__)
@@ -53,12 +52,6 @@ class TransitionSource(Protocol):
 
     def states(self, ids: Int[Tensor, " distinct"]) -> States:
         """States by id."""
-
-    def follow(self, indices: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
-        """Positions of the next transitions of the same episodes, or -1."""
-
-    def next_state(self, indices: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
-        """Ids of the states that followed some transitions."""
 
 
 class Learner:
@@ -115,7 +108,7 @@ class Learner:
         if params.replay.sampling is None:
             # A table has learned an expectation as soon as it has seen it once.
             tables = all(isinstance(network, Tabular) for network in self.networks.values())
-            self._by_state = not tables and not any(map(self.is_sampled, self.networks))
+            self._by_state = not tables and not self.is_sampled
         self.skipped = 0
         for target in self._targets.values():
             if isinstance(target, torch.nn.Module):
@@ -145,10 +138,13 @@ class Learner:
         theory = ScheduledTheory(
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
         )
-        paths = self._paths(index, batch, replay)
+        uniform = None
+        if not self._params.targets.model_based:
+            drawn = torch.rand(len(batch), generator=self._generator, dtype=torch.float64)
+            uniform = drawn.to(self._params.compute.device)
         self._cache.check(replay.freed_states)
         targets = self._compute(
-            batch, replay.states, self._target_values, theory, paths, self._cache
+            batch, replay.states, self._target_values, theory, uniform, self._cache
         )
         fits: dict[Quantity, Fit] = {}
         active: tuple[Quantity, ...] = ()
@@ -170,12 +166,13 @@ class Learner:
         if isinstance(given, dict):
             given = given[quantity]
         if given is None:
-            given = self._regressions[quantity].default_lr(sampled=self.is_sampled(quantity))
+            given = self._regressions[quantity].default_lr(sampled=self.is_sampled)
         return given * self._schedule.lr_factor(step)
 
-    def is_sampled(self, quantity: Quantity) -> bool:
-        """True where targets of a quantity are samples rather than expectations."""
-        return self._params.targets.are_sampled(quantity, self._spec)
+    @property
+    def is_sampled(self) -> bool:
+        """True where targets are samples rather than expectations."""
+        return not self._params.targets.are_exact(self._spec)
 
     @torch.no_grad()
     def predicted(self, quantity: Quantity, targets: BatchTargets) -> float:
@@ -272,27 +269,6 @@ class Learner:
         target = target.reshape(-1, 1)
         ask = self.values.human_query if quantity == "x_h" else state_query
         return ask(sources), target, torch.ones_like(target)
-
-    def _paths(
-        self, index: Tensor, batch: Transitions, replay: TransitionSource
-    ) -> Trajectories | None:
-        """Trajectories from each transition, where targets use them."""
-        wanted = self._params.targets
-        of_q_r, of_v_h_e = wanted.q_r != "one_step", wanted.v_h_e != "one_step"
-        if not of_q_r and not of_v_h_e:
-            return None
-        whole = "episode" in (wanted.q_r, wanted.v_h_e)
-        limit = self._params.exploration.steps_per_episode or self._spec.horizon or 1000
-        return trajectories_from(
-            index,
-            replay.follow,
-            replay.next_state,
-            batch.steps_left,
-            steps=limit if whole else wanted.n,
-            counts_down=self._spec.horizon is not None,
-            of_q_r=of_q_r,
-            of_v_h_e=of_v_h_e,
-        )
 
     @contextlib.contextmanager
     def _guarded(self, step: int) -> Iterator[None]:

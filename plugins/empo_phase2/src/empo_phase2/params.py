@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -120,13 +121,6 @@ class OptimiserParams(Optimiser):
 class Targets(Config):
     """Parameters of targets."""
 
-    v_h_e: Literal["one_step", "n_step", "episode"] = Field(
-        "one_step", description="Targets of V_h^e: exact expectations, or n observed steps."
-    )
-    q_r: Literal["one_step", "n_step", "episode"] = Field(
-        "one_step", description="Targets of Q_r: exact expectations, or n observed steps."
-    )
-    n: int = Field(5, ge=1, description="Steps of n_step.")
     model_based: bool = Field(
         True, description="Average over all successors of all robot actions; else sample them."
     )
@@ -144,16 +138,17 @@ class Targets(Config):
         """Whether targets one step ahead are expectations over all that can happen."""
         return self.model_based and spec.num_joint_actions <= self.max_pairs
 
-    def are_sampled(self, quantity: Quantity, spec: WorldSpec) -> bool:
-        """Whether the targets of a quantity scatter around what is to be learned."""
-        along = {"q_r": self.q_r, "v_h_e": self.v_h_e}.get(quantity, "one_step")
-        return along != "one_step" or not self.are_exact(spec)
-
-    @model_validator(mode="after")
-    def _follow_one_length(self) -> Targets:
-        if {self.v_h_e, self.q_r} == {"n_step", "episode"}:
-            raise ValueError("v_h_e and q_r cannot follow n steps and whole episodes at once")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _look_one_step_ahead(cls, params: Any) -> Any:
+        gone = {"v_h_e", "q_r", "n"} & set(params if isinstance(params, Mapping) else ())
+        if gone:
+            raise ValueError(
+                f"there is no {' or '.join(sorted(gone))} any more: targets of several steps "
+                "valued a team that explores; leave it out, and targets look one step ahead "
+                "(targets.model_based and targets.max_pairs say whether they are sampled)"
+            )
+        return params
 
 
 class ReplayParams(Replay):
@@ -300,8 +295,6 @@ class Phase2Params(Config):
     @model_validator(mode="after")
     def _fits_what_is_learned(self) -> Phase2Params:
         targets, batch = self.targets, self.replay.batch_size
-        if self.values.q_r is None and targets.q_r != "one_step":
-            raise ValueError(f"targets.q_r: {targets.q_r} has no effect while values.q_r is null")
         usual = (None, Targets.model_fields["q_r_advantage_floor"].default)
         if self.values.q_r is None and targets.q_r_advantage_floor not in usual:
             raise ValueError("targets.q_r_advantage_floor has no effect while values.q_r is null")

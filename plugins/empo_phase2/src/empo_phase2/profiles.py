@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.types import WorldSpec
 from empo_phase2.experience import Transitions
 from empo_phase2.goal_index import GoalIndex
+from empo_phase2.joint_actions import sample_actions
 
 
 class HumanProfiles:
@@ -48,9 +49,40 @@ class HumanProfiles:
         """Probabilities of recorded profiles: averaged over goals, and given each slot's goal."""
         if batch.human_policy.shape[1]:
             return self.probabilities(batch.human_policy, layout)
-        # One profile, drawn while each human pursued a goal: it stands for all of them.
+        # One profile that was drawn by ``sample``: it counts 1 in both averages.
         sampled = batch.prob.new_ones(len(batch), 1)
-        return sampled, sampled[..., None].expand(-1, 1, batch.goal.shape[1])
+        return sampled, sampled[..., None].expand(-1, 1, batch.acts_for.shape[1])
+
+    def sample(
+        self,
+        policy: Float[Tensor, "state slot action"],
+        layout: Int[Tensor, " state"],
+        action_uniform: Float[Tensor, "state human"],
+        slot_uniform: Float[Tensor, "state slot"],
+    ) -> tuple[Int[Tensor, "state human"], Bool[Tensor, "state slot"]]:
+        """One profile a_H for each state, and the slots for whose goals it is a sample.
+
+        Each human's goal is drawn anew in each state, by weight, and its action for this goal:
+        a_h ~ mean_h = E_g pi_h(s, g), so that f(a_H) is an unbiased estimate of the average over
+        goals and actions in (4). V_h^e(s, g) in (6) has human h act for g instead, and all others
+        as in (4). The same a_h is a sample of pi_h(s, g) wherever it passes a rejection test:
+
+            u max_a [pi_h(s, g)(a) / mean_h(a)] < pi_h(s, g)(a_h) / mean_h(a_h),  u ~ U[0, 1)
+
+        A goal passes at least as often as it would be drawn itself.
+
+        Args:
+            policy: Policy of each slot's human for the slot's goal.
+            layout: Which world of the ensemble each state belongs to.
+            action_uniform: Numbers in [0, 1) that decide on actions.
+            slot_uniform: Numbers u.
+        """
+        policy = policy.double()
+        mean = torch.einsum("nsa,nsh->nha", policy, self.share[layout])
+        action = sample_actions(mean, action_uniform)
+        ratio = policy / mean[:, self.human].clamp(min=1e-300)
+        own = ratio.gather(2, action[:, self.human, None])[..., 0]
+        return action, slot_uniform * ratio.amax(2) < own
 
     def probabilities(
         self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]

@@ -50,6 +50,7 @@ class Phase2Result(NotebookReport):
         seconds: How long training took.
         root: What is thought of the start state (one row).
         losses: The loss of each quantity, now and then.
+        doubts: Warnings of what was not learned well.
         weights: What the learner published last.
         comparison: How far values were from the right ones; None where that was not asked.
         assessed: What is thought of all situations of ``comparison``.
@@ -64,6 +65,7 @@ class Phase2Result(NotebookReport):
     seconds: float
     root: ValueEstimates
     losses: Curve
+    doubts: Sequence[str]
     weights: Weights
     inspection: Callable[[Wanted], Inspection]
     comparison: Comparison | None = None
@@ -144,9 +146,9 @@ class Phase2Result(NotebookReport):
             draw(self.losses, self.comparison, self.assessed, directory)
 
     def _warnings(self) -> list[str]:
-        """Warnings of terminal states that robots are drawn to."""
+        """Of terminal states that robots are drawn to, and of what was not learned well."""
         found = (warning(member, self.params.theory) for member in members_of(self.played))
-        return [each for each in found if each]
+        return [*(each for each in found if each), *self.doubts]
 
     def _root(self) -> dict[str, Any]:
         root = self.root

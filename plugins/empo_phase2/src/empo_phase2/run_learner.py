@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+
+from torch import Tensor
 
 from empo_core.protocols import Collector, Weights
 from empo_core.stages import Tell, stage
@@ -14,6 +16,7 @@ from empo_learning.learner import Learner as LoopLearner
 from empo_learning.saved_state import count_in
 from empo_learning.stage_timings import StageTimings
 from empo_phase2 import metrics
+from empo_phase2.blind_spots import EnteredSituations, blind_spots
 from empo_phase2.compare import Comparison
 from empo_phase2.experience import Block
 from empo_phase2.explorers.explorer_set import ExplorerSet
@@ -26,6 +29,9 @@ from empo_phase2.warmup import WarmUpSchedule
 
 WORST_MISFIT = 0.25
 """Distance from targets, relative to their size, above which nothing was learned yet."""
+
+WORST_GAP = 0.1
+"""Error of V_r at the start, relative to the right value, above which results are wrong."""
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +59,7 @@ class Phase2Learner(LoopLearner):
         self._learner, self._learned, self._replay = learner, learned, replay
         self._collector, self._explorers = collector, explorers
         self._timing, self._comparison, self._tell = timing, comparison, tell
+        self._entered = EnteredSituations()
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
         self._newest: tuple[BatchTargets, Mapping[Quantity, Fit]] | None = None
@@ -78,22 +85,41 @@ class Phase2Learner(LoopLearner):
         if self.steps % self._params.optimiser.publish_interval == 0:
             self._publish()
 
-    def warn(self) -> None:
-        """Warn of quantities that training leaves far from their targets."""
+    def warnings(self, describe: Callable[[Tensor], str]) -> list[str]:
+        """What is wrong with what was learned, as far as that can be told; ``describe`` a state."""
         if self._newest is None:
-            return
-        targets, fits = self._newest
+            return []
+        return [*self._misfits(*self._newest), *self._gap(), *self._blind_spots(describe)]
+
+    def _misfits(self, targets: BatchTargets, fits: Mapping[Quantity, Fit]) -> Iterator[str]:
+        """Quantities that training leaves far from their targets."""
         for quantity in fits:
             # Samples scatter around what is learned, however well it is.
-            if not self._learner.is_sampled(quantity):
+            if not self._learner.is_sampled:
                 misfit = self._learner.misfit(quantity, targets)
                 if misfit > WORST_MISFIT:
-                    log.warning(
-                        "%s is still off its targets by %.0f %% on average, so results mean "
-                        "little: train longer (algorithm.params.total_steps), or raise or leave "
-                        "out algorithm.params.optimiser.lr",
-                        quantity, 100 * misfit,
-                    )  # fmt: skip
+                    yield (
+                        f"{quantity} is still off its targets by {misfit:.0%} on average, so "
+                        "results mean little: train longer (algorithm.params.total_steps), or "
+                        "raise or leave out algorithm.params.optimiser.lr"
+                    )
+
+    def _gap(self) -> Iterator[str]:
+        """The error at the start, where the right value is known."""
+        if self._comparison is not None and self._comparison.history:
+            off = self._comparison.history[-1].metrics["Compare/V_r_root_rel"]
+            if off > WORST_GAP:
+                yield (
+                    f"V_r at the start is {off:.0%} off the right value: train longer "
+                    "(algorithm.params.total_steps)"
+                )
+
+    def _blind_spots(self, describe: Callable[[Tensor], str]) -> Iterator[str]:
+        """Situations that were never entered, and X_h at its floor."""
+        values, device = self._learner.values, self._params.compute.device
+        found = blind_spots(self._replay, self._entered, values, device)
+        if warning := found.warning(values.spec, describe):
+            yield warning
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest training step, and about collection."""
@@ -128,6 +154,7 @@ class Phase2Learner(LoopLearner):
             "collector": self._collector.state_dict(),
             "explorers": self._explorers.state_dict(),
             "comparison": self._comparison.state_dict() if self._comparison else None,
+            "entered": self._entered.state_dict(),
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -142,12 +169,14 @@ class Phase2Learner(LoopLearner):
         self._explorers.load_state_dict(state_dict["explorers"])
         if self._comparison:
             self._comparison.load_state_dict(state_dict["comparison"])
+        self._entered.load_state_dict(state_dict["entered"])
 
     def _collect(self) -> None:
         """Put what actors bring into the replay, and let explorers learn from it."""
         for experience in self._collector.collect(self.steps):
             block = Block.from_arrays(experience.arrays)
-            self._replay.add(block, actor=experience.actor, training_step=self.steps)
+            self._replay.add(block, training_step=self.steps)
+            self._entered.add(block)
             if self._comparison:
                 self._comparison.observe(block)
             if self._explorers.learns:

@@ -10,7 +10,7 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
 from empo_phase2.joint_actions import JointActionOrder
-from empo_phase2.ragged import select_pairs
+from empo_phase2.ragged import concatenate, select_pairs
 
 
 class SuccessorQuery:
@@ -62,9 +62,17 @@ class SuccessorQuery:
         """
         if self._all_profiles:
             return select_pairs(recorded, self._pairs(human).flatten())
-        if self._model_based and torch.equal(sampled, human):
+        differs = (sampled != human).any(1)
+        if not self._model_based or bool(differs.all()):
+            return self._under_every_robot_action(rows, human)
+        if not differs.any():
             return recorded
-        return self._under_every_robot_action(rows, human)
+        others = self._under_every_robot_action(rows[differs], human[differs])
+        number = self._order.robot_actions
+        first = torch.arange(len(rows)) * number
+        first[differs] = (len(rows) + torch.arange(int(differs.sum()))) * number
+        pairs = (first[:, None] + torch.arange(number)).flatten()
+        return select_pairs(concatenate([recorded, others]), pairs)
 
     def given_joint(
         self,

@@ -48,15 +48,18 @@ class Batch(NamedTuple):
     """Transitions: as in ``experience.Transitions``, and their situations, which of ``Known``.
 
     ``place`` has those where transitions start before successors; ``distinct`` has each once.
+    ``uniform`` has a number per transition, or none where there is a model.
     """
 
     place: Places
     distinct: Places
     human_policy: NDArray[np.float32]
-    goal: Ints
+    acts_for: Flags
+    behaviour: NDArray[np.float32]
     action: Ints
     offsets: Ints
     prob: NDArray[np.float32]
+    uniform: Floats
 
 
 class People(NamedTuple):
@@ -285,6 +288,19 @@ def put_weights(
 
 
 @inlined
+def evaluates_policy(batch: Batch, t: int, robot: Floats) -> bool:
+    """The rejection test of ``targets.evaluates_policy``."""
+    top = 0.0
+    for a in range(robot.shape[1]):
+        if batch.behaviour[t, a] > 0.0:
+            top = max(top, robot[POLICY, a] / batch.behaviour[t, a])
+    taken = batch.action[t]
+    if not batch.behaviour[t, taken] > 0.0:
+        return False
+    return batch.uniform[t] * top < robot[POLICY, taken] / batch.behaviour[t, taken]
+
+
+@inlined
 def put_v_h_e(
     batch: Batch, people: People, known: Known, t: int, setting: Setting, scratch: Scratch
 ) -> None:
@@ -294,9 +310,7 @@ def put_v_h_e(
     is_sampled = batch.human_policy.shape[1] == 0
     for s in range(slots):
         scratch.human[VALUE, s] = 0.0
-        scratch.chance[s] = 0.0
-    for h in range(batch.goal.shape[1]):
-        scratch.chance[batch.goal[t, h]] = 1.0
+        scratch.chance[s] = 1.0
     for p in range(profiles):
         if not is_sampled:
             put_chances(batch, people, t, p, scratch)
@@ -314,8 +328,9 @@ def put_v_h_e(
                         worth = 1.0
                     scratch.human[VALUE, s] += scratch.chance[s] * chance * worth
     layout = known.layout[batch.place[t]]
+    is_policy = setting.model_based or evaluates_policy(batch, t, scratch.robot)
     for s in range(slots):
-        asked = not is_sampled or scratch.chance[s] > 0.0
+        asked = is_policy and batch.acts_for[t, s]
         scratch.human[WEIGHT, s] = 1.0 * (asked and people.exists[layout, s])
 
 

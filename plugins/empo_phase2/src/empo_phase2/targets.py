@@ -8,6 +8,23 @@
 
 No stage loops over transitions, actions, humans, goals or successors, and successors are never
 padded. ``tests/reference_targets.py`` computes the same one number at a time.
+
+Where a transition has a sample instead of everything that could happen, each target is an unbiased
+estimate of the same expectation, with W(s') = 1 if g holds in s' else gamma_h V_h^e(s', g):
+
+* Humans sampled: a_H comes from ``profiles.HumanProfiles.sample``, which also says for which
+  goals g it is a sample of what humans do while the one whose goal it is pursues it. Then
+
+      Q_r(s, a_r)  ~ gamma_r sum_s' P(s' | s, a_r, a_H) V_r(s')                 for every a_r
+      V_h^e(s, g)  ~ sum_a_r pi_r(s)(a_r) sum_s' P(s' | s, a_r, a_H) W(s')      for those g
+
+* No model: in addition a_r comes from the behaviour policy mu, and s' from P(. | s, a_r, a_H). Then
+
+      Q_r(s, a_r)  ~ gamma_r V_r(s')      for the a_r taken
+      V_h^e(s, g)  ~ W(s')                where u max_a [pi_r(a) / mu(a)] < pi_r(a_r) / mu(a_r)
+
+  with u ~ U[0, 1). This rejection test leaves actions distributed as pi_r, the policy of now,
+  whatever robots explored (``evaluates_policy``).
 """
 
 from __future__ import annotations
@@ -29,7 +46,6 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, mean_value, policy_of
 from empo_phase2.target_cache import TargetCache, Values
-from empo_phase2.trajectories import Trajectories, n_step_q_r, n_step_v_h_e
 
 LookUp = Callable[[Tensor], States]
 """From state ids ``[distinct]`` to the states that a replay keeps."""
@@ -58,7 +74,6 @@ class CollectedStates:
         key: A number for each distinct timed state, in rising order: its id and remaining steps.
         source: Where each transition starts.
         item: Each successor.
-        path: Each step of a transition's trajectory, if there are any.
         pairs: The (profile, robot action) pair of each successor.
         prob: Its probability within its pair.
     """
@@ -66,7 +81,6 @@ class CollectedStates:
     key: Int[Tensor, " distinct"]
     source: Int[Tensor, " transition"]
     item: Int[Tensor, " item"]
-    path: Int[Tensor, "transition step"] | None
     pairs: Segments
     prob: Float[Tensor, " item"]
 
@@ -81,7 +95,7 @@ class BatchTargets:
         q_r_weight: Weight of its error: 0 where an action does not exist or was not seen.
         pi_r: The robots' policy there.
         v_h_e: Target of V_h^e.
-        v_h_e_weight: Weight of its error: 0 where a slot has no goal or was not pursued.
+        v_h_e_weight: Weight of its error: 0 where a slot has no goal or no sample.
         x_h: Target of X_h; None where it is in closed form.
         u_r: Target of U_r; None where it is in closed form.
         v_r: Target of V_r; None where it is in closed form.
@@ -104,10 +118,8 @@ class BatchTargets:
     must_be_finite: dict[str, Tensor]
 
 
-def collect(
-    batch: Transitions, spec: WorldSpec, paths: Trajectories | None = None
-) -> CollectedStates:
-    """Stage 1: the distinct (state, remaining steps) among sources, successors and paths."""
+def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
+    """Stage 1: the distinct (state, remaining steps) among sources and successors."""
     transitions, pairs = batch.state.shape[0], batch.offsets.shape[0] - 1
     index = torch.repeat_interleave(batch.offsets.diff())
     # Without a horizon no step is ever counted down.
@@ -115,17 +127,13 @@ def collect(
     of_transition = index // max(1, pairs // max(1, transitions))
     states = [batch.state, batch.successor]
     steps = [batch.steps_left, batch.steps_left[of_transition] - passed]
-    if paths is not None:
-        states.append(paths.state.flatten())
-        steps.append(paths.steps_left.flatten())
     keys = torch.cat(states).long() * span_of(spec) + torch.cat(steps)
     distinct, inverse = torch.unique(keys, return_inverse=True)
-    source, item, *rest = inverse.split([part.shape[0] for part in states])
+    source, item = inverse.split([part.shape[0] for part in states])
     return CollectedStates(
         distinct,
         source,
         item,
-        rest[0].view_as(paths.state) if paths is not None else None,
         Segments(index, pairs, batch.offsets),
         batch.prob,
     )
@@ -254,16 +262,22 @@ class TargetComputer:
         look_up: LookUp,
         values: Quantities,
         theory: ScheduledTheory,
-        paths: Trajectories | None = None,
+        uniform: Float[Tensor, " transition"] | None = None,
         cache: TargetCache | None = None,
     ) -> BatchTargets:
-        """The targets of a batch, from one-step expectations or along ``paths``.
+        """The targets of a batch.
 
-        Values that are in a cache are read there, and others are put into it.
+        Args:
+            batch: The transitions.
+            look_up: Gives states by id.
+            values: Target networks.
+            theory: Parameters of now.
+            uniform: Numbers in [0, 1) for the rejection test; needed without a model.
+            cache: Values that are in it are read there, and others are put into it.
         """
         stage = self.timing.stage
         with stage("stage1_collect"):
-            collected = collect(batch, self.spec, paths)
+            collected = collect(batch, self.spec)
         with stage("stage2_encode"):
             timed = encode(collected.key, self.spec, look_up)
             sources = timed.at(collected.source)
@@ -285,24 +299,22 @@ class TargetComputer:
                 own = found.q_r[collected.source]
             pi_r = policy_of(own, sources.states.available, theory.beta_r)
             q_r_weight = sources.states.available.to(q_r.dtype)
-            if not self.model_based or (paths is not None and paths.of_q_r):
+            if not self.model_based:
                 q_r_weight = taken(batch, q_r)
             if self.advantage_floor is not None:
                 exists = sources.states.available
                 q_r_weight = q_r_weight * decision_weight(pi_r, exists, self.advantage_floor)
-            if paths is not None and paths.of_q_r and collected.path is not None:
-                u_r, v_r = found.u_r[collected.path], found.v_r[collected.path]
-                q_r = n_step_q_r(paths, u_r, v_r, theory.gamma_r)[:, None].expand_as(q_r)
         with stage("stage5_aggregate_v_h_e"):
             worth = torch.where(timed.states.achieved, 1.0, theory.gamma_h * found.v_h_e)
-            if paths is not None and paths.of_v_h_e and collected.path is not None:
-                where = collected.path[..., None], batch.goal[:, None, :]
-                achieved, later = timed.states.achieved[where], found.v_h_e[where]
-                v_h_e = n_step_v_h_e(paths, achieved, later, theory.gamma_h)
-            else:
-                acts = pi_r if self.model_based else taken(batch, q_r)
-                v_h_e = self._one_step_v_h_e(batch, worth, collected, by_slot, acts)
-            v_h_e, v_h_e_weight = self._by_slot(v_h_e, batch, sources, paths)
+            acts = pi_r if self.model_based else taken(batch, q_r)
+            v_h_e = aggregate_v_h_e(
+                worth[collected.item], collected, by_slot, acts, self._aggregate
+            )
+            exists = self.goals.goal[sources.states.layout] >= 0
+            v_h_e_weight = (exists & batch.acts_for).to(v_h_e.dtype)
+            if not self.model_based:
+                assert uniform is not None
+                v_h_e_weight *= evaluates_policy(batch, pi_r, uniform)[:, None]
         learned, start = values.networks, collected.source
         must_be_finite = _inputs_and_values(batch, self.goals, timed, found) | {
             "the target of Q_r": torch.where(q_r_weight > 0, q_r, 0.0),
@@ -327,37 +339,6 @@ class TargetComputer:
         """Whether policies follow Q_r from V_r one step ahead: nearer than what is learned."""
         is_exact = self.model_based and batch.human_policy.shape[1] > 0
         return is_exact or "q_r" not in values.networks
-
-    def _one_step_v_h_e(
-        self,
-        batch: Transitions,
-        worth: Float[Tensor, "distinct slot"],
-        collected: CollectedStates,
-        profile_prob: Float[Tensor, "transition profile column"],
-        pi_r: Float[Tensor, "transition robot_action"],
-    ) -> Float[Tensor, "transition column"]:
-        """V_h^e of all slots, or (where humans are sampled) of the goal each human pursued."""
-        if batch.human_policy.shape[1]:
-            of_item = worth[collected.item]
-        else:
-            goal = batch.goal[collected.pairs.index // pi_r.shape[1]]
-            of_item = worth[collected.item[:, None], goal]
-        return aggregate_v_h_e(of_item, collected, profile_prob, pi_r, self._aggregate)
-
-    def _by_slot(
-        self,
-        values: Float[Tensor, "transition column"],
-        batch: Transitions,
-        sources: TimedStates,
-        paths: Trajectories | None,
-    ) -> tuple[Float[Tensor, "transition slot"], Float[Tensor, "transition slot"]]:
-        """Targets of slots and weights of their errors: 0 where a slot has no target."""
-        weight = (self.goals.goal[sources.states.layout] >= 0).to(values.dtype)
-        if batch.human_policy.shape[1] and (paths is None or not paths.of_v_h_e):
-            return values, weight
-        nothing = torch.zeros_like(weight)
-        goal = batch.goal.long()
-        return nothing.scatter(1, goal, values), nothing.scatter(1, goal, 1.0) * weight
 
 
 def _inputs_and_values(
@@ -385,6 +366,21 @@ def taken(
 ) -> Float[Tensor, "transition robot_action"]:
     """One-hot joint robot action of each transition."""
     return torch.zeros_like(like).scatter(1, batch.action.long()[:, None], 1.0)
+
+
+def evaluates_policy(
+    batch: Transitions,
+    pi_r: Float[Tensor, "transition robot_action"],
+    uniform: Float[Tensor, " transition"],
+) -> Bool[Tensor, " transition"]:
+    """True where the action taken is a sample of the policy: a rejection test.
+
+    Actions that the behaviour policy never takes are left out.
+    """
+    behaviour = batch.behaviour.to(pi_r.dtype)
+    ratio = torch.where(behaviour > 0, pi_r / behaviour.clamp(min=1e-38), 0.0)
+    own = ratio.gather(1, batch.action.long()[:, None])[:, 0]
+    return uniform.to(pi_r.dtype) * ratio.amax(1) < own
 
 
 def decision_weight(

@@ -19,10 +19,11 @@ class WarmUpSchedule:
     Attributes:
         stage_start: First training step of each stage of ``STAGES``. The stage of a quantity
             in closed form is empty: it starts where the next one does.
+        total_steps: Training steps of the run.
     """
 
     def __init__(self, params: Phase2Params) -> None:
-        self._params = params
+        self._params, self.total_steps = params, params.total_steps
         lengths = {
             name: getattr(params.warm_up, name)
             for name in QUANTITIES

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from empo_core.errors import SolveError, UnsuitableWorldError
@@ -20,7 +21,7 @@ from empo_core.worlds.row_table import RowTable
 log = logging.getLogger(__name__)
 
 MOST_PAIRS = 500_000
-"""Worlds with more (state, joint action) pairs than this are not searched for reachable goals."""
+"""Worlds with more (state, joint action) pairs than this are not searched."""
 
 
 def check_world(spec: WorldSpec) -> None:
@@ -57,24 +58,40 @@ def check_starts(world: WorldModel, starts: Int[Tensor, "layout word"]) -> None:
         )
 
 
-def check_reach(world: WorldModel) -> None:
-    """Search a small world for goals that its human can never achieve; log those.
+def check_reach(world: WorldModel, theory: TheoryParams) -> None:
+    """Search a small world for goals that its human can never achieve, and for dead ends.
+
+    Goals that are out of reach are logged. What humans and robots are likely to do is not looked
+    at, so power may be 0 in further states.
 
     Raises:
-        SolveError: A human cannot reach any goal that counts, so its power is always 0.
+        SolveError: In a state that can be reached a human cannot attain any goal that counts,
+            whatever anyone does, so X_h is 0 there and U_r not defined.
     """
     spec = world.spec
-    reached = reachable_goals(world)
-    if reached is None:
+    reach = Reach.of(world)
+    if reach is None:
         return
+    counted = [goal.weight > 0 or theory.x_agg == "sum" for goal in spec.goals]
     for human in spec.humans:
-        goals = [g for g in spec.goals_of(human) if spec.goals[g].weight > 0]
-        never = [spec.goals[g].name for g in goals if not reached[g]]
+        goals = [g for g in spec.goals_of(human) if counted[g]]
+        # A goal that holds at the start was not achieved by anyone.
+        never = [spec.goals[g].name for g in goals if not reach.achieved[reach.after, g].any()]
         who = f"{spec.agents[human].name} (agent {human}) of {spec.name!r}"
         if len(never) == len(goals):
             raise SolveError(
                 f"{who} cannot reach any of its goals ({', '.join(never)}), so its power is 0 and "
                 "U_r infinite whatever the robots do. Add goals that it can reach."
+            )
+        dead_end = reach.dead_end(reach.achieved[:, goals].any(1), spec.horizon)
+        if dead_end is not None:
+            state, time = dead_end
+            when = "" if spec.horizon is None else f" after {time} steps"
+            raise SolveError(
+                f"{who} can attain none of its goals (of positive weight, where weights count) "
+                f"from a state reached{when}, so X_h is 0 and U_r is not finite. Add goals that "
+                "cover every cell where the human can be, or remove the dead end. The state is:\n"
+                f"{world.describe(torch.from_numpy(reach.rows[state].copy()))}"
             )
         if never:
             log.info("%s can never reach %s of its %d goals", who, ", ".join(never), len(goals))
@@ -88,22 +105,78 @@ def warning(world: WorldModel, theory: TheoryParams) -> str | None:
     return warning_of(world, state, theory.terminal_value, best_reward(world, theory))
 
 
-def reachable_goals(world: WorldModel) -> list[bool] | None:
-    """True per goal that is achieved in some reachable state; None if the world is too large."""
-    spec = world.spec
-    start = world.initial_state()[None]
-    table = RowTable(spec.state_words, start.numpy().dtype)
-    table.number(start.numpy())
-    reached = np.zeros(len(spec.goals), np.bool_)
-    known = 0
-    for _ in range(spec.horizon or MOST_PAIRS):
-        rows = torch.from_numpy(table.rows[known:].copy())
-        if not len(rows) or reached.all():
-            break
-        if table.count * spec.num_joint_actions > MOST_PAIRS:
-            return None
-        known = table.count
-        after = world.transitions(rows).states
-        reached |= world.achieved(after).any(0).numpy()
-        table.number(after.numpy())
-    return [bool(goal) for goal in reached]
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """All states that a small world can get into, and where each of them can lead in a step.
+
+    Attributes:
+        rows: The states, the first of them the start.
+        achieved: Whether each goal is achieved [state goal].
+        source: The state before each step that is possible, in rising order [step].
+        after: The state after it [step].
+    """
+
+    rows: Shaped[np.ndarray, "state word"]
+    achieved: Bool[np.ndarray, "state goal"]
+    source: Int[np.ndarray, " step"]
+    after: Int[np.ndarray, " step"]
+
+    @classmethod
+    def of(cls, world: WorldModel) -> Reach | None:
+        """The states of a world; None if it is too large."""
+        spec = world.spec
+        start = world.initial_state()[None]
+        table = RowTable(spec.state_words, start.numpy().dtype)
+        table.number(start.numpy())
+        known, steps = 0, []
+        for _ in range(spec.horizon or MOST_PAIRS):
+            rows = torch.from_numpy(table.rows[known:].copy())
+            if not len(rows):
+                break
+            if table.count * spec.num_joint_actions > MOST_PAIRS:
+                return None
+            found = world.transitions(rows)
+            items = found.offsets[:: spec.num_joint_actions].diff().numpy()
+            source = known + np.arange(len(rows)).repeat(items)
+            known = table.count
+            possible = (found.prob > 0).numpy()
+            number = table.number(found.states.numpy()[possible]).astype(np.int64)
+            steps.append(np.unique(source[possible] << 32 | number))
+        pairs = np.concatenate(steps)
+        every = torch.from_numpy(table.rows.copy())
+        return cls(every.numpy(), world.achieved(every).numpy(), pairs >> 32, pairs & 0xFFFFFFFF)
+
+    def dead_end(
+        self, achieved: Bool[np.ndarray, " state"], horizon: int | None
+    ) -> tuple[int, int] | None:
+        """A state and time from which no goal can be achieved any more; None: there is none.
+
+        Args:
+            achieved: Where some goal is achieved.
+            horizon: Steps of an episode; None: it goes on for ever.
+        """
+        count = len(self.rows)
+        # can[k]: whether some goal can be achieved within k steps; the last holds from then on.
+        can = [np.zeros(count, np.bool_)]
+        while horizon is None or len(can) <= horizon:
+            good = achieved[self.after] | can[-1][self.after]
+            newest = np.zeros(count, np.bool_)
+            newest[self.source[good]] = True
+            if (newest == can[-1]).all():
+                break
+            can.append(newest)
+        goes_on = np.zeros(count, np.bool_)
+        goes_on[self.source] = True
+        here = np.zeros(count, np.bool_)
+        here[0] = True
+        if horizon is None:
+            stuck = np.flatnonzero(goes_on & ~can[-1])
+            return (int(stuck[0]), 0) if len(stuck) else None
+        for time in range(horizon):
+            stuck = np.flatnonzero(here & goes_on & ~can[min(horizon - time, len(can) - 1)])
+            if len(stuck):
+                return int(stuck[0]), time
+            following = np.zeros(count, np.bool_)
+            following[self.after[here[self.source]]] = True
+            here = following
+        return None

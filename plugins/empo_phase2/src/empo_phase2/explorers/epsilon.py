@@ -46,7 +46,8 @@ class EpsilonGreedy:
         passed = scene.training_step - begin
         if passed < 0:
             return params.start
-        return schedule.linear(passed, params.start, params.end, params.decay_steps)
+        steps = round(params.decay_fraction * scene.total_steps)
+        return schedule.linear(passed, params.start, params.end, steps)
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Nothing: it remembers nothing."""

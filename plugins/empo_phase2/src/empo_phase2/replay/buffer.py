@@ -13,7 +13,6 @@ from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.replay.checks import check_block, check_tree
-from empo_phase2.replay.links import EpisodeLinks
 from empo_phase2.replay.records import TransitionRecords
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.replay.sources import NewestSources
@@ -62,13 +61,12 @@ class Replay:
         limit = capacity * shape.pairs * SUCCESSORS_PER_PAIR if max_items is None else max_items
         self._pool = SuccessorPool(self._storage, capacity=capacity, pairs=shape.pairs, limit=limit)
         self._records = TransitionRecords(self._storage, capacity, shape)
-        self._links = EpisodeLinks(self._storage, capacity)
         self._sources = NewestSources(self._records)
         self.clear()
 
     def clear(self) -> None:
         """Drop everything."""
-        for part in (self._states, self._pool, self._links, self._sources):
+        for part in (self._states, self._pool, self._sources):
             part.clear()
         self._number = 0  # Of the next transition; transition n lies at n modulo capacity.
         self._length = 0
@@ -95,27 +93,26 @@ class Replay:
 
     def reserved_bytes(self) -> int:
         """Bytes that are reserved, in RAM or on disk."""
-        parts = (self._records, self._links, self._pool, self._states)
+        parts = (self._records, self._pool, self._states)
         return sum(part.nbytes for part in parts)
 
     def bytes_when_full(self, items: float, states: float) -> int:
         """Bytes in use when full, with so many successors and distinct states per transition."""
         each = self._pool.bytes_per_transition + states * self._states.bytes_per_state
         pooled = 8 * min(int(items * self.capacity), self._pool.limit)
-        return self._records.nbytes + self._links.nbytes + pooled + int(each * self.capacity)
+        return self._records.nbytes + pooled + int(each * self.capacity)
 
     def bytes_per_transition(self) -> float:
         """Bytes in use per transition, its successors and its share of the states included."""
-        fixed = (self._records.nbytes + self._links.nbytes) // self.capacity
+        fixed = self._records.nbytes // self.capacity
         shared = len(self._pool) * 8 + len(self._states) * self._states.bytes_per_state
         return fixed + self._pool.bytes_per_transition + shared / max(1, self._length)
 
-    def add(self, block: Block, *, actor: int = 0, training_step: int) -> None:
+    def add(self, block: Block, *, training_step: int) -> None:
         """Add what an actor recorded; the oldest transitions are evicted.
 
         Args:
             block: The transitions.
-            actor: Number of the actor; its blocks must come in the order in which it made them.
             training_step: Number of training steps so far.
 
         Raises:
@@ -129,9 +126,8 @@ class Replay:
                 "block; transitions are added in order"
             )
         counts = check_block(
-            block, capacity=self.capacity, policy=self._records.policy_shape,
-            humans=self._shape.humans, pairs=self._shape.pairs,
-        )  # fmt: skip
+            block, capacity=self.capacity, policy=self._records.policy_shape, shape=self._shape
+        )
         count, num_items = len(new), len(new.successor)
         if not count:
             return
@@ -151,10 +147,6 @@ class Replay:
         self._records.write(positions, record, new, training_step)
         self._sources.add(positions)
         self._newest_step = training_step
-        self._links.add(
-            block, self._records.record, actor=actor, number=self._number,
-            oldest=self._number - self._length,
-        )  # fmt: skip
         self._number += count
         self._length += count
         self._states.release(ids)
@@ -192,6 +184,11 @@ class Replay:
         drawn = torch.randint(skipped, self._length, (count,), generator=generator)
         return (drawn + self._oldest).remainder_(self.capacity).to(self.device)
 
+    def spread(self, items: int) -> Int[Tensor, " transition"]:
+        """Positions of transitions of all ages, in order, with about so many successors."""
+        share = max(1, -(-len(self._pool) // items))
+        return torch.from_numpy(self._places(self._length)[::share].copy())
+
     def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
         """The transitions at some positions.
 
@@ -210,20 +207,6 @@ class Replay:
         """
         return self._states.take(ids, self.device)
 
-    def follow(self, indices: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
-        """Positions of the next transitions of the same episodes; -1 where there is none.
-
-        There is none where the episode is over, or its next block has not arrived or was lost.
-        The position -1 stays -1.
-        """
-        wanted = indices.to("cpu", torch.int64).numpy()
-        after = self._links.follow(wanted, self._oldest, self._length)
-        return torch.from_numpy(after).to(self.device)
-
-    def next_state(self, indices: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
-        """Ids of the states that followed some transitions."""
-        return self._records.next_state(indices.to("cpu", torch.int64)).to(self.device)
-
     def state_dict(self) -> StateDict:
         """Everything, as a tree of tensors and integers.
 
@@ -239,8 +222,7 @@ class Replay:
             "pool": self._pool.state_dict(filled),
             "states": self._states.state_dict(),
         }
-        links = self._links.state_dict(filled, self._number - self._length)
-        return counts | self._records.state_dict(filled) | links | self._sources.state_dict()
+        return counts | self._records.state_dict(filled) | self._sources.state_dict()
 
     def load_state_dict(self, tree: StateDict) -> None:
         """Restore what ``state_dict`` returned; everything goes on as it would have there.
@@ -255,7 +237,6 @@ class Replay:
         self._states.load_state_dict(tree["states"])
         self._number, self._length = int(tree["number"]), int(tree["length"])
         self._newest_step = int(tree["newest_step"])
-        self._links.load_state_dict(tree, self._number - self._length)
         self._sources.load_state_dict(tree)
 
     @property

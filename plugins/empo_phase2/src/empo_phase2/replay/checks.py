@@ -11,15 +11,15 @@ from jaxtyping import Int64
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_phase2.experience import Block
+from empo_phase2.replay.shape import ReplayShape
 
 
 def check_block(
-    block: Block, *, capacity: int, policy: tuple[int, ...], humans: int, pairs: int
+    block: Block, *, capacity: int, policy: tuple[int, ...], shape: ReplayShape
 ) -> Int64[np.ndarray, " pair"]:
     """Number of successors of each pair of a block, after checking it.
 
-    ``policy`` is the shape of the humans' policies in a transition, and ``pairs`` its number of
-    pairs.
+    ``policy`` is the shape of the humans' policies in a transition.
 
     Raises:
         ConfigError: The block was made for another replay, or is too large.
@@ -34,18 +34,23 @@ def check_block(
         )
     # Where no policies are kept, it does not matter how long they would be.
     policies = new.human_policy if policy[0] else new.human_policy[..., : policy[1]]
-    for name, tensor, shape in (
+    for name, tensor, expected in (
         ("human_policy", policies, (count, *policy)),
-        ("goal", new.goal, (count, humans)),
-        ("human_action", new.human_action, (count, humans)),
-        ("offsets", new.offsets, (count * pairs + 1,)),
+        ("acts_for", new.acts_for, (count, shape.slots)),
+        ("human_action", new.human_action, (count, shape.humans)),
+        ("behaviour", new.behaviour, (count, shape.behaviour_actions)),
+        ("offsets", new.offsets, (count * shape.pairs + 1,)),
     ):
-        if tensor.shape != shape:
+        if tensor.shape != expected:
             raise ConfigError(
                 f"replay: {name} of a block has shape {tuple(tensor.shape)} where the replay was "
-                f"built for {shape}"
+                f"built for {expected}"
             )
-    for name, probs in (("successors", new.prob), ("the humans' policies", new.human_policy)):
+    for name, probs in (
+        ("successors", new.prob),
+        ("the humans' policies", new.human_policy),
+        ("the behaviour policy", new.behaviour),
+    ):
         # Any of them that is not finite makes the sum so.
         if not torch.isfinite(probs.sum()):
             raise NonFiniteError(f"a probability of {name} in a block is infinite or NaN")
@@ -54,7 +59,6 @@ def check_block(
         ("state", new.state, states),
         ("next", new.next, states),
         ("successor", new.successor, states),
-        ("environment", block.environment, 2**31),
     ):
         array = positions.numpy()
         # Negative ones are huge without their sign.
@@ -76,7 +80,15 @@ def check_tree(own: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: They differ.
     """
-    paths = [("record",), ("policy",), ("pool", "counts"), ("states", "keys"), ("states", "bits")]
+    paths = [
+        ("record",),
+        ("policy",),
+        ("acts_for",),
+        ("behaviour",),
+        ("pool", "counts"),
+        ("states", "keys"),
+        ("states", "bits"),
+    ]
     shapes = [("capacity", own["capacity"], tree["capacity"])]
     for path in paths:
         mine, saved = (tuple(_entry(of, path).shape[1:]) for of in (own, tree))

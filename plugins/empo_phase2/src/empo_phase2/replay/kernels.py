@@ -239,20 +239,18 @@ def copy_records(
 
     Args:
         indices: Which transitions.
-        record: The columns of all, those per human last: all of one kind before the other kind.
+        record: The columns of all, those per human last.
         policies: The humans' policies of all.
         columns: Gets the columns before those, each in one piece.
-        chosen: Gets those per human [kind transition human].
+        chosen: Gets those per human [transition human].
         policy: Gets the policies.
     """
-    kinds, _, humans = chosen.shape
     for item in range(len(indices)):
         index = indices[item]
         for column in range(len(columns)):
             columns[column, item] = record[index, column]
-        for kind in range(kinds):
-            for human in range(humans):
-                chosen[kind, item, human] = record[index, len(columns) + kind * humans + human]
+        for human in range(chosen.shape[1]):
+            chosen[item, human] = record[index, len(columns) + human]
         for slot in range(policies.shape[1]):
             for action in range(policies.shape[2]):
                 policy[item, slot, action] = policies[index, slot, action]
@@ -277,37 +275,3 @@ def to_evict(counts: Counts, oldest: int, length: int, least: int, excess: int) 
             items += counts[index, pair]
         gone += 1
     return gone, items
-
-
-@compiled
-def link(
-    environment: Places,
-    first: Flags,
-    begin: int,
-    oldest: int,
-    record: Ids,
-    last: Places,
-    links: Ids,
-) -> None:
-    """Connect new transitions with those before them in the same episodes.
-
-    Args:
-        environment: Where each new transition comes from.
-        first: Whether an episode begins with it.
-        begin: Number of the first new transition; transition n lies at n modulo capacity.
-        oldest: Number of the oldest transition.
-        record: Of each position, the state and the state after it.
-        last: Number of the last transition of each environment, or less than ``oldest``.
-        links: Gets the position after each, -1 where there is none.
-    """
-    capacity = len(links)
-    for item in range(len(environment)):
-        number, before = begin + item, last[environment[item]]
-        here = number % capacity
-        links[here] = -1
-        if before >= oldest and not first[item]:
-            # What came in between may be lost; then the states do not match.
-            there = before % capacity
-            if record[there, 1] == record[here, 0]:
-                links[there] = here
-        last[environment[item]] = number

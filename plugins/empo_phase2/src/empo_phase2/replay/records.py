@@ -13,28 +13,31 @@ from empo_phase2.replay.kernels import copy_records
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.replay.storage import ArrayStorage
 
-_STATE, _NEXT, _STEPS_LEFT, _ACTION, _GOALS = range(5)
+_STATE, _NEXT, _STEPS_LEFT, _ACTION, _HUMANS = range(5)
 
 
 class TransitionRecords:
-    """States, steps left, actions, goals and humans' policies of each position of a ring.
+    """States, steps left, actions, policies and goals acted for of each position of a ring.
 
     Attributes:
-        record: State id, next state id, steps left, robot action, goals, humans' actions
+        record: State id, next state id, steps left, robot action, humans' actions
             [position column].
         inserted: Training step at which each was added [position].
     """
 
     def __init__(self, storage: ArrayStorage, capacity: int, shape: ReplayShape) -> None:
         self._storage, self._humans = storage, shape.humans
-        self.record = storage.zeros((capacity, _GOALS + 2 * shape.humans), np.int32)
+        self.record = storage.zeros((capacity, _HUMANS + shape.humans), np.int32)
         self._policy = storage.zeros((capacity, shape.human_slots, shape.human_actions), np.float32)
+        self._acts_for = storage.zeros((capacity, shape.slots), np.bool_)
+        self._behaviour = storage.zeros((capacity, shape.behaviour_actions), np.float32)
         self.inserted = storage.zeros((capacity,), np.int32)
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved."""
-        return self.record.nbytes + self._policy.nbytes + self.inserted.nbytes
+        parts = (self.record, self._policy, self._acts_for, self._behaviour, self.inserted)
+        return sum(part.nbytes for part in parts)
 
     @property
     def policy_shape(self) -> tuple[int, ...]:
@@ -50,8 +53,7 @@ class TransitionRecords:
         record[:, _NEXT] = ids[new.next.numpy()]
         record[:, _STEPS_LEFT] = new.steps_left.numpy()
         record[:, _ACTION] = new.action.numpy()
-        record[:, _GOALS : _GOALS + self._humans] = new.goal.numpy()
-        record[:, _GOALS + self._humans :] = new.human_action.numpy()
+        record[:, _HUMANS:] = new.human_action.numpy()
         return record
 
     def write(
@@ -64,6 +66,8 @@ class TransitionRecords:
         """Store new transitions, of which ``encoded`` made ``record``."""
         self.record[positions] = record
         self._policy[positions] = new.human_policy.numpy()[..., : self._policy.shape[2]]
+        self._acts_for[positions] = new.acts_for.numpy()
+        self._behaviour[positions] = new.behaviour.numpy()
         self.inserted[positions] = training_step
 
     def read(
@@ -76,19 +80,23 @@ class TransitionRecords:
     ) -> Transitions:
         """The transitions at some positions, given offsets, states and chances of successors."""
         send, room, count = self._storage.send, self._storage.room, len(positions)
-        columns, columns_to_send = room((_GOALS, count), np.int64)
-        chosen, chosen_to_send = room((2, count, self._humans), np.int64)
+        columns, columns_to_send = room((_HUMANS, count), np.int64)
+        chosen, chosen_to_send = room((count, self._humans), np.int64)
         policy, policy_to_send = room((count, *self._policy.shape[1:]), np.float32)
+        acts_for, acts_for_to_send = room((count, self._acts_for.shape[1]), np.bool_)
+        behaviour, behaviour_to_send = room((count, self._behaviour.shape[1]), np.float32)
         copy_records(positions, self.record, self._policy, columns, chosen, policy)
+        self._acts_for.take(positions, 0, out=acts_for, mode="clip")
+        self._behaviour.take(positions, 0, out=behaviour, mode="clip")
         state, after, steps_left, action = send(columns_to_send, device).unbind()
-        goal, human_action = send(chosen_to_send, device).unbind()
         offsets, successor, prob = (send(part, device) for part in successors)
         return Transitions(
             state=state,
             steps_left=steps_left,
             human_policy=send(policy_to_send, device),
-            goal=goal,
-            human_action=human_action,
+            acts_for=send(acts_for_to_send, device),
+            human_action=send(chosen_to_send, device),
+            behaviour=send(behaviour_to_send, device),
             action=action,
             next=after,
             offsets=offsets,
@@ -106,10 +114,6 @@ class TransitionRecords:
         """State ids where some transitions start, and their steps left."""
         return self.record[positions, _STATE], self.record[positions, _STEPS_LEFT]
 
-    def next_state(self, positions: Int[Tensor, " transition"]) -> Int[Tensor, " transition"]:
-        """Ids of the states that followed some transitions."""
-        return torch.from_numpy(self.record[:, _NEXT])[positions].long()
-
     def number_before(self, step: int, start: int, length: int) -> int:
         """Number of those added before a training step, of ``length`` from position ``start``."""
         # Numbers rise along the ring, which may be in two parts.
@@ -122,6 +126,8 @@ class TransitionRecords:
         return {
             "record": torch.from_numpy(self.record[:filled]),
             "policy": torch.from_numpy(self._policy[:filled]),
+            "acts_for": torch.from_numpy(self._acts_for[:filled]),
+            "behaviour": torch.from_numpy(self._behaviour[:filled]),
             "inserted": torch.from_numpy(self.inserted[:filled]),
         }
 
@@ -130,4 +136,6 @@ class TransitionRecords:
         filled = len(tree["record"])
         self.record[:filled] = tree["record"].numpy()
         self._policy[:filled] = tree["policy"].numpy()
+        self._acts_for[:filled] = tree["acts_for"].numpy()
+        self._behaviour[:filled] = tree["behaviour"].numpy()
         self.inserted[:filled] = tree["inserted"].numpy()

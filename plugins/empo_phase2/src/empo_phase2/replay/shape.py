@@ -19,6 +19,8 @@ class ReplayShape:
         human_slots: Slots whose humans' policies are recorded: all or none.
         human_actions: Length of those policies; any number where there are none.
         humans: Number of humans.
+        behaviour_actions: Joint robot actions whose chances in the behaviour policy are recorded:
+            all or none.
         profiles: Joint actions of the humans that successors are recorded for.
     """
 
@@ -30,6 +32,7 @@ class ReplayShape:
     human_actions: int
     humans: int
     profiles: int
+    behaviour_actions: int = 0
 
     @property
     def pairs(self) -> int:

@@ -1,0 +1,168 @@
+"""What a run does not know: situations that it never entered, and where X_h is at its floor.
+
+A *situation* is a state with a number of remaining steps (``experience.TimedStates``). A situation
+is *known* that was entered, or could have followed on what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from empo_core.trees import StateDict
+from empo_core.types import WorldSpec
+from empo_core.worlds.row_table import RowTable
+from empo_phase2.experience import Block, States, TimedStates
+from empo_phase2.forward import blocks
+from empo_phase2.quantities import Quantities
+from empo_phase2.replay.buffer import Replay
+from empo_phase2.targets import span_of
+
+MOST_ENTERED = 4_000_000
+"""Further situations are not remembered: their fingerprints would take too much memory."""
+MOST_ITEMS = 4_000_000
+"""About so many recorded successors are looked at."""
+MOST_VALUED = 20_000
+"""X_h is computed in at most so many situations."""
+TOLERATED = 0.01
+"""Share of situations that may never have been entered without a warning."""
+
+
+class EnteredSituations:
+    """Fingerprints of the situations that episodes were in."""
+
+    def __init__(self) -> None:
+        self._table = RowTable(1, np.dtype(np.int64))
+        self._factors = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        """Number of situations."""
+        return self._table.count
+
+    def add(self, block: Block) -> None:
+        """Remember where a block's transitions start."""
+        if self._table.count < MOST_ENTERED:
+            moves = block.transitions
+            self._table.number(self._fingerprints(block.states.at(moves.state), moves.steps_left))
+
+    def include(self, states: States, steps_left: Int[Tensor, " state"]) -> Bool[Tensor, " state"]:
+        """True where a situation was entered."""
+        return torch.from_numpy(self._table.find(self._fingerprints(states, steps_left)) >= 0)
+
+    def state_dict(self) -> StateDict:
+        """The fingerprints."""
+        return {"fingerprints": torch.from_numpy(self._table.rows.copy())}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._table = RowTable.of(state_dict["fingerprints"].numpy())
+
+    def _fingerprints(self, states: States, steps_left: Tensor) -> NDArray[np.int64]:
+        """Sums of random multiples of words; two situations are confused once in 2**64 pairs."""
+        words = torch.cat([states.rows.long(), states.layout[:, None], steps_left[:, None]], 1)
+        if len(self._factors) != words.shape[1]:
+            chance, bounds = np.random.default_rng(0), np.iinfo(np.int64)
+            self._factors = chance.integers(bounds.min, bounds.max, words.shape[1])
+        return (words.numpy() * self._factors).sum(1, keepdims=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BlindSpots:
+    """Shares of the known situations.
+
+    Attributes:
+        known: Number of known situations that were looked at, and of all that were entered.
+        never_entered: How many of them were never entered.
+        valued: Number of known situations in which X_h was computed.
+        at_floor: In how many of them a human's X_h is at its floor or below.
+        example: Row, remaining steps and position of the human of such a situation; None where
+            there is none.
+    """
+
+    known: int
+    never_entered: int
+    valued: int
+    at_floor: int
+    example: tuple[Int[Tensor, " word"], int, int] | None
+
+    def warning(self, spec: WorldSpec, describe: Callable[[Tensor], str]) -> str | None:
+        """What there is to be said of them, if anything.
+
+        Args:
+            spec: The world.
+            describe: Shows a state.
+        """
+        unseen = self.never_entered / max(self.known, 1)
+        parts, after = [], ""
+        if unseen > TOLERATED:
+            parts.append(f"{unseen:.1%} of {self.known:,} known situations were never entered")
+        if self.example is not None:
+            row, left, human = self.example
+            agent = spec.humans[human]
+            parts.append(
+                f"X_h is at its floor (theory.x_h_floor) in {self.at_floor / self.valued:.1%} of "
+                f"{self.valued:,}"
+            )
+            after = (
+                " X_h is 0, and U_r is not defined, where a human can attain none of its goals. "
+                f"X_h of {spec.agents[agent].name} (agent {agent}) is at its floor with {left} "
+                f"steps left in this state:\n{describe(row)}"
+            )
+        if not parts:
+            return None
+        return (
+            f"{', and '.join(parts)}: values there are guesses, and so is what follows from them; "
+            f"train longer (algorithm.params.total_steps), or explore more.{after}"
+        )
+
+
+@torch.no_grad()
+def blind_spots(
+    replay: Replay, entered: EnteredSituations, values: Quantities, device: torch.device | str
+) -> BlindSpots:
+    """What a run does not know, as far as the replay still shows it."""
+    states, steps_left = _situations(replay, values.spec)
+    was_entered = entered.include(states, steps_left)
+    never = int((~was_entered).sum())
+    # Of situations that were entered values were learned, so these make the better examples.
+    order = (~was_entered).long().argsort(stable=True)
+    chosen = order[:: -(-len(order) // MOST_VALUED) or 1]
+    at_floor, example = 0, None
+    states, steps_left = states.at(chosen), steps_left[chosen]
+    with values.evaluating():
+        for part in blocks(TimedStates.of(states.to(device), steps_left.to(device)), values):
+            x_h = values.x_h(part, values.v_h_e(part)).cpu()
+            low = (x_h <= values.theory.x_h_floor).any(1).nonzero()[:, 0]
+            at_floor += len(low)
+            if len(low) and example is None:
+                first = int(low[0])
+                row = part.states.rows[first].cpu()
+                example = row, int(part.steps_left[first]), int(x_h[first].argmin())
+    known = max(len(entered), int(was_entered.sum())) + never
+    return BlindSpots(known, never, len(chosen), at_floor, example)
+
+
+def _situations(replay: Replay, spec: WorldSpec) -> tuple[States, Int[Tensor, " situation"]]:
+    """The known situations of a replay in which an episode goes on, each once."""
+    span, passed = span_of(spec), 0 if spec.horizon is None else 1
+    keys = np.empty(0, np.int64)
+    for places in replay.spread(MOST_ITEMS).split(4096):
+        batch = replay.transitions(places)
+        pairs = (len(batch.offsets) - 1) // len(batch)
+        left = batch.steps_left - passed
+        after = left.repeat_interleave(batch.offsets[::pairs].diff())
+        found = torch.cat(
+            [batch.state.long() * span + batch.steps_left, batch.successor.long() * span + after]
+        )
+        keys = np.union1d(keys, found.cpu().numpy())
+    numbers = torch.from_numpy(keys)
+    timed = TimedStates.of(replay.states(numbers // span), numbers % span)
+    going = timed.alive.cpu().nonzero()[:, 0]
+    cpu = timed.states.to("cpu")
+    return cpu.at(going), (numbers % span)[going]
