@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from inspect import unwrap
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
+
+from empo_core.kernel_sources import note_sources
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,10 +40,10 @@ def compiled(function: Function, *, on_disk: bool = True) -> Function:
     """The function compiled on first use, for callers in Python, and kept on disk for later."""
     from numba import njit
 
-    from empo_core.kernel_pipeline import KernelCache, KernelPipeline
+    from empo_core.kernel_cache import KernelCache
+    from empo_core.kernel_pipeline import KernelPipeline
 
     plain = _declared(function)
-    forget_stale_code(Path(plain.__code__.co_filename).parent)
     kernel: Any = njit(**OPTIONS, pipeline_class=KernelPipeline)(plain)
     if on_disk:
         kernel._cache = KernelCache(plain)
@@ -84,7 +85,9 @@ def _declared(function: Callable[..., Any]) -> Callable[..., Any]:
     # While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
     plain: Callable[..., Any] = unwrap(function)
     _listen()
-    declared.add(f"{plain.__module__}.{plain.__qualname__}")
+    name = f"{plain.__module__}.{plain.__qualname__}"
+    note_sources(plain, again=name in declared)
+    declared.add(name)
     return plain
 
 
@@ -109,24 +112,3 @@ def _listen() -> None:
     register: Any = event.register  # It has no types.
     for kind in ("numba:compiler_lock", "numba:compile"):
         register(kind, Listener())
-
-
-SHARED = Path(__file__).parent / "worlds"
-"""Whose kernels those of plugins call."""
-
-
-@cache
-def forget_stale_code(package: Path, shared: Path = SHARED) -> None:
-    """Delete machine code that is older than any source file of its package, or of ``shared``.
-
-    Numba only looks at the file that a function stands in, but machine code also contains what
-    the function calls in other files: an update that touches one of those would go unnoticed.
-    """
-    sources = (*package.glob("*.py"), *shared.glob("*.py"))
-    newest = max((file.stat().st_mtime for file in sources), default=0.0)
-    for file in (package / "__pycache__").glob("*.nb[ic]"):
-        try:
-            if file.stat().st_mtime < newest:
-                file.unlink()
-        except OSError:
-            continue  # Another process was quicker, or the installation is read-only.

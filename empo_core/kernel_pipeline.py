@@ -6,19 +6,17 @@ does so again in each caller. Half of the time of compiling went into that. Here
 it was translated, but for a light optimisation that makes it smaller; the kernel that calls it is
 optimised and turned into machine code as a whole.
 
-This relies on numba's ``pipeline_class``, which may add and drop passes, on its ``Dispatcher`` and
-``CodeLibrary``, and on the ``FunctionCache`` of a kernel.
+This relies on numba's ``pipeline_class``, which may add and drop passes, and on its ``Dispatcher``
+and ``CodeLibrary``.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding  # type: ignore[import-untyped]
 from numba.core import types
-from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
@@ -147,18 +145,3 @@ class PartDispatcher(CPUDispatcher):
         """Types of arguments and result, once the part is compiled for them."""
         named = {name: types.unliteral(kind) for name, kind in dict(kws).items()}
         return super().get_call_template([types.unliteral(kind) for kind in args], named)
-
-
-class KernelCache(FunctionCache):
-    """Kernels on disk, loaded without what numba needs only to compile: half a second of imports.
-
-    A kernel that allocates would need some of that; see ``empo_core.compilation``.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The kernel for these types; None where it is not on disk."""
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)

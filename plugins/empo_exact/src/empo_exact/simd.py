@@ -52,7 +52,6 @@ lane_sum = primitives.lane_sum
 def kernel(function: Function) -> Function:
     """The function compiled on first use; decorates what Python calls.
 
-    Numba finds machine code on disk by source file and argument types, so that code of the two
-    implementations would be taken for each other: only the default one is kept there.
+    Only the default implementation is kept on disk: the other one would take its place there.
     """
     return compiled(function, on_disk=not PLAIN_KERNELS)
