@@ -14,6 +14,7 @@ from empo_core.protocols import WorldModel
 from empo_core.terminal_states import best_reward, first_terminal, warning_of
 from empo_core.theory import TheoryParams
 from empo_core.types import WorldSpec
+from empo_core.worlds.contract import achieved_in, available_in, successors_of
 from empo_core.worlds.roles import check_humans
 from empo_core.worlds.row_table import RowTable
 
@@ -49,7 +50,7 @@ def check_starts(world: WorldModel, starts: Int[Tensor, "layout word"]) -> None:
     Raises:
         SolveError: Episodes are over when they begin.
     """
-    stuck = ~world.available(starts).any(2).all(1)
+    stuck = ~available_in(world, starts).any(2).all(1)
     if bool(stuck.any()):
         raise SolveError(
             f"episodes of {world.spec.name!r} start in a terminal state, so there is nothing to "
@@ -103,7 +104,7 @@ def reachable_goals(world: WorldModel) -> list[bool] | None:
         if table.count * spec.num_joint_actions > MOST_PAIRS:
             return None
         known = table.count
-        after = world.transitions(rows).states
-        reached |= world.achieved(after).any(0).numpy()
+        after = successors_of(world, rows).states
+        reached |= achieved_in(world, after).any(0).numpy()
         table.number(after.numpy())
     return [bool(goal) for goal in reached]
