@@ -54,6 +54,12 @@ class UnsuitableWorldError(SolveError):
     page = "how-to/write_a_world_file.md"
 
 
+class BrokenWorldError(SolveError, WorldError):
+    """A world model breaks its contract; the message names the world, its plugin and the state."""
+
+    page = "how-to/world_in_python.md#what-is-checked"
+
+
 class StorageError(EmpoError):
     """A file on disk is missing, damaged, foreign, or could not be written."""
 

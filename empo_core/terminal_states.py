@@ -9,6 +9,7 @@ from torch import Tensor
 from empo_core.equations import robot_reward
 from empo_core.protocols import WorldModel
 from empo_core.theory import TheoryParams
+from empo_core.worlds.contract import available_in, successors_of
 from empo_core.worlds.row_table import RowTable
 
 MOST_PAIRS = 50_000
@@ -35,10 +36,10 @@ def first_terminal(world: WorldModel) -> Int[Tensor, " word"] | None:
     while known < table.count and table.count * world.spec.num_joint_actions <= MOST_PAIRS:
         rows = torch.from_numpy(table.rows[known:].copy())
         known = table.count
-        ended = ~world.available(rows).any(2).all(1)
+        ended = ~available_in(world, rows).any(2).all(1)
         if bool(ended.any()):
             return rows[ended][0]
-        table.number(world.transitions(rows).states.numpy())
+        table.number(successors_of(world, rows).states.numpy())
     return None
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from empo_core.notebooks import NotebookWorld
 from empo_core.protocols.world import WorldModel
 from empo_core.worlds import queries
+from empo_core.worlds.contract import successors_of
 
 
 class BaseWorld(NotebookWorld):
@@ -23,7 +24,8 @@ class BaseWorld(NotebookWorld):
         generator: torch.Generator,
     ) -> Int[Tensor, "state word"]:
         """One sampled successor per state; a terminal state is returned as it is."""
-        return queries.sample_successors(self.transitions(states, actions), states, generator)
+        found = successors_of(self, states, actions)
+        return queries.sample_successors(found, states, generator)
 
     def transition_probabilities(
         self: WorldModel, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]

@@ -24,6 +24,7 @@ from empo_core.worlds import queries
 from empo_core.worlds.base import BaseWorld
 from empo_core.worlds.batches import PairItems, rescale
 from empo_core.worlds.enumeration import goals_of
+from empo_core.worlds.rows import state_rows
 from empo_core.worlds.successor_kernels import DONE, FULL, MISTAKES, Kernels, compile_kernels
 
 WriteSuccessors = Callable[..., int]
@@ -203,12 +204,7 @@ class CompiledWorld(BaseWorld):
         )
 
     def _checked(self, states: Int[Tensor, "state word"]) -> Int[np.ndarray, "state word"]:
-        words = self.spec.state_words
-        if states.ndim != 2 or states.shape[1] != words or states.dtype.is_floating_point:
-            raise WorldError(
-                f"states must be integer rows of {words} words; got {states.dtype} of shape "
-                f"{tuple(states.shape)}"
-            )
+        states = torch.from_numpy(state_rows(self.spec, states))
         wrong = ((states < 0) | (states >= self._values)).any(1)
         if bool(wrong.any()):
             raise WorldError(

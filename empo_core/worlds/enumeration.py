@@ -24,6 +24,7 @@ from empo_core.world_structure import Symmetry
 from empo_core.worlds import queries
 from empo_core.worlds.base import BaseWorld
 from empo_core.worlds.batches import BATCH, BatchExpander
+from empo_core.worlds.contract import possible_pairs
 from empo_core.worlds.expansion import (
     SUM_TOLERANCE,
     BatchModel,
@@ -32,6 +33,7 @@ from empo_core.worlds.expansion import (
     Expansion,
     Predicate,
 )
+from empo_core.worlds.rows import state_rows
 
 _CHUNK = 64
 """States per task of a worker; fixed, so that the worker count changes nothing."""
@@ -149,12 +151,7 @@ class EnumeratedWorld(BaseWorld):
         return self._index[state]
 
     def _numbers(self, states: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:
-        if states.ndim != 2 or states.shape[1] != 1 or states.dtype.is_floating_point:
-            raise WorldError(
-                f"states must be integer rows of 1 word; got {states.dtype} of shape "
-                f"{tuple(states.shape)}"
-            )
-        numbers = states[:, 0].long()
+        numbers = torch.from_numpy(state_rows(self.spec, states))[:, 0].long()
         wrong = (numbers < 0) | (numbers >= self.num_states)
         if bool(wrong.any()):
             raise WorldError(
@@ -306,22 +303,34 @@ def _check_arrays(
     if items:
         mass.index_add_(0, total.index, successors.prob.double())
     targets = successors.states
-    possible = _possible_pairs(spec, available) if tuple(available.shape) == shape else None
+    is_shaped = tuple(available.shape) == shape and available.dtype == torch.bool
+    possible = possible_pairs(spec, available).flatten() if is_shaped else None
+    duration = successors.duration
     problems = [
         (spec.state_words != 1 or spec.state_dtype != torch.int32, "rows must be one int32"),
         (not 0 <= initial < states, f"the initial state {initial} is not one of {states} states"),
         (len(set(labels)) != states, "two states have the same label"),
-        (possible is None, f"available must have the shape {shape}"),
-        (tuple(achieved.shape) != (states, len(spec.goals)), "achieved must be [state, goal]"),
+        (possible is None, f"available must be booleans of the shape {shape}"),
+        (
+            tuple(achieved.shape) != (states, len(spec.goals)) or achieved.dtype != torch.bool,
+            "achieved must be booleans [state, goal]",
+        ),
         (len(counts) != states * spec.num_joint_actions, "offsets must be [state * joint + 1]"),
         (tuple(targets.shape) != (items, 1), "there must be one successor row per probability"),
         (
             items > 0 and not 0 <= int(targets.min()) <= int(targets.max()) < states,
             "a successor is no state",
         ),
-        (bool((successors.prob <= 0).any()), "a probability is not positive"),
+        (not bool((successors.prob > 0).all()), "a probability is not positive"),
         (
-            bool(((mass - 1).abs() > SUM_TOLERANCE)[counts > 0].any()),
+            duration is not None
+            and (
+                duration.shape != (items,) or not bool(((duration > 0) & duration.isfinite()).all())
+            ),
+            "durations must be one positive number per successor",
+        ),
+        (
+            not bool(((mass - 1).abs() <= SUM_TOLERANCE)[counts > 0].all()),
             "probabilities do not sum to 1",
         ),
         (
@@ -332,14 +341,3 @@ def _check_arrays(
     for wrong, what in problems:
         if wrong:
             raise WorldError(f"the arrays of world {spec.name!r} are wrong: {what}")
-
-
-def _possible_pairs(
-    spec: WorldSpec, available: Bool[Tensor, "state agent action"]
-) -> Bool[Tensor, " pair"]:
-    """True where each agent's part of each joint action is available."""
-    joint = torch.arange(spec.num_joint_actions)
-    possible = torch.ones(len(available), spec.num_joint_actions, dtype=torch.bool)
-    for agent, (stride, number) in enumerate(zip(spec.strides, spec.num_actions, strict=True)):
-        possible &= available[:, agent, joint // stride % number]
-    return possible.flatten()

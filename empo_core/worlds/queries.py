@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from empo_core.errors import SolveError, WorldError
+from empo_core.errors import WorldError
 from empo_core.types import Successors, WorldSpec
+from empo_core.worlds.contract import successors_of
+from empo_core.worlds.rows import state_row
 
 if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
-
-CHANCE_TOLERANCE = 1e-4
-"""Tolerance of the sum of a policy's probabilities around 1."""
 
 
 def sample_successors(
@@ -87,8 +86,8 @@ def transition_probabilities(
         ``(probability, state row as a tuple)`` pairs, most probable first; None where the
         state is terminal or an action is unavailable.
     """
-    row = torch.as_tensor([[int(word) for word in state]], dtype=world.spec.state_dtype)
-    found = world.transitions(row, torch.tensor([list(actions)]))
+    row = torch.from_numpy(state_row(world.spec, state))
+    found = successors_of(world, row, torch.tensor([list(actions)]))
     pairs = [
         (float(prob), tuple(words))
         for prob, words in zip(found.prob.tolist(), found.states.tolist(), strict=True)
@@ -111,26 +110,3 @@ def fingerprint(world: WorldModel) -> str:
     )
     digest.update(repr(sorted(items)).encode())
     return digest.hexdigest()
-
-
-def checked_chances(
-    chances: Float[Tensor, "*batch action"], of: str
-) -> Float[Tensor, "*batch action"]:
-    """Probabilities of actions, on the CPU in double precision, after a look at them.
-
-    Args:
-        chances: What a policy says.
-        of: The policy, for the message.
-
-    Raises:
-        SolveError: They are no probabilities.
-    """
-    chances = chances.detach().cpu().double()
-    wrong = ~((chances.sum(-1) - 1).abs() <= CHANCE_TOLERANCE) | (chances < 0).any(-1)
-    if wrong.any():
-        first = chances[wrong][0].tolist()
-        raise SolveError(
-            f"{of} is no probability distribution in {int(wrong.sum())} of {wrong.numel()} "
-            f"cases, e.g. {first}; the run is damaged, or its algorithm has a bug"
-        )
-    return chances

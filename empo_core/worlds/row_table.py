@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_core.compilation import compiled, inlined
+from empo_core.errors import WorldError
+from empo_core.worlds.rows import surviving
 
 Rows = NDArray[Any]
 
@@ -142,7 +144,15 @@ class RowTable:
         return self._states.nbytes + self._slots.nbytes
 
     def number(self, rows: Rows) -> NDArray[np.int32]:
-        """The number of each row; new rows get the next ones."""
+        """The number of each row; new rows get the next ones.
+
+        Raises:
+            WorldError: A row has a word that the table's dtype does not hold.
+        """
+        fits = self._fitting(rows)
+        if fits is not None:
+            row = rows[int((~fits).argmax())].tolist()
+            raise WorldError(f"the row {row} has a word that is no {self._dtype}")
         rows = self._pieces(rows)
         index = np.empty(len(rows), np.int32)
         done = 0
@@ -154,9 +164,18 @@ class RowTable:
 
     def find(self, rows: Rows) -> NDArray[np.int32]:
         """The number of each row; -1 where it is not known."""
+        fits = self._fitting(rows)
         index = np.empty(len(rows), np.int32)
         look_up(self._pieces(rows), self._states, self._slots, index)
+        if fits is not None:
+            index[~fits] = -1
         return index
+
+    def _fitting(self, rows: Rows) -> NDArray[np.bool_] | None:
+        """Which rows the table's dtype can hold; None: all of them."""
+        if rows.dtype == self._dtype or rows.dtype.kind not in "iu" or self._dtype.kind not in "iu":
+            return None
+        return surviving(rows, self._dtype)
 
     def _pieces(self, rows: Rows) -> Rows:
         padded = self._states.shape[1] * self._piece.itemsize // self._dtype.itemsize

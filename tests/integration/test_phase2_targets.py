@@ -87,7 +87,7 @@ def recorded(
         torch.from_numpy(result.policies(t, result.find_rows(some.numpy()).astype("int64")).pi_h)
         for some, t in zip(rows, times, strict=True)
     ]
-    policy = torch.cat(prior).transpose(1, 2)[:, torch.from_numpy(result.problem.places)]
+    policy = torch.cat(prior)
     humans = len(spec.humans)
     nothing = torch.zeros(len(sources), humans, dtype=torch.int64)
     transitions = Transitions(

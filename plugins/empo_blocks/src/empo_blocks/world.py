@@ -22,6 +22,7 @@ from empo_core.picture_sheet import PictureSheet
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
 from empo_core.worlds.base import BaseWorld
+from empo_core.worlds.rows import state_rows
 
 
 def load_world(params: BlocksParams) -> BlocksWorld:
@@ -172,13 +173,7 @@ class BlocksWorld(BaseWorld):
 
     def _checked(self, states: Int[Tensor, "state word"]) -> Int16[np.ndarray, "state word"]:
         """The rows as the compiled code wants them."""
-        words, cells = self.spec.state_words, self.board.cells
-        if states.ndim != 2 or states.shape[1] != words or states.dtype.is_floating_point:
-            raise WorldError(
-                f"states must be integer rows of {words} words, the cells of the human and of "
-                f"{words - 1} boxes; got {states.dtype} of shape {tuple(states.shape)}"
-            )
-        rows = np.ascontiguousarray(states.cpu().numpy().astype(np.int16, copy=False))
+        rows, cells = state_rows(self.spec, states), self.board.cells
         wrong = kernel.first_wrong(rows, cells)
         if wrong >= 0:
             raise WorldError(

@@ -94,7 +94,8 @@ def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
     """Sum up the transitions of each pair by human, its action, and where they lead.
 
     Returns:
-        ``DONE``, or the position of an asked joint action whose probabilities do not sum to 1.
+        ``DONE``, or the position of an asked joint action whose probabilities are not all
+        positive, or do not sum to 1.
     """
     humans, actions = s.dense.shape[0], s.dense.shape[1]
     for human in range(humans):
@@ -106,7 +107,9 @@ def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
             for item in range(batch.offsets[asked], batch.offsets[asked + 1]):
                 outcome = batch.outcome[item]
                 landing = batch.landing[outcome]
-                total += batch.prob[outcome]
+                prob = batch.prob[outcome]
+                # A sum of 1 says little where a part of it is negative; NaN makes NaN.
+                total += prob if prob > 0.0 else np.nan
                 if s.place[landing] < 0:
                     s.place[landing] = slots
                     s.touched[slots] = landing
@@ -131,8 +134,7 @@ def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
                 for item in range(batch.offsets[asked], batch.offsets[asked + 1]):
                     outcome = batch.outcome[item]
                     slot, prob = s.place[batch.landing[outcome]], batch.prob[outcome]
-                    if prob > 0.0:
-                        s.dense[human, action, slot] += max(weight * prob, SMALLEST)
+                    s.dense[human, action, slot] += max(weight * prob, SMALLEST)
         for human in range(humans):
             used = out.offsets[human, pair * actions]
             for action in range(actions):

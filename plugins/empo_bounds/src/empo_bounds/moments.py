@@ -14,6 +14,7 @@ from jaxtyping import Bool, Int32, Int64, Shaped, UInt8
 from empo_bounds.growth import Grown
 from empo_bounds.kernels import Condensed, Steps
 from empo_bounds.question import Question
+from empo_core.worlds.contract import achieved_in, available_in
 from empo_core.worlds.row_table import RowTable
 
 
@@ -49,8 +50,8 @@ class StateTable:
         if self._table.count > known:
             new = torch.from_numpy(np.ascontiguousarray(self._table.rows[known:]))
             world = self._question.world
-            self._achieved.extend(world.achieved(new).numpy()[:, self._question.order])
-            self._alive.extend(world.available(new).flatten(1).any(1).numpy())
+            self._achieved.extend(achieved_in(world, new).numpy()[:, self._question.order])
+            self._alive.extend(available_in(world, new).flatten(1).any(1).numpy())
         return numbers
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Float64
 
 from empo_bounds.plain_frontier import PlainFrontier, counts_of, lack_of
 from empo_bounds.recorded import Contradiction, Recorded
+from empo_core.worlds.contract import successors_of
 from empo_core.worlds.samples import joint_actions
 
 ROUNDING = 1e-11
@@ -188,7 +189,7 @@ class _Moments:
         row = torch.from_numpy(self._recorded.arrays["states"][state : state + 1].copy())
         robot, human = self.policies(moment)
         averages = [self.average(position, policy) for position, policy in enumerate(human)]
-        successors = self._question.world.transitions(row)
+        successors = successors_of(self._question.world, row)
         offsets = successors.offsets.tolist()
         rows = [tuple(each) for each in successors.states.tolist()]
         prob = successors.prob.double().tolist()

@@ -8,6 +8,7 @@ from jaxtyping import Float64, Int32
 from torch import Tensor
 
 from empo_bounds.recorded import Contradiction, Recorded
+from empo_core.worlds.policy_checks import checked_human_policy, checked_robot_policy
 
 DOUBLE, SINGLE = (1e-14, 1e-12), (1e-5, 1e-3)
 """Largest difference of chances that are asked for again, and its largest share of them, by their
@@ -39,21 +40,26 @@ def _compare(recorded: Recorded, time: int, moment: Int32[np.ndarray, " pair"]) 
     horizon = question.spec.horizon
     left = 1 if horizon is None else horizon - time
     asked = question.robots.probabilities(rows, torch.full((len(rows),), left))
-    _require_same(arrays["robot_policy"][robot], asked, time)
-    policies = question.humans.policy(rows, left)
+    checked = checked_robot_policy(question.world, rows, asked)
+    _require_same(arrays["robot_policy"][robot], checked, asked.dtype, time)
+    asked = question.humans.policy(rows, left)
+    policies = checked_human_policy(question.world, rows, asked)
     for human, number in enumerate(humans):
         own = policies[:, question.goals[human]]
         actions = min(own.shape[-1], question.num_actions)
         stored = arrays[f"human_policy_{human}"][number]
-        _require_same(stored[..., :actions], own[..., :actions], time)
+        _require_same(stored[..., :actions], own[..., :actions], asked.dtype, time)
         if (stored[..., actions:] != 0).any() or bool((own[..., actions:] != 0).any()):
             raise Contradiction(f"a human acts at time {time} as it cannot")
 
 
-def _require_same(stored: Float64[np.ndarray, "pair ..."], asked: Tensor, time: int) -> None:
-    found = asked.detach().cpu().double().numpy()
+def _require_same(
+    stored: Float64[np.ndarray, "pair ..."], policies: Tensor, dtype: torch.dtype, time: int
+) -> None:
+    """Refuse other policies than these, which were asked for in a precision."""
+    found = policies.numpy()
     found = found / found.sum(-1, keepdims=True)
-    is_double = asked.dtype == torch.float64
+    is_double = dtype == torch.float64
     if found.shape != stored.shape or not _agree(found, stored, is_double=is_double):
         raise Contradiction(f"a policy at time {time} is not that of this run")
 

@@ -14,7 +14,7 @@ from empo_bounds.growth import Grown
 from empo_bounds.question import Question
 from empo_bounds.round_off import SMALLEST
 from empo_core.errors import SolveError
-from empo_core.worlds.queries import checked_chances
+from empo_core.worlds.policy_checks import human_policy, robot_policy
 from empo_core.worlds.row_table import RowTable
 
 UNKNOWN = -1
@@ -122,25 +122,14 @@ class PolicyTables:
 
     def _of_robots(self, states: Tensor, steps_left: int) -> Int32[np.ndarray, "state policy_word"]:
         left = torch.full((len(states),), steps_left)
-        found = self._question.robots.probabilities(states, left)
-        table = checked_chances(found, "the robots' policy").numpy()
-        _require_shape(table, self.robot.shape[1:], "the robots' policy")
+        question = self._question
+        table = robot_policy(question.world, question.robots, states, left).numpy()
         return self._robot.number(table / table.sum(-1, keepdims=True))[:, None]
 
     def _of_humans(self, states: Tensor, steps_left: int) -> Int32[np.ndarray, "state policy_word"]:
         question, numbers = self._question, []
-        found = question.humans.policy(states, steps_left)
-        every = checked_chances(found, "the human prior").numpy()
-        _require_shape(every, (len(question.order), every.shape[-1]), "the human prior")
-        for table, goals, human in zip(
-            self._human, question.goals, question.spec.humans, strict=True
-        ):
-            agent = question.spec.agents[human]
-            if every[:, goals, len(agent.actions) :].any():
-                raise SolveError(
-                    f"the human prior knows more actions of {agent.name} than the "
-                    f"{len(agent.actions)} that it has; it was made for another world"
-                )
+        every = human_policy(question.world, question.humans, states, steps_left).numpy()
+        for table, goals in zip(self._human, question.goals, strict=True):
             own = np.zeros((len(states), len(goals), question.num_actions))
             own[:, :, : every.shape[2]] = every[:, goals, : question.num_actions]
             own /= own.sum(-1, keepdims=True)
@@ -216,13 +205,3 @@ def _in_parts(
 
 def _is_stationary(policy: object) -> bool:
     return isinstance(policy, Stationary) and policy.is_stationary
-
-
-def _require_shape(
-    table: Float64[np.ndarray, "state ..."], shape: tuple[int, ...], of: str
-) -> None:
-    if table.shape[1:] != shape:
-        raise SolveError(
-            f"{of} has the shape {list(table.shape[1:])} in each state where this world asks for "
-            f"{list(shape)}; it was made for another world"
-        )

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float64, Int32, Int64, Shaped
 from empo_bounds.kernels import DONE, Batch, Condensed, Scratch, condense
 from empo_bounds.question import Question
 from empo_core.errors import SolveError
-from empo_core.protocols import Expandable
 from empo_core.types import Expansion, WorldSpec
+from empo_core.worlds.contract import expansion_of, state_text, successors_of
 from empo_core.worlds.samples import action_names, joint_actions
 
 SHARE_OF_ALL = 0.5
@@ -68,7 +68,8 @@ class Transitions:
             number: Is asked for the numbers of landings.
 
         Raises:
-            SolveError: A policy acts where it cannot, or probabilities do not sum to 1.
+            SolveError: A policy acts where it cannot.
+            BrokenWorldError: The world breaks its contract.
         """
         asked = self._possible(acting)
         self.asked_each = max(1.0, float(asked.sum(1).mean()))
@@ -112,12 +113,11 @@ class Transitions:
         """Successors under the joint actions; True where the answer is about all of them."""
         world, states = self._question.world, torch.from_numpy(rows)
         if asked.mean() >= SHARE_OF_ALL:
-            if isinstance(world, Expandable):
-                return world.expand(states), True
-            return Expansion.of(world.transitions(states)), True
+            return expansion_of(world, states), True
         state, joint = np.nonzero(asked)
         actions = torch.from_numpy(self._actions[joint])
-        return Expansion.of(world.transitions(states[torch.from_numpy(state)], actions)), False
+        found = successors_of(world, states[torch.from_numpy(state)], actions)
+        return Expansion.of(found), False
 
     def _condense(self, batch: Batch, rows: Shaped[np.ndarray, "state word"]) -> Condensed:
         humans, pairs = len(self._joint_action), len(batch.robot)
@@ -149,7 +149,7 @@ class Transitions:
         actions = self._actions[batch.joint[asked]].tolist()
         names = action_names(spec, int(batch.joint[asked]))
         row = torch.from_numpy(rows[pair])
-        where = f"The state is:\n{world.describe(row)}"
+        where = state_text(world, row)
         items = slice(int(batch.offsets[asked]), int(batch.offsets[asked + 1]))
         if items.start == items.stop:
             available = world.available(row[None])[0].numpy()

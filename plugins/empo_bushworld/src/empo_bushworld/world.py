@@ -17,6 +17,7 @@ from empo_bushworld.plugin import BushworldParams
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 from empo_core.worlds.base import BaseWorld
+from empo_core.worlds.rows import state_rows
 
 ACTIONS = ("N", "W", "S", "E", "pass")
 PASS = len(ACTIONS) - 1
@@ -89,7 +90,7 @@ class BushWorld(BaseWorld):
         actions: Int[Tensor, "state agent"] | None = None,
     ) -> Successors:
         """All successors; see ``WorldModel.transitions``."""
-        self._check(states)
+        states = self._checked(states)
         if actions is None:
             number = self.spec.num_joint_actions
             actions = self._joint.repeat(len(states), 1)
@@ -118,24 +119,24 @@ class BushWorld(BaseWorld):
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """All actions, always: what cannot be done does nothing."""
-        self._check(states)
+        states = self._checked(states)
         return torch.ones(len(states), self._agents, len(ACTIONS), dtype=torch.bool)
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """True where a human stands in one of its goals."""
-        self._check(states)
+        states = self._checked(states)
         humans = states[:, self._robots : self._agents].long()
         return self._in_goal[humans].flatten(1)
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent in each state."""
-        self._check(states)
+        states = self._checked(states)
         cells = states[:, : self._agents].long()
         return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The map in the form of a world file, with agents' numbers, and what they stand on."""
-        self._check(state[None])
+        state = self._checked(state[None])[0]
         row = state.tolist()
         tokens = [str(density) if density else "." for density in row[self._agents :]]
         under = []
@@ -156,12 +157,12 @@ class BushWorld(BaseWorld):
         self, state: Int[Tensor, " word"], overlay: Overlay | None = None
     ) -> UInt8[np.ndarray, "height width 3"]:
         """An RGB picture of a state."""
-        self._check(state[None])
+        state = self._checked(state[None])[0]
         return sheet(self.layout, self.spec, state.tolist(), overlay).pixels()
 
     def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
         """The same picture as an SVG document."""
-        self._check(state[None])
+        state = self._checked(state[None])[0]
         return sheet(self.layout, self.spec, state.tolist(), overlay).svg()
 
     def _attempts(
@@ -199,13 +200,9 @@ class BushWorld(BaseWorld):
         # No two robots end in one cell, so nothing is subtracted twice.
         return densities.scatter_add(1, after[:, mine], -treads.to(densities.dtype)).clamp(min=0)
 
-    def _check(self, states: Int[Tensor, "state word"]) -> None:
-        words = self.spec.state_words
-        if states.ndim != 2 or states.shape[1] != words or states.dtype.is_floating_point:
-            raise WorldError(
-                f"states must be integer rows of {words} words ({self._agents} cells and "
-                f"{self._cells} densities); got {states.dtype} of shape {tuple(states.shape)}"
-            )
+    def _checked(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state word"]:
+        """The rows as ``spec`` says: cells of agents, then densities."""
+        states = torch.from_numpy(state_rows(self.spec, states))
         cells, densities = states[:, : self._agents], states[:, self._agents :]
         lost = (cells < 0) | (cells >= self._cells)
         dense = (densities < 0) | (densities > self.layout.impenetrable)
@@ -218,6 +215,7 @@ class BushWorld(BaseWorld):
             if bool(wrong.any()):
                 row = int(wrong.nonzero()[0, 0])
                 raise WorldError(f"row {row}, {states[row].tolist()}, is no state: {what}")
+        return states
 
     def _check_actions(self, actions: Int[Tensor, "state agent"], rows: int) -> None:
         shape = (rows, self._agents)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import torch
+from jaxtyping import Float64
 
 from empo_core.errors import SolveError
+from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.contract import available_in, state_text
+from empo_core.worlds.policy_checks import UNAVAILABLE_TOLERANCE
 from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Floats, Game
 from empo_exact.plugin import PriorParams
@@ -84,6 +89,55 @@ def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> 
     with WorkerPool(in_block, workers) as pool:
         weights[alive] = np.concatenate(list(pool.map(blocks)))
     return weights
+
+
+def refuse_impossible_beliefs(
+    world: WorldModel,
+    graph: StateGraph,
+    belief: Float64[np.ndarray, "state human action others"],
+) -> None:
+    """Refuse beliefs that others do what is not available to them where a human has a choice.
+
+    Args:
+        world: The world.
+        graph: Its graph.
+        belief: Weights, as ``believe`` returns them; the first axis is 1 where they hold anywhere.
+
+    Raises:
+        SolveError: One does; the message says in which state, and of which human and action.
+    """
+    spec, alive = world.spec, np.flatnonzero(graph.alive)
+    for first in range(0, len(alive), FEW_STATES):
+        chosen = alive[first : first + FEW_STATES]
+        states = torch.from_numpy(graph.states[chosen])
+        may = available_in(world, states).numpy()
+        believed = belief if len(belief) == 1 else belief[chosen]
+        for h, human in enumerate(spec.humans):
+            others = [other for other in spec.humans if other != human]
+            together = np.ones((len(chosen), 1), np.bool_)
+            for other in others:  # The first of them counts fastest.
+                own = may[:, other, : spec.num_actions[other], None]
+                together = (own & together[:, None]).reshape(len(chosen), -1)
+            actions, count = spec.num_actions[human], together.shape[1]
+            mass = believed[:, h, :actions, :count]
+            wrong = (mass > UNAVAILABLE_TOLERANCE) & ~together[:, None]
+            wrong &= may[:, human, :actions, None]
+            if wrong.any():
+                at, action, index = np.argwhere(wrong)[0].tolist()
+                prob, names = float(mass[at if len(mass) > 1 else 0, action, index]), []
+                for other in others:
+                    number = spec.num_actions[other]
+                    doing, index = index % number, index // number
+                    if not may[at, other, doing]:
+                        who = spec.agents[other]
+                        names.append(f"{who.actions[doing]!r} of {who.name} (agent {other})")
+                raise SolveError(
+                    f"believed_others: {spec.agents[human].name} (agent {human}), choosing "
+                    f"{spec.agents[human].actions[action]!r}, gives probability "
+                    f"{prob:g} to what is not available in a state of {spec.name!r}: "
+                    f"{' and '.join(names)}. Leave it out of the beliefs there. "
+                    f"{state_text(world, states[at])}"
+                )
 
 
 def _spread(spec: WorldSpec, human: int, others: Sequence[int]) -> list[int]:

@@ -234,12 +234,13 @@ def _steps(
 
 
 def marginals(
-    solution: Solution, pi_h: Float64[np.ndarray, "state action padded_goal"]
+    solution: Solution, pi_h: Float64[np.ndarray, "state goal action"]
 ) -> list[Float64[np.ndarray, "state action"]]:
     """Each human's policy averaged over its goals by weight [state action]."""
-    game, found = solution.problem.game, []
-    for human in range(len(game.num_actions)):
-        goals = slice(game.first_goal[human], game.last_goal[human])
-        mixed = np.einsum("g,sag->sa", game.weight[goals], pi_h[:, :, goals])
+    spec, found = solution.spec, []
+    for human in spec.humans:
+        goals = list(spec.goals_of(human))
+        weight = np.array([spec.goals[goal].weight for goal in goals], np.float64)
+        mixed = np.einsum("g,sga->sa", weight, pi_h[:, goals])
         found.append(mixed / mixed.sum(-1, keepdims=True))
     return found

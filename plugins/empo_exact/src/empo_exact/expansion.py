@@ -7,29 +7,49 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Int32, Shaped
 
 from empo_core.config import ExecutorRef
+from empo_core.errors import EmpoError
 from empo_core.experiment import build
-from empo_core.protocols import Expandable, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
+from empo_core.worlds import contract
 from empo_executors.supervised_process import StartMethod
 from empo_executors.worker_pool import WorkerPool
 
 Block = Shaped[np.ndarray, "state word"]
 Numbers = Int32[np.ndarray, " outcome"]
 Expand = Callable[[Iterable[Block]], Iterator[Expansion]]
+Answer: TypeAlias = Expansion | EmpoError
 
 
 def expansion_of(world: WorldModel, block: Block) -> Expansion:
-    """All successors of a block of state rows."""
-    states = torch.from_numpy(block)
-    if isinstance(world, Expandable):
-        return world.expand(states)
-    return Expansion.of(world.transitions(states))
+    """All successors of a block of state rows.
+
+    Raises:
+        BrokenWorldError: The world breaks its contract.
+    """
+    return contract.expansion_of(world, torch.from_numpy(block))
+
+
+def _answer(world: WorldModel, block: Block) -> Answer:
+    """The successors; or a refusal, so that it is the same error in every process."""
+    try:
+        return expansion_of(world, block)
+    except EmpoError as error:
+        return error
+
+
+def _expansions(answers: Iterable[Answer]) -> Iterator[Expansion]:
+    for answer in answers:
+        if isinstance(answer, EmpoError):
+            raise answer
+        yield answer
 
 
 @contextmanager
@@ -41,18 +61,18 @@ def expander(
     Threads serve worlds that release Python's global lock; for all others worker processes
     do, each of which gets the world once. An executor, where there is one, serves all worlds.
     """
-    expand = partial(expansion_of, world)
+    expand, answer = partial(expansion_of, world), partial(_answer, world)
     if executor is not None:
-        with WorkerPool(expand, workers, executor=build(executor)) as pool:
-            yield pool.map
+        with WorkerPool(answer, workers, executor=build(executor)) as pool:
+            yield lambda blocks: _expansions(pool.map(blocks))
     elif workers == 1:
         yield lambda blocks: map(expand, blocks)
     elif world.spec.releases_gil:
         with ThreadPoolExecutor(workers) as threads:
             yield lambda blocks: _ahead(threads, expand, blocks, workers + 1)
     else:
-        with WorkerPool(expand, workers, start_method) as pool:
-            yield pool.map
+        with WorkerPool(answer, workers, start_method) as pool:
+            yield lambda blocks: _expansions(pool.map(blocks))
 
 
 @contextmanager

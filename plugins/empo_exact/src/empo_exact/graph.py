@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float64, Int32, Int64, Shaped
 
-from empo_core.compilation import compiled
 from empo_core.config import ExecutorRef
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
-from empo_core.types import Expansion, WorldSpec
+from empo_core.types import WorldSpec
+from empo_core.worlds.contract import initial_row
 from empo_core.worlds.row_table import RowTable
-from empo_core.worlds.samples import action_names
+from empo_core.worlds.rows import state_rows
 from empo_exact.expansion import expander, one_behind
 from empo_exact.plugin import ExactParams
 from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
@@ -109,22 +108,6 @@ def transitions_of(
     return offsets, items
 
 
-@compiled
-def first_wrong(
-    offsets: Int64[np.ndarray, " pair_plus_1"],
-    index: Int64[np.ndarray, " transition"],
-    prob: Float64[np.ndarray, " outcome"],
-) -> int:
-    """The first pair whose probabilities do not sum to 1; -1 where all do."""
-    for pair in range(len(offsets) - 1):
-        total = 0.0
-        for item in range(offsets[pair], offsets[pair + 1]):
-            total += prob[index[item]]
-        if offsets[pair + 1] > offsets[pair] and abs(total - 1.0) > 1e-9:
-            return pair
-    return -1
-
-
 @dataclass(frozen=True)
 class Explored:
     """The state of an exploration after a block.
@@ -180,11 +163,13 @@ def build_graph(
         numbering: What ``successor`` has for outcomes; by default the numbers of states.
 
     Raises:
-        SolveError: There are too many states, or probabilities do not sum to 1.
+        SolveError: There are too many states.
+        BrokenWorldError: The world breaks its contract.
+        WorldError: A row of ``start`` is no state row.
         WorkerError: A worker process failed.
     """
     joint = world.spec.num_joint_actions
-    initial = world.initial_state().numpy()[None] if start is None else start
+    initial = initial_row(world) if start is None else state_rows(world.spec, start)
     table = RowTable(world.spec.state_words, initial.dtype)
     codes = RowTable(2, np.dtype(np.float64))
     table.number(initial)
@@ -199,7 +184,6 @@ def build_graph(
             layer = table.rows[expanded:].copy()
             blocks = (layer[i : i + size] for i in range(0, len(layer), size))
             for found in expand(blocks):
-                refuse_wrong_probabilities(world, table.rows[expanded:], found)
                 append(found, numbering(table, found.states.numpy()))
                 expanded += found.num_pairs // joint
                 transitions += len(found.index)
@@ -249,30 +233,4 @@ def world_graph(
         progress=progress,
         start=start,
         numbering=numbering,
-    )
-
-
-def refuse_wrong_probabilities(
-    world: WorldModel, rows: Shaped[np.ndarray, "state word"], found: Expansion
-) -> None:
-    """Raise if the successors of a pair have probabilities that do not sum to 1.
-
-    Args:
-        world: The world.
-        rows: The states that were expanded, and perhaps others behind them.
-        found: Their successors.
-
-    Raises:
-        SolveError: They do not; the message says which.
-    """
-    offsets, index, prob = found.offsets.numpy(), found.index.numpy(), found.prob.numpy()
-    pair = first_wrong(offsets, index, prob)
-    if pair < 0:
-        return
-    number, joint = divmod(pair, world.spec.num_joint_actions)
-    total = float(prob[index[offsets[pair] : offsets[pair + 1]]].sum())
-    state = world.describe(torch.from_numpy(rows[number].copy()))
-    raise SolveError(
-        f"the successors of one state under ({action_names(world.spec, joint)}) have probabilities "
-        f"that sum to {total!r}, not 1. Correct the world model. The state is:\n{state}"
     )

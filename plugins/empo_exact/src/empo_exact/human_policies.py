@@ -11,15 +11,14 @@ from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.worlds.policy_checks import human_policy
 from empo_exact.goal_axis import goal_order, padded
 from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Floats
 
-SINGLE = 1e-5
-"""Allowed distance of a sum of probabilities from 1: a policy may come in single precision."""
-
 
 def prior_policy(
+    world: WorldModel,
     graph: StateGraph,
     prior: HumanPrior,
     states: Int[np.ndarray, " state"],
@@ -29,15 +28,15 @@ def prior_policy(
     """A prior's policy in some states, as the sweep has it; 0 where a state is terminal.
 
     The prior is asked about states that are not terminal only.
+
+    Raises:
+        SolveError: The prior says what no human can do; see ``checked_human_policy``.
     """
     policy = np.zeros((len(states), actions, len(goal_order(graph.spec))))
     alive = np.flatnonzero(graph.alive[states])
     if len(alive):
         rows = torch.from_numpy(graph.states[states[alive]])
-        found = prior.policy(rows, steps_left)
-        shape = (len(alive), len(graph.spec.goals), found.shape[-1])
-        numbers = _checked(found, shape, "the human prior")
-        check_policy(numbers, "the human prior")
+        numbers = human_policy(world, prior, rows, steps_left).numpy()
         numbers = numbers.transpose(0, 2, 1)[:, :actions]
         policy[alive[:, None], np.arange(numbers.shape[1])] = padded(numbers, graph.spec)
     return policy
@@ -52,14 +51,6 @@ def answers(
     rows = torch.from_numpy(graph.states[alive])
     found[alive] = _checked(function(rows), (len(alive), *shape), name)
     return found
-
-
-def check_policy(policy: Floats, name: str) -> None:
-    """Refuse an array that is no probabilities over actions, the last axis."""
-    if not ((policy >= 0).all() and (np.abs(policy.sum(-1) - 1) <= SINGLE).all()):
-        raise SolveError(
-            f"{name} must return probabilities that are at least 0 and sum to 1 over actions"
-        )
 
 
 def _checked(found: object, shape: tuple[int, ...], name: str) -> Floats:

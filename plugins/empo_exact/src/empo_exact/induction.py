@@ -147,7 +147,7 @@ def sweep_block(
     else:
         states = block.order[block.first : block.last]
         policies.pi_h[: len(states)] = prior_policy(
-            problem.graph, problem.prior, states, steps_left, policies.pi_h.shape[1]
+            problem.world, problem.graph, problem.prior, states, steps_left, policies.pi_h.shape[1]
         )
         out.v_m[states] = np.nan  # A prior does not say what its humans hope for.
     middle = clock.perf_counter()

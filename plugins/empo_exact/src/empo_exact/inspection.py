@@ -172,6 +172,5 @@ def _human_policies(solution: Solution, times: list[int], chosen: Numbers) -> Fl
     for i, time in enumerate(times):
         within = len(solution.store.at(time).v_r)
         asked = np.flatnonzero(solution.alive(chosen, time) & (chosen < within))
-        policies = solution.policies(time, chosen[asked]).pi_h[:, :, solution.problem.places]
-        found[i, asked] = policies.transpose(0, 2, 1)
+        found[i, asked] = solution.policies(time, chosen[asked]).pi_h
     return found

@@ -145,6 +145,6 @@ def _with_habit(problem: Problem, steps_left: int) -> Humans:
     if problem.horizon is not None:
         count = min(count, graph.within(problem.horizon - steps_left))
     actions = int(problem.game.num_actions.max())
-    policy = prior_policy(graph, habit, np.arange(count), steps_left, actions)
+    policy = prior_policy(problem.world, graph, habit, np.arange(count), steps_left, actions)
     # A leading axis of 1 would mean that it holds for all states.
     return problem.humans._replace(habit=np.concatenate([policy, policy[:1]]))

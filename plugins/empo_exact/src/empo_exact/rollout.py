@@ -22,7 +22,7 @@ def play(solution: Solution, generator: torch.Generator, goals: Mapping[int, int
     Raises:
         SolveError: A goal does not exist or belongs to another human.
     """
-    spec, game = solution.spec, solution.problem.game
+    spec = solution.spec
     for human, goal in goals.items():
         if goal not in spec.goals_of(human):
             raise SolveError(
@@ -37,9 +37,7 @@ def play(solution: Solution, generator: torch.Generator, goals: Mapping[int, int
         for h, human in enumerate(spec.humans):
             chosen = average[h][0]
             if human in goals:
-                chosen = policies.pi_h[
-                    0, : game.num_actions[h], solution.problem.places[goals[human]]
-                ]
+                chosen = policies.pi_h[0, goals[human], : spec.num_actions[human]]
             actions[human] = _draw(chosen, generator)
         joint = _draw(policies.pi_r[0], generator)
         for robot in spec.robots:

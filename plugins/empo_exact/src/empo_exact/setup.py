@@ -19,10 +19,12 @@ from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.types import WorldSpec
-from empo_exact.beliefs import Believed, belief_table, believe
+from empo_core.worlds.contract import achieved_in
+from empo_core.worlds.policy_checks import checked_human_policy
+from empo_exact.beliefs import Believed, belief_table, believe, refuse_impossible_beliefs
 from empo_exact.goal_axis import goal_places, padded
 from empo_exact.graph import StateGraph
-from empo_exact.human_policies import answers, check_policy, uniform_policy
+from empo_exact.human_policies import answers, uniform_policy
 from empo_exact.images import Images
 from empo_exact.kernel_data import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.plugin import ExactParams
@@ -81,7 +83,7 @@ def pose(
     if assumed.habit is None and assumed.habit_prior is None:
         assumed = replace(assumed, habit_prior=build_prior(params.habit, world))
     if achieved is None:
-        achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
+        achieved = achieved_in(world, torch.from_numpy(graph.states)).numpy()
     game = make_game(graph, achieved, params.theory)
     if images is not None:
         rows = images.achieved(game.achieved)
@@ -224,14 +226,18 @@ def make_humans(
     habit = np.zeros((1, goals, actions))
     if nu.any() and assumed.habit_prior is None:
         asked = assumed.habit or (lambda states: uniform_policy(world, states))
-        habit = answers(graph, asked, (goals, actions), "habit")
-        check_policy(habit[graph.alive[: len(habit)]], "habit")
+
+        def habitual(states: Int[Tensor, "state word"]) -> Float[Tensor, "state goal action"]:
+            return checked_human_policy(world, states, asked(states), "habit")
+
+        habit = answers(graph, habitual, (goals, actions), "habit")
     elif assumed.habit is not None and not nu.any():
         raise SolveError("habit has no effect while nu is 0; set nu > 0 or leave habit out")
     belief = np.zeros((1, 1, 1, 0))
     believed = assumed.believed_others or belief_table(params)
     if believed is not None:
         belief = believe(graph, game, believed, params.compute.workers)
+        refuse_impossible_beliefs(world, graph, belief)
     optimistic = params.theory.robot_model == "optimistic"
     goals_by_human = (padded(beta, spec), padded(nu, spec))
     habit = padded(habit.transpose(0, 2, 1), spec)

@@ -5,18 +5,21 @@ Values are kept; policies are worked out again, by one sweep, for the states tha
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple, SupportsIndex
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int32, Int64, Shaped
+from jaxtyping import Bool, Float, Float64, Int, Int32, Int64
 from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
 from empo_core.worlds.row_table import RowTable
+from empo_core.worlds.rows import integer_rows, state_row
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
     Continuation,
@@ -37,7 +40,7 @@ AT_ONCE = 8192
 KEPT = 512
 """Single states whose policies are kept for the next episode that comes by."""
 
-State = Int[Tensor, " word"] | Int[np.ndarray, " word"] | Sequence[int] | int
+State = Int[Tensor, " word"] | Int[np.ndarray, " word"] | Sequence[int] | SupportsIndex
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,44 @@ class StateValues:
     pi_h: Floats
 
 
+class StatePolicies(NamedTuple):
+    """Policies in some states, with Q_r, X_h and U_r; goals in the order of ``spec.goals``.
+
+    Attributes:
+        pi_h: Policy of each goal's human [state goal action].
+        pi_r: The robot's policy [state robot].
+        q_r: Value of each joint robot action; NaN where unavailable [state robot].
+        x_h: Power of each human, in the order of ``spec.humans`` [state human].
+        u_r: The robot's intrinsic reward [state].
+    """
+
+    pi_h: Float64[np.ndarray, "state goal action"]
+    pi_r: Float64[np.ndarray, "state robot"]
+    q_r: Float64[np.ndarray, "state robot"]
+    x_h: Float64[np.ndarray, "state human"]
+    u_r: Float64[np.ndarray, " state"]
+
+
+class TimeValues(NamedTuple):
+    """The values at one time, by state number; goals in the order of ``spec.goals``.
+
+    Attributes:
+        v_m: What each human hopes for, V_h^m; NaN where a human prior was given [state goal].
+        v_e: What each human can attain, V_h^e [state goal].
+        v_r: The robot's value [state].
+    """
+
+    v_m: Float64[np.ndarray, "state goal"]
+    v_e: Float64[np.ndarray, "state goal"]
+    v_r: Float64[np.ndarray, " state"]
+
+
 class Solution:
     """Values and policies at every reachable state and time; see ``protocols.Solution``.
 
     Attributes:
         problem: The problem that was solved.
-        store: Its values.
+        store: Its values as the sweep orders goals; ``values`` has them in that of ``spec.goals``.
     """
 
     def __init__(self, problem: Problem, store: Store) -> None:
@@ -111,29 +146,32 @@ class Solution:
         """The number of a state, given as a row or as its number.
 
         Raises:
-            WorldError: The state cannot be reached.
+            WorldError: The state cannot be reached, or what was given is neither.
         """
-        if isinstance(state, int):
-            if not 0 <= state < self.graph.num_states:
+        if isinstance(state, SupportsIndex) and not getattr(state, "ndim", 0):
+            try:
+                number = operator.index(state)
+            except TypeError as error:  # E.g. an array that holds one float.
+                raise WorldError(f"{state!r} is no number of a state: {error}") from None
+            if not 0 <= number < self.graph.num_states:
                 raise WorldError(
-                    f"there is no state number {state}; {self.spec.name!r} has "
+                    f"there is no state number {number}; {self.spec.name!r} has "
                     f"{self.graph.num_states} states, numbered from 0"
                 )
-            return state
-        if len(state) != self.spec.state_words:
-            raise WorldError(
-                f"state rows of {self.spec.name!r} have {self.spec.state_words} words, "
-                f"not {len(state)}"
-            )
-        row = np.array([[int(word) for word in state]], self.graph.states.dtype)
+            return number
+        row = state_row(self.spec, state)
         number = int(self._table.find(row)[0])
         if number < 0:
             raise WorldError(f"{self.spec.name!r} cannot reach the state {row[0].tolist()}")
         return number
 
-    def find_rows(self, rows: Shaped[np.ndarray, "state word"]) -> Int32[np.ndarray, " state"]:
-        """The number of each state row; -1 where it cannot be reached [state]."""
-        return self._table.find(rows.astype(self.graph.states.dtype))
+    def find_rows(self, rows: Int[np.ndarray, "state word"]) -> Int32[np.ndarray, " state"]:
+        """The number of each state row; -1 where it cannot be reached [state].
+
+        Raises:
+            WorldError: The rows have another length, or are no integers.
+        """
+        return self._table.find(integer_rows(self.spec.name, self.spec.state_words, rows))
 
     def reachable(self, time: int) -> Int64[np.ndarray, " reached"]:
         """Numbers of the states that can be reached after exactly this many steps."""
@@ -180,8 +218,20 @@ class Solution:
             pi_h=policies.pi_h[0][:, goals].T,
         )
 
-    def policies(self, time: int, states: Int64[np.ndarray, " state"] | None = None) -> Policies:
-        """Policies in many states at one time, goals human by human [state ...].
+    def values(self, time: int) -> TimeValues:
+        """The values at a time, of all states reachable within ``time`` steps [state ...].
+
+        Raises:
+            SolveError: The values of that time were not kept.
+        """
+        self._check_time(time)
+        found, places = self._values(time), self.problem.places
+        return TimeValues(found.v_m[:, places], found.v_e[:, places], found.v_r.copy())
+
+    def policies(
+        self, time: int, states: Int64[np.ndarray, " state"] | None = None
+    ) -> StatePolicies:
+        """Policies in many states at one time [state ...].
 
         Args:
             time: The time.
@@ -191,9 +241,11 @@ class Solution:
         if states is None:
             last = self.graph.num_states if self.horizon is None else self.graph.within(time)
             states = np.arange(min(last, self.graph.num_expanded))
-        return self._sweep(states.astype(np.int32), time)[0]
+        found = self._sweep(states.astype(np.int32), time)[0]
+        pi_h = found.pi_h[:, :, self.problem.places].transpose(0, 2, 1)
+        return StatePolicies(pi_h, found.pi_r, found.q_r, found.x_h, found.u_r)
 
-    def _policies_in(self, state: int, time: int) -> Policies:
+    def _policies_in(self, state: int, time: int) -> StatePolicies:
         """Policies in one state, given by number, at a time; ``policies_in`` keeps the last."""
         return self.policies(time, np.array([state]))
 
@@ -269,7 +321,10 @@ class Solution:
         return numbers
 
     def policies_of(
-        self, states: Int[Tensor, "state word"], steps_left: int, part: Callable[[Policies], Floats]
+        self,
+        states: Int[Tensor, "state word"],
+        steps_left: int,
+        part: Callable[[StatePolicies], Floats],
     ) -> Floats:
         """A part of the policies in states from which an episode goes on [state ...]."""
         numbers, time = self.numbers_of(states, steps_left), self.time_of(steps_left)

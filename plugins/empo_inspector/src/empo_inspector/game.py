@@ -15,7 +15,9 @@ from jaxtyping import UInt8
 from empo_core.errors import ConfigError
 from empo_core.pictures import episode_overlay
 from empo_core.protocols import Drawable, HumanPrior, RobotPolicy, WorldModel
-from empo_core.worlds.queries import checked_chances, is_terminal
+from empo_core.worlds.contract import successors_of
+from empo_core.worlds.policy_checks import human_policy, robot_policy
+from empo_core.worlds.queries import is_terminal
 from empo_inspector.pcg32 import Pcg32
 
 Policies: TypeAlias = tuple[RobotPolicy, HumanPrior]
@@ -133,7 +135,7 @@ class Game:
             actions = drawn | actions
         chosen = tuple(actions[agent] for agent in range(len(spec.agents)))
         row = torch.tensor([turn.row], dtype=spec.state_dtype)
-        found = world.transitions(row, torch.tensor([chosen]))
+        found = successors_of(world, row, torch.tensor([chosen]))
         item = random.draw(found.prob.double().tolist())
         self.turns.append(self._turn(turn.time + 1, found.states[item].tolist(), random.state))
         self.actions.append(chosen)
@@ -185,9 +187,9 @@ class Game:
             others |= {a: even[a] for a, each in enumerate(spec.agents) if each.role == "other"}
         elif not ends and self._policies is not None:
             left = 1 if spec.horizon is None else spec.horizon - time
-            chances = self._policies[0].probabilities(states, torch.tensor([left]))
-            robots = checked_chances(chances, "the robots' policy")[0].tolist()
-            by_goal = checked_chances(self._policies[1].policy(states, left), "the human prior")
+            acting, prior = self._policies
+            robots = robot_policy(world, acting, states, torch.tensor([left]))[0].tolist()
+            by_goal = human_policy(world, prior, states, left)
             for human, goal in zip(spec.humans, self.goals, strict=True):
                 others[human] = by_goal[0, goal, : spec.num_actions[human]].tolist()
         return Turn(time, tuple(row), random, available, robots, others)

@@ -20,8 +20,10 @@ from jaxtyping import Shaped
 from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
 import empo_multigrid.registration  # noqa: F401  Importing this module registers the id.
-from empo_core.errors import WorldError
+from empo_core.errors import SolveError, WorldError
 from empo_core.protocols import HumanPrior
+from empo_core.worlds.contract import state_text
+from empo_core.worlds.policy_checks import SUM_TOLERANCE, UNAVAILABLE_TOLERANCE, human_policy
 from empo_multigrid.game import (
     FPS,
     RENDER_MODES,
@@ -167,11 +169,31 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         if others is None:
             return self._game.mask(agent)
         if not isinstance(others, HumanPrior):
-            return others(self.world, agent, row.clone(), left)
+            found = others(self.world, agent, row.clone(), left)
+            return self._checked_chances(agent, found)
         if agent not in self._pursued:
             return self._game.mask(agent)
         number = len(self.world.spec.agents[agent].actions)
-        return others.policy(row[None], left)[0, self._pursued[agent], :number].numpy()
+        found = human_policy(self.world, others, row[None], left)
+        return found[0, self._pursued[agent], :number].numpy()
+
+    def _checked_chances(self, agent: int, found: Sequence[float]) -> Sequence[float]:
+        """What a function says that an agent does, if the agent can do so."""
+        spec, chances = self.world.spec.agents[agent], np.asarray(found, dtype=np.float64)
+        mask = self._game.mask(agent) > 0
+        if chances.shape != mask.shape or not (
+            (chances >= 0).all()
+            and abs(chances.sum() - 1) <= SUM_TOLERANCE
+            and (chances[~mask] <= UNAVAILABLE_TOLERANCE).all()
+        ):
+            can = ", ".join(name for name, may in zip(spec.actions, mask, strict=True) if may)
+            raise SolveError(
+                f"others returned {np.array2string(chances, threshold=20)} for {spec.name} (agent "
+                f"{agent}); it must be one probability for each of {len(mask)} actions, at least "
+                "0, with a sum of 1, and 0 for what is not available. Available in this state are "
+                f"{can}. {state_text(self.world, self._game.current)}"
+            )
+        return found
 
 
 class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc]

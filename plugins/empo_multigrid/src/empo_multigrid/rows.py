@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_core.worlds.rows import rows_as
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import PROGRAMMED_MASK
 from empo_multigrid.layout import Ints, Layout, Longs
@@ -38,19 +39,14 @@ class RowCheck:
         Raises:
             WorldError: They are not integers, of another length, or mean nothing.
         """
-        if states.ndim != 2 or states.shape[1] != self._words or states.dtype.is_floating_point:
-            raise WorldError(
-                f"state rows of {self._name!r} are integers of shape [state, {self._words}], not "
-                f"{states.dtype} of shape {list(states.shape)}"
-            )
-        found = states.cpu().numpy()
+        found: Ints = rows_as(self._name, self._words, np.dtype(np.int16), states)
         if len(found):
             wrong = (found.min(0) < self._low) | (found.max(0) > self._high)
             programmed = found[:, self._controls] & PROGRAMMED_MASK
             wrong[self._controls] |= (programmed > self._agents << codes.PROGRAMMED_SHIFT).any(0)
             if wrong.any():
                 raise self._error(found, int(np.flatnonzero(wrong)[0]))
-        return np.ascontiguousarray(found, np.int16)
+        return found
 
     def _error(self, found: np.ndarray, word: int) -> WorldError:
         if word < codes.AGENT_WORDS * self._agents and word % codes.AGENT_WORDS == codes.CELL:

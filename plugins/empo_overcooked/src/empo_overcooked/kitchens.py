@@ -13,6 +13,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior
 from empo_core.protocols.environments import Action, ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_core.trees import StateDict
+from empo_core.worlds.policy_checks import human_policy
 from empo_environments.batched_copies import BatchedCopies
 from empo_environments.block_schedule import check_action
 from empo_overcooked import kernel
@@ -86,8 +87,9 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         check_action(self._spec, action, np.ones(len(action), np.bool_))
         actions = torch.from_numpy(action).view(-1, len(self._spec.agents))
         if self._partner is not None:
-            policy = self._partner.prior.policy(copies.rows, 1)[:, self._partner.goal]
-            human = torch.multinomial(policy, 1, generator=copies.generator)
+            policy = human_policy(self._world, self._partner.prior, copies.rows, 1)
+            own = policy[:, self._partner.goal, : len(ACTIONS)]
+            human = torch.multinomial(own, 1, generator=copies.generator)
             actions = torch.cat([actions, human], 1)
         rows, events = kernel.successors(
             self._world.kitchen, copies.rows.numpy(), actions.contiguous().numpy()

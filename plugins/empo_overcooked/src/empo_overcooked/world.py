@@ -13,6 +13,7 @@ from empo_core.picture_sheet import PictureSheet
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 from empo_core.worlds.base import BaseWorld
 from empo_core.worlds.queries import checked_actions
+from empo_core.worlds.rows import state_rows
 from empo_overcooked import goals, kernel, planner
 from empo_overcooked.features import KitchenFeatures
 from empo_overcooked.kitchen import ACTIONS, COOK_WORDS, DIRECTIONS, PLACE, Kitchen
@@ -148,13 +149,7 @@ class OvercookedWorld(BaseWorld):
 
     def _checked(self, states: Int[Tensor, "state word"]) -> Int16[np.ndarray, "state word"]:
         """The rows as the compiled code wants them."""
-        words = self.spec.state_words
-        if states.ndim != 2 or states.shape[1] != words or states.dtype.is_floating_point:
-            raise WorldError(
-                f"states must be integer rows of {words} words; got {states.dtype} of shape "
-                f"{tuple(states.shape)}"
-            )
-        rows = np.ascontiguousarray(states.cpu().numpy().astype(np.int16, copy=False))
+        rows = state_rows(self.spec, states)
         wrong = kernel.first_wrong(self._limits, self.kitchen.rules, rows)
         if wrong >= 0:
             raise WorldError(

@@ -7,8 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.worlds.policy_checks import checked_human_policy
 from empo_learning.state_cache import StateCache, policies_at
-from empo_phase2.ensemble import goal_index_of, layouts_of
+from empo_phase2.ensemble import EnsembleWorld, goal_index_of, layouts_of
 
 
 class CachedPrior:
@@ -20,6 +21,8 @@ class CachedPrior:
     def __init__(self, prior: HumanPrior, world: WorldModel, *, max_bytes: int = 2**26) -> None:
         """Wrap a prior; once policies take more than ``max_bytes`` of memory, all are dropped."""
         self._prior, self._world, self._goals = prior, world, goal_index_of(world)
+        # The prior of an ensemble checks those of its worlds: the goals of others have no policy.
+        self._is_whole = not isinstance(world, EnsembleWorld)
         dtype = torch.promote_types(world.spec.state_dtype, torch.int32)
         self._cache = StateCache(
             self._policy, world.spec.state_words, dtype=dtype, max_bytes=max_bytes
@@ -33,6 +36,8 @@ class CachedPrior:
 
     def _policy(self, rows: Tensor, steps_left: Tensor) -> Tensor:
         policy = policies_at(self._prior, rows, steps_left)
+        if self._is_whole:
+            policy = checked_human_policy(self._world, rows, policy)
         goal = self._goals.goal[layouts_of(self._world, rows)]
         by_slot = policy[torch.arange(len(rows))[:, None], goal.clamp(min=0)]
         return torch.where(goal[..., None] >= 0, by_slot, 0.0).float()

@@ -16,7 +16,10 @@ from empo_core.experiment import build
 from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.protocols import Compactable, HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec
+from empo_core.worlds.contract import achieved_in, available_in, successors_of
+from empo_core.worlds.policy_checks import human_policy
 from empo_core.worlds.queries import sample_successors
+from empo_core.worlds.rows import state_rows
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.ragged import concatenate, select_pairs
 
@@ -98,8 +101,8 @@ class EnsembleWorld:
         each = self.spec.num_joint_actions if actions is None else 1
         parts, pairs = [], []
         for layout, index, rows in self.split(states):
-            found = self.worlds[layout].transitions(
-                rows, None if actions is None else actions[index]
+            found = successors_of(
+                self.worlds[layout], rows, None if actions is None else actions[index]
             )
             parts.append(replace(found, states=self._wrapped(layout, found.states)))
             pairs.append((index[:, None] * each + torch.arange(each)).flatten())
@@ -115,14 +118,14 @@ class EnsembleWorld:
         shape = len(states), len(self.spec.agents), max(self.spec.num_actions)
         found = torch.zeros(shape, dtype=torch.bool)
         for layout, index, rows in self.split(states):
-            found[index] = self.worlds[layout].available(rows)
+            found[index] = available_in(self.worlds[layout], rows)
         return found
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """True where a goal is achieved; never where it is another world's."""
         found = torch.zeros(len(states), len(self.spec.goals), dtype=torch.bool)
         for layout, index, rows in self.split(states):
-            found[index[:, None], self.goals_of(layout)] = self.worlds[layout].achieved(rows)
+            found[index[:, None], self.goals_of(layout)] = achieved_in(self.worlds[layout], rows)
         return found
 
     def step(
@@ -146,7 +149,8 @@ class EnsembleWorld:
         for layout in sorted(set(layouts.tolist())):
             index = (layouts == layout).nonzero()[:, 0]
             spec = self.worlds[layout].spec
-            yield layout, index, states[index, 1 : 1 + spec.state_words].to(spec.state_dtype)
+            rows = state_rows(spec, states[index, 1 : 1 + spec.state_words])
+            yield layout, index, torch.from_numpy(rows)
 
     def goals_of(self, layout: int) -> Int[Tensor, " goal"]:
         """Positions of a world's goals among the goals of all."""
@@ -202,8 +206,10 @@ class EnsemblePrior:
         shape = len(states), len(self._world.spec.goals), self._width
         found = torch.zeros(shape, dtype=torch.float64)
         for layout, index, rows in self._world.split(states):
-            policy = self._priors[layout].policy(rows, steps_left)
-            found[index[:, None], self._world.goals_of(layout)] = policy.double()
+            policy = human_policy(
+                self._world.worlds[layout], self._priors[layout], rows, steps_left
+            )
+            found[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
         return found
 
 

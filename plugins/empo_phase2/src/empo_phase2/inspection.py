@@ -8,6 +8,7 @@ from torch import Tensor
 from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import HumanPrior
 from empo_core.theory import CompleteTheory, TheoryParams
+from empo_core.worlds.policy_checks import checked_human_policy
 from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import with_right_values
 from empo_learning.state_cache import policies_at
@@ -40,7 +41,8 @@ def inspect(
     def estimate(rows: Int[Tensor, "state word"], left: Int[Tensor, " state"]) -> Estimates:
         found = learned(rows, left)
         q_r = found.q_r.double().clamp(max=LEAST_Q)
-        return Estimates(found.v_r, found.v_h_e, q_r, policies_at(prior, rows, left).double())
+        humans = checked_human_policy(encoder.world, rows, policies_at(prior, rows, left))
+        return Estimates(found.v_r, found.v_h_e, q_r, humans)
 
     shared = theory.model_dump(include=set(TheoryParams.model_fields))
     complete = CompleteTheory(**shared)

@@ -7,6 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.worlds.contract import successors_of
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.ensemble import goal_index_of, members_of
 from empo_phase2.experience import States, Transitions
@@ -53,7 +54,7 @@ class StateEncoder:
         successor, prob = offsets[:0], torch.zeros(0)
         if self._prior is not None:
             policy = self._prior(rows, steps_left)
-            found = self._order.arranged(self._whole.transitions(rows), count)
+            found = self._order.arranged(successors_of(self._whole, rows), count)
             successor = self._recorder.number(found.states)
             offsets, prob = found.offsets, found.prob.float()
         zeros = torch.zeros(count, len(self._whole.spec.humans), dtype=torch.int64)

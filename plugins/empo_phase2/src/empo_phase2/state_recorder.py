@@ -12,6 +12,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.protocols import Compactable, WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.contract import achieved_in, available_in
 from empo_core.worlds.row_table import RowTable
 from empo_phase2.ensemble import EnsembleWorld, layouts_of
 from empo_phase2.experience import States
@@ -104,7 +105,7 @@ class StateRecorder:
 
     def _look(self, rows: Tensor) -> None:
         world = self._world
-        available = world.available(rows)
+        available = available_in(world, rows)
         layout = layouts_of(world, rows)
         robots = available[:, self._robots[:, None], self._of_robots.T].all(1)
         self._available.append(available)
@@ -114,7 +115,7 @@ class StateRecorder:
                 layout,
                 # A state in which some agent has no action is terminal.
                 ~available.any(2).all(1),
-                self._goals.by_slot(world.achieved(rows), layout),
+                self._goals.by_slot(achieved_in(world, rows), layout),
                 robots,
             )
         )

@@ -9,6 +9,7 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
+from empo_core.worlds.contract import successors_of
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.ragged import concatenate, select_pairs
 
@@ -39,7 +40,7 @@ class SuccessorQuery:
             sampled: Humans' actions sampled from their prior; read where not all are recorded.
         """
         if self._all_profiles:
-            return self._order.arranged(self._checked(self._world.transitions(rows)), len(rows))
+            return self._order.arranged(self._checked(successors_of(self._world, rows)), len(rows))
         if self._model_based:
             return self._under_every_robot_action(rows, sampled)
         nothing = torch.zeros(len(rows) * self._order.robot_actions + 1, dtype=torch.int64)
@@ -97,12 +98,12 @@ class SuccessorQuery:
         robot: Int[Tensor, " env"],
     ) -> Successors:
         """Successors under one joint action of all agents in each environment, by ``[env]``."""
-        return self._checked(self._world.transitions(rows, self._order.actions(human, robot)))
+        return self._checked(successors_of(self._world, rows, self._order.actions(human, robot)))
 
     def _under_every_robot_action(self, rows: Tensor, human: Tensor) -> Successors:
         every = rows.repeat_interleave(self._order.robot_actions, 0)
         actions = self._order.under_every_robot_action(human)
-        return self._checked(self._world.transitions(every, actions))
+        return self._checked(successors_of(self._world, every, actions))
 
     def _pairs(self, human: Tensor) -> Int[Tensor, "env robot_action"]:
         """Position of the successors of each robot action among those of all profiles."""

@@ -15,6 +15,7 @@ from empo_core.protocols import WorldModel
 from empo_core.terminal_states import best_reward, first_terminal, warning_of
 from empo_core.theory import TheoryParams
 from empo_core.types import WorldSpec
+from empo_core.worlds.contract import achieved_in, available_in, successors_of
 from empo_core.worlds.roles import check_humans
 from empo_core.worlds.row_table import RowTable
 
@@ -50,7 +51,7 @@ def check_starts(world: WorldModel, starts: Int[Tensor, "layout word"]) -> None:
     Raises:
         SolveError: Episodes are over when they begin.
     """
-    stuck = ~world.available(starts).any(2).all(1)
+    stuck = ~available_in(world, starts).any(2).all(1)
     if bool(stuck.any()):
         raise SolveError(
             f"episodes of {world.spec.name!r} start in a terminal state, so there is nothing to "
@@ -135,7 +136,7 @@ class Reach:
                 break
             if table.count * spec.num_joint_actions > MOST_PAIRS:
                 return None
-            found = world.transitions(rows)
+            found = successors_of(world, rows)
             items = found.offsets[:: spec.num_joint_actions].diff().numpy()
             source = known + np.arange(len(rows)).repeat(items)
             known = table.count
@@ -144,7 +145,7 @@ class Reach:
             steps.append(np.unique(source[possible] << 32 | number))
         pairs = np.concatenate(steps)
         every = torch.from_numpy(table.rows.copy())
-        return cls(every.numpy(), world.achieved(every).numpy(), pairs >> 32, pairs & 0xFFFFFFFF)
+        return cls(every.numpy(), achieved_in(world, every).numpy(), pairs >> 32, pairs & 0xFFFFFFFF)
 
     def dead_end(
         self, achieved: Bool[np.ndarray, " state"], horizon: int | None

@@ -11,6 +11,7 @@ from jaxtyping import Int32, Int64, Shaped
 
 from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
+from empo_core.worlds.contract import achieved_in
 from empo_exact.expansion import Expand
 from empo_exact.parts.exploration import blocks_of, rank_of
 from empo_exact.parts.peers import Peers
@@ -111,7 +112,7 @@ class PartBuilder:
             "offsets": offsets,
             "successor": successor,
             "code": code,
-            "achieved": self._world.achieved(torch.from_numpy(states)).numpy(),
+            "achieved": achieved_in(self._world, torch.from_numpy(states)).numpy(),
         }
         return arrays, halo
 

@@ -15,9 +15,10 @@ from jaxtyping import Int, Int32, Int64, Shaped
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
+from empo_core.worlds.contract import initial_row
 from empo_core.worlds.row_table import RowTable
 from empo_exact.expansion import Block, Expand
-from empo_exact.graph import ITEMS_PER_BLOCK, Explored, Progress, refuse_wrong_probabilities
+from empo_exact.graph import ITEMS_PER_BLOCK, Explored, Progress
 from empo_exact.parts.partition import Partition, choose_partition, key_order
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
@@ -87,7 +88,8 @@ def find_states(
         progress: Told after every block.
 
     Raises:
-        SolveError: There are too many states, or probabilities do not sum to 1.
+        SolveError: There are too many states.
+        BrokenWorldError: The world breaks its contract.
         StorageError: The disk refuses.
         WorkerError: A process is gone.
     """
@@ -137,7 +139,7 @@ class _Finder:
     ) -> None:
         self._world, self._expand, self._words = world, expand, words
         self._store, self._peers, self._progress = store, peers, progress
-        initial = world.initial_state().numpy()[None]
+        initial = initial_row(world)
         self._row = world.spec.state_words, initial.dtype
         self.table = RowTable(*self._row)
         self.table.number(initial[_homes(initial, peers.size) == peers.rank])
@@ -231,12 +233,9 @@ def blocks_of(rows: Rows, joint: int) -> Iterator[Block]:
 def _expanded(
     world: WorldModel, expand: Expand, frontier: Rows
 ) -> Iterator[tuple[Block, Expansion]]:
-    """The blocks of a layer with their successors, checked."""
+    """The blocks of a layer with their successors."""
     joint = world.spec.num_joint_actions
-    blocks = blocks_of(frontier, joint)
-    for block, found in zip(blocks, expand(blocks_of(frontier, joint)), strict=True):
-        refuse_wrong_probabilities(world, block, found)
-        yield block, found
+    return zip(blocks_of(frontier, joint), expand(blocks_of(frontier, joint)), strict=True)
 
 
 def divide(found: Found, words: Int64[np.ndarray, " word"], parts: int, peers: Peers) -> Partition:

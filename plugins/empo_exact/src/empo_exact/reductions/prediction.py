@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
+from empo_core.worlds.contract import achieved_in
 from empo_exact.graph import StateGraph
 from empo_exact.images import Images
 from empo_exact.plugin import ExactParams
@@ -80,7 +81,7 @@ def _lump(world: WorldModel, params: ExactParams, graph: StateGraph, *, is_compl
         return "does not go with human_prior or habit"
     if not is_complete or graph.num_transitions > MOST_TRANSITIONS:
         return "not predicted: it takes the whole graph"
-    achieved = world.achieved(torch.from_numpy(graph.states)).numpy()
+    achieved = achieved_in(world, torch.from_numpy(graph.states)).numpy()
     parts = int(partition(graph, Images.none(graph), achieved).max(initial=-1)) + 1
     atmost = "" if params.reduce in ([], ["lump"]) else "at best "
     return f"{graph.num_states:,} → {atmost}{parts:,} states"

@@ -11,6 +11,7 @@ from jaxtyping import Int32, Shaped
 
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import stage
+from empo_core.worlds.contract import achieved_in
 from empo_core.worlds.row_table import RowTable
 from empo_exact.exploration_progress import exploring
 from empo_exact.graph import Progress, StateGraph
@@ -130,7 +131,7 @@ def explored(
     state = np.arange(count, dtype=np.int32)
     if "lump" in params.reduce:
         begin = clock.perf_counter()
-        state = partition(graph, images, world.achieved(torch.from_numpy(graph.states)).numpy())
+        state = partition(graph, images, achieved_in(world, torch.from_numpy(graph.states)).numpy())
         graph, images = lumped(graph, images, state)
         took = clock.perf_counter() - begin
         reductions.append(Reduction("lump", count, graph.num_states, took))

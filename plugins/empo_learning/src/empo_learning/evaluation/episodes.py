@@ -13,7 +13,8 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
-from empo_core.worlds.queries import checked_chances, is_terminal
+from empo_core.worlds.policy_checks import human_policy, robot_policy
+from empo_core.worlds.queries import is_terminal
 from empo_learning.evaluation.starts import Starts
 
 AT_ONCE = 8192
@@ -136,9 +137,11 @@ class EpisodeSampler:
             # Many episodes are in the same state; policies are asked about each state once.
             rows, place = torch.unique(states[goes_on], dim=0, return_inverse=True)
             left = 1 if spec.horizon is None else spec.horizon - time
-            chances = self.robots.probabilities(rows, torch.full((len(rows),), left))
-            robot[goes_on] = checked_chances(chances, "the robots' policy")[place]
-            by_goal = checked_chances(self.humans.policy(rows, left), "the human prior")
+            lefts = torch.full((len(rows),), left)
+            robot[goes_on] = robot_policy(self.world, self.robots, rows, lefts)[place]
+            by_goal = human_policy(self.world, self.humans, rows, left)[
+                ..., : max(spec.num_actions)
+            ]
             humans[goes_on, :, : by_goal.shape[2]] = by_goal[place[:, None], goals[goes_on]]
         return robot, humans
 

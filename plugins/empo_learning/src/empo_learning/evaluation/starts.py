@@ -17,6 +17,8 @@ from empo_core.errors import ConfigError, EmpoError, WorldError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.suggestions import nearest
 from empo_core.types import WorldSpec
+from empo_core.worlds.contract import successors_of
+from empo_core.worlds.policy_checks import human_policy, robot_policy
 from empo_core.worlds.queries import is_terminal
 
 ANY_GOAL = -1
@@ -189,11 +191,11 @@ def _check(
     Raises:
         EmpoError: The world does not know one, or it is terminal, or a policy does not know it.
     """
-    world.transitions(states, torch.zeros((len(states), len(world.spec.agents)), dtype=torch.int64))
+    successors_of(world, states)
     if bool(is_terminal(world, states).any()):
         raise WorldError("the state is terminal: an episode would be over there")
-    robots.probabilities(states, torch.full((len(states),), steps_left))
-    humans.policy(states, steps_left)
+    robot_policy(world, robots, states, torch.full((len(states),), steps_left))
+    human_policy(world, humans, states, steps_left)
 
 
 def _first_refused(

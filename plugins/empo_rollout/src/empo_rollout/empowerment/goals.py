@@ -9,6 +9,7 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
+from empo_core.worlds.contract import achieved_in
 
 
 class Goals:
@@ -46,7 +47,7 @@ def arrived(
     world: WorldModel, rows: Int[Tensor, "env word"], goals: Int[Tensor, "env human"]
 ) -> Bool[Tensor, "env human"]:
     """True where each human is where it wants to be."""
-    return world.achieved(rows).gather(1, goals)
+    return achieved_in(world, rows).gather(1, goals)
 
 
 def draw(

@@ -9,6 +9,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build
 from empo_core.protocols import FirstPerson, HumanPrior, WorldModel
+from empo_core.worlds.policy_checks import human_policy
 from empo_rollout.empowerment.playback import chances, forgetful
 from empo_rollout.empowerment.prior import policy_path
 from empo_rollout.policies.policyfile import load_policy
@@ -72,7 +73,7 @@ class SelfPlay:
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human."""
         spec, views = self._world.spec, self._views.views(states)
-        found = self._others.policy(states, steps_left).to(torch.float32)
+        found = human_policy(self._world, self._others, states, steps_left).to(torch.float32)
         available, achieved = self._world.available(states), self._world.achieved(states)
         for goal in self._goals:
             human = spec.goals[goal].human

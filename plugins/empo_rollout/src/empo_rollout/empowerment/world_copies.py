@@ -12,6 +12,8 @@ from torch import Tensor
 from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.trees import StateDict
+from empo_core.worlds.contract import available_in, initial_row
+from empo_core.worlds.policy_checks import checked_human_policy
 from empo_learning.state_cache import StateCache, policies_at
 from empo_rollout.empowerment.goals import Goals, arrived, draw
 from empo_rollout.empowerment.observation import WorldObservation
@@ -58,11 +60,18 @@ class Stage:
         self.goal_resample_prob = goal_resample_prob
         self.pays_goals = sight.learners == "humans"
         self.goals = Goals(world.spec) if self.pays_goals or prior is not None else None
-        self.start = world.initial_state()
-        self.available = world.available(self.start[None])[0]
+        self.start = torch.from_numpy(initial_row(world)[0])
+        self.available = available_in(world, self.start[None])[0]
         self._reward = reward
         words = world.spec.state_words
-        self._prior = None if prior is None else StateCache(partial(policies_at, prior), words)
+        self._prior = None
+        if prior is not None:
+            ask = partial(policies_at, prior)
+
+            def policies(rows: Tensor, left: Tensor) -> Tensor:
+                return checked_human_policy(world, rows, ask(rows, left))
+
+            self._prior = StateCache(policies, words)
         learners = set(sight.agents)
         self._others = [i for i in range(len(world.spec.agents)) if i not in learners]
 
@@ -169,7 +178,7 @@ class WorldCopies:
         stage, acted = self._stage, self.acts
         actions = stage.joint(self, options, self._generator)
         self.rows = stage.world.step(self.rows, actions, self._generator)
-        self.available = stage.world.available(self.rows)
+        self.available = available_in(stage.world, self.rows)
         if stage.world.spec.horizon is not None:
             self.left = self.left - 1
         terminal = ~self.available.flatten(1).any(1)
