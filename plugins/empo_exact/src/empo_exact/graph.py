@@ -6,7 +6,7 @@ are numbered in order of first discovery, which makes "reachable within d steps"
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,7 +42,8 @@ class StateGraph:
     Attributes:
         spec: The world's specification.
         states: State rows [state word].
-        layers: ``layers[d]`` states are reachable within ``d`` steps [depth].
+        layers: ``layers[d]`` states are reachable within ``d`` steps; the first ``layers[0]``
+            are the starts [depth].
         num_expanded: How many states have their transitions stored, always a prefix.
         offsets: Start of each pair's transitions [pair + 1].
         successor: State reached [transition].
@@ -147,8 +148,40 @@ class Explored:
 Progress = Callable[[Explored], bool]
 """Called after every block; False ends the exploration, and the graph has what was found."""
 
+Start = Shaped[np.ndarray, "..."] | Sequence[object]
+"""State rows in which episodes start [start word]."""
+
 Numbering = Callable[[RowTable, Shaped[np.ndarray, "outcome word"]], Int32[np.ndarray, " outcome"]]
 """Numbers that transitions have for their outcomes; enters states to be expanded in the table."""
+
+
+def starts_of(world: WorldModel, start: Start | None) -> Shaped[np.ndarray, "start word"]:
+    """Rows in which episodes start, each once, in the order of ``start``.
+
+    Args:
+        world: The world.
+        start: State rows; None means the initial state.
+
+    Raises:
+        SolveError: There is none, or rows are no whole numbers of the world's number and type.
+    """
+    initial = world.initial_state().numpy()
+    if start is None:
+        return initial[None]
+    rows, name, words = np.asarray(start), world.spec.name, len(initial)
+    if rows.ndim != 2 or rows.shape[1] != words or not len(rows):
+        raise SolveError(
+            f"start has shape {list(rows.shape)}; give state rows of {name!r}: [start, {words}], "
+            "at least one"
+        )
+    if rows.dtype.kind not in "iu" or (rows != (cast := rows.astype(initial.dtype))).any():
+        raise SolveError(
+            f"start has rows of {rows.dtype} that are no {initial.dtype}, as those of {name!r} are"
+        )
+    table = RowTable(words, initial.dtype)
+    table.number(cast)
+    distinct: Shaped[np.ndarray, "start word"] = table.rows.copy()
+    return distinct
 
 
 def build_graph(
@@ -160,7 +193,7 @@ def build_graph(
     executor: ExecutorRef | None = None,
     max_states: int = 50_000_000,
     progress: Progress | None = None,
-    start: Shaped[np.ndarray, "start word"] | None = None,
+    start: Start | None = None,
     numbering: Numbering = RowTable.number,
 ) -> StateGraph:
     """Explore everything reachable from the initial state, or others, by breadth-first search.
@@ -176,7 +209,7 @@ def build_graph(
         executor: Executor of worker processes in place of that.
         max_states: Give up beyond this many states.
         progress: Told after every block; may end the exploration.
-        start: Distinct state rows to start from; None means the initial state.
+        start: State rows to start from; None means the initial state.
         numbering: What ``successor`` has for outcomes; by default the numbers of states.
 
     Raises:
@@ -184,7 +217,7 @@ def build_graph(
         WorkerError: A worker process failed.
     """
     joint = world.spec.num_joint_actions
-    initial = world.initial_state().numpy()[None] if start is None else start
+    initial = starts_of(world, start)
     table = RowTable(world.spec.state_words, initial.dtype)
     codes = RowTable(2, np.dtype(np.float64))
     table.number(initial)
@@ -234,7 +267,7 @@ def world_graph(
     params: ExactParams,
     progress: Progress | None,
     *,
-    start: Shaped[np.ndarray, "start word"] | None = None,
+    start: Start | None = None,
     numbering: Numbering = RowTable.number,
 ) -> StateGraph:
     """The graph up to the horizon, explored as the parameters say; see ``build_graph``."""

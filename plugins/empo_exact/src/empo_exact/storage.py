@@ -63,6 +63,7 @@ class _Metadata(StrictModel):
     seconds: dict[str, float]
     seed: int
     reductions: list[dict[str, JsonValue]] = Field(default_factory=list)
+    starts_elsewhere: bool = False  # Episodes start in states that the caller chose.
 
 
 def save(solution: Solution, record: Record, directory: Path) -> None:
@@ -89,6 +90,7 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
         seconds=vars(record.seconds),
         seed=record.seed,
         reductions=[vars(reduction) for reduction in record.reductions],
+        starts_elsewhere=not _starts_initially(graph.states, problem.world),
     )
     save_arrays(directory / "tables", arrays, metadata.model_dump())
 
@@ -107,7 +109,7 @@ def read(
     arrays, found = load_arrays(directory / "tables")
     try:
         metadata = _Metadata.model_validate(found)
-        _check_world(arrays, metadata.world, world)
+        _check_world(arrays, metadata.world, world, starts_elsewhere=metadata.starts_elsewhere)
         params = ExactParams.model_validate(metadata.params)
         assumed = Assumptions(
             habit_prior=_prior(
@@ -166,7 +168,13 @@ def identity(spec: WorldSpec) -> dict[str, JsonValue]:
     }
 
 
-def _check_world(arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel) -> None:
+def _starts_initially(states: np.ndarray, world: WorldModel) -> bool:
+    return np.array_equal(states[0], world.initial_state().numpy())
+
+
+def _check_world(
+    arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel, *, starts_elsewhere: bool
+) -> None:
     here = identity(world.spec)
     for key in here:
         if saved[key] != here[key]:
@@ -174,7 +182,7 @@ def _check_world(arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel)
                 f"these tables belong to another world than this {world.spec.name!r}: its {key} "
                 f"was {reprlib.repr(saved[key])}, not {reprlib.repr(here[key])}"
             )
-    if not np.array_equal(arrays["graph_states"][0], world.initial_state().numpy()):
+    if not (starts_elsewhere or _starts_initially(arrays["graph_states"], world)):
         raise StorageError(
             f"these tables belong to another world than this {world.spec.name!r}: it starts in "
             "another state"

@@ -43,7 +43,8 @@ class Commits:
             "layers": parts.sizes.layers,
             "layout": _text(parts.layout),
             "warning": _text(parts.warning),
-            "totals": np.array([parts.start, parts.sizes.expanded, parts.sizes.transitions]),
+            "starts": parts.starts,
+            "totals": np.array([parts.sizes.expanded, parts.sizes.transitions]),
         }
         for kind in (GRAPH, HALO):
             self._files.sync(kind, parts.numbers)
@@ -63,7 +64,7 @@ class Commits:
             state = {}
         if not all(self._peers.all(bool(state))):
             return None
-        start, expanded, transitions = (int(number) for number in state["totals"])
+        expanded, transitions = (int(number) for number in state["totals"])
         return Parts(
             world=world,
             numbers=found,
@@ -71,7 +72,7 @@ class Commits:
             codes=state["codes"],
             store=self._files,
             peers=self._peers,
-            start=start,
+            starts=state["starts"],
             warning=state["warning"].tobytes().decode(),
             layout=state["layout"].tobytes().decode(),
             sizes=Sizes(world.spec, state["layers"], expanded, transitions),

@@ -74,6 +74,7 @@ def find_states(
     store: PartStore | None,
     peers: Peers,
     progress: Progress,
+    start: Rows,
 ) -> Found:
     """Find everything that is reachable within the horizon, by breadth-first search.
 
@@ -85,6 +86,7 @@ def find_states(
         store: Where transitions are kept; None: nowhere.
         peers: All processes.
         progress: Told after every block.
+        start: Distinct rows in which episodes start.
 
     Raises:
         SolveError: There are too many states, or probabilities do not sum to 1.
@@ -92,8 +94,8 @@ def find_states(
         WorkerError: A process is gone.
     """
     horizon = world.spec.horizon
-    finder = _Finder(world, expand, words, store, peers, progress)
-    layers, is_growing = [1], True
+    finder = _Finder(world, expand, words, store, peers, progress, start)
+    layers, is_growing = [len(start)], True
     while is_growing and (horizon is None or len(layers) <= horizon):
         layers.append(finder.look_ahead())
         is_growing = layers[-1] > layers[-2]
@@ -134,13 +136,13 @@ class _Finder:
         store: PartStore | None,
         peers: Peers,
         progress: Progress,
+        start: Rows,
     ) -> None:
         self._world, self._expand, self._words = world, expand, words
         self._store, self._peers, self._progress = store, peers, progress
-        initial = world.initial_state().numpy()[None]
-        self._row = world.spec.state_words, initial.dtype
+        self._row = world.spec.state_words, start.dtype
         self.table = RowTable(*self._row)
-        self.table.number(initial[_homes(initial, peers.size) == peers.rank])
+        self.table.number(start[_homes(start, peers.size) == peers.rank])
         self.codes = RowTable(2, np.dtype(np.float64))
         self.layers = [self._known]
         self.order: list[Int32[np.ndarray, " state"]] = []

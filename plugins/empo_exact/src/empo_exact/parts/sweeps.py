@@ -62,7 +62,7 @@ class Parts:
         codes: Probabilities and durations by code [code 2].
         store: Of each part the graph, where its halo is, and values.
         peers: All processes.
-        start: The part that has the initial state, as its first.
+        starts: Part of each state in which episodes start, and its number there [start 2].
         sizes: Sizes of the whole graph.
         layout: Identifies which states are in which part, and which process has it.
         builder: Works out the graphs, where the store does not have them.
@@ -75,7 +75,7 @@ class Parts:
     codes: Float64[np.ndarray, "code 2"]
     store: PartStore
     peers: Peers
-    start: int
+    starts: Int64[np.ndarray, "start 2"]
     sizes: Sizes
     warning: str
     layout: str
@@ -94,6 +94,11 @@ class Parts:
         """The problem of a part's own states."""
         graph, achieved = self._graph(part)
         return pose(self.world, graph, params, assumed, achieved)
+
+    def starts_in(self, part: int) -> Int64[np.ndarray, " start"]:
+        """The numbers, in a part, of its states in which episodes start; in order of starts."""
+        numbers: Int64[np.ndarray, " start"] = self.starts[self.starts[:, 0] == part, 1]
+        return numbers
 
     def own(self, part: int) -> int:
         """Number of a part's own states."""
@@ -250,10 +255,11 @@ class PartSolver:
         return self.params.theory.terminal_value
 
     def start_value(self, done: int) -> float | None:
-        """V_r of the initial state; None in processes that do not have it."""
-        if self.parts.start not in self.parts.numbers:
+        """V_r of the first start; None in processes that do not have it."""
+        part, number = self.parts.starts[0]
+        if part not in self.parts.numbers:
             return None
-        found = self.parts.store.rows(values_kind(done), self.parts.start, np.zeros(1, np.int32))
+        found = self.parts.store.rows(values_kind(done), int(part), np.array([number], np.int32))
         return float(found["v_r"][0])
 
     def valued(self, done: int) -> int:
@@ -285,8 +291,8 @@ class PartSolver:
     def reached(self, steps: int) -> dict[int, Mask]:
         """Which states of each part can be reached after so many steps."""
         parts, masks = self.parts, {part: self._nowhere(part) for part in self.parts.numbers}
-        if parts.start in masks:
-            masks[parts.start][0] = True
+        for part, mask in masks.items():
+            mask[parts.starts_in(part)] = True
         for _ in range(steps):
             after, outgoing = {part: self._nowhere(part) for part in parts.numbers}, self._nothing()
             for part in parts.numbers:

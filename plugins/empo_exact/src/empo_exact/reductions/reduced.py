@@ -13,7 +13,7 @@ from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import stage
 from empo_core.worlds.row_table import RowTable
 from empo_exact.exploration_progress import exploring
-from empo_exact.graph import Progress, StateGraph
+from empo_exact.graph import Progress, Start, StateGraph
 from empo_exact.images import Images
 from empo_exact.kernel_data import Values
 from empo_exact.plugin import ExactParams
@@ -82,7 +82,11 @@ class Reduced:
 
 
 def reduced_graph(
-    world: WorldModel, params: ExactParams, assumed: Assumptions, tracker: Tracker
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    tracker: Tracker,
+    start: Start | None = None,
 ) -> Reduced:
     """Explore a world by the states that stand for all others.
 
@@ -94,11 +98,15 @@ def reduced_graph(
     with stage(tracker.progress, "checking reductions"):
         prepared = prepare(world, params, assumed)
     with exploring(world, params, tracker) as progress:
-        return explored(world, prepared, params, progress)
+        return explored(world, prepared, params, progress, start)
 
 
 def explored(
-    world: WorldModel, prepared: Preparation, params: ExactParams, progress: Progress | None
+    world: WorldModel,
+    prepared: Preparation,
+    params: ExactParams,
+    progress: Progress | None,
+    start: Start | None = None,
 ) -> Reduced:
     """The reduced graph, as far as ``progress`` lets it grow.
 
@@ -107,11 +115,12 @@ def explored(
         prepared: What it declares.
         params: The parameters.
         progress: Told after every block; may end the exploration.
+        start: State rows to start from; None means the initial state.
 
     Raises:
         SolveError: What the world declares is refuted, or the graph is too large.
     """
-    found = explore(world, prepared.canonical, params, progress)
+    found = explore(world, prepared.canonical, params, progress, start)
     prepared.check(found.graph)
     graph, images = found.graph, found.images
     orbits = int(found.canonical.orbit_sizes(graph.states).sum())
