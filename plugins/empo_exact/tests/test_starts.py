@@ -79,7 +79,7 @@ def test_processes_know_all_starts(tmp_path: Path) -> None:
 def dead_end() -> Table:
     """State 1 is where no human attains a goal; state 0 does not lead there."""
     stays = ((0, 0), (0, 1), (1, 0), (1, 1))
-    outcomes = tuple({pair: ((1.0, state, 1.0),) for pair in stays} for state in range(2))
+    outcomes = tuple(dict.fromkeys(stays, ((1.0, state, 1.0),)) for state in range(2))
     return Table(("human", "robot"), (2, 2), outcomes, ((0, 1.0, frozenset([0])),), (5, 7), 3)
 
 
