@@ -17,6 +17,7 @@ from empo_core.stages import kernel_stage, stage
 from empo_core.worlds.roles import check_humans
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
+from empo_exact.answers import answers
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.exploration_progress import exploring
 from empo_exact.forecast import sweep_seconds
@@ -195,7 +196,11 @@ def _induce_over_time(
     recovered = None
     if resume and store.keep == "disk":
         recovered = store.recover(
-            horizon - 1, lambda values: refuse_non_finite(problem, values, "on disk")
+            horizon - 1,
+            lambda values: refuse_non_finite(problem, values, "on disk"),
+            lambda time: answers(
+                problem, order[: min(graph.within(time), graph.num_expanded)], horizon - time
+            ),
         )
     later = terminal_values(problem, graph.within(horizon))
     first = horizon - 1
@@ -222,7 +227,7 @@ def _induce_over_time(
         # Out of reach a human may be without power, and whatever leads there without values.
         has_gaps = has_gaps or bool(bad)
         refuse_unknown(values, time, has_gaps, graph.within(0))
-        store.put(time, values)
+        store.put(time, values, solver.answers)
         after, before = completed(problem, before, values), after
         _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
         tracker.progress("backward induction", horizon - time, horizon)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import reprlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,15 @@ from empo_exact.solution import Solution
 from empo_exact.values import ValueStore
 
 GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
-RESULT_IS_EQUAL = {"compute", "keep", "rollouts", "inspector", "count_unrolled", "reduce"}
+RESULT_IS_EQUAL = {
+    "compute",
+    "keep",
+    "rollouts",
+    "inspector",
+    "count_unrolled",
+    "reduce",
+    "check_reductions",
+}
 """Parameters that change nothing about values."""
 HUMANS = ("beta", "nu", "habit", "belief")
 
@@ -207,11 +216,16 @@ def _prior(
 
 
 def problem_digest(problem: Problem, params: ExactParams) -> str:
-    """Identifies a problem, so that values on disk are not taken for another's."""
+    """Identifies a problem but for its priors, so that values on disk are not taken for another's.
+
+    What priors answer is compared time by time; see ``answers``.
+    """
     graph = problem.graph
     digest = hashlib.sha256(params.model_dump_json(exclude=RESULT_IS_EQUAL).encode())
+    digest.update(json.dumps(identity(problem.world.spec)).encode())
     for array in (
         graph.states,
+        graph.layers,
         graph.offsets,
         graph.successor,
         graph.code,
@@ -220,11 +234,7 @@ def problem_digest(problem: Problem, params: ExactParams) -> str:
         problem.game.achieved,
     ):
         digest.update(np.ascontiguousarray(array).data)
+    digest.update(repr((problem.prior is None, problem.habit is None)).encode())
     for part in problem.humans:
         digest.update(np.ascontiguousarray(part).data)
-    for prior in (problem.prior, problem.habit):
-        if prior is not None:
-            # An object has no name; what it says about the start tells it from most others.
-            answer = prior.policy(problem.world.initial_state()[None], problem.horizon or 1)
-            digest.update(answer.double().numpy().tobytes())
     return digest.hexdigest()

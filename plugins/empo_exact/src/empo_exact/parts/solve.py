@@ -244,14 +244,14 @@ def swept_parts(
         expander(world, compute.workers, compute.start_method, executor) as expand,
         ThreadPoolExecutor(compute.workers) as threads,
     ):
-        parts = commits.recover_parts(world) if commits and resume and spills else None
+        parts = commits.recover_parts(world, expand) if commits and resume and spills else None
         if parts is None:
             parts = build_parts(world, params, store, peers, tracker, expand, starts)
             if commits and spills:
                 commits.keep_parts(parts)
         solver = PartSolver(parts, _with_keep(parts, params), assumed)
         solver.seconds.graph = clock.perf_counter() - begin
-        done = commits.recover(parts, needs_all=solver.keeps_times) if commits and resume else 0
+        done = commits.recover(solver) if commits and resume else 0
         done = induce(solver, commits, done, threads, tracker)
         solver.seconds.total = clock.perf_counter() - begin
         yield solver, done
@@ -324,7 +324,7 @@ def induce(
             raise cyclic(parts.world, rows[0])
         share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
         if commits and share[0] < share[1] and told[0].is_due:
-            commits.commit(parts, done)
+            commits.commit(solver, done)
         kept.append(done)
         needed = {done, done - 1, commits.done if commits else done}
         for older in [] if solver.keeps_times else [each for each in kept if each not in needed]:

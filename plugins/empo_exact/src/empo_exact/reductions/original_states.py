@@ -14,9 +14,17 @@ from jaxtyping import Int32
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
+from empo_core.stages import stage
 from empo_exact import ram
 from empo_exact.exploration_progress import exploring
-from empo_exact.graph import Explored, Start, StateGraph, build_graph, world_graph
+from empo_exact.graph import (
+    ITEMS_PER_BLOCK,
+    Explored,
+    Start,
+    StateGraph,
+    build_graph,
+    world_graph,
+)
 from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
 from empo_exact.parts.result import Opening, PartsResult
@@ -148,10 +156,24 @@ def unfolding(
             log.warning("keep: auto is none here, for original states are too many: %s", error)
         else:
             kept = ram.resolved(Sizes.of(graph), params)
+            if params.check_reductions == "all":
+                with stage(tracker.progress, "checking reductions in original states"):
+                    _refuse_words(reduced, graph)
     if graph is None or kept.keep != "all":
         kept = params.model_copy(update={"keep": "none"})
         graph = build_graph(world, 1, start=start)
     return Unfolding(reduced, kept, graph, found_states(world, reduced, graph))
+
+
+def _refuse_words(reduced: Reduced, graph: StateGraph) -> None:
+    """Refuse a world in which words without influence matter in any original state."""
+    size = max(1, ITEMS_PER_BLOCK // graph.spec.num_joint_actions)
+    declarations, rows = reduced.declarations, torch.from_numpy(graph.states)
+    for first in range(0, len(rows) if declarations.dropped is not None else 0, size):
+        some = rows[first : first + size]
+        projected = declarations.projected(some)
+        differs = (projected != some).any(1)
+        declarations.refuse_changes(projected[differs], some[differs])
 
 
 def _original_graph(
