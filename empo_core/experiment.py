@@ -7,6 +7,7 @@ import logging
 import random
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 
 import numpy as np  # Before torch, which would lose a Ctrl-C within its own import of it.
 
-from empo_core.config import ComponentRef, RunConfig, installed
+from empo_core.config import ComponentRef, RunConfig, installed, references
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError
+from empo_core.exits import exit_error, exits_are_errors, is_exit
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
@@ -158,7 +160,7 @@ def execute(
             world_model=config.world_model,
             environment=environment,
         )
-        result = _supervised(algorithm, context, config, directory, termination)
+        result = _supervised(algorithm, context, config, directory, termination, registry)
     return Run(
         result=result,
         directory=directory.path,
@@ -213,7 +215,8 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
     offer = registry.offer(ref.kind, ref.name)
     factory = offer.component.load()
     check_call(offer, factory, 1 + len(args))
-    built = factory(ref.params, *args)
+    with exits_are_errors(f"{ref.kind} {ref.name!r}"):
+        built = factory(ref.params, *args)
     check_component(offer, built)
     return built
 
@@ -326,12 +329,32 @@ def peak_memory_bytes() -> int | None:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
+def component_at(error: BaseException, config: RunConfig, registry: Registry) -> str:
+    """The component of a config whose code raised an error, e.g. ``world_model 'mine/maze'``.
+
+    That is the one in whose package the innermost line of all lies that lies in one.
+    """
+    packages: dict[str, ComponentRef] = {}
+    for ref in references(config):
+        target = registry.get(ref.kind, ref.name).target
+        packages.setdefault(target.split(":")[0].split(".")[0], ref)
+    modules = [
+        str(frame.f_globals.get("__name__", "")).split(".")[0]
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    for module in reversed(modules):
+        if module in packages:
+            return f"{packages[module].kind} {packages[module].name!r}"
+    return "a component"
+
+
 def _supervised(
     algorithm: Algorithm,
     context: RunContext,
     config: RunConfig,
     directory: RunDirectory,
     termination: Termination,
+    registry: Registry,
 ) -> Result:
     """Run the algorithm, and leave true records whichever way it ends."""
     status: RunStatus = "failed"
@@ -353,7 +376,10 @@ def _supervised(
             if directory.is_temporary:
                 raise
             raise RunInterrupted(directory.path) from error
-        except BaseException as error:
+        except BaseException as raised:
+            error = raised
+            if is_exit(raised):
+                error = exit_error(raised, component_at(raised, config, registry))
             reason = f"{type(error).__name__}: {error}"
             log.exception("the run failed")
             has_begun = isinstance(context.tracker, TrackerGroup) and context.tracker.has_begun
@@ -361,7 +387,9 @@ def _supervised(
                 directory.is_temporary = True  # Nothing was run, so nothing is left.
             if not directory.is_temporary:
                 error.add_note(f"Its log: {directory.path / LOG}")
-            raise
+            if error is raised:
+                raise
+            raise error from raised
         finally:
             log.info("%s", status)
             try:

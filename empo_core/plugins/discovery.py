@@ -21,6 +21,7 @@ from typing import TypeVar
 import pluggy
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError
+from empo_core.exits import event
 from empo_core.plugins import hookspecs
 from empo_core.plugins.hookspecs import API_VERSION, KINDS, Command, Component
 from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, Provider, Registry
@@ -156,7 +157,7 @@ def _bounded(work: Callable[[], T], what: str) -> T:
     if raised and isinstance(raised[0], PluginLoadError):
         raise raised[0]
     if raised:
-        raise PluginLoadError(f"{what} {_event(raised[0])}") from raised[0]
+        raise PluginLoadError(f"{what} {event(raised[0])}") from raised[0]
     raise PluginLoadError(
         f"{what} did not end within {deadline:g} s; make it lighter, or set {DEADLINE} higher"
     )
@@ -290,10 +291,3 @@ def _check_api(api: object, what: str, distribution: str) -> None:
             f"{what} is for plugin API {api!r}; "
             f"this empo-core speaks {API_VERSION}. Upgrade {older}."
         )
-
-
-def _event(error: BaseException) -> str:
-    """Description of an error, e.g. ``raises ValueError: no such file``."""
-    if isinstance(error, SystemExit):
-        return f"calls sys.exit({error.code!r})"
-    return f"raises {type(error).__name__}{f': {error}' if str(error) else ''}"

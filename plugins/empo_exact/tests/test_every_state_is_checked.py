@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from symmetric_games import Renaming, SymmetricWorld
-from test_cone import Noted
 from test_false_declarations import Notes, Outcome, game, outcome
 from torch import Tensor
 

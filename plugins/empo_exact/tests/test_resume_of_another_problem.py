@@ -13,6 +13,7 @@ from random_games import Shape, TableWorld, random_table
 from torch import Tensor
 
 from empo_core.protocols import Tracker
+from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
@@ -67,6 +68,7 @@ def far_state() -> int:
 
 
 FAR = TableWorld(TABLE).row(far_state())
+NEAR = tuple(build_graph(TableWorld(TABLE), 1).states[6].tolist())
 
 
 def answer(states: Tensor, usual: float, there: float, *shape: int) -> Tensor:
@@ -94,7 +96,7 @@ PAIRS: dict[str, tuple[Assumptions, Assumptions]] = {
     ),
     "habit prior": (
         Assumptions(habit_prior=Lazy(None)),
-        Assumptions(habit_prior=Lazy(FAR, 3)),
+        Assumptions(habit_prior=Lazy(NEAR, 4)),
     ),
     "habit": (Assumptions(habit=habit(1 / 3)), Assumptions(habit=habit(0.9))),
     "beta_h": (

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from empo_core.errors import CollectError, ConfigError
+from empo_core.errors import CollectError, ConfigError, EmpoError
+from empo_core.exits import EXITS, event, is_exit
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers, clear
@@ -109,7 +110,7 @@ class EnvGroup:
             for step, action in self._acts:
                 step(action)
                 number += 1
-        except Exception:
+        except (Exception, *EXITS):
             with self._located(number, f"failed in step {self._steps}"):
                 raise
         self._check(f"in step {self._steps}")
@@ -128,7 +129,7 @@ class EnvGroup:
         for (number, one), state in zip(self._numbered(), states, strict=True):
             try:
                 exact.append(one.load_state_dict(state))
-            except Exception:
+            except (Exception, *EXITS):
                 log.warning(
                     "environment %d cannot play its episode again",
                     number + self._offset,
@@ -192,16 +193,19 @@ class EnvGroup:
         """Errors say which environment it was, and where."""
         try:
             yield
-        except Exception as error:
+        except (Exception, *EXITS) as error:
             kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
-            name = "" if kind is not Crash else f"{type(error).__name__}: "
+            if is_exit(error):  # It wants the end: a restart does not help.
+                kind = CollectError
+            told = str(error) if isinstance(error, EmpoError) else f"{type(error).__name__}: {error}"
+            told = event(error) if is_exit(error) else told
             where = ""
             if what.startswith("failed"):
                 where = f" ({self._environments[number - self._first].whereabouts()})"
             # A config is at fault in a line of its own, not in one of ours.
             trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
             who = f"environment {number + self._offset}"
-            raise kind(f"{who} {what}: {name}{error}{where}{trace}") from error
+            raise kind(f"{who} {what}: {told}{where}{trace}") from error
 
 
 def _are_finite(numbers: np.ndarray) -> bool:
