@@ -36,6 +36,7 @@ from empo_core.protocols import (
     WorldModel,
 )
 from empo_core.stages import stage
+from empo_core.storage import run_roots
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
     CONFIG,
@@ -48,6 +49,7 @@ from empo_core.storage.run_directory import (
     process_rank,
     resolved,
     strict_json,
+    tell_of_silent_end,
 )
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
@@ -148,6 +150,8 @@ def execute(
         refs = [ref for ref in config.trackers if ref.name not in unwanted]
         trackers = [build(ref, registry=registry) for ref in refs]
         trackers = [] if process_rank() else [*trackers, *watchers]
+        if directory is None and place is None and not process_rank():
+            tell_of_silent_end(config.runs)
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
             directory = RunDirectory.create(config, registry, place)
             stack.callback(directory.release)
@@ -366,6 +370,7 @@ def _supervised(
             result = algorithm.run(context)
             with stage(context.tracker.progress, "saving results"):
                 results = directory.path / RESULTS
+                run_roots.refuse_gone(results)
                 results.mkdir(exist_ok=True)
                 result.save(results)
                 write_file(results / SUMMARY, strict_json(result.summary()) + "\n")
@@ -373,6 +378,8 @@ def _supervised(
         except KeyboardInterrupt as error:
             termination.begin()
             status = "interrupted"
+            if directory.is_gone:
+                raise run_roots.gone(directory.path) from error
             if directory.is_temporary:
                 raise
             raise RunInterrupted(directory.path) from error
@@ -385,7 +392,7 @@ def _supervised(
             has_begun = isinstance(context.tracker, TrackerGroup) and context.tracker.has_begun
             if isinstance(error, REFUSALS) and not (context.resume or has_begun):
                 directory.is_temporary = True  # Nothing was run, so nothing is left.
-            if not directory.is_temporary:
+            if not (directory.is_temporary or directory.is_gone):
                 error.add_note(f"Its log: {directory.path / LOG}")
             if error is raised:
                 raise

@@ -22,7 +22,7 @@ import pluggy
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError
 from empo_core.exits import event
-from empo_core.plugins import hookspecs
+from empo_core.plugins import hookspecs, unfinished
 from empo_core.plugins.hookspecs import API_VERSION, KINDS, Command, Component
 from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, Provider, Registry
 
@@ -54,6 +54,7 @@ def discover() -> Registry:
     """Build the registry from every installed distribution with an ``empo`` entry point."""
     blocked = {_canonical(name) for name in os.environ.get(BLOCK, "").split(",")}
     only_built_in = os.environ.get(NO_PLUGINS) == "1"
+    unfinished.tell(BLOCK)
     built_in = Path(__file__).with_name("built_in.txt").read_text(encoding="utf-8").split()
     points = entry_points(group=hookspecs.PROJECT)
     blocked_distributions = blocked - {_canonical(point.name) for point in points}
@@ -120,6 +121,11 @@ def _load(found: _Installed) -> tuple[list[Component], list[Command]]:
     Raises:
         PluginLoadError: With one line that says what is wrong with it.
     """
+    with unfinished.noted(found.entry_point.value.split(":")[0], f"plugin {found.distribution!r}"):
+        return _loaded(found)
+
+
+def _loaded(found: _Installed) -> tuple[list[Component], list[Command]]:
     point = found.entry_point
     # What a plugin prints must not end up in the JSON that a command prints.
     with contextlib.redirect_stdout(sys.stderr):

@@ -1,4 +1,4 @@
-"""What a world declares is checked in every state that is explored, unless samples are asked for."""
+"""What a world declares is checked in every explored state, unless samples are asked for."""
 
 from __future__ import annotations
 

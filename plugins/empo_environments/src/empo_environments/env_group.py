@@ -197,7 +197,9 @@ class EnvGroup:
             kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
             if is_exit(error):  # It wants the end: a restart does not help.
                 kind = CollectError
-            told = str(error) if isinstance(error, EmpoError) else f"{type(error).__name__}: {error}"
+            told = (
+                str(error) if isinstance(error, EmpoError) else f"{type(error).__name__}: {error}"
+            )
             told = event(error) if is_exit(error) else told
             where = ""
             if what.startswith("failed"):

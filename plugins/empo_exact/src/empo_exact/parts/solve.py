@@ -18,6 +18,7 @@ from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
+from empo_core.storage.run_roots import refuse_gone
 from empo_exact import ram
 from empo_exact.acyclic import cyclic
 from empo_exact.checks import refuse_powerless, refuse_unknown
@@ -177,6 +178,9 @@ def solve_in_parts(
         StorageError: The disk refuses, or has files of another problem.
         WorkerError: Another process is gone.
     """
+    if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
+        refuse_gone(directory)
+        directory.mkdir(parents=True, exist_ok=True)
     with swept_parts(
         world,
         params,
