@@ -70,6 +70,10 @@ class WorkerError(EmpoError):
     """A worker process failed; the message carries its traceback."""
 
 
+class ComponentExitError(EmpoError):
+    """A component tried to end the whole process, as by ``sys.exit``; the message names it."""
+
+
 class CollectError(WorkerError):
     """No actor can collect experience any more; the message carries the last traceback."""
 

@@ -6,15 +6,17 @@ import contextlib
 import logging
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from empo_core.best_effort import best_effort
-from empo_core.config import ComponentRef, RunConfig, installed
+from empo_core.config import ComponentRef, RunConfig, installed, references
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError
+from empo_core.exits import exit_error, exits_are_errors, is_exit
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
@@ -34,6 +36,7 @@ from empo_core.protocols import (
 from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.run_warnings import LoggedWarnings, with_warnings
 from empo_core.stages import stage
+from empo_core.storage import run_roots
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import (
     CONFIG,
@@ -46,6 +49,7 @@ from empo_core.storage.run_directory import (
     process_rank,
     resolved,
     strict_json,
+    tell_of_silent_end,
 )
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
@@ -148,6 +152,8 @@ def execute(
         refs = [ref for ref in config.trackers if ref.name not in unwanted]
         trackers = [build(ref, registry=registry) for ref in refs]
         trackers = [] if process_rank() else [*trackers, *watchers]
+        if directory is None and place is None and not process_rank():
+            tell_of_silent_end(config.runs)
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
             directory = RunDirectory.create(config, registry, place)
             stack.callback(directory.release)
@@ -161,7 +167,7 @@ def execute(
             environment=environment,
         )
         warnings = LoggedWarnings(_packages(registry))
-        result = _supervised(algorithm, context, config, directory, termination, warnings)
+        result = _supervised(algorithm, context, config, directory, termination, registry, warnings)
     return Run(
         result=result,
         directory=directory.path,
@@ -217,7 +223,8 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
     offer = registry.offer(ref.kind, ref.name)
     factory = offer.component.load()
     check_call(offer, factory, 1 + len(args))
-    built = factory(ref.params, *args)
+    with exits_are_errors(f"{ref.kind} {ref.name!r}"):
+        built = factory(ref.params, *args)
     check_component(offer, built)
     return built
 
@@ -342,12 +349,32 @@ def _packages(registry: Registry) -> set[str]:
     return {"empo_core", *(target.partition(":")[0].split(".")[0] for target in targets)}
 
 
+def component_at(error: BaseException, config: RunConfig, registry: Registry) -> str:
+    """The component of a config whose code raised an error, e.g. ``world_model 'mine/maze'``.
+
+    That is the one in whose package the innermost line of all lies that lies in one.
+    """
+    packages: dict[str, ComponentRef] = {}
+    for ref in references(config):
+        target = registry.get(ref.kind, ref.name).target
+        packages.setdefault(target.split(":")[0].split(".")[0], ref)
+    modules = [
+        str(frame.f_globals.get("__name__", "")).split(".")[0]
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    for module in reversed(modules):
+        if module in packages:
+            return f"{packages[module].kind} {packages[module].name!r}"
+    return "a component"
+
+
 def _supervised(
     algorithm: Algorithm,
     context: RunContext,
     config: RunConfig,
     directory: RunDirectory,
     termination: Termination,
+    registry: Registry,
     warnings: LoggedWarnings,
 ) -> Result:
     """Run the algorithm, and leave true records whichever way it ends."""
@@ -360,6 +387,7 @@ def _supervised(
             result = algorithm.run(context)
             with stage(_shown(context.tracker), "saving results"):
                 results = directory.path / RESULTS
+                run_roots.refuse_gone(results)
                 results.mkdir(exist_ok=True)
                 result.save(results)
                 summary = with_warnings(result.summary(), warnings.messages)
@@ -368,18 +396,25 @@ def _supervised(
         except KeyboardInterrupt as error:
             termination.begin()
             status = "interrupted"
+            if directory.is_gone:
+                raise run_roots.gone(directory.path) from error
             if directory.is_temporary:
                 raise
             raise RunInterrupted(directory.path) from error
-        except BaseException as error:
+        except BaseException as raised:
+            error = raised
+            if is_exit(raised):
+                error = exit_error(raised, component_at(raised, config, registry))
             reason = f"{type(error).__name__}: {error}"
             log.exception("the run failed")
             has_begun = isinstance(context.tracker, TrackerGroup) and context.tracker.has_begun
             if isinstance(error, REFUSALS) and not (context.resume or has_begun):
                 directory.is_temporary = True  # Nothing was run, so nothing is left.
-            if not directory.is_temporary:
+            if not (directory.is_temporary or directory.is_gone):
                 error.add_note(f"Its log: {directory.path / LOG}")
-            raise
+            if error is raised:
+                raise
+            raise error from raised
         finally:
             log.info("%s", status)
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,9 +16,10 @@ from empo_core.storage.run_directory import (
     STATUS,
     SUMMARY,
     Status,
+    ended_silently,
     existing_run,
-    process_exists,
     read_config,
+    silent_end,
 )
 from empo_core.trees import Json
 
@@ -121,8 +121,8 @@ def read_run(path: Path) -> SavedRun:
             summary = _object(read_json(_inside(path, RESULTS) / SUMMARY))
         except EmpoError as error:
             reasons.append(str(error))
-    elif word == "running" and _is_gone(status):
-        reasons.append(f"process {status.get('pid')} is gone; go on with: empo resume {path}")
+    elif ended_silently(status):
+        reasons.append(f"{silent_end(status)}; go on with: empo resume {path}")
     elif isinstance(status.get("error"), str):
         reasons.append(str(status["error"]))
     started = _time(status.get("started"))
@@ -154,10 +154,6 @@ def _inside(path: Path, name: str) -> Path:
     if (path / name).is_symlink():
         raise StorageError(f"{path / name}: is a symbolic link")
     return path / name
-
-
-def _is_gone(status: Mapping[str, Json]) -> bool:
-    return status.get("host") == socket.gethostname() and not process_exists(status.get("pid"))
 
 
 def _seconds(status: Mapping[str, Json], *, running: bool) -> float | None:

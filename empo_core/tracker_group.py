@@ -12,6 +12,7 @@ from torch import Tensor
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, TrackerError
+from empo_core.exits import event, exits_are_errors, is_exit
 from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
 from empo_core.stages import KernelStage
 from empo_core.trees import JsonData, StateDict
@@ -95,8 +96,9 @@ class TrackerGroup(Tracker):
 
     def _rescued(self, tracker: Tracker, hook: str) -> contextlib.AbstractContextManager[None]:
         """As ``_guarded``, but what ends the run is raised as it is, for no result is at stake."""
-        is_fatal = self._on_error == "fail"
-        return contextlib.nullcontext() if is_fatal else self._guarded(tracker, hook)
+        if self._on_error == "fail":
+            return exits_are_errors(f"the tracker {type(tracker).__name__}, in {hook},")
+        return self._guarded(tracker, hook)
 
     def _each(self, hook: str, call: Callable[[Tracker], None]) -> None:
         for tracker in list(self._started):
@@ -111,8 +113,9 @@ class TrackerGroup(Tracker):
         except (KeyboardInterrupt, ConfigError):
             raise  # The person's wish, and the person's config: no fault of the tracker.
         except BaseException as error:
-            event = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            what = f"the tracker {type(tracker).__name__} failed in {hook}: {event}"
+            told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            told = event(error) if is_exit(error) else told
+            what = f"the tracker {type(tracker).__name__} failed in {hook}: {told}"
             if self._on_error == "fail":
                 raise TrackerError(what) from error
             log.warning("%s; it is switched off, and the run goes on", what)

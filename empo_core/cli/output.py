@@ -16,6 +16,7 @@ import typer
 
 from empo_core.cli.manual import address
 from empo_core.errors import REFUSALS, EmpoError
+from empo_core.exits import EXITS, exit_error
 from empo_core.interrupts import Termination
 from empo_core.printable import PrintableFormatter, printable
 
@@ -53,6 +54,10 @@ def reported(*, debug: bool = False) -> Iterator[None]:
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted")
         raise typer.Exit(INTERRUPTED) from error
+    except EXITS as error:
+        # Of a component; a command of ours that ends early raises what typer knows.
+        say(str(exit_error(error, "a component")))
+        raise typer.Exit(FAULT) from error
     except BrokenPipeError as error:
         # Whoever read the output has seen enough, e.g. ``head``; the exit would flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

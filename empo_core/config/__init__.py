@@ -6,7 +6,7 @@ only says what a valid config is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, get_args
@@ -28,6 +28,7 @@ from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
 from empo_core.errors import DuplicateComponentError, EmpoError
+from empo_core.exits import EXITS, event
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.hookspecs import Component, Kind
 from empo_core.plugins.registry import Registry
@@ -142,10 +143,8 @@ class ComponentRef(Config, Generic[K]):
             return component.params_model().model_validate(params, context=info.context)
         except (ValueError, AssertionError, EmpoError):
             raise
-        except Exception as error:  # A bug of a plugin must still get a place in the file.
-            raise ValueError(
-                f"a validator raised {type(error).__name__}: {error}; report it to the plugin"
-            ) from error
+        except (Exception, *EXITS) as error:  # A bug of a plugin must get a place in the file.
+            raise ValueError(f"a validator {event(error)}; report it to the plugin") from error
 
 
 WorldModelRef = ComponentRef[Literal["world_model"]]
@@ -187,6 +186,18 @@ class RunConfig(Config):
         if isinstance(data, dict) and "trackers" not in data:
             return {**data, "trackers": registry_of(info).default_trackers("config")}
         return data
+
+
+def references(value: object) -> Iterator[ComponentRef]:
+    """All components that a config names, and those that their params name in turn."""
+    if isinstance(value, ComponentRef):
+        yield value
+    if isinstance(value, BaseModel):
+        value = [each for _, each in value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    for below in value if isinstance(value, list | tuple) else ():
+        yield from references(below)
 
 
 def merged(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:

@@ -31,6 +31,7 @@ from empo_core.config.yaml import (
     read_yaml,
 )
 from empo_core.errors import ConfigError, EmpoError
+from empo_core.exits import EXITS, event
 from empo_core.plugins.registry import Registry
 from empo_core.suggestions import few_suggestions
 
@@ -102,8 +103,8 @@ def validate_document(
         raise problems(explain(error, document, model, registry)) from error
     except EmpoError as error:
         raise located_error(document, (), str(error)) from error
-    except Exception as error:
-        reason = f"a validator raised {type(error).__name__}: {error}; report it to the plugin"
+    except (Exception, *EXITS) as error:
+        reason = f"a validator {event(error)}; report it to the plugin"
         raise located_error(document, (), reason) from error
 
 

@@ -21,7 +21,8 @@ from typing import TypeVar
 import pluggy
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError
-from empo_core.plugins import hookspecs
+from empo_core.exits import event
+from empo_core.plugins import hookspecs, unfinished
 from empo_core.plugins.hookspecs import API_VERSION, KINDS, Command, Component
 from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, Provider, Registry
 
@@ -53,6 +54,7 @@ def discover() -> Registry:
     """Build the registry from every installed distribution with an ``empo`` entry point."""
     blocked = {_canonical(name) for name in os.environ.get(BLOCK, "").split(",")}
     only_built_in = os.environ.get(NO_PLUGINS) == "1"
+    unfinished.tell(BLOCK)
     built_in = Path(__file__).with_name("built_in.txt").read_text(encoding="utf-8").split()
     points = entry_points(group=hookspecs.PROJECT)
     blocked_distributions = blocked - {_canonical(point.name) for point in points}
@@ -119,6 +121,11 @@ def _load(found: _Installed) -> tuple[list[Component], list[Command]]:
     Raises:
         PluginLoadError: With one line that says what is wrong with it.
     """
+    with unfinished.noted(found.entry_point.value.split(":")[0], f"plugin {found.distribution!r}"):
+        return _loaded(found)
+
+
+def _loaded(found: _Installed) -> tuple[list[Component], list[Command]]:
     point = found.entry_point
     # What a plugin prints must not end up in the JSON that a command prints.
     with contextlib.redirect_stdout(sys.stderr):
@@ -156,7 +163,7 @@ def _bounded(work: Callable[[], T], what: str) -> T:
     if raised and isinstance(raised[0], PluginLoadError):
         raise raised[0]
     if raised:
-        raise PluginLoadError(f"{what} {_event(raised[0])}") from raised[0]
+        raise PluginLoadError(f"{what} {event(raised[0])}") from raised[0]
     raise PluginLoadError(
         f"{what} did not end within {deadline:g} s; make it lighter, or set {DEADLINE} higher"
     )
@@ -290,10 +297,3 @@ def _check_api(api: object, what: str, distribution: str) -> None:
             f"{what} is for plugin API {api!r}; "
             f"this empo-core speaks {API_VERSION}. Upgrade {older}."
         )
-
-
-def _event(error: BaseException) -> str:
-    """Description of an error, e.g. ``raises ValueError: no such file``."""
-    if isinstance(error, SystemExit):
-        return f"calls sys.exit({error.code!r})"
-    return f"raises {type(error).__name__}{f': {error}' if str(error) else ''}"

@@ -12,6 +12,7 @@ import pluggy
 from pydantic import BaseModel
 
 from empo_core.errors import PluginLoadError
+from empo_core.plugins.unfinished import noted
 
 PROJECT = "empo"
 API_VERSION = 1
@@ -164,7 +165,9 @@ def _load(what: str, target: str) -> Callable[..., Any]:
     """Import ``"module:attribute"`` for what is named."""
     module_name, _, attribute = target.partition(":")
     try:
-        loaded: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+        with noted(module_name, what):
+            module = importlib.import_module(module_name)
+        loaded: Callable[..., Any] = getattr(module, attribute)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

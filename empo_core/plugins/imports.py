@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from empo_core.errors import ConfigError
+from empo_core.exits import event
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _imported: list[str] = []
@@ -43,8 +44,6 @@ def import_extra(names: Sequence[str]) -> None:
                 f"--import {name}: there is no module {error.name!r}; install it, or correct it"
             ) from error
         except BaseException as error:
-            raise ConfigError(
-                f"--import {name}: importing it raises {type(error).__name__}: {error}"
-            ) from error
+            raise ConfigError(f"--import {name}: importing it {event(error)}") from error
         if name not in _imported:
             _imported.append(name)

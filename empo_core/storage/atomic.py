@@ -21,6 +21,7 @@ from typing_extensions import Buffer
 
 from empo_core.errors import StorageError
 from empo_core.storage.regular_files import open_new, open_regular, reason_of
+from empo_core.storage.run_roots import refuse_gone
 from empo_core.trees import JsonData
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -89,6 +90,7 @@ def write_file(path: str | Path, data: str | bytes, *, ops: FileOps = DISK) -> N
         StorageError: The disk refuses; an older file is left as it was.
     """
     path = Path(path)
+    refuse_gone(path)
     temporary = path.with_name(f".{path.name}.new")
     try:
         write_synced(temporary, data.encode() if isinstance(data, str) else data, ops)
@@ -109,6 +111,7 @@ def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
     Raises:
         StorageError: The disk refuses, or something else has that place; nothing has changed.
     """
+    refuse_gone(directory)
     new, old = _siblings(directory)
     try:
         _recover(directory, ops)

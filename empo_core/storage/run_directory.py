@@ -36,6 +36,7 @@ from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
+from empo_core.storage import run_roots
 from empo_core.storage.atomic import read_json, write_file
 from empo_core.storage.locks import CAN_LOCK, hold
 from empo_core.storage.regular_files import open_append, open_regular, reason_of
@@ -137,6 +138,8 @@ class RunDirectory:
             raise alive
         if not directory._hold():
             raise alive
+        if running:  # The lock is ours, so nobody is at work there.
+            log.warning("%s: %s", path, silent_end(status))
         directory._about |= {
             key: status[key] for key in ("started", "task", "launch") if key in status
         }
@@ -187,7 +190,13 @@ class RunDirectory:
         }
         if error is not None:
             record["error"] = error
-        _write_json(self.path / STATUS, record)
+        if not self.is_gone:  # Else there is nobody to tell.
+            _write_json(self.path / STATUS, record)
+
+    @property
+    def is_gone(self) -> bool:
+        """It was moved or removed while this process held it."""
+        return run_roots.is_gone(self.path)
 
     @contextlib.contextmanager
     def logging(self, *listeners: logging.Handler) -> Iterator[None]:
@@ -215,6 +224,7 @@ class RunDirectory:
 
     def release(self) -> None:
         """Let another process hold the directory; the end of this process does it too."""
+        run_roots.forget(self.path)
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -227,6 +237,8 @@ class RunDirectory:
 
     def _hold(self) -> bool:
         self._lock = hold(self.path / ".lock")
+        if self._lock is not None:
+            run_roots.watch(self.path)
         return self._lock is not None
 
 
@@ -301,7 +313,8 @@ def _new_directory(config: RunConfig, place: Path | None) -> Path:
     while True:
         path = place or config.runs / (stem if number == 1 else f"{stem}-{number}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if place is None:  # Else its folder is there, or was moved meanwhile.
+                path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()  # Fails where it exists, so two runs never share one.
             return path
         except FileExistsError as error:
@@ -385,6 +398,34 @@ def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
 
 def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def ended_silently(status: Mapping[str, JsonValue]) -> bool:
+    """True if a run is said to go on in a process of this machine that does not exist."""
+    here = status.get("host") == socket.gethostname()
+    return status.get("status") == "running" and here and not process_exists(status.get("pid"))
+
+
+def silent_end(status: Mapping[str, JsonValue]) -> str:
+    """What to say of a run that ended silently."""
+    return (
+        "the last run ended without a word (as after os._exit, a crash or kill -9): "
+        f"process {status.get('pid')} is gone"
+    )
+
+
+def tell_of_silent_end(runs: Path) -> None:
+    """Warn if the newest run in a folder of runs ended silently."""
+    with contextlib.suppress(OSError, StorageError):
+        with os.scandir(runs) as entries:
+            times = {entry.path: entry.stat().st_mtime for entry in entries if entry.is_dir()}
+        newest = RunDirectory(Path(max(times, key=lambda path: times[path], default="")))
+        status = newest.status()
+        if ended_silently(status):
+            log.warning(
+                "%s: %s; its log: %s; go on with: empo resume %s",
+                newest.path, silent_end(status), newest.path / LOG, newest.path,
+            )  # fmt: skip
 
 
 def process_exists(pid: object) -> bool:

@@ -8,6 +8,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 
 from empo_core.types import Successors, WorldSpec
+from empo_core.worlds import signatures
 from empo_core.worlds.row_table import RowTable
 from empo_core.worlds.samples import joint_actions
 
@@ -47,6 +48,17 @@ def _keys(found: Successors, rows: Int[Tensor, "item word"]) -> Float64[np.ndarr
     columns = (found.segments.index[:, None], rows, duration[:, None])
     # Adding 0 leaves no -0, whose bits are others.
     return np.concatenate([column.double().numpy() for column in columns], 1) + 0.0
+
+
+def different_pairs(
+    spec: WorldSpec,
+    one: Float64[np.ndarray, "state joint 2"],
+    other: Float64[np.ndarray, "state joint 2"],
+) -> tuple[Int[Tensor, " pair"], Int[Tensor, "pair agent"]]:
+    """Pairs of a state's position and a joint action whose signatures differ, some at least."""
+    differs = (np.abs(one - other) > signatures.TOLERANCE).any(-1)
+    item, joint = (torch.from_numpy(each[:MOST_PAIRS]) for each in np.nonzero(differs))
+    return item, joint_actions(spec)[joint]
 
 
 def sampled_pairs(

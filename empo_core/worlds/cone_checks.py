@@ -1,6 +1,6 @@
 """Words of a row that nothing which matters reads, and counterexamples to that.
 
-Each check looks at some states only. What it finds is wrong is wrong; the reverse is likely.
+Each check looks at the states that it is given. What it finds is wrong is wrong.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.world_structure import Reads
-from empo_core.worlds.comparison import POLICY_TOLERANCE, first_difference, sampled_pairs
+from empo_core.worlds.comparison import (
+    POLICY_TOLERANCE,
+    different_pairs,
+    first_difference,
+    sampled_pairs,
+)
 from empo_core.worlds.row_table import distinct
 from empo_core.worlds.samples import names_of
+from empo_core.worlds.signatures import signatures
 
 MOST_ROWS = 10_000
 """Rows that are tried with words of other states."""
@@ -87,9 +93,28 @@ def word_that_matters(
         donors: States whose words they get; None: the same.
     """
     source, changed = exchanged(dropped, states, donors)
+    return difference_by_words(world, dropped, states[source], changed)
+
+
+def difference_by_words(
+    world: WorldModel,
+    dropped: Bool[Tensor, " word"],
+    states: Int[Tensor, "item word"],
+    changed: Int[Tensor, "item word"],
+    *,
+    every: bool = False,
+) -> str | None:
+    """A sentence that shows that words matter in which rows differ; None: nowhere seen.
+
+    Args:
+        world: The world.
+        dropped: Words that nothing else depends on [word].
+        states: State rows.
+        changed: Rows that differ from those in these words only.
+        every: Whether all joint actions are tried, and not ``MOST_PAIRS`` of them and of states.
+    """
     if not len(changed):
         return None
-    states = states[source]
     try:
         available = world.available(changed)
     except WorldError as error:
@@ -101,7 +126,17 @@ def word_that_matters(
     different = (world.achieved(states) != world.achieved(changed)).any(1)
     if different.any():
         return _matters(world, states, changed, int(different.nonzero()[0]), "achieved goals")
-    item, chosen = sampled_pairs(world.spec, len(states))
+    if every:
+
+        def image(rows: Int[Tensor, "outcome word"]) -> Int[Tensor, "outcome _word"]:
+            return rows[:, ~dropped]
+
+        one, two = (signatures(world, rows, image) for rows in (states, changed))
+        item, chosen = different_pairs(world.spec, one, two)
+    else:
+        item, chosen = sampled_pairs(world.spec, len(states))
+    if not len(item):
+        return None
     found, other = (world.transitions(rows[item], chosen) for rows in (states, changed))
     pair = first_difference(found, found.states[:, ~dropped], other, other.states[:, ~dropped])
     if pair is None:
@@ -117,6 +152,7 @@ def prior_without_words(
     states: Int[Tensor, "state word"],
     steps_left: int,
     most: int = MOST_ROWS,
+    donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
     """A sentence that shows that a human prior depends on some words; None: nowhere seen.
 
@@ -127,8 +163,9 @@ def prior_without_words(
         states: Distinct states that are not terminal.
         steps_left: Steps until the end of the episode.
         most: About how many rows it is asked about.
+        donors: States whose words they get; None: the same states.
     """
-    source, changed = exchanged(dropped, states, most=most)
+    source, changed = exchanged(dropped, states, donors, most=most)
     if not len(changed):
         return None
     policy = prior.policy(states, steps_left).double()[source]

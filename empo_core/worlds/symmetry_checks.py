@@ -1,12 +1,13 @@
 """Counterexamples to symmetries that a world declares, and images of states under them.
 
-Each check looks at some states only. What it finds is wrong is wrong; the reverse is likely.
+Each check looks at the states that it is given. What it finds is wrong is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -15,10 +16,16 @@ from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
 from empo_core.world_structure import RowMap, Symmetry
-from empo_core.worlds.comparison import POLICY_TOLERANCE, first_difference, sampled_pairs
+from empo_core.worlds.comparison import (
+    POLICY_TOLERANCE,
+    different_pairs,
+    first_difference,
+    sampled_pairs,
+)
 from empo_core.worlds.cone_checks import exchanged
 from empo_core.worlds.row_table import RowTable
-from empo_core.worlds.samples import names_of
+from empo_core.worlds.samples import joint_actions, names_of
+from empo_core.worlds.signatures import signatures
 
 MOST_STATES = 2000
 """States on which symmetries are tried, images included."""
@@ -80,6 +87,8 @@ def false_symmetry(
     symmetry: Symmetry,
     states: Int[Tensor, "state word"],
     alike: RowMap = unchanged,
+    *,
+    every: bool = False,
 ) -> str | None:
     """A sentence that refutes a symmetry by one of these states; None where all agree with it.
 
@@ -88,6 +97,7 @@ def false_symmetry(
         symmetry: The symmetry.
         states: Distinct states.
         alike: What states are compared by, where some count as equal; itself a state.
+        every: Whether all joint actions are tried, and not ``MOST_PAIRS`` of them and of states.
     """
     if reason := wrong_form(world.spec, symmetry, states):
         return reason
@@ -126,7 +136,7 @@ def false_symmetry(
                 "achieved a goal, which does not become the first one of the image, in this "
                 f"state:\n{world.describe(states[at])}"
             )
-    return _differing_successors(world, symmetry, states, alike)
+    return _differing_successors(world, symmetry, states, alike, every)
 
 
 def mixed_words(
@@ -194,9 +204,18 @@ def prior_without_symmetry(
 
 
 def _differing_successors(
-    world: WorldModel, symmetry: Symmetry, states: Int[Tensor, "state word"], alike: RowMap
+    world: WorldModel,
+    symmetry: Symmetry,
+    states: Int[Tensor, "state word"],
+    alike: RowMap,
+    every: bool,
 ) -> str | None:
-    state, chosen = sampled_pairs(world.spec, len(states))
+    if every:
+        state, chosen = _suspects(world, symmetry, states, alike)
+    else:
+        state, chosen = sampled_pairs(world.spec, len(states))
+    if not len(state):
+        return None
     agents, actions = torch.arange(chosen.shape[1]), symmetry.actions(states)
     becomes = torch.empty_like(chosen)
     becomes[:, torch.tensor(symmetry.agents)] = actions[state[:, None], agents, chosen].long()
@@ -212,6 +231,19 @@ def _differing_successors(
         "image:\n"
         f"{world.describe(states[int(state[pair])])}"
     )
+
+
+def _suspects(
+    world: WorldModel, symmetry: Symmetry, states: Int[Tensor, "state word"], alike: RowMap
+) -> tuple[Int[Tensor, " pair"], Int[Tensor, "pair agent"]]:
+    """States and joint actions that do not seem to lead to the images of what they should."""
+    spec, chosen = world.spec, joint_actions(world.spec)
+    actions, joint = symmetry.actions(states), torch.zeros(len(states), len(chosen)).long()
+    for agent, other in enumerate(symmetry.agents):
+        joint += actions[:, agent].long()[:, chosen[:, agent]] * spec.strides[other]
+    mine = signatures(world, states, lambda rows: alike(symmetry.rows(rows)))
+    theirs = signatures(world, symmetry.rows(states), alike)
+    return different_pairs(spec, mine, np.take_along_axis(theirs, joint.numpy()[..., None], 1))
 
 
 def wrong_form(

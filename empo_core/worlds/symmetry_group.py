@@ -52,6 +52,26 @@ class _Element:
     goals: tuple[int, ...]
 
 
+def _after(last: Symmetry, first: Symmetry | None) -> Symmetry:
+    """One symmetry after another."""
+    if first is None:
+        return last
+    agents = torch.tensor(first.agents)
+
+    def actions(states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent action"]:
+        becomes, then = first.actions(states), last.actions(first.rows(states))
+        # Padding of the action axis is of no account.
+        return then[:, agents].gather(2, becomes.long().clamp(0, then.shape[2] - 1)).to(then.dtype)
+
+    return Symmetry(
+        name=f"{last.name} after {first.name}",
+        rows=lambda states: last.rows(first.rows(states)),
+        agents=tuple(last.agents[agent] for agent in first.agents),
+        actions=actions,
+        goals=tuple(last.goals[goal] for goal in first.goals),
+    )
+
+
 @dataclass(frozen=True)
 class _Closure:
     """Symmetries that are closed under combination with some generators.
@@ -168,6 +188,14 @@ class SymmetryGroup:
     def __len__(self) -> int:
         """Number of symmetries, the one that changes nothing included."""
         return len(self._elements)
+
+    @property
+    def combinations(self) -> list[Symmetry]:
+        """All symmetries of the group but the one that changes nothing."""
+        found: list[Symmetry | None] = [None]
+        for element in self._elements[1:]:
+            found.append(_after(self._used[element.generator], found[element.before]))
+        return [symmetry for symmetry in found if symmetry is not None]
 
     def refined(self, row: Shaped[np.ndarray, " word"]) -> SymmetryGroup:
         """The group where symmetries that differ on one more row are told apart, too."""

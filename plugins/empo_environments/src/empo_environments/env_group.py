@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import UInt8
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import CollectError, ConfigError
+from empo_core.errors import CollectError, ConfigError, EmpoError
+from empo_core.exits import EXITS, event, is_exit
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers, clear
@@ -121,7 +122,7 @@ class EnvGroup:
             for step, action in self._acts:
                 step(action)
                 number += 1
-        except Exception:
+        except (Exception, *EXITS):
             with self._located(number, f"failed in step {self._steps}"):
                 raise
         self._check(f"in step {self._steps}")
@@ -143,7 +144,7 @@ class EnvGroup:
         for (number, one), state in zip(self._numbered(), states, strict=True):
             try:
                 exact.append(one.load_state_dict(state))
-            except Exception:
+            except (Exception, *EXITS):
                 log.warning(
                     "environment %d cannot play its episode again",
                     number + self._offset,
@@ -223,12 +224,14 @@ def located(who: str, what: str, where: Callable[[], str] = str) -> Iterator[Non
     """Errors say which environment it was, what it did, and ``where`` it stood."""
     try:
         yield
-    except Exception as error:
+    except (Exception, *EXITS) as error:
         kind = type(error) if isinstance(error, ConfigError | CollectError) else Crash
-        name = "" if kind is not Crash else f"{type(error).__name__}: "
+        text = str(error) if isinstance(error, EmpoError) else f"{type(error).__name__}: {error}"
+        if is_exit(error):  # It wants the end: a restart does not help.
+            kind, text = CollectError, event(error)
         # A config is at fault in a line of its own, not in one of ours.
         trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
-        raise kind(f"{who} {what}: {name}{error}{where()}{trace}") from error
+        raise kind(f"{who} {what}: {text}{where()}{trace}") from error
 
 
 def close_all(parts: Iterable[tuple[str, Callable[[], object]]]) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError
+from empo_core.exits import EXITS, event, is_exit
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.trees import StateDict
 from empo_environments.batched_spaces import (
@@ -319,10 +320,11 @@ class GymnasiumVectorEnv:
         self._is_called = True
         try:
             yield
-        except Exception as error:
+        except (Exception, *EXITS) as error:
+            told = event(error) if is_exit(error) else f"{type(error).__name__}: {error}"
             raise CollectError(
                 f"the vector environment {self._env} failed in {method}: "
-                f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
+                f"{told}\n\n{traceback.format_exc()}"
             ) from error
         self._is_called = False
 

@@ -37,18 +37,19 @@ def _not_finite(name: str, array: Floats, when: str) -> NonFiniteError:
     )
 
 
-def refuse_unknown(values: Values, time: int | None, has_gaps: bool) -> None:
+def refuse_unknown(values: Values, time: int | None, has_gaps: bool, starts: int) -> None:
     """Raise if V_r is not finite where it should be.
 
     Args:
         values: The values of a level.
         time: When; None: in a world without a horizon.
         has_gaps: Whether states out of reach may have no value.
+        starts: Number of states, the first ones, in which episodes start.
 
     Raises:
         NonFiniteError: V_r is not finite.
     """
-    checked = values.v_r if not has_gaps else values.v_r[: int(time == 0)]
+    checked = values.v_r if not has_gaps else values.v_r[: starts if time == 0 else 0]
     if not math.isfinite(float(checked.sum())):
         raise _not_finite("V_r", checked, "somewhere" if time is None else f"after {time} steps")
 

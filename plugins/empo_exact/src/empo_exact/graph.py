@@ -6,7 +6,7 @@ are numbered in order of first discovery, which makes "reachable within d steps"
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,7 +41,8 @@ class StateGraph:
     Attributes:
         spec: The world's specification.
         states: State rows [state word].
-        layers: ``layers[d]`` states are reachable within ``d`` steps [depth].
+        layers: ``layers[d]`` states are reachable within ``d`` steps; the first ``layers[0]``
+            are the starts [depth].
         num_expanded: How many states have their transitions stored, always a prefix.
         offsets: Start of each pair's transitions [pair + 1].
         successor: State reached [transition].
@@ -130,8 +131,33 @@ class Explored:
 Progress = Callable[[Explored], bool]
 """Called after every block; False ends the exploration, and the graph has what was found."""
 
+Start = Shaped[np.ndarray, "..."] | Sequence[object]
+"""State rows in which episodes start [start word]."""
+
 Numbering = Callable[[RowTable, Shaped[np.ndarray, "outcome word"]], Int32[np.ndarray, " outcome"]]
 """Numbers that transitions have for their outcomes; enters states to be expanded in the table."""
+
+
+def starts_of(world: WorldModel, start: Start | None) -> Shaped[np.ndarray, "start word"]:
+    """Rows in which episodes start, each once, in the order of ``start``.
+
+    Args:
+        world: The world.
+        start: State rows; None means the initial state.
+
+    Raises:
+        SolveError: if there is no row.
+        WorldError: if the rows are no state rows of the world.
+    """
+    if start is None:
+        return initial_row(world)
+    rows = state_rows(world.spec, start)
+    if not len(rows):
+        raise SolveError(f"start has no state rows of {world.spec.name!r}; give at least one")
+    table = RowTable(world.spec.state_words, rows.dtype)
+    table.number(rows)
+    distinct: Shaped[np.ndarray, "start word"] = table.rows.copy()
+    return distinct
 
 
 def build_graph(
@@ -143,7 +169,7 @@ def build_graph(
     executor: ExecutorRef | None = None,
     max_states: int = 50_000_000,
     progress: Progress | None = None,
-    start: Shaped[np.ndarray, "start word"] | None = None,
+    start: Start | None = None,
     numbering: Numbering = RowTable.number,
 ) -> StateGraph:
     """Explore everything reachable from the initial state, or others, by breadth-first search.
@@ -159,7 +185,7 @@ def build_graph(
         executor: Executor of worker processes in place of that.
         max_states: Give up beyond this many states.
         progress: Told after every block; may end the exploration.
-        start: Distinct state rows to start from; None means the initial state.
+        start: State rows to start from; None means the initial state.
         numbering: What ``successor`` has for outcomes; by default the numbers of states.
 
     Raises:
@@ -169,7 +195,7 @@ def build_graph(
         WorkerError: A worker process failed.
     """
     joint = world.spec.num_joint_actions
-    initial = initial_row(world) if start is None else state_rows(world.spec, start)
+    initial = starts_of(world, start)
     table = RowTable(world.spec.state_words, initial.dtype)
     codes = RowTable(2, np.dtype(np.float64))
     table.number(initial)
@@ -218,7 +244,7 @@ def world_graph(
     params: ExactParams,
     progress: Progress | None,
     *,
-    start: Shaped[np.ndarray, "start word"] | None = None,
+    start: Start | None = None,
     numbering: Numbering = RowTable.number,
 ) -> StateGraph:
     """The graph up to the horizon, explored as the parameters say; see ``build_graph``."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int32
 
+from empo_exact.answers import combined, fingerprint, habit_answers
 from empo_exact.human_policies import prior_policy
 from empo_exact.kernel_data import (
     Block,
@@ -157,11 +158,18 @@ def sweep_block(
 
 
 class Solver:
-    """Sweeps over a problem with a team of threads."""
+    """Sweeps over a problem with a team of threads.
+
+    Attributes:
+        problem: The problem.
+        seconds: Wall-clock time of both phases, added up.
+        answers: Fingerprint of what priors answered in the last sweep.
+    """
 
     def __init__(self, problem: Problem, seconds: Seconds) -> None:
         self.problem = problem
         self.seconds = seconds
+        self.answers = 0
         self._spaces = [
             Workspace(worker, make_scratch(problem.game), empty_policies(problem, problem.block))
             for worker in range(problem.workers)
@@ -193,20 +201,26 @@ class Solver:
         size, workers = self.problem.block, self.problem.workers
         self.problem.humans_at(steps_left)  # Once, before all threads ask for it.
 
-        def work(space: Workspace) -> tuple[float, float, int]:
-            spent, bad = np.zeros(2), 0
+        def work(space: Workspace) -> tuple[float, float, int, int]:
+            spent, bad, answered = np.zeros(2), 0, 0
             for first in range(space.worker * size, len(order), workers * size):
                 block = Block(order, first, min(first + size, len(order)))
                 one, two, wrong = sweep_block(self.problem, block, later, out, space, steps_left)
                 begin = clock.perf_counter()
+                if self.problem.prior is not None:
+                    states = order[block.first : block.last]
+                    policies = space.policies.pi_h[: len(states)]
+                    answered = combined(answered, fingerprint(policies, states, steps_left))
                 if before is not None:
                     renew(self.problem, out, order[block.first : block.last], before)
                 spent += one, two + clock.perf_counter() - begin
                 bad += wrong
-            return float(spent[0]), float(spent[1]), bad
+            return float(spent[0]), float(spent[1]), bad, answered
 
         team = self._spaces[: -(-len(order) // size)]
         done = list(threads.map(work, team)) if len(team) > 1 else [work(space) for space in team]
         self.seconds.phase1 += sum(part[0] for part in done) / max(1, len(team))
         self.seconds.phase2 += sum(part[1] for part in done) / max(1, len(team))
+        habit = habit_answers(self.problem, order, steps_left)
+        self.answers = combined(habit, *(part[3] for part in done))
         return sum(part[2] for part in done)

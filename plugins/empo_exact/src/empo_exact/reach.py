@@ -45,7 +45,7 @@ def count_edges(
 def reachable_masks(graph: StateGraph, last: int) -> list[Mask]:
     """For each time up to ``last``, which states can be reached after that many steps."""
     bounds, masks = graph.bounds, [np.zeros(graph.num_states, np.bool_)]
-    masks[0][0] = True
+    masks[0][: graph.within(0)] = True
     for _ in range(last):
         after = np.zeros(graph.num_states, np.bool_)
         advance_mask(bounds, graph.successor, masks[-1], after)

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Shaped
 
 from empo_core.compilation import is_loaded
 from empo_core.errors import SolveError
@@ -18,10 +17,11 @@ from empo_core.stages import kernel_stage, stage
 from empo_core.worlds.roles import check_humans
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
+from empo_exact.answers import answers
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.exploration_progress import exploring
 from empo_exact.forecast import sweep_seconds
-from empo_exact.graph import StateGraph, build_graph, world_graph
+from empo_exact.graph import Start, StateGraph, build_graph, starts_of, world_graph
 from empo_exact.induction import (
     Seconds,
     Solver,
@@ -59,7 +59,7 @@ def solve(
     tracker: Tracker | None = None,
     resume: bool = False,
     seed: int = 0,
-    start: Shaped[np.ndarray, "start word"] | None = None,
+    start: Start | None = None,
     peers: Peers | None = None,
 ) -> ExactResult:
     """Solve a world exactly: Phase 1 and Phase 2 by backward induction in float64.
@@ -72,7 +72,8 @@ def solve(
         tracker: Told about progress and values.
         resume: Continue from the files that an interrupted run left in ``directory``.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
-        start: Distinct state rows in which episodes start; None means the initial state.
+        start: State rows in which episodes start; None means the initial state. The first one is
+            the start of reports, chains and rollouts.
         peers: Processes that solve the world together, of which this is one; None: this alone.
 
     Returns:
@@ -85,6 +86,7 @@ def solve(
     params = params or ExactParams()
     begin, seconds = clock.perf_counter(), Seconds()
     check_humans(world.spec)
+    starts_of(world, start)  # Refused before anything is compiled or explored.
     assumed = assumed or Assumptions()
     tracker = tracker or Tracker()
     if not is_loaded(phase2):
@@ -96,16 +98,14 @@ def solve(
     if params.compute.has_parts or (peers is not None and peers.size > 1):
         if params.reduce:
             raise SolveError("reduce is for one process: leave it out, or start one process")
-        if start is not None:
-            raise SolveError("a graph in parts starts in the initial state; leave start out")
-        return _solve_in_parts(world, params, assumed, directory, tracker, resume, seed, peers)
+        return _solve_in_parts(
+            world, params, assumed, directory, tracker, resume, seed, peers, start
+        )
     unfolded = None
     if params.reduce:
-        if start is not None:
-            raise SolveError("reduce starts in the initial state: leave start or reduce out")
-        reduced = reduced_graph(world, params, assumed, tracker)
+        reduced = reduced_graph(world, params, assumed, tracker, start)
         # Before the values, which would be lost if there were too many original states.
-        unfolded = unfolding(world, params, reduced, tracker)
+        unfolded = unfolding(world, params, reduced, tracker, start)
         graph, images, written = reduced.graph, reduced.images, Sizes.of(unfolded.graph)
         params = unfolded.params
     else:
@@ -139,6 +139,7 @@ def _solve_in_parts(
     resume: bool,
     seed: int,
     peers: Peers | None,
+    start: Start | None,
 ) -> ExactResult:
     size = peers.size if peers else 1
     if conflict := params.conflict_of_parts(max(size, params.compute.processes)):
@@ -156,6 +157,7 @@ def _solve_in_parts(
             tracker=tracker,
             resume=resume,
             seed=seed,
+            start=start,
         )
     return solve_in_parts(
         world,
@@ -166,6 +168,7 @@ def _solve_in_parts(
         resume=resume,
         seed=seed,
         peers=peers,
+        start=start,
     )
 
 
@@ -173,7 +176,7 @@ def _explore(
     world: WorldModel,
     params: ExactParams,
     tracker: Tracker,
-    start: Shaped[np.ndarray, "start word"] | None,
+    start: Start | None,
 ) -> StateGraph:
     with exploring(world, params, tracker) as progress:
         return world_graph(world, params, progress, start=start)
@@ -193,7 +196,11 @@ def _induce_over_time(
     recovered = None
     if resume and store.keep == "disk":
         recovered = store.recover(
-            horizon - 1, lambda values: refuse_non_finite(problem, values, "on disk")
+            horizon - 1,
+            lambda values: refuse_non_finite(problem, values, "on disk"),
+            lambda time: answers(
+                problem, order[: min(graph.within(time), graph.num_expanded)], horizon - time
+            ),
         )
     later = terminal_values(problem, graph.within(horizon))
     first = horizon - 1
@@ -219,8 +226,8 @@ def _induce_over_time(
             refuse_powerless(problem, values, time, reachable_masks(graph, time)[time])
         # Out of reach a human may be without power, and whatever leads there without values.
         has_gaps = has_gaps or bool(bad)
-        refuse_unknown(values, time, has_gaps)
-        store.put(time, values)
+        refuse_unknown(values, time, has_gaps, graph.within(0))
+        store.put(time, values, solver.answers)
         after, before = completed(problem, before, values), after
         _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
         tracker.progress("backward induction", horizon - time, horizon)
@@ -243,7 +250,7 @@ def _induce_over_levels(
         refuse_non_finite(problem, values, f"{done} levels from the last states")
         if bad:
             refuse_powerless(problem, values, None, None)
-        refuse_unknown(values, None, False)
+        refuse_unknown(values, None, False, problem.graph.within(0))
         tracker.progress("backward induction", done, len(levels))
     store.put(0, values)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import reprlib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,15 @@ from empo_exact.solution import Solution
 from empo_exact.values import ValueStore
 
 GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
-RESULT_IS_EQUAL = {"compute", "keep", "rollouts", "inspector", "count_unrolled", "reduce"}
+RESULT_IS_EQUAL = {
+    "compute",
+    "keep",
+    "rollouts",
+    "inspector",
+    "count_unrolled",
+    "reduce",
+    "check_reductions",
+}
 """Parameters that change nothing about values."""
 HUMANS = ("beta", "nu", "habit", "belief")
 
@@ -63,6 +72,7 @@ class _Metadata(StrictModel):
     seconds: dict[str, float]
     seed: int
     reductions: list[dict[str, JsonValue]] = Field(default_factory=list)
+    starts_elsewhere: bool = False  # Episodes start in states that the caller chose.
 
 
 def save(solution: Solution, record: Record, directory: Path) -> None:
@@ -89,6 +99,7 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
         seconds=vars(record.seconds),
         seed=record.seed,
         reductions=[vars(reduction) for reduction in record.reductions],
+        starts_elsewhere=not _starts_initially(graph.states, problem.world),
     )
     save_arrays(directory / "tables", arrays, metadata.model_dump())
 
@@ -107,7 +118,7 @@ def read(
     arrays, found = load_arrays(directory / "tables")
     try:
         metadata = _Metadata.model_validate(found)
-        _check_world(arrays, metadata.world, world)
+        _check_world(arrays, metadata.world, world, starts_elsewhere=metadata.starts_elsewhere)
         params = ExactParams.model_validate(metadata.params)
         assumed = Assumptions(
             habit_prior=_prior(
@@ -166,7 +177,13 @@ def identity(spec: WorldSpec) -> dict[str, JsonValue]:
     }
 
 
-def _check_world(arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel) -> None:
+def _starts_initially(states: np.ndarray, world: WorldModel) -> bool:
+    return np.array_equal(states[0], world.initial_state().numpy())
+
+
+def _check_world(
+    arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel, *, starts_elsewhere: bool
+) -> None:
     here = identity(world.spec)
     for key in here:
         if saved[key] != here[key]:
@@ -174,7 +191,7 @@ def _check_world(arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel)
                 f"these tables belong to another world than this {world.spec.name!r}: its {key} "
                 f"was {reprlib.repr(saved[key])}, not {reprlib.repr(here[key])}"
             )
-    if not np.array_equal(arrays["graph_states"][0], world.initial_state().numpy()):
+    if not (starts_elsewhere or _starts_initially(arrays["graph_states"], world)):
         raise StorageError(
             f"these tables belong to another world than this {world.spec.name!r}: it starts in "
             "another state"
@@ -199,11 +216,16 @@ def _prior(
 
 
 def problem_digest(problem: Problem, params: ExactParams) -> str:
-    """Identifies a problem, so that values on disk are not taken for another's."""
+    """Identifies a problem but for its priors, so that values on disk are not taken for another's.
+
+    What priors answer is compared time by time; see ``answers``.
+    """
     graph = problem.graph
     digest = hashlib.sha256(params.model_dump_json(exclude=RESULT_IS_EQUAL).encode())
+    digest.update(json.dumps(identity(problem.world.spec)).encode())
     for array in (
         graph.states,
+        graph.layers,
         graph.offsets,
         graph.successor,
         graph.code,
@@ -212,11 +234,7 @@ def problem_digest(problem: Problem, params: ExactParams) -> str:
         problem.game.achieved,
     ):
         digest.update(np.ascontiguousarray(array).data)
+    digest.update(repr((problem.prior is None, problem.habit is None)).encode())
     for part in problem.humans:
         digest.update(np.ascontiguousarray(part).data)
-    for prior in (problem.prior, problem.habit):
-        if prior is not None:
-            # An object has no name; what it says about the start tells it from most others.
-            answer = prior.policy(problem.world.initial_state()[None], problem.horizon or 1)
-            digest.update(answer.double().numpy().tobytes())
     return digest.hexdigest()

@@ -88,7 +88,7 @@ class TransitionArrays:
         """Add the transitions of a block of states, whose outcomes have these numbers."""
         index, ends = found.index.numpy(), found.offsets.numpy()[1:]
         before, after = self.count, self.count + len(index)
-        code = self._codes.number(_chances(found))
+        code = self._codes.number(chances(found))
         np.take(number, index, out=self._successor.room(len(index), 0), mode="clip")
         room = self._code.room(len(index), self._codes.count - 1)
         np.take(code.astype(room.dtype), index, out=room, mode="clip")
@@ -101,7 +101,7 @@ class TransitionArrays:
         return self._offsets.whole(), self._successor.whole(), self._code.whole()
 
 
-def _chances(found: Expansion) -> Float64[np.ndarray, "outcome 2"]:
+def chances(found: Expansion) -> Float64[np.ndarray, "outcome 2"]:
     """Probability and duration of each outcome [outcome 2]."""
     prob = found.prob.numpy()
     duration = np.ones_like(prob) if found.duration is None else found.duration.double().numpy()

@@ -60,13 +60,14 @@ class ValueStore:
         """The times whose values are at hand, ascending."""
         return sorted(self._values)
 
-    def put(self, time: int, values: Values) -> None:
-        """Keep the values of one time."""
+    def put(self, time: int, values: Values, answers: int = 0) -> None:
+        """Keep the values of one time, found with priors of these ``answers``."""
         if self.keep in ("root", "none") and time > 1:
             return
         if self.keep == "disk":
-            save_arrays(self._folder(time), values._asdict(), {"problem": self._digest})
-            values = self._load(time)
+            metadata = {"problem": self._digest, "answers": f"{answers:016x}"}
+            save_arrays(self._folder(time), values._asdict(), metadata)
+            values, _ = self._load(time)
         self._values[time] = values
 
     def at(self, time: int) -> Values:
@@ -78,13 +79,18 @@ class ValueStore:
         return self._values[time]
 
     def recover(
-        self, last: int, check: Callable[[Values], None] = lambda values: None
+        self,
+        last: int,
+        check: Callable[[Values], None] = lambda values: None,
+        answers: Callable[[int], int] | None = None,
     ) -> int | None:
         """Take up what an interrupted run of the same problem left on disk.
 
         Args:
             last: The time that was saved first.
             check: Refuses the values of a time by ``NonFiniteError``; they are not taken up.
+            answers: The fingerprint of what priors answer at a time; values that were found with
+                other answers are not taken up. None: it is not compared.
 
         Returns:
             The earliest time of an unbroken stretch down from ``last``; None if there is none.
@@ -92,8 +98,13 @@ class ValueStore:
         earliest = None
         for time in range(last, -1, -1):
             try:
-                values = self._load(time)
+                values, found_with = self._load(time)
                 check(values)
+                if answers and found_with != f"{answers(time):016x}":
+                    raise StorageError(
+                        f"{self._folder(time)} holds values of a human prior or habit that "
+                        "answers otherwise"
+                    )
             except (StorageError, NonFiniteError) as error:
                 if self._folder(time).exists():
                     log.warning(
@@ -104,11 +115,11 @@ class ValueStore:
             earliest = time
         return earliest
 
-    def _load(self, time: int) -> Values:
+    def _load(self, time: int) -> tuple[Values, object]:
         arrays, metadata = load_arrays(self._folder(time), mmap=True)
         if metadata.get("problem") != self._digest:
             raise StorageError(f"{self._folder(time)} holds values of another problem")
-        return Values(**arrays)
+        return Values(**arrays), metadata.get("answers")
 
     def _folder(self, time: int) -> Path:
         if self._directory is None:

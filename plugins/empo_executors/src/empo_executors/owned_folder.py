@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from empo_core.errors import StorageError
+from empo_core.storage.run_roots import refuse_gone
 
 
 def owned_folder(directory: Path, prefix: str) -> Path:
@@ -22,6 +23,7 @@ def owned_folder(directory: Path, prefix: str) -> Path:
     Raises:
         StorageError: The disk refuses.
     """
+    refuse_gone(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for old in directory.glob(f"{prefix}*"):

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from empo_core.errors import EmpoError, StorageError
 from empo_core.storage.atomic import DISK, FileOps, StrictModel, parse_json, refused, write_file
 from empo_core.storage.regular_files import open_regular
+from empo_core.storage.run_roots import refuse_gone
 from empo_learning.finite import check_finite
 
 KEY = "empo"
@@ -106,6 +107,7 @@ def write_model(
         body=content,
     )
     raw = safetensors.torch.save(tensors, {KEY: json.dumps(sealed.model_dump(), allow_nan=False)})
+    refuse_gone(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

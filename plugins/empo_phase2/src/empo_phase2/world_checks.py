@@ -145,7 +145,9 @@ class Reach:
             steps.append(np.unique(source[possible] << 32 | number))
         pairs = np.concatenate(steps)
         every = torch.from_numpy(table.rows.copy())
-        return cls(every.numpy(), achieved_in(world, every).numpy(), pairs >> 32, pairs & 0xFFFFFFFF)
+        return cls(
+            every.numpy(), achieved_in(world, every).numpy(), pairs >> 32, pairs & 0xFFFFFFFF
+        )
 
     def dead_end(
         self, achieved: Bool[np.ndarray, " state"], horizon: int | None

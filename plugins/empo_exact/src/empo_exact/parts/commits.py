@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time as clock
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from empo_core.errors import StorageError
 from empo_core.protocols import WorldModel
+from empo_exact.expansion import Expand
 from empo_exact.parts.builder import GRAPH, HALO
+from empo_exact.parts.comparison import difference
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import FileStore
-from empo_exact.parts.sweeps import Parts, values_kind
+from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
 from empo_exact.ram import Sizes
+from empo_exact.storage import problem_digest
 
 log = logging.getLogger("empo_exact")
 
@@ -33,6 +37,7 @@ class Commits:
         self._peers = peers
         self._every_s = every_s
         self._last = clock.monotonic()
+        self._digest: str | None = None
 
     def keep_parts(self, parts: Parts) -> None:
         """Make a graph that stands in the files safe."""
@@ -43,15 +48,26 @@ class Commits:
             "layers": parts.sizes.layers,
             "layout": _text(parts.layout),
             "warning": _text(parts.warning),
-            "totals": np.array([parts.start, parts.sizes.expanded, parts.sizes.transitions]),
+            "starts": parts.starts,
+            "totals": np.array([parts.sizes.expanded, parts.sizes.transitions]),
         }
         for kind in (GRAPH, HALO):
             self._files.sync(kind, parts.numbers)
         self._files.put(_STATE, self._peers.rank, state)
         self._files.sync(_STATE, [self._peers.rank])
 
-    def recover_parts(self, world: WorldModel) -> Parts | None:
-        """The graph that an earlier run of the same problem made safe, if all processes have it."""
+    def recover_parts(self, world: WorldModel, expand: Expand) -> Parts | None:
+        """The graph that an earlier run of the same problem made safe, if all processes have it.
+
+        It is compared with the world, in all states.
+        """
+        parts = self._saved_parts(world)
+        if parts is not None and (reason := difference(parts, expand)):
+            log.warning("exploring again: %s", reason)
+            parts = None
+        return parts if all(self._peers.all(parts is not None)) else None
+
+    def _saved_parts(self, world: WorldModel) -> Parts | None:
         try:
             state = self._files.get(_STATE, self._peers.rank)
             found = [int(part) for part in state["numbers"]]
@@ -60,10 +76,8 @@ class Commits:
                 self._files.check(HALO, part)
         except StorageError as error:
             log.warning("exploring again: %s", error)
-            state = {}
-        if not all(self._peers.all(bool(state))):
             return None
-        start, expanded, transitions = (int(number) for number in state["totals"])
+        expanded, transitions = (int(number) for number in state["totals"])
         return Parts(
             world=world,
             numbers=found,
@@ -71,7 +85,7 @@ class Commits:
             codes=state["codes"],
             store=self._files,
             peers=self._peers,
-            start=start,
+            starts=state["starts"],
             warning=state["warning"].tobytes().decode(),
             layout=state["layout"].tobytes().decode(),
             sizes=Sizes(world.spec, state["layers"], expanded, transitions),
@@ -81,39 +95,41 @@ class Commits:
         """True if it is time to commit, by this process's clock."""
         return clock.monotonic() - self._last >= self._every_s
 
-    def commit(self, parts: Parts, done: int) -> None:
+    def commit(self, solver: PartSolver, done: int) -> None:
         """Make the values after so many sweeps safe."""
-        kind = values_kind(done)
+        parts, kind = solver.parts, values_kind(done)
         if parts.store is not self._files:
             for part in parts.numbers:
                 self._files.put(kind, part, parts.store.get(kind, part))
         self._files.sync(kind, parts.numbers)
         # No process says so before all have their values, nor forgets before all have said so.
         self._peers.all(done)
-        self._files.put(_DONE, self._peers.rank, self._done(parts, done))
+        self._files.put(_DONE, self._peers.rank, self._done(solver, done))
         self._files.sync(_DONE, [self._peers.rank])
         self._peers.all(done)
         if parts.store is not self._files:  # Else they are dropped once no sweep needs them.
             self._files.drop(values_kind(self.done), parts.numbers)
         self.done, self._last = done, clock.monotonic()
 
-    def recover(self, parts: Parts, *, needs_all: bool) -> int:
+    def recover(self, solver: PartSolver) -> int:
         """Sweeps that an earlier run of the same problem made safe; they are in the store again.
 
         Args:
-            parts: The graph; values of other parts are not used.
-            needs_all: The values after all earlier sweeps are wanted, too.
+            solver: Has the graph and what is assumed; values of others are not used.
         """
-        done = self._recovered(parts)
-        if needs_all and not all(self._has(each, parts) for each in range(1, done)):
+        parts, done = solver.parts, self._recovered(solver)
+        if solver.keeps_times and not all(self._has(each, parts) for each in range(1, done)):
             done = 0
         self.done = min(self._peers.all(done))
         kind = values_kind(self.done)
         for part in parts.numbers if self.done and parts.store is not self._files else ():
             parts.store.put(kind, part, self._files.get(kind, part))
+        if self.done < done:
+            solver.answers = solver.answered(self.done, self._files)
         return self.done
 
-    def _recovered(self, parts: Parts) -> int:
+    def _recovered(self, solver: PartSolver) -> int:
+        parts = solver.parts
         try:
             found = self._files.get(_DONE, self._peers.rank)
         except StorageError:
@@ -121,8 +137,18 @@ class Commits:
         if found["layout"].tobytes().decode() != parts.layout:
             log.warning("the checkpoint is of other parts, and is not used")
             return 0
+        if found["problem"].tobytes().decode() != self._problem(solver):
+            log.warning("the checkpoint is of another world or other assumptions, and is not used")
+            return 0
         done = int(found["done"])
-        return done if self._has(done, parts) else 0
+        if not self._has(done, parts):
+            return 0
+        solver.answers = solver.answered(done, self._files)
+        if solver.answers != int(found["answers"]):
+            log.warning("the checkpoint is of a prior that answers otherwise, and is not used")
+            solver.answers = 0
+            return 0
+        return done
 
     def _has(self, done: int, parts: Parts) -> bool:
         try:
@@ -133,8 +159,22 @@ class Commits:
             return False
         return True
 
-    def _done(self, parts: Parts, done: int) -> dict[str, np.ndarray]:
-        return {"done": np.array(done), "layout": _text(parts.layout)}
+    def _done(self, solver: PartSolver, done: int) -> dict[str, np.ndarray]:
+        return {
+            "done": np.array(done),
+            "layout": _text(solver.parts.layout),
+            "problem": _text(self._problem(solver)),
+            "answers": np.array(solver.answers, np.uint64),
+        }
+
+    def _problem(self, solver: PartSolver) -> str:
+        """Identifies the graph of this process and what is assumed in its states."""
+        if self._digest is None:
+            digest = hashlib.sha256()
+            for part in solver.parts.numbers:
+                digest.update(problem_digest(solver.problem(part), solver.params).encode())
+            self._digest = digest.hexdigest()
+        return self._digest
 
 
 def _text(text: str) -> np.ndarray:

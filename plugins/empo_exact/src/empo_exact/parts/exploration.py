@@ -15,7 +15,6 @@ from jaxtyping import Int, Int32, Int64, Shaped
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
-from empo_core.worlds.contract import initial_row
 from empo_core.worlds.row_table import RowTable
 from empo_exact.expansion import Block, Expand
 from empo_exact.graph import ITEMS_PER_BLOCK, Explored, Progress
@@ -75,6 +74,7 @@ def find_states(
     store: PartStore | None,
     peers: Peers,
     progress: Progress,
+    start: Rows,
 ) -> Found:
     """Find everything that is reachable within the horizon, by breadth-first search.
 
@@ -86,6 +86,7 @@ def find_states(
         store: Where transitions are kept; None: nowhere.
         peers: All processes.
         progress: Told after every block.
+        start: Distinct rows in which episodes start.
 
     Raises:
         SolveError: There are too many states.
@@ -94,8 +95,8 @@ def find_states(
         WorkerError: A process is gone.
     """
     horizon = world.spec.horizon
-    finder = _Finder(world, expand, words, store, peers, progress)
-    layers, is_growing = [1], True
+    finder = _Finder(world, expand, words, store, peers, progress, start)
+    layers, is_growing = [len(start)], True
     while is_growing and (horizon is None or len(layers) <= horizon):
         layers.append(finder.look_ahead())
         is_growing = layers[-1] > layers[-2]
@@ -136,13 +137,13 @@ class _Finder:
         store: PartStore | None,
         peers: Peers,
         progress: Progress,
+        start: Rows,
     ) -> None:
         self._world, self._expand, self._words = world, expand, words
         self._store, self._peers, self._progress = store, peers, progress
-        initial = initial_row(world)
-        self._row = world.spec.state_words, initial.dtype
+        self._row = world.spec.state_words, start.dtype
         self.table = RowTable(*self._row)
-        self.table.number(initial[_homes(initial, peers.size) == peers.rank])
+        self.table.number(start[_homes(start, peers.size) == peers.rank])
         self.codes = RowTable(2, np.dtype(np.float64))
         self.layers = [self._known]
         self.order: list[Int32[np.ndarray, " state"]] = []

@@ -28,6 +28,8 @@ class Merger:
             np.concatenate([np.arange(n) + end - n for n, end in zip(each, last, strict=True)])
             for each, last in zip(sizes, ends, strict=True)
         ]
+        for place, (part, number) in enumerate(parts.starts.tolist()):
+            self._places[part][number] = place  # The first start is state 0, and so on.
 
     def graph(self) -> StateGraph:
         """The state graph in RAM."""
@@ -36,18 +38,20 @@ class Merger:
         joint = parts.world.spec.num_joint_actions
         states, counts, successor, code = [], [], [], []
         targets = [self._successors(part, piece) for part, piece in enumerate(pieces)]
-        for depth in range(len(self.layers)):
-            for part, piece in enumerate(pieces):
-                first, last = self._slices[part][depth]
-                states.append(piece.states[first:last])
-                pairs = slice(
-                    min(first, piece.num_expanded) * joint, min(last, piece.num_expanded) * joint
-                )
-                offsets = piece.offsets[pairs.start : pairs.stop + 1].astype(np.int64)
-                counts.append(np.diff(offsets))
-                items = slice(int(offsets[0]), int(offsets[-1]))
-                successor.append(targets[part][items])
-                code.append(piece.code[items])
+        stretches = [(part, number, number + 1) for part, number in parts.starts.tolist()]
+        for depth in range(1, len(self.layers)):
+            stretches += [(part, *self._slices[part][depth]) for part in range(len(pieces))]
+        for part, first, last in stretches:
+            piece = pieces[part]
+            states.append(piece.states[first:last])
+            pairs = slice(
+                min(first, piece.num_expanded) * joint, min(last, piece.num_expanded) * joint
+            )
+            offsets = piece.offsets[pairs.start : pairs.stop + 1].astype(np.int64)
+            counts.append(np.diff(offsets))
+            items = slice(int(offsets[0]), int(offsets[-1]))
+            successor.append(targets[part][items])
+            code.append(piece.code[items])
         ends = np.cumsum(np.concatenate([[0], *counts]))
         prob, duration = (np.ascontiguousarray(column) for column in parts.codes.T)
         return StateGraph(

@@ -17,6 +17,7 @@ from empo_core.config import ExecutorRef
 from empo_core.errors import EmpoError, WorkerError
 from empo_core.experiment import build
 from empo_core.protocols import Executor, Needs, Payload, Reply, Send, Tracker, Worker, WorldModel
+from empo_exact.graph import Start
 from empo_exact.parts.peers import GoneError, Peers
 from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.parts.solve import FOLDER, shared_opening, swept_parts
@@ -48,6 +49,7 @@ def solve_in_processes(
     tracker: Tracker,
     resume: bool,
     seed: int,
+    start: Start | None = None,
 ) -> PartsResult:
     """Solve a world by processes that have some of its parts each.
 
@@ -59,6 +61,7 @@ def solve_in_processes(
         tracker: Told about progress and values.
         resume: Go on from the files that an interrupted run left.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
+        start: State rows in which episodes start; None means the initial state.
 
     Raises:
         SolveError: As in ``solver.solve``.
@@ -69,7 +72,14 @@ def solve_in_processes(
 
     def solve(peers: Peers, folder: Path, told: Tracker, again: bool) -> Opening:
         with swept_parts(
-            world, params, assumed, directory=folder, tracker=told, resume=again, peers=peers
+            world,
+            params,
+            assumed,
+            directory=folder,
+            tracker=told,
+            resume=again,
+            peers=peers,
+            start=start,
         ) as (solver, done):
             return shared_opening(solver, done)
 

@@ -1,14 +1,17 @@
-"""The result of a solve in parts: values and policies at the start, and sizes of the whole."""
+"""The result of a solve in parts: values and policies at starts, and sizes of the whole."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.protocols import WorldModel
-from empo_exact.graph import StateGraph
+from empo_core.worlds.row_table import RowTable
+from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
 from empo_exact.parts.sweeps import PartSolver
@@ -18,6 +21,7 @@ from empo_exact.ram import Sizes
 from empo_exact.reduction import Reduction
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
+from empo_exact.transition_arrays import Codes
 from empo_exact.values import ValueStore
 
 
@@ -26,8 +30,8 @@ class Opening:
     """All that decides the first step of an episode, small enough to be sent about.
 
     Attributes:
-        graph: The initial state, with the states that follow it.
-        values: Values of these by time; of the initial state alone at time 0.
+        graph: The starts, with the states that follow them.
+        values: Values of these by time; of the starts alone at time 0 of a horizon.
         sizes: Sizes of the whole graph.
         warning: Of a terminal state that attracts robots; none where there is none.
         seconds: Wall-clock time of the parts of the solve.
@@ -42,46 +46,111 @@ class Opening:
     reductions: tuple[Reduction, ...] = ()
 
 
-def opening(solver: PartSolver, done: int) -> Opening | None:
-    """The first step after the last sweep; None in processes that do not have the start."""
-    parts = solver.parts
-    if parts.start not in parts.numbers:
-        return None
-    problem = solver.problem(parts.start)
-    graph, states = _beginning(problem.graph)
-    # With a horizon, values of time 1 follow those of time 0; else all are of time 0.
-    later = done if problem.horizon is None else done - 1
-    values = {} if later == 0 else {done - later: _rows(solver, problem, later, states)}
-    if problem.horizon is not None:
-        values[0] = _rows(solver, problem, done, states[:1])
-    return Opening(graph, values, parts.sizes, parts.warning, solver.seconds)
+class Share(NamedTuple):
+    """What a part contributes to the first step of episodes.
+
+    Attributes:
+        starts: Positions of its starts among all starts [start].
+        rows: Rows of its starts, then of the states that follow them [state word].
+        offsets: Start of the transitions of each pair of a start and a joint action [pair + 1].
+        successor: Position among ``rows`` that a transition leads to [transition].
+        code: Position among ``codes`` of its probability and duration [transition].
+        codes: Probabilities and durations, as this process numbers them [code 2].
+        values: Values of ``rows`` by time; of the starts alone at time 0 of a horizon.
+    """
+
+    starts: Int64[np.ndarray, " start"]
+    rows: Shaped[np.ndarray, "state word"]
+    offsets: Int64[np.ndarray, " offset"]
+    successor: Int64[np.ndarray, " transition"]
+    code: Codes
+    codes: Float64[np.ndarray, "code 2"]
+    values: dict[int, Values]
 
 
-def _beginning(graph: StateGraph) -> tuple[StateGraph, Int32[np.ndarray, " state"]]:
-    """The graph of the first state and its successors, and their numbers in the whole."""
-    joint = graph.spec.num_joint_actions if graph.num_expanded else 0
-    offsets = graph.offsets[: joint + 1]
-    successor = graph.successor[: int(offsets[-1])]
-    others = np.setdiff1d(successor, [0]).astype(np.int32)
-    states = np.concatenate([np.zeros(1, np.int32), others])
-    beginning = StateGraph(
-        spec=graph.spec,
-        states=graph.states[states],
-        layers=np.array([1, len(states)]),
-        num_expanded=1,
-        offsets=offsets,
-        successor=np.searchsorted(states, successor).astype(np.int32),
-        code=graph.code[: len(successor)],
-        prob=graph.prob,
-        duration=graph.duration,
+def share_of_opening(solver: PartSolver, done: int) -> list[Share]:
+    """What the parts of this process contribute to the first step after the last sweep."""
+    parts, shares = solver.parts, []
+    for part in parts.numbers:
+        numbers = parts.starts_in(part)
+        if not len(numbers):
+            continue
+        problem = solver.problem(part)
+        graph = problem.graph
+        offsets, items = transitions_of(graph, numbers)
+        successor = graph.successor[items]
+        others = np.setdiff1d(successor, numbers).astype(np.int64)
+        states = np.concatenate([numbers, others])
+        position = np.zeros(graph.num_states, np.int64)
+        position[states] = np.arange(len(states))
+        # With a horizon, values of time 1 follow those of time 0; else all are of time 0.
+        later = done if problem.horizon is None else done - 1
+        values = {} if later == 0 else {done - later: _rows(solver, problem, part, later, states)}
+        if problem.horizon is not None:
+            values[0] = _rows(solver, problem, part, done, numbers)
+        shares.append(
+            Share(
+                starts=np.flatnonzero(parts.starts[:, 0] == part),
+                rows=graph.states[states],
+                offsets=offsets,
+                successor=position[successor],
+                code=graph.code[items],
+                codes=parts.codes,
+                values=values,
+            )
+        )
+    return shares
+
+
+def opening(solver: PartSolver, shares: Sequence[Share]) -> Opening:
+    """The first step after the last sweep, from what all parts contribute."""
+    spec, count = solver.parts.world.spec, len(solver.parts.starts)
+    table = RowTable(spec.state_words, shares[0].rows.dtype)
+    first = np.concatenate([share.starts for share in shares])
+    order = np.argsort(first)
+    table.number(np.concatenate([share.rows[: len(share.starts)] for share in shares])[order])
+    numbers = [table.number(share.rows) for share in shares]
+    codes = RowTable.of(shares[0].codes)
+    code = [codes.number(share.codes)[share.code] for share in shares]
+    ends = np.cumsum([0] + [len(share.successor) for share in shares])
+    offsets = [share.offsets[:-1] + end for share, end in zip(shares, ends[:-1], strict=True)]
+    prob, duration = (np.ascontiguousarray(column) for column in codes.rows.T)
+    # The starts by part: not yet in their order.
+    graph = StateGraph(
+        spec=spec,
+        states=table.rows.copy(),
+        layers=np.array([count, table.count]),
+        num_expanded=count,
+        offsets=np.concatenate([*offsets, ends[-1:]]),
+        successor=np.concatenate(
+            [number[share.successor] for number, share in zip(numbers, shares, strict=True)]
+        ),
+        code=np.concatenate(code),
+        prob=prob,
+        duration=duration,
     )
-    return beginning, states
+    bounds, items = transitions_of(graph, order)
+    graph = replace(
+        graph,
+        offsets=bounds.astype(np.uint32) if len(items) < 1 << 32 else bounds,
+        successor=graph.successor[items],
+        code=graph.code[items].astype(shares[0].code.dtype),
+    )
+    values: dict[int, Values] = {}
+    for time in shares[0].values:
+        found = [share.values[time] for share in shares]
+        size = count if spec.horizon is not None and time == 0 else table.count
+        values[time] = Values(*(np.full((size, *array.shape[1:]), np.nan) for array in found[0]))
+        for number, each in zip(numbers, found, strict=True):
+            for array, rows in zip(values[time], each, strict=True):
+                array[number[: len(rows)]] = rows
+    return Opening(graph, values, solver.parts.sizes, solver.parts.warning, solver.seconds)
 
 
 def _rows(
-    solver: PartSolver, problem: Problem, done: int, states: Int32[np.ndarray, " state"]
+    solver: PartSolver, problem: Problem, part: int, done: int, states: Int64[np.ndarray, " state"]
 ) -> Values:
-    table = solver.table(problem, solver.parts.start, done)
+    table = solver.table(problem, part, done)
     return Values(*(array[states] for array in table))
 
 

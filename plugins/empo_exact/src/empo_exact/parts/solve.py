@@ -14,23 +14,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
+from empo_core.storage.run_roots import refuse_gone
 from empo_exact import ram
 from empo_exact.acyclic import cyclic
 from empo_exact.checks import refuse_powerless, refuse_unknown
 from empo_exact.expansion import Expand, expander
 from empo_exact.exploration_progress import exploring
-from empo_exact.graph import build_graph
+from empo_exact.graph import Start, build_graph, starts_of
 from empo_exact.parts.builder import PartBuilder, complete_halos
 from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import divide, find_states, rank_of
 from empo_exact.parts.merge import Merger
-from empo_exact.parts.partition import first_words
+from empo_exact.parts.partition import Partition, first_words, key_order
 from empo_exact.parts.peers import Peers
-from empo_exact.parts.result import Opening, PartsResult, opening
+from empo_exact.parts.result import Opening, PartsResult, opening, share_of_opening
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
 from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
 from empo_exact.parts.territory import hand_over, merge_codes
@@ -58,6 +59,7 @@ def build_parts(
     peers: Peers,
     tracker: Tracker,
     expand: Expand,
+    start: Shaped[np.ndarray, "start word"],
 ) -> Parts:
     """Find all states, cut them into parts, and work out each part's transitions.
 
@@ -71,7 +73,7 @@ def build_parts(
     kept = None if is_implicit else store
     with exploring(world, params, tracker) as progress:
         words = first_words(world, compute.max_states)
-        found = find_states(world, expand, words, compute.max_states, kept, peers, progress)
+        found = find_states(world, expand, words, compute.max_states, kept, peers, progress, start)
     sizes = Sizes(world.spec, np.array(found.layers), found.layers[-2], found.transitions)
     partition = divide(found, words, _count(sizes, store, params, peers), peers)
     territory = hand_over(found, partition, kept, peers, world.spec.num_joint_actions)
@@ -86,7 +88,6 @@ def build_parts(
     merge_codes(builder.codes, peers)
     codes = builder.codes.rows.copy()
     every = np.arange(partition.count, dtype=np.int32)
-    start = partition.owners(world.initial_state().numpy()[None])
     return Parts(
         world=world,
         numbers=territory.parts,
@@ -94,12 +95,24 @@ def build_parts(
         codes=codes,
         store=store,
         peers=peers,
-        start=int(start[0]),
+        starts=_places(start, partition),
         sizes=sizes,
         warning=_warning(world, params, peers.all(builder.terminal), codes),
         layout=partition.layout(peers.size),
         builder=builder if is_implicit else None,
     )
+
+
+def _places(
+    start: Shaped[np.ndarray, "start word"], partition: Partition
+) -> Int64[np.ndarray, "start 2"]:
+    """The part of each start, and its number there: starts come first in parts, by key."""
+    owner, order = partition.owners(start), key_order(start, partition.words)
+    places = np.empty((len(start), 2), np.int64)
+    for part in np.unique(owner):
+        mine = order[owner[order] == part]
+        places[mine] = np.stack([np.full(len(mine), part), np.arange(len(mine))], 1)
+    return places
 
 
 def _count(sizes: Sizes, store: PartStore, params: ExactParams, peers: Peers) -> int:
@@ -145,6 +158,7 @@ def solve_in_parts(
     resume: bool = False,
     seed: int = 0,
     peers: Peers | None = None,
+    start: Start | None = None,
 ) -> ExactResult:
     """Solve a world whose graph is cut into parts; see ``solver.solve``.
 
@@ -157,12 +171,16 @@ def solve_in_parts(
         resume: Go on from the files that an interrupted run left.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
         peers: All processes, with a common ``directory``; None: this one alone.
+        start: State rows in which episodes start; None means the initial state.
 
     Raises:
         SolveError: As in ``solver.solve``.
         StorageError: The disk refuses, or has files of another problem.
         WorkerError: Another process is gone.
     """
+    if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
+        refuse_gone(directory)
+        directory.mkdir(parents=True, exist_ok=True)
     with swept_parts(
         world,
         params,
@@ -171,6 +189,7 @@ def solve_in_parts(
         tracker=tracker,
         resume=resume,
         peers=peers or Peers(),
+        start=start,
     ) as (solver, done):
         if not solver.keeps_all:
             found = shared_opening(solver, done)
@@ -187,7 +206,8 @@ def shared_opening(solver: PartSolver, done: int) -> Opening:
     """The first step after the last sweep, in all processes."""
     if done > 1:
         solver.offer(done - 1)
-    return next(filter(None, solver.parts.peers.all(opening(solver, done))))
+    shares = solver.parts.peers.all(share_of_opening(solver, done))
+    return opening(solver, [share for each in shares for share in each])
 
 
 @contextmanager
@@ -200,17 +220,19 @@ def swept_parts(
     tracker: Tracker,
     resume: bool,
     peers: Peers,
+    start: Start | None = None,
 ) -> Iterator[tuple[PartSolver, int]]:
     """Parts with the values of all states, and how many sweeps they took.
 
     Files are there until the context ends; for longer, so that the solve can be resumed, where it
     ends with an error. See ``solve_in_parts`` for arguments and errors.
     """
+    starts = starts_of(world, start)
     begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
     if spills:
         ram.return_freed()
     if directory is not None:
-        files = FileStore(directory / FOLDER, _identity(world, params, assumed))
+        files = FileStore(directory / FOLDER, _identity(world, params, assumed, starts))
         if peers.rank == 0:
             files.claim()
         peers.all(None)
@@ -226,14 +248,14 @@ def swept_parts(
         expander(world, compute.workers, compute.start_method, executor) as expand,
         ThreadPoolExecutor(compute.workers) as threads,
     ):
-        parts = commits.recover_parts(world) if commits and resume and spills else None
+        parts = commits.recover_parts(world, expand) if commits and resume and spills else None
         if parts is None:
-            parts = build_parts(world, params, store, peers, tracker, expand)
+            parts = build_parts(world, params, store, peers, tracker, expand, starts)
             if commits and spills:
                 commits.keep_parts(parts)
         solver = PartSolver(parts, _with_keep(parts, params), assumed)
         solver.seconds.graph = clock.perf_counter() - begin
-        done = commits.recover(parts, needs_all=solver.keeps_times) if commits and resume else 0
+        done = commits.recover(solver) if commits and resume else 0
         done = induce(solver, commits, done, threads, tracker)
         solver.seconds.total = clock.perf_counter() - begin
         yield solver, done
@@ -258,7 +280,7 @@ class _Told(NamedTuple):
     Attributes:
         valued: How many states it has valued.
         bad: How many of them have no finite U_r.
-        start: V_r of the initial state, if it has that.
+        start: V_r of the first start, if it has that.
         is_due: It is time to commit.
     """
 
@@ -306,7 +328,7 @@ def induce(
             raise cyclic(parts.world, rows[0])
         share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
         if commits and share[0] < share[1] and told[0].is_due:
-            commits.commit(parts, done)
+            commits.commit(solver, done)
         kept.append(done)
         needed = {done, done - 1, commits.done if commits else done}
         for older in [] if solver.keeps_times else [each for each in kept if each not in needed]:
@@ -318,7 +340,7 @@ def induce(
 
 
 def _log_start(values: Sequence[float | None], done: int, tracker: Tracker) -> None:
-    """Log V_r of the initial state; the first process has the tracker that counts."""
+    """Log V_r of the first start; the first process has the tracker that counts."""
     for value in values:
         if value is not None:
             tracker.log(done, {"exact/v_r": value})
@@ -338,18 +360,24 @@ def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool, bad: int) -> bool
             problem, values = solver.problem(part), solver.values(part, done)
             refuse_powerless(problem, values, time, reached[part] if reached else None)
     for part, order in solver.doubtful.items():
-        if not has_gaps or part == parts.start:
+        starts = len(parts.starts_in(part))
+        if not has_gaps or starts:
             values = solver.values(part, done)
-            refuse_unknown(values._replace(v_r=values.v_r[order]), time, has_gaps)
+            refuse_unknown(values._replace(v_r=values.v_r[order]), time, has_gaps, starts)
     return has_gaps
 
 
-def _identity(world: WorldModel, params: ExactParams, assumed: Assumptions) -> str:
+def _identity(
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    start: Shaped[np.ndarray, "start word"],
+) -> str:
     """Identifies a problem, so that files are not taken for another's.
 
     The graph is not known yet; its first step, and what is assumed there, tell most others.
     """
-    first = pose(world, build_graph(world, 1), params, assumed)
+    first = pose(world, build_graph(world, 1, start=start), params, assumed)
     digest = hashlib.sha256(json.dumps(identity(world.spec)).encode())
     digest.update(problem_digest(first, params).encode())
     return digest.hexdigest()

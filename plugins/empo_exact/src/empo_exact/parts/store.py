@@ -143,7 +143,7 @@ class FileStore:
         """
         path = self.directory / _OWNER
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(exist_ok=True)
             owner = path.read_text(errors="replace") if path.exists() else None
         except OSError as error:
             raise StorageError(f"{self.directory}: cannot be used: {error}") from error
@@ -256,7 +256,7 @@ class FileStore:
     def _write(self, kind: str, part: int, arrays: Arrays) -> None:
         folder = self._folder(kind, part)
         try:  # Here, since several processes may do so at the same time.
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(exist_ok=True)
         except OSError as error:
             raise refused(folder, error) from error
         save_arrays(folder, arrays, {"problem": self._problem}, ops=_Unsynced())

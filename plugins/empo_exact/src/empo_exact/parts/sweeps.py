@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
+from empo_exact.answers import answers, combined
 from empo_exact.checks import refuse_non_finite
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
@@ -62,7 +63,7 @@ class Parts:
         codes: Probabilities and durations by code [code 2].
         store: Of each part the graph, where its halo is, and values.
         peers: All processes.
-        start: The part that has the initial state, as its first.
+        starts: Part of each state in which episodes start, and its number there [start 2].
         sizes: Sizes of the whole graph.
         layout: Identifies which states are in which part, and which process has it.
         builder: Works out the graphs, where the store does not have them.
@@ -75,7 +76,7 @@ class Parts:
     codes: Float64[np.ndarray, "code 2"]
     store: PartStore
     peers: Peers
-    start: int
+    starts: Int64[np.ndarray, "start 2"]
     sizes: Sizes
     warning: str
     layout: str
@@ -88,12 +89,17 @@ class Parts:
 
     def graph(self, part: int) -> StateGraph:
         """A part's own states and its halo as a graph."""
-        return self._graph(part)[0]
+        return self.graph_and_goals(part)[0]
 
     def problem(self, part: int, params: ExactParams, assumed: Assumptions) -> Problem:
         """The problem of a part's own states."""
-        graph, achieved = self._graph(part)
+        graph, achieved = self.graph_and_goals(part)
         return pose(self.world, graph, params, assumed, achieved)
+
+    def starts_in(self, part: int) -> Int64[np.ndarray, " start"]:
+        """The numbers, in a part, of its states in which episodes start; in order of starts."""
+        numbers: Int64[np.ndarray, " start"] = self.starts[self.starts[:, 0] == part, 1]
+        return numbers
 
     def own(self, part: int) -> int:
         """Number of a part's own states."""
@@ -108,7 +114,8 @@ class Parts:
             int(of[0]): Link(slots, numbers) for of, slots, numbers in zip(*pieces, strict=True)
         }
 
-    def _graph(self, part: int) -> tuple[StateGraph, np.ndarray]:
+    def graph_and_goals(self, part: int) -> tuple[StateGraph, np.ndarray]:
+        """A part's own states and its halo as a graph, and the goals that they achieve."""
         arrays = self.builder.graph(part) if self.builder else dict(self.store.get(GRAPH, part))
         achieved, expanded = arrays.pop("achieved"), int(arrays.pop("num_expanded"))
         prob, duration = (np.ascontiguousarray(column) for column in self.codes.T)
@@ -151,6 +158,7 @@ class PartSolver:
         assumed: Assumptions beyond them.
         seconds: Wall-clock time of both phases.
         bad: How many states had no finite U_r in the last sweep.
+        answers: Fingerprint of what priors answered in all sweeps.
         doubtful: By part, the states that the last sweep valued, where V_r is not finite in all.
     """
 
@@ -158,6 +166,7 @@ class PartSolver:
         self.parts = parts
         self.seconds = Seconds()
         self.bad = 0
+        self.answers = 0
         self.doubtful: dict[int, Int32[np.ndarray, " state"]] = {}
         self.params = params
         self.assumed = assumed
@@ -250,10 +259,11 @@ class PartSolver:
         return self.params.theory.terminal_value
 
     def start_value(self, done: int) -> float | None:
-        """V_r of the initial state; None in processes that do not have it."""
-        if self.parts.start not in self.parts.numbers:
+        """V_r of the first start; None in processes that do not have it."""
+        part, number = self.parts.starts[0]
+        if part not in self.parts.numbers:
             return None
-        found = self.parts.store.rows(values_kind(done), self.parts.start, np.zeros(1, np.int32))
+        found = self.parts.store.rows(values_kind(done), int(part), np.array([number], np.int32))
         return float(found["v_r"][0])
 
     def valued(self, done: int) -> int:
@@ -285,8 +295,8 @@ class PartSolver:
     def reached(self, steps: int) -> dict[int, Mask]:
         """Which states of each part can be reached after so many steps."""
         parts, masks = self.parts, {part: self._nowhere(part) for part in self.parts.numbers}
-        if parts.start in masks:
-            masks[parts.start][0] = True
+        for part, mask in masks.items():
+            mask[parts.starts_in(part)] = True
         for _ in range(steps):
             after, outgoing = {part: self._nowhere(part) for part in parts.numbers}, self._nothing()
             for part in parts.numbers:
@@ -318,11 +328,34 @@ class PartSolver:
             left = done + 1
             count = min(graph.within(self._horizon - left), graph.num_expanded)
             order, values = np.arange(count, dtype=np.int32), room(problem, count)
-        self.bad += Solver(problem, self.seconds).sweep(order, after, values, left, threads)
+        solver = Solver(problem, self.seconds)
+        self.bad += solver.sweep(order, after, values, left, threads)
+        self.answers = combined(self.answers, self._of_part(part, solver.answers))
         refuse_non_finite(problem, values, f"{left} steps before the end")
         if not math.isfinite(float(values.v_r[order].sum())):
             self.doubtful[part] = order
         return values, len(order)
+
+    def answered(self, done: int, store: PartStore) -> int:
+        """The fingerprint of what priors answer in so many sweeps, whose values a store has."""
+        total = 0
+        for part in self.parts.numbers:
+            problem, found = self.problem(part), 0
+            if problem.prior is None and problem.habit is None:
+                continue
+            if self._horizon is None:
+                valued = ~np.isnan(store.get(values_kind(done), part)["v_r"])
+                found = answers(problem, np.flatnonzero(valued).astype(np.int32), 1)
+            for left in range(1, done + 1) if self._horizon is not None else ():
+                count = min(problem.graph.within(self._horizon - left), problem.graph.num_expanded)
+                order = np.arange(count, dtype=np.int32)
+                found = combined(found, answers(problem, order, left))
+            total = combined(total, self._of_part(part, found))
+        return total
+
+    def _of_part(self, part: int, found: int) -> int:
+        """A fingerprint that tells the states of a part from those of others."""
+        return (2 * part + 1) * found
 
     def _after(self, problem: Problem, part: int, done: int) -> Continuation:
         """The values of a part's states and halo, as the kernels read them."""

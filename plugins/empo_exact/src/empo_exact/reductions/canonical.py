@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64, Shaped
 
 from empo_core.types import WorldSpec
+from empo_core.world_structure import Symmetry
 from empo_core.worlds.symmetry_group import SymmetryGroup
 from empo_exact.goal_axis import goal_order, goal_places
 
@@ -60,6 +61,11 @@ class Canonical:
     def unused(self) -> tuple[str, ...]:
         """Names of symmetries that are left out, for there would be too many with them."""
         return () if self._group is None else self._group.unused
+
+    @property
+    def combinations(self) -> list[Symmetry]:
+        """All symmetries by which rows stand for others."""
+        return [] if self._group is None else self._group.combinations
 
     def is_ambiguous(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
         """True where the row that stands for an image may be another one [state].

@@ -1,10 +1,10 @@
-"""Declarations of a world about its structure, refused where samples show them to be false."""
+"""Declarations of a world about its structure, refused where states show them to be false."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,9 +14,17 @@ from torch import Tensor
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import Factored, HumanPrior, Symmetric, WorldModel
 from empo_core.world_structure import Reads, RowMap, Symmetry
-from empo_core.worlds.cone_checks import MOST_ROWS, cone, prior_without_words, word_that_matters
+from empo_core.worlds.cone_checks import (
+    MOST_ROWS,
+    cone,
+    difference_by_words,
+    exchanged,
+    prior_without_words,
+    word_that_matters,
+)
 from empo_core.worlds.row_table import distinct
 from empo_core.worlds.symmetry_checks import (
+    false_symmetry,
     first_false,
     mixed_words,
     prior_without_symmetry,
@@ -105,6 +113,74 @@ class Declarations:
                 "Correct the world",
             )
 
+    def refuse_words_in_all(self, states: States, donors: Donors) -> None:
+        """Raise if words matter that are said not to, in any of these states; see ``refuse_words``.
+
+        Each state gets these words of two others, and all joint actions are tried.
+        """
+        if self.dropped is not None:
+            source, changed = exchanged(self.dropped, states, donors, most=2 * len(states))
+            self.refuse_changes(states[source], changed)
+
+    def refuse_changes(self, states: States, changed: States) -> None:
+        """Raise if rows that differ in words without influence differ in anything else.
+
+        Args:
+            states: State rows.
+            changed: Rows that differ from those in such words only.
+
+        Raises:
+            RefusedError: They do.
+        """
+        if self.dropped is not None and (
+            reason := difference_by_words(self.world, self.dropped, states, changed, every=True)
+        ):
+            raise RefusedError(
+                "cone",
+                f"reads() of {self.world.spec.name!r} leaves something out: {reason}",
+                "Correct the world",
+            )
+
+    def refuse_combinations(self, combinations: Sequence[Symmetry], states: States) -> None:
+        """Raise if a combination of symmetries is none in one of these states.
+
+        Args:
+            combinations: All symmetries by which states stand for others.
+            states: Distinct states, all of whose joint actions are tried.
+
+        Raises:
+            RefusedError: It is none.
+        """
+        for symmetry in combinations:
+            if reason := false_symmetry(self.world, symmetry, states, self.projected, every=True):
+                self._refuse_symmetry(symmetry, reason)
+
+    def refuse_unsteady_priors(self, states: States, steps: Int[Tensor, " state"]) -> None:
+        """Raise if a prior that says that it is the same at all times (is_stationary) is not.
+
+        Args:
+            states: Distinct states.
+            steps: Steps after which each can be reached.
+
+        Raises:
+            SolveError: A state shows it.
+        """
+        world, horizon = self.world, self.world.spec.horizon
+        alive = world.available(states).flatten(1).any(1)
+        for key, prior in self.priors.items():
+            if horizon is None or not getattr(prior, "is_stationary", False):
+                continue
+            for after in torch.unique(steps[alive & (steps < horizon - 1)]).tolist():
+                some = states[alive & (steps == after)]
+                differs = prior.policy(some, 1) != prior.policy(some, horizon - after)
+                if differs.any():
+                    row = some[int(differs.flatten(1).any(1).int().argmax())]
+                    raise SolveError(
+                        f"the {key} says that it is the same at all times (is_stationary), but "
+                        f"differs with 1 and with {horizon - after} steps left; correct it. The "
+                        f"state is:\n{world.describe(row)}"
+                    )
+
     def refuse_symmetries(self, states: States, donors: Donors | None = None) -> None:
         """Raise if a symmetry is none.
 
@@ -139,12 +215,15 @@ class Declarations:
             "Correct the world",
         )
 
-    def refuse_priors_of_words(self, states: States, steps: Int[Tensor, " state"]) -> None:
+    def refuse_priors_of_words(
+        self, states: States, steps: Int[Tensor, " state"], donors: Donors | None = None
+    ) -> None:
         """Raise if humans act by words that are left out.
 
         Args:
             states: Distinct states.
             steps: Steps after which each can be reached.
+            donors: States whose words they get, of two of them each; None: the same states.
 
         Raises:
             RefusedError: A state shows it.
@@ -155,8 +234,8 @@ class Declarations:
         for key, prior in self.priors.items():
             asked = questions(world, prior, states, steps)
             for left, rows in asked:
-                most = MOST_ROWS // len(asked)
-                if reason := prior_without_words(world, prior, dropped, rows, left, most):
+                most = MOST_ROWS // len(asked) if donors is None else 2 * len(rows)
+                if reason := prior_without_words(world, prior, dropped, rows, left, most, donors):
                     raise RefusedError(
                         "cone",
                         f"{key} depends on words that nothing else in {world.spec.name!r} does: "
@@ -164,20 +243,27 @@ class Declarations:
                         f"Take another {key}",
                     )
 
-    def refuse_priors_of_symmetries(self, states: States, steps: Int[Tensor, " state"]) -> None:
+    def refuse_priors_of_symmetries(
+        self,
+        states: States,
+        steps: Int[Tensor, " state"],
+        combinations: Sequence[Symmetry] | None = None,
+    ) -> None:
         """Raise if humans act otherwise where everything is renamed.
 
         Args:
             states: Distinct states.
             steps: Steps after which each can be reached.
+            combinations: Symmetries; None: the declared ones.
 
         Raises:
             RefusedError: A state shows it.
         """
         world = self.world
+        tried = self.symmetries if combinations is None else combinations
         for key, prior in self.priors.items():
             asked = questions(world, prior, states, steps)
-            for (left, rows), symmetry in itertools.product(asked, self.symmetries):
+            for (left, rows), symmetry in itertools.product(asked, tried):
                 if reason := prior_without_symmetry(world, prior, symmetry, rows, left):
                     raise RefusedError(
                         "symmetry",

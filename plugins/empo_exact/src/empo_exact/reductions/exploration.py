@@ -10,7 +10,7 @@ from jaxtyping import Int32, Shaped
 
 from empo_core.protocols import WorldModel
 from empo_core.worlds.row_table import RowTable
-from empo_exact.graph import Explored, Progress, StateGraph, world_graph
+from empo_exact.graph import Explored, Progress, Start, StateGraph, starts_of, world_graph
 from empo_exact.images import Images
 from empo_exact.plugin import ExactParams
 from empo_exact.reductions.canonical import Canonical
@@ -95,6 +95,7 @@ def explore(
     canonical: Canonical,
     params: ExactParams,
     progress: Progress | None = None,
+    start: Start | None = None,
 ) -> Exploration:
     """The graph of the states that stand for all others, and their images.
 
@@ -105,18 +106,24 @@ def explore(
         canonical: Finds the state that stands for a row.
         params: Of these ``compute`` counts.
         progress: Told after every block; may end the exploration.
+        start: State rows to start from; None means the initial state.
     """
+    rows = starts_of(world, start)
     while True:
         try:
-            return _explored(world, canonical, params, progress)
+            return _explored(world, canonical, params, progress, rows)
         except _AmbiguousRow as found:
             canonical = canonical.refined(found.row)
 
 
 def _explored(
-    world: WorldModel, canonical: Canonical, params: ExactParams, progress: Progress | None
+    world: WorldModel,
+    canonical: Canonical,
+    params: ExactParams,
+    progress: Progress | None,
+    rows: Rows,
 ) -> Exploration:
-    start, _ = canonical(world.initial_state().numpy()[None])
+    start = starts_of(world, canonical(rows)[0])
     numbers = _ImageNumbers(world.spec.state_words, start.dtype, canonical)
     numbers.refuse_ambiguous(start)
 

@@ -14,9 +14,17 @@ from jaxtyping import Int32
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
+from empo_core.stages import stage
 from empo_exact import ram
 from empo_exact.exploration_progress import exploring
-from empo_exact.graph import Explored, StateGraph, build_graph, world_graph
+from empo_exact.graph import (
+    ITEMS_PER_BLOCK,
+    Explored,
+    Start,
+    StateGraph,
+    build_graph,
+    world_graph,
+)
 from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
 from empo_exact.parts.result import Opening, PartsResult
@@ -121,7 +129,11 @@ class Unfolding:
 
 
 def unfolding(
-    world: WorldModel, params: ExactParams, reduced: Reduced, tracker: Tracker
+    world: WorldModel,
+    params: ExactParams,
+    reduced: Reduced,
+    tracker: Tracker,
+    start: Start | None = None,
 ) -> Unfolding:
     """The way back, which takes the graph of all original states if their values are kept.
 
@@ -134,7 +146,7 @@ def unfolding(
     if kept.keep == "all":
         try:
             may_end = params.keep == "auto" and not params.rollouts
-            graph = _original_graph(world, kept, tracker, ends_early=may_end)
+            graph = _original_graph(world, kept, tracker, start, ends_early=may_end)
         except SolveError as error:
             if params.keep == "all" or params.rollouts:
                 raise SolveError(
@@ -144,13 +156,33 @@ def unfolding(
             log.warning("keep: auto is none here, for original states are too many: %s", error)
         else:
             kept = ram.resolved(Sizes.of(graph), params)
+            if params.check_reductions == "all":
+                with stage(tracker.progress, "checking reductions in original states"):
+                    _refuse_words(reduced, graph)
     if graph is None or kept.keep != "all":
-        kept, graph = params.model_copy(update={"keep": "none"}), build_graph(world, 1)
+        kept = params.model_copy(update={"keep": "none"})
+        graph = build_graph(world, 1, start=start)
     return Unfolding(reduced, kept, graph, found_states(world, reduced, graph))
 
 
+def _refuse_words(reduced: Reduced, graph: StateGraph) -> None:
+    """Refuse a world in which words without influence matter in any original state."""
+    size = max(1, ITEMS_PER_BLOCK // graph.spec.num_joint_actions)
+    declarations, rows = reduced.declarations, torch.from_numpy(graph.states)
+    for first in range(0, len(rows) if declarations.dropped is not None else 0, size):
+        some = rows[first : first + size]
+        projected = declarations.projected(some)
+        differs = (projected != some).any(1)
+        declarations.refuse_changes(projected[differs], some[differs])
+
+
 def _original_graph(
-    world: WorldModel, params: ExactParams, tracker: Tracker, *, ends_early: bool
+    world: WorldModel,
+    params: ExactParams,
+    tracker: Tracker,
+    start: Start | None,
+    *,
+    ends_early: bool,
 ) -> StateGraph:
     """The graph of all original states, which takes as long to explore as without reductions.
 
@@ -165,7 +197,7 @@ def _original_graph(
             is_small = explored.expanded * each <= ram.SMALL_BYTES
             return progress(explored) and (is_small or not ends_early)
 
-        return world_graph(world, params, told)
+        return world_graph(world, params, told, start=start)
 
 
 def found_states(world: WorldModel, reduced: Reduced, graph: StateGraph) -> Found:

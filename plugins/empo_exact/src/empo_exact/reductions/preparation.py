@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -18,7 +19,7 @@ from empo_core.worlds.row_table import RowTable
 from empo_core.worlds.samples import walked_states
 from empo_core.worlds.symmetry_checks import rows_and_images
 from empo_core.worlds.symmetry_group import SymmetryGroup
-from empo_exact.graph import StateGraph
+from empo_exact.graph import ITEMS_PER_BLOCK, StateGraph
 from empo_exact.plugin import ExactParams
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.reductions.declarations import Declarations, declared
@@ -26,6 +27,9 @@ from empo_exact.setup import Assumptions
 
 MOST_STATES = 1000
 """States on which declarations are checked, and some ten thousand of their transitions."""
+
+PRIOR_ROWS = 1 << 16
+"""States about which priors are asked at a time."""
 
 
 def refuse_assumptions(assumed: Assumptions) -> None:
@@ -58,7 +62,40 @@ class Preparation:
     tried: Int[Tensor, "state word"]
     seconds: dict[str, float]
 
-    def check(self, graph: StateGraph) -> None:
+    def check_all(self, graph: StateGraph, canonical: Canonical) -> None:
+        """Try what is declared on all states that were found, and all their joint actions.
+
+        Words that were left out get the values of two other states in each.
+
+        Args:
+            graph: The states that stand for others.
+            canonical: By which they do.
+
+        Raises:
+            RefusedError: One of them refutes it.
+        """
+        found, rows = self.declarations, torch.from_numpy(graph.states)
+        steps = torch.from_numpy(
+            np.searchsorted(graph.layers, np.arange(graph.num_states), side="right")
+        )
+        combinations = canonical.combinations
+        size = max(1, ITEMS_PER_BLOCK // graph.spec.num_joint_actions)
+        for first in range(0, len(rows), size):
+            some = rows[first : first + size]
+            with _timed(self.seconds, "cone"):
+                found.refuse_words_in_all(some, self.tried)
+            with _timed(self.seconds, "symmetry"):
+                found.refuse_combinations(combinations, some)
+        for first in range(0, len(rows) if found.priors else 0, PRIOR_ROWS):
+            some, after = (each[first : first + PRIOR_ROWS] for each in (rows, steps))
+            for image in (some, *(symmetry.rows(some) for symmetry in combinations)):
+                found.refuse_unsteady_priors(image, after)
+            with _timed(self.seconds, "cone"):
+                found.refuse_priors_of_words(some, after, self.tried)
+            with _timed(self.seconds, "symmetry"):
+                found.refuse_priors_of_symmetries(some, after, combinations)
+
+    def check_sample(self, graph: StateGraph) -> None:
         """Try what is declared on states that were found, unless all about them was tried before.
 
         Words that were left out have their initial values in these; other values are those of the

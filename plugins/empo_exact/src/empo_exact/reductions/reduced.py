@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Int32, Shaped
 
 from empo_core.protocols import Tracker, WorldModel
-from empo_core.stages import stage
+from empo_core.stages import Tell, stage
 from empo_core.worlds.contract import achieved_in
 from empo_core.worlds.row_table import RowTable
 from empo_exact.exploration_progress import exploring
-from empo_exact.graph import Progress, StateGraph
+from empo_exact.graph import Progress, Start, StateGraph
 from empo_exact.images import Images
 from empo_exact.kernel_data import Values
 from empo_exact.plugin import ExactParams
@@ -22,6 +22,7 @@ from empo_exact.ram import Sizes
 from empo_exact.reduction import Reduction
 from empo_exact.reductions.bisimulation import lumped, partition
 from empo_exact.reductions.canonical import Canonical
+from empo_exact.reductions.declarations import Declarations
 from empo_exact.reductions.exploration import Exploration, explore
 from empo_exact.reductions.preparation import Preparation, prepare, refuse_assumptions
 from empo_exact.setup import Assumptions
@@ -40,6 +41,7 @@ class Reduced:
         canonical: Finds the row that stands for a state.
         table: Those rows.
         state: The state of the graph that is solved for each of those rows [row].
+        declarations: What the world declares.
     """
 
     graph: StateGraph
@@ -49,6 +51,7 @@ class Reduced:
     canonical: Canonical
     table: RowTable
     state: Int32[np.ndarray, " row"]
+    declarations: Declarations
 
     def reductions_of(self, original: StateGraph) -> tuple[Reduction, ...]:
         """The reductions where all original states are known."""
@@ -83,7 +86,11 @@ class Reduced:
 
 
 def reduced_graph(
-    world: WorldModel, params: ExactParams, assumed: Assumptions, tracker: Tracker
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    tracker: Tracker,
+    start: Start | None = None,
 ) -> Reduced:
     """Explore a world by the states that stand for all others.
 
@@ -95,11 +102,16 @@ def reduced_graph(
     with stage(tracker.progress, "checking reductions"):
         prepared = prepare(world, params, assumed)
     with exploring(world, params, tracker) as progress:
-        return explored(world, prepared, params, progress)
+        return explored(world, prepared, params, progress, start, tracker.progress)
 
 
 def explored(
-    world: WorldModel, prepared: Preparation, params: ExactParams, progress: Progress | None
+    world: WorldModel,
+    prepared: Preparation,
+    params: ExactParams,
+    progress: Progress | None,
+    start: Start | None = None,
+    tell: Tell | None = None,
 ) -> Reduced:
     """The reduced graph, as far as ``progress`` lets it grow.
 
@@ -108,12 +120,19 @@ def explored(
         prepared: What it declares.
         params: The parameters.
         progress: Told after every block; may end the exploration.
+        start: State rows to start from; None means the initial state.
+        tell: Told about the checks of all states, if the parameters ask for these; None: what the
+            world declares is tried in some states only.
 
     Raises:
         SolveError: What the world declares is refuted, or the graph is too large.
     """
-    found = explore(world, prepared.canonical, params, progress)
-    prepared.check(found.graph)
+    found = explore(world, prepared.canonical, params, progress, start)
+    if tell and params.check_reductions == "all":
+        with stage(tell, "checking reductions in all states"):
+            prepared.check_all(found.graph, found.canonical)
+    else:
+        prepared.check_sample(found.graph)
     graph, images = found.graph, found.images
     orbits = int(found.canonical.orbit_sizes(graph.states).sum())
     seconds, count = prepared.seconds, graph.num_states
@@ -136,7 +155,8 @@ def explored(
         took = clock.perf_counter() - begin
         reductions.append(Reduction("lump", count, graph.num_states, took))
     sizes = _original_sizes(found)
-    return Reduced(graph, images, tuple(reductions), sizes, found.canonical, table, state)
+    declared = prepared.declarations
+    return Reduced(graph, images, tuple(reductions), sizes, found.canonical, table, state, declared)
 
 
 def _original_sizes(found: Exploration) -> Sizes:

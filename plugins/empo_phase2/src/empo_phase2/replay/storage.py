@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
+from empo_core.storage.run_roots import refuse_gone
 
 StorageKind = Literal["ram", "pinned", "mapped"]
 GIB = 1 << 30
@@ -109,6 +110,7 @@ class ArrayStorage:
         self, shape: Sequence[int], dtype: np.dtype[np.generic], size: int
     ) -> Shaped[np.ndarray, "*shape"]:
         assert self._directory is not None
+        refuse_gone(self._directory)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             # Asked first, because some file systems reserve space by filling it.

@@ -16,6 +16,7 @@ from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import CONFIG, RESULTS, RunDirectory, existing_run
+from empo_core.storage.run_roots import refuse_gone
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.identity import difference, identity
@@ -106,6 +107,7 @@ def _of_algorithm(
     if not done.is_file():
         # An earlier attempt of the same run may have left something to go on from.
         resume = directory.is_dir()
+        refuse_gone(directory)
         directory.mkdir(parents=True, exist_ok=True)
         algorithm.run(_context(world, directory, seed, resume)).save(directory / RESULTS)
         write_file(done, "")

@@ -1,0 +1,88 @@
+"""Notes of plugins that are being imported, by which the next command names one that ended it.
+
+What ``os._exit`` or a crash ends cannot say anything itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+log = logging.getLogger("empo_core")
+
+_PREFIX = "importing-"
+
+
+@cache
+def _built_in() -> frozenset[str]:
+    """The distributions of this project."""
+    names = Path(__file__).with_name("built_in.txt").read_text(encoding="utf-8")
+    return frozenset(names.split())
+
+
+def _folder() -> Path:
+    """The folder of notes, of this user."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "empo"
+
+
+@contextlib.contextmanager
+def noted(module: str, owner: str) -> Iterator[None]:
+    """Leave a note while a plugin is imported; those of this project need none.
+
+    Args:
+        module: What is imported.
+        owner: What it belongs to, in words.
+    """
+    note = None
+    if module.split(".")[0].replace("_", "-") not in _built_in():
+        with contextlib.suppress(OSError, RuntimeError):  # No home, or a disk that is full.
+            _folder().mkdir(parents=True, exist_ok=True)
+            note = _folder() / f"{_PREFIX}{os.getpid()}"
+            text = json.dumps({"module": module, "owner": owner, "of": sys.prefix})
+            note.write_text(text, encoding="utf-8")
+    try:
+        yield
+    finally:
+        if note is not None:
+            with contextlib.suppress(OSError):
+                note.unlink()
+
+
+def tell(block: str) -> None:
+    """Name the plugins whose import ended an earlier command, and forget it.
+
+    Args:
+        block: The environment variable that leaves plugins out.
+    """
+    with contextlib.suppress(OSError, RuntimeError):
+        for note in sorted(_folder().glob(f"{_PREFIX}*")):
+            pid = note.name.removeprefix(_PREFIX)
+            if note.is_symlink() or not pid.isdecimal() or _exists(int(pid)):
+                continue
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                data = json.loads(note.read_bytes()[:4096])
+                if data["of"] != sys.prefix:
+                    continue
+                log.warning(
+                    "the last command ended without a word while it imported %s of %s (as after "
+                    "os._exit or a crash in it); correct or uninstall it, or name it in %s",
+                    data["module"], data["owner"], block,
+                )  # fmt: skip
+            note.unlink()
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OverflowError, OSError):
+        return False
+    return True

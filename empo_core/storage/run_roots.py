@@ -1,0 +1,55 @@
+"""Directories of the runs of this process, outside of which nothing of theirs is written.
+
+A directory that is moved or removed while its run goes on must not come back as a ghost with a few
+files: whoever writes into a run asks here first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from empo_core.errors import StorageError
+
+_roots: dict[Path, tuple[int, int]] = {}
+
+
+def watch(root: Path) -> None:
+    """Remember which directory a run has, until ``forget``."""
+    found = root.stat()
+    _roots[root.absolute()] = found.st_dev, found.st_ino
+
+
+def forget(root: Path) -> None:
+    """The run is over."""
+    _roots.pop(root.absolute(), None)
+
+
+def is_gone(root: Path) -> bool:
+    """True if a run's directory is not where it was when the run began."""
+    known = _roots.get(root.absolute())
+    if known is None:
+        return False
+    try:
+        found = root.stat()
+    except OSError:
+        return True
+    return known != (found.st_dev, found.st_ino)
+
+
+def refuse_gone(path: Path) -> None:
+    """Raise if a path lies in the directory of a run that is not there any more.
+
+    Raises:
+        StorageError: It does; the message says which.
+    """
+    for root in _roots:
+        if path.absolute().is_relative_to(root) and is_gone(root):
+            raise gone(root)
+
+
+def gone(root: Path) -> StorageError:
+    """The error of a run whose directory is gone."""
+    return StorageError(
+        f"{root}: the directory of this run was moved or removed while the run was going on, so "
+        "the run stops; go on from where the directory is now, with: empo resume DIRECTORY"
+    )
