@@ -203,11 +203,74 @@ def test_other_humans_have_other_values_and_the_first_line_says_whose(copied: Pa
     assert certify(copied, "--verify")["confirmed"]
 
 
-def test_without_an_assumption_v_r_is_unbounded_and_the_report_says_so(copied: Path) -> None:
+def body_of(run: Path) -> dict[str, Any]:
+    sealed: Any = read_json(run / FOLDER / FILE)
+    body: dict[str, Any] = sealed["body"]
+    return body
+
+
+def test_without_an_assumption_a_least_power_is_proved_and_v_r_has_both_bounds(
+    copied: Path,
+) -> None:
     done = CliRunner().invoke(app, ["certify", str(copied), "--eps", "0.1"])
+    assert "unbounded" not in done.stdout
+    assert "Proved: everybody's X_h is at least 1.0000 while a step is left" in done.stdout
+    body = body_of(copied)
+    claims, (low, high) = body["claims"], body["start"]["v_r"]
+    assert claims["open_pairs"] > 0
+    assert claims["power_source"] == "proved"
+    assert claims["min_power"] == pytest.approx(1.0, abs=1e-9)
+    solved = json.loads((copied / "results/summary.json").read_text())
+    assert low <= solved["root"]["V_r"] <= high
+    assert claims["power_states"] == solved["graph"]["states"]
+    assert certify(copied, "--verify")["confirmed"]
+
+
+PUSHED = """
+{name: pushed, horizon: 6, initial: a, states: [a, b],
+ agents: [{name: ann, role: human, actions: [be]}, {name: bot, role: robot, actions: [no, yes]}],
+ transitions: [{state: a, actions: [be, yes], to: b}, {state: b, actions: [be, yes], to: a},
+   {state: a, to: a}, {state: b, to: b}],
+ goals: {ann: [{name: a, states: a}, {name: b, states: b}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in whose world the robot may push a human out of any goal that it is in."""
+    folder = tmp_path_factory.mktemp("pushed")
+    (folder / "world.yaml").write_text(PUSHED)
+    config = {
+        "world_model": {"name": "table", "params": {"file": str(folder / "world.yaml")}},
+        "algorithm": EXACT,
+        "runs": str(folder),
+        "trackers": [],
+    }
+    return execute(RunConfig.model_validate(config)).directory
+
+
+def test_where_nothing_is_proved_the_least_power_of_the_runs_solution_is_taken(
+    pushed: Path,
+) -> None:
+    done = CliRunner().invoke(app, ["certify", str(pushed), "--eps", "0.9"])
+    assert "Taken from the run, and not proved here: everybody's X_h is at least" in done.stdout
+    claims, (low, high) = body_of(pushed)["claims"], body_of(pushed)["start"]["v_r"]
+    assert claims["power_source"] == "run"
+    assert claims["power_states"] is None
+    root = json.loads((pushed / "results/summary.json").read_text())["root"]
+    assert claims["min_power"] <= min(root["X_h"].values())
+    assert low <= root["V_r"] <= high
+    assert certify(pushed, "--verify")["confirmed"]
+
+
+def test_with_other_humans_the_runs_solution_says_nothing(pushed: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["certify", str(pushed), "--eps", "0.9", "--human-prior", "uniform"]
+    )
     assert "V_r in [unbounded, -" in done.stdout
-    assert "Nothing is assumed about power" in done.stdout
-    assert json.loads((copied / FOLDER / FILE).read_text())["body"]["start"]["v_r"][0] is None
+    assert "Nothing is known or assumed about power" in done.stdout
+    assert body_of(pushed)["claims"]["power_source"] is None
+    assert certify(pushed, "--verify")["confirmed"]
 
 
 def _resealed(run: Path, name: str, change: float) -> None:

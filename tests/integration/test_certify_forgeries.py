@@ -110,6 +110,31 @@ def test_a_claim_of_more_power_than_there_is_is_refused(
     assert "and it says that it is at least 1.99 everywhere" in forger.refused()
 
 
+@pytest.mark.parametrize("source", ["proved", "run"])
+def test_more_power_than_is_proved_or_than_the_run_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    (tmp_path / "made").mkdir()
+    run = made(tmp_path / "made", WORLD, 1.0, Assumptions())
+    forger = Forger(run, tmp_path)
+    claims = forger.body["claims"]
+    assert claims["power_source"] == "proved"
+    if source == "run":
+        claims |= {"power_source": "run", "power_states": None}
+    claims["min_power"] = 1.1
+    forger.revalue(monkeypatch)
+    assert f"its least power is 1.1 ({source}), and" in forger.refused()
+
+
+def test_a_proof_about_more_states_than_there_are_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    run = made(tmp_path / "made", WORLD, 1.0, Assumptions())
+    forger = Forger(run, tmp_path)
+    assert forger.body["claims"]["power_states"] == 4
+    forger.body["claims"]["power_states"] = 5
+    assert "the number of states that can be reached is 5 by it" in forger.refused()
+
+
 def test_a_certificate_that_has_not_looked_further_is_one_about_less(
     forger: Forger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +227,12 @@ LAST = ("rounds", -1)
         (changed("claims", "proved_pairs", to=lambda v: None), "in how many pairs"),
         (changed("claims", "nearly_proved_pairs", to=lambda v: None), "in how many pairs"),
         (changed("claims", "open_pairs", to=lambda v: v + 1), "the number of open pairs"),
+        (changed("claims", "power_source", to=lambda v: None), "where its least power comes from"),
+        (changed("claims", "power_source", to=lambda v: "proved"), "where its least power comes"),
+        (
+            changed("claims", "power_source", to=lambda v: "run"),
+            "its least power is 0.1 (run), and",
+        ),
         (changed("claims", "has_bounded_chances", to=lambda v: not v), "whether chances"),
         (changed("start", "u_r", to=lambda v: [v[0] * 0.5, v[1]]), "U_r at the start"),
         (bounded_by_nothing, "vacuous V_r at the start is -1e+295 by it, and -inf follows"),

@@ -7,6 +7,7 @@ given policies; nothing of the tested code is used.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,6 +220,109 @@ class PreciseValues:
     def _accrual(self, duration: float) -> Number:
         gamma = mpmath.mpf(self._question.theory.gamma_r)
         return duration if gamma == 1 else (1 - gamma**duration) / -mpmath.log(gamma)
+
+
+class EndlessValues:
+    """Values of given policies in a game without a horizon, which may go round in circles.
+
+    Both of (6) and (9) are systems of linear equations, one row for each state from which episodes
+    go on; they are solved to 40 digits.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._table: Table = question.world.table  # type: ignore[attr-defined]
+        self._alive = [s for s, outcomes in enumerate(self._table.outcomes) if outcomes]
+        spec, theory = question.spec, question.theory
+        with mpmath.workdps(DIGITS):
+            v_e = [self._v_e(goal) for goal in range(len(spec.goals))]
+            self.v_e = {s: [each[s] for each in v_e] for s in self._alive}
+            self.v_r = self._solved(theory.gamma_r, self._average, self._u_r)
+
+    def _chance(self, state: int, profile: tuple[int, ...], goal: int | None) -> Number:
+        """Probability of a joint action; where a goal is given, its human pursues that."""
+        spec, acting = self._question.spec, self._question.robots
+        robot = _precise(_normal(acting.robot(state, 1)))  # type: ignore[attr-defined]
+        human = [_precise(_normal(p)) for p in acting.human(state, 1)]  # type: ignore[attr-defined]
+        index, stride = 0, 1
+        for agent in spec.robots:
+            index += profile[agent] * stride
+            stride *= spec.num_actions[agent]
+        chance = robot[index]
+        for agent in spec.humans:
+            if goal is not None and spec.goals[goal].human == agent:
+                chance *= human[goal][profile[agent]]
+                continue
+            own = spec.goals_of(agent)
+            weights = [mpmath.mpf(spec.goals[each].weight) for each in own]
+            mixed = [w * human[g][profile[agent]] for w, g in zip(weights, own, strict=True)]
+            chance *= mpmath.fsum(mixed) / mpmath.fsum(weights)
+        return chance
+
+    def _average(self, state: int, later: int) -> bool:
+        return True
+
+    def _v_e(self, goal: int) -> dict[int, Number]:
+        members = self._table.goals[goal][2]
+
+        def attained(state: int) -> Number:
+            return mpmath.fsum(
+                self._chance(state, profile, goal)
+                * mpmath.fsum(p for p, to, _ in items if to in members)
+                for profile, items in self._table.outcomes[state].items()
+            )
+
+        def goes_on(state: int, later: int) -> bool:
+            return later not in members
+
+        return self._solved(self._question.theory.gamma_h, goes_on, attained, goal)
+
+    def _solved(
+        self,
+        gamma: float,
+        goes_on: Callable[[int, int], bool],
+        now: Callable[[int], Number],
+        goal: int | None = None,
+    ) -> dict[int, Number]:
+        """The solution of v = now + expected discounted v, and of the terminal value at the end."""
+        place = {state: row for row, state in enumerate(self._alive)}
+        end = mpmath.mpf(0 if goal is not None else self._question.theory.terminal_value)
+        system, right = mpmath.eye(len(place)), mpmath.matrix(len(place), 1)
+        for state, row in place.items():
+            right[row] = now(state)
+            for profile, items in self._table.outcomes[state].items():
+                chance = self._chance(state, profile, goal)
+                for p, later, duration in items:
+                    weight = chance * p * mpmath.mpf(gamma) ** duration
+                    if later not in place:
+                        right[row] += weight * end
+                    elif goes_on(state, later):
+                        system[row, place[later]] -= weight
+        found = mpmath.lu_solve(system, right)
+        return {state: found[row] for state, row in place.items()}
+
+    def _u_r(self, state: int) -> Number:
+        """What U_r of a state adds to its V_r."""
+        question, spec, theory = self._question, self._question.spec, self._question.theory
+        x_h = [
+            mpmath.fsum(
+                (mpmath.mpf(spec.goals[g].weight) if theory.x_agg == "weighted" else 1)
+                * self.v_e[state][g] ** mpmath.mpf(theory.zeta)
+                for g in spec.goals_of(agent)
+            )
+            for agent in spec.humans
+        ]
+        total = mpmath.fsum(x ** -mpmath.mpf(theory.xi) for x in x_h)
+        if theory.u_agg == "mean":
+            total /= len(x_h)
+        counts, gamma = mpmath.mpf(1), mpmath.mpf(theory.gamma_r)
+        if question.accrual == "continuous":
+            counts = mpmath.fsum(
+                self._chance(state, profile, None) * p * (1 - gamma**d) / -mpmath.log(gamma)
+                for profile, items in self._table.outcomes[state].items()
+                for p, _, d in items
+            )
+        return -counts * total ** mpmath.mpf(theory.eta)
 
 
 def _normal(chances: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ def test_both_inductions_give_the_same_bounds(seed: int, epsilon: float) -> None
     question = question_of(random_game(seed), seed)
     assumed = Assumptions(least_power(question) if seed % 2 else None)
     found = certify(question, assumed, Effort(epsilon), Tracker())
-    recorded = recorded_of(found, assumed)
+    recorded = recorded_of(found, found.assumed)
     times = dict(plain_bounds(recorded, lambda done, of: None))
     for time, fast in enumerate(found.induced.times):
         for pair, plain in enumerate(times[time]):
@@ -52,7 +52,7 @@ def test_without_outward_rounding_some_values_would_be_outside() -> None:
     for seed in range(300, 312):
         question = question_of(random_game(seed), seed)
         found = certify(question, Assumptions(), Effort(0.0), Tracker())
-        recorded = recorded_of(found, Assumptions())
+        recorded = recorded_of(found, found.assumed)
         *_, (_, start) = plain_bounds(recorded, lambda done, of: None)
         low, high = start[0].v_e
         right = PreciseValues(question).at(0, 0).v_e

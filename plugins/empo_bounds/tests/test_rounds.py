@@ -200,13 +200,6 @@ class Even:
         return torch.full((len(states), self._number), 1 / self._number, dtype=torch.float64)
 
 
-def test_a_world_without_an_end_is_refused() -> None:
-    stays = {(0,): ((1.0, 0, 1.0),)}
-    table = Table(("human",), (1,), (stays,), ((0, 1.0, frozenset([0])),), (3,), None)
-    with pytest.raises(SolveError, match="may go on for more than 1000 steps"):
-        certify(question_of(table, 1), Assumptions(), Effort(), Tracker())
-
-
 def test_time_spent_on_compiling_does_not_end_it(
     question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from empo_bounds.round_off import FUNCTION, Bounds, down, up
 from empo_bounds.unrolled import Unrolled
 from empo_core.errors import ConfigError, SolveError
 
+PowerSource = Literal["assumed", "proved", "run"]
 EXCESS = 2 * SUM_TOLERANCE
 """More than probabilities of one step sum up to beyond 1."""
 NEARLY = 1e-9
@@ -33,10 +34,13 @@ class Assumptions:
         min_power: Every human's X_h is at least this, as long as a step is left; None claims
             nothing. E.g. whoever is somewhere can stay there, which is a goal.
         never_ends_early: No episode ends before the horizon.
+        power_source: Where ``min_power`` comes from: it is just assumed, it is proved (see
+            ``least_power``), or it is the least X_h that the run's own solution has anywhere.
     """
 
     min_power: float | None = None
     never_ends_early: bool = False
+    power_source: PowerSource = "assumed"
 
     def __post_init__(self) -> None:
         """Refuse a least power that is negative, or no number.

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, JsonValue
 
-from empo_bounds.assumptions import Assumptions, assumes_bounded_chances
+from empo_bounds.assumptions import PowerSource, assumes_bounded_chances
 from empo_bounds.effort import Effort
 from empo_bounds.induction import PairBounds
 from empo_bounds.question import Question
@@ -23,7 +23,7 @@ from empo_core.theory import TheoryParams
 from empo_core.worlds.queries import fingerprint
 
 FOLDER, FILE, ARRAYS, PICTURE = "certificate", "certificate.json", "arrays", "width.png"
-FORMAT, VERSION = "empo-certificate", 2
+FORMAT, VERSION = "empo-certificate", 3
 PARAMETERS = set(TheoryParams.model_fields) - {"beta_r"}
 """Parameters that the values of given policies depend on."""
 SMALL_BYTES = 100_000_000
@@ -79,6 +79,12 @@ class Claims(StrictModel):
     """Assumptions about pairs that were not expanded, and what is known of them."""
 
     min_power: float | None = Field(ge=0)
+    power_source: PowerSource | None = Field(
+        description="Whether that is assumed, proved, or the least X_h of the run's own solution."
+    )
+    power_states: int | None = Field(
+        description="In how many states it is proved, which are all that can be reached."
+    )
     never_ends_early: bool
     is_timed: bool = Field(
         description="False: every step lasts 1, as those of all expanded pairs do."
@@ -197,7 +203,6 @@ def require_room(directory: Path) -> None:
 def write_certificate(
     directory: Path,
     found: Found,
-    assumed: Assumptions,
     effort: Effort,
     about: About,
 ) -> Certificate:
@@ -206,7 +211,6 @@ def write_certificate(
     Args:
         directory: The folder; made if missing.
         found: What was found.
-        assumed: What was assumed.
         effort: The limits.
         about: The run, and the software.
 
@@ -218,12 +222,14 @@ def write_certificate(
     (directory / FILE).unlink(missing_ok=True)  # It must never stand beside other arrays.
     arrays = arrays_of(found)
     save_arrays(directory / ARRAYS, arrays)
-    proved = found.rounds[-1].proved
+    proved, assumed = found.rounds[-1].proved, found.assumed
     certificate = Certificate(
         about=about,
         theory=theory_data(question),
         claims=Claims(
             min_power=assumed.min_power,
+            power_source=None if assumed.min_power is None else assumed.power_source,
+            power_states=None if found.proof is None else found.proof.states,
             never_ends_early=assumed.never_ends_early,
             is_timed=found.unrolled.is_timed,
             has_bounded_chances=assumes_bounded_chances(question, is_timed=found.unrolled.is_timed),

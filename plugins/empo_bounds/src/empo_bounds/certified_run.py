@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +17,17 @@ from empo_bounds.certificate import (
     write_certificate,
 )
 from empo_bounds.effort import Effort
+from empo_bounds.least_power import solved_power
 from empo_bounds.occupancy import KnownOccupancy
 from empo_bounds.question import Question
 from empo_bounds.rounds import Found, certify
-from empo_bounds.saved_question import saved_question
+from empo_bounds.saved_question import saved_question, saved_solution
 from empo_core.best_effort import best_effort
-from empo_core.config import HumanPriorRef, RunConfig, installed
-from empo_core.errors import SolveError, StorageError
-from empo_core.experiment import build_algorithm, seed_everything
+from empo_core.config import HumanPriorRef, installed
+from empo_core.errors import SolveError
+from empo_core.experiment import seed_everything
 from empo_core.figures import write_figure
-from empo_core.protocols import ClosedLoop, Reopenable, RunContext, Tracker
+from empo_core.protocols import ClosedLoop, Tracker
 from empo_core.storage.run_directory import environment, resolved
 from empo_core.threads import torch_threads
 
@@ -67,13 +69,21 @@ def certify_run(
     """
     config, context, question = saved_question(path, human_prior)
     seed_everything(config.seed)
-    known = None if human_prior is not None else _known(config, context, question)
+    # With other humans, nothing of a solution is right.
+    solution = saved_solution(config, context) if human_prior is None else None
+    horizon = question.spec.horizon
+    has_occupancy = isinstance(solution, ClosedLoop) and horizon is not None
+    known = KnownOccupancy(solution, horizon) if has_occupancy else None  # type: ignore[arg-type]
+
+    def least() -> float | None:
+        return None if solution is None else solved_power(question, solution)
+
     directory = context.directory / FOLDER
     require_room(directory)
     tracker.start(context.directory, resolved(config))
     try:
         with torch_threads(1):
-            found = _certified(question, assumed, effort, tracker, known)
+            found = _certified(question, assumed, effort, tracker, known, least)
     except BaseException:
         tracker.finish("failed")
         raise
@@ -84,7 +94,7 @@ def certify_run(
         human_prior=None if human_prior is None else human_prior.model_dump(mode="json"),
         versions=environment(config, installed()),  # type: ignore[arg-type]
     )
-    certificate = write_certificate(directory, found, assumed, effort, about)
+    certificate = write_certificate(directory, found, effort, about)
     right = known.right if known is not None else None
     with best_effort(f"drawing {PICTURE}"):
         write_figure(report.picture(certificate, right), directory / PICTURE)
@@ -103,21 +113,10 @@ def _certified(
     effort: Effort,
     tracker: Tracker,
     known: KnownOccupancy | None,
+    least: Callable[[], float | None],
 ) -> Found:
     """As ``certify``, with errors that point to the page on certificates."""
     try:
-        return certify(question, assumed, effort, tracker, known)
+        return certify(question, assumed, effort, tracker, known, least)
     except SolveError as error:
         raise CertificateError(str(error)) from error
-
-
-def _known(config: RunConfig, context: RunContext, question: Question) -> KnownOccupancy | None:
-    """Occupancy as the run's solution has it, where there is one."""
-    algorithm, horizon = build_algorithm(config), question.spec.horizon
-    if not isinstance(algorithm, Reopenable) or horizon is None:
-        return None
-    try:
-        result = algorithm.reopen(context)
-    except StorageError:
-        return None  # It can be played all the same.
-    return KnownOccupancy(result, horizon) if isinstance(result, ClosedLoop) else None

@@ -199,7 +199,13 @@ def arrive(
 
 @compiled
 def follow_average(
-    steps: Steps, marginal: Floats, moment: Ints, here: Floats, position: Ints, there: Floats
+    steps: Steps,
+    marginal: Floats,
+    moment: Ints,
+    here: Floats,
+    position: Ints,
+    discount: Floats,
+    there: Floats,
 ) -> None:
     """Add to ``there`` [later pair] the occupancy that leaves ``here`` [pair] one step later.
 
@@ -209,6 +215,7 @@ def follow_average(
         moment: The moment of each pair; -1 where it was not expanded [pair].
         here: Occupancy of the pairs of a time.
         position: Position of each landing among the pairs of the next time [landing].
+        discount: Factor of the occupancy that arrives at each landing [landing].
         there: Receives the sums.
     """
     actions = marginal.shape[1]
@@ -222,4 +229,5 @@ def follow_average(
                 continue
             row = each * actions + action
             for entry in range(steps.offsets[row], steps.offsets[row + 1]):
-                there[position[steps.landing[entry]]] += chance * steps.weight[entry]
+                landing = steps.landing[entry]
+                there[position[landing]] += chance * steps.weight[entry] * discount[landing]

@@ -1,20 +1,46 @@
-"""Occupancy: the chance that an episode is in a pair, as far as pairs were expanded."""
+"""Occupancy: the chance that an episode is in a pair, as far as pairs were expanded.
+
+**Without a horizon** an episode may go on for ever, so chances alone would never get small: there,
+occupancy is discounted, by the larger one of ``gamma_h`` and ``gamma_r`` to the power of the time
+that has passed. It falls below any limit after ``log(epsilon) / log(gamma)`` unit steps at most.
+
+**Claim.** The discounted occupancy of the frontier bounds how wide an interval is.
+
+**Proof.** Let ``d(s, t)`` be the occupancy of a pair, discounted by ``gamma_r``, and the width of a
+pair be that of its bounds of -V_r. Equation (9) is linear in what comes later, with the same
+coefficients at both ends, so the width of an expanded pair is that of its -U_r plus the expected
+discounted width one step later. Unrolled from the start on, the width there is the sum of ``d``
+times the width over all pairs of the frontier, plus the sum of ``d`` times the width of -U_r over
+all pairs that were expanded. Likewise, the width of a V_h^e at the start is the sum over the
+frontier of the occupancy under that goal, discounted by ``gamma_h``, times widths of at most 1, and
+that of -U_r follows from those by equations (7) and (8), which are continuous where X_h is
+positive. A pair that can be met at all under a goal of positive weight has a positive occupancy
+under the average of goals, so it is expanded once epsilon is small enough; and all pairs after t
+steps together count for at most ``gamma ^ t``. Both sums so tend to 0 with epsilon where the
+frontier's -V_r is bounded.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Shaped
 
 from empo_bounds.kernels import follow_average
+from empo_bounds.power import discounts
+from empo_bounds.question import Question
 from empo_bounds.unrolled import Goes, Unrolled
-from empo_core.errors import SolveError
 from empo_core.protocols import ClosedLoop
 from empo_core.worlds.row_table import RowTable
 
-MOST_STEPS = 1000
-"""Steps after which a world without a horizon is given up."""
+FINEST = 1e-9
+"""Least occupancy before everything is expanded, where that is asked for."""
+FEWEST_STEPS, MOST_STEPS = 1000, 20_000
+"""Steps after which a world without a horizon is followed no further: where nothing is discounted,
+and at most."""
 
 
 class KnownOccupancy:
@@ -42,13 +68,40 @@ class KnownOccupancy:
         return occupancy
 
 
+@dataclass(frozen=True)
+class Frontier:
+    """What was not expanded.
+
+    Attributes:
+        outside: Its occupancy at each time.
+        is_cut: Whether pairs were left out only because they are so many steps away.
+    """
+
+    outside: Float64[np.ndarray, " time"]
+    is_cut: bool
+
+
+def most_steps(question: Question, epsilon: float) -> float:
+    """Steps after which nothing is expanded any more.
+
+    With a discount, unit steps have come to the end of pairs with such an occupancy by then.
+    """
+    gamma = question.occupancy_discount
+    if question.spec.horizon is not None:
+        return math.inf
+    if gamma == 1.0:
+        return FEWEST_STEPS
+    ended = math.ceil(math.log(epsilon or FINEST) / math.log(gamma)) + 1
+    return min(MOST_STEPS, max(FEWEST_STEPS, ended))
+
+
 def deepen(
     unrolled: Unrolled,
     epsilon: float,
     goes_on: Goes,
     told: Callable[[int], object],
     known: KnownOccupancy | None = None,
-) -> Float64[np.ndarray, " time"]:
+) -> Frontier:
     """Expand all pairs with an occupancy of at least ``epsilon``, from the start on.
 
     Args:
@@ -58,13 +111,11 @@ def deepen(
         told: Is told of every time before its pairs are expanded.
         known: Occupancy by which pairs are expanded, too.
 
-    Returns:
-        Occupancy of the frontier at each time.
-
     Raises:
-        SolveError: As for ``Unrolled.expand``; or episodes go on and on without a horizon.
+        SolveError: As for ``Unrolled.expand``.
     """
-    here, outside, time = np.ones(1), [], 0
+    here, outside, time, is_cut = np.ones(1), [], 0, False
+    most = most_steps(unrolled.question, epsilon)
     while time < len(unrolled.layers):
         told(time)
         layer, alive = unrolled.layers[time], unrolled.alive(time)
@@ -74,20 +125,16 @@ def deepen(
                 rows = np.ascontiguousarray(unrolled.states.rows[unrolled.state(time)])
                 largest = np.maximum(largest, known.at(time, rows))
             wanted = np.flatnonzero(alive & ~layer.expanded & (largest >= epsilon))
-            if len(wanted) and unrolled.question.spec.horizon is None and time >= MOST_STEPS:
-                raise SolveError(
-                    f"episodes of {unrolled.question.spec.name!r} may go on for more than "
-                    f"{MOST_STEPS} steps, and it has no horizon, so there is no end of pairs to "
-                    "expand. Give it a horizon (max_steps), or ask for less (--eps)."
-                )
-            if len(wanted):
+            if len(wanted) and time >= most:
+                is_cut = True
+            elif len(wanted):
                 order = np.argsort(-largest[wanted], kind="stable")
                 unrolled.expand(time, wanted[order], goes_on)
         outside.append(float(here[alive & ~layer.expanded].sum()))
         time += 1
         if time < len(unrolled.layers):
             here = followed(unrolled, time, here)
-    return np.array(outside)
+    return Frontier(np.array(outside), is_cut)
 
 
 def followed(
@@ -97,5 +144,7 @@ def followed(
     moment, position = unrolled.layers[time - 1].moment, unrolled.position(time)
     there = np.zeros(len(unrolled.layers[time].moment))
     steps, marginal = unrolled.moments.steps(0), unrolled.policies.marginal(0)
-    follow_average(steps, marginal, moment, here, position, there)
+    duration = unrolled.landings.duration(np.arange(unrolled.landings.count, dtype=np.int32))
+    discount = discounts(unrolled.question.occupancy_discount, duration)
+    follow_average(steps, marginal, moment, here, position, discount, there)
     return there

@@ -113,6 +113,8 @@ def _require_power(recorded: Recorded, found: PlainBounds, pair: int) -> None:
 def _outside(recorded: Recorded, moments: _Moments, goes_on: list[bool]) -> float:
     """Occupancy of the frontier, with humans who act by their average."""
     here, outside = {int(recorded.arrays["pair_landing"][0]): 1.0}, 0.0
+    theory, horizon = recorded.question.theory, recorded.question.spec.horizon
+    gamma = max(theory.gamma_h, theory.gamma_r) if horizon is None else 1.0
     for time in range(recorded.times):
         there: dict[int, float] = {}
         for pair in recorded.pairs(time):
@@ -126,7 +128,9 @@ def _outside(recorded: Recorded, moments: _Moments, goes_on: list[bool]) -> floa
                 moments.average(0, policies[0]), moments.of(moment)[0], strict=True
             ):
                 for landing, weight in chances.items():
-                    there[landing] = there.get(landing, 0.0) + mass * mean * weight
+                    duration = float(recorded.arrays["landing_duration"][landing])
+                    share = mean * weight * gamma**duration
+                    there[landing] = there.get(landing, 0.0) + mass * share
         here = there
     return outside
 

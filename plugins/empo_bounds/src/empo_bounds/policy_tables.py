@@ -59,8 +59,10 @@ class PolicyTables:
         self._question = question
         self._robot = PolicyTable(question.spec.num_robot_actions)
         self._human = [PolicyTable(len(goals) * question.num_actions) for goals in question.goals]
-        self._robots = _Numbers(1, _is_stationary(question.robots))
-        self._humans = _Numbers(len(self._human), _is_stationary(question.humans))
+        # Without a horizon there is one answer in each state: none of them depends on time.
+        is_timeless = question.spec.horizon is None
+        self._robots = _Numbers(1, is_timeless or _is_stationary(question.robots))
+        self._humans = _Numbers(len(self._human), is_timeless or _is_stationary(question.humans))
 
     @property
     def robot(self) -> Float64[np.ndarray, "policy robot_action"]:
@@ -127,14 +129,36 @@ class PolicyTables:
         return self._robot.number(table / table.sum(-1, keepdims=True))[:, None]
 
     def _of_humans(self, states: Tensor, steps_left: int) -> Int32[np.ndarray, "state policy_word"]:
-        question, numbers = self._question, []
-        every = human_policy(question.world, question.humans, states, steps_left).numpy()
-        for table, goals in zip(self._human, question.goals, strict=True):
-            own = np.zeros((len(states), len(goals), question.num_actions))
-            own[:, :, : every.shape[2]] = every[:, goals, : question.num_actions]
-            own /= own.sum(-1, keepdims=True)
-            numbers.append(table.number(own.reshape(len(own), -1)))
+        found = human_policies(self._question, states, steps_left)
+        numbers = [
+            table.number(own.reshape(len(own), -1))
+            for table, own in zip(self._human, found, strict=True)
+        ]
         return np.stack(numbers, 1)
+
+
+def human_policies(
+    question: Question, states: Tensor, steps_left: int
+) -> list[Float64[np.ndarray, "state _goal action"]]:
+    """Each human's policies for its goals, as they are certified.
+
+    Args:
+        question: The world and the humans.
+        states: State rows.
+        steps_left: Steps left in all of them.
+
+    Raises:
+        SolveError: The prior says something that is no probability distribution, or was made for
+            another world.
+    """
+    every = human_policy(question.world, question.humans, states, steps_left).numpy()
+    policies = []
+    for goals in question.goals:
+        own = np.zeros((len(states), len(goals), question.num_actions))
+        own[:, :, : every.shape[2]] = every[:, goals, : question.num_actions]
+        own /= own.sum(-1, keepdims=True)
+        policies.append(own)
+    return policies
 
 
 Ask = Callable[[Tensor, int], Int32[np.ndarray, "state policy_word"]]

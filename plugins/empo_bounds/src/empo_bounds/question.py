@@ -60,6 +60,15 @@ class Question:
         """The most actions that a human has."""
         return max(self.spec.num_actions[human] for human in self.spec.humans)
 
+    @property
+    def occupancy_discount(self) -> float:
+        """By what occupancy is discounted in a step of duration 1; 1 where there is a horizon.
+
+        Without one, episodes may never end, and what is far away counts little in any value.
+        """
+        theory = self.theory
+        return 1.0 if self.spec.horizon is not None else max(theory.gamma_h, theory.gamma_r)
+
     @cached_property
     def goals(self) -> tuple[list[int], ...]:
         """Positions in ``spec.goals`` of each human's goals."""

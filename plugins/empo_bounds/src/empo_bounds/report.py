@@ -39,13 +39,7 @@ def statement(found: Certificate) -> list[str]:
 def _claims(found: Certificate) -> list[str]:
     claims, lines = found.claims, []
     if claims.min_power is not None:
-        more = claims.nearly_proved_pairs
-        nearly = f"in {more:,} more within rounding, " if more else ""
-        lines.append(
-            f"Assumed: everybody's X_h is at least {claims.min_power:g} (min_power) while a step "
-            f"is left; proved in {claims.proved_pairs:,} of {found.pairs:,} expanded pairs, "
-            f"{nearly}refuted in none."
-        )
+        lines.append(_least_power(found))
     if found.start.v_r[0] is None:
         lines.append(_why_unbounded(found))
     if claims.never_ends_early:
@@ -66,6 +60,28 @@ def _claims(found: Certificate) -> list[str]:
     return lines
 
 
+def _least_power(found: Certificate) -> str:
+    """The least power, and where it comes from."""
+    claims, more = found.claims, found.claims.nearly_proved_pairs
+    nearly = f"in {more:,} more within rounding, " if more else ""
+    power = f"everybody's X_h is at least {_side([claims.min_power, None], 0, None)}"
+    expanded = (
+        f"proved in {claims.proved_pairs:,} of {found.pairs:,} expanded pairs, "
+        f"{nearly}refuted in none."
+    )
+    if claims.power_source == "proved":
+        return (
+            f"Proved: {power} while a step is left, in all {claims.power_states:,} states that can "
+            "be reached: whatever all others do, each human's next step achieves goals."
+        )
+    if claims.power_source == "run":
+        return (
+            f"Taken from the run, and not proved here: {power} while a step is left, as in all "
+            f"reachable states of its solution; {expanded}"
+        )
+    return f"Assumed: {power} (min_power) while a step is left; {expanded}"
+
+
 def _why_unbounded(found: Certificate) -> str:
     """Why there is no bound of V_r from below."""
     claims = found.claims
@@ -76,8 +92,8 @@ def _why_unbounded(found: Certificate) -> str:
         )
     if not claims.min_power:
         return (
-            "Nothing is assumed about power in states that were not expanded, so V_r is unbounded "
-            "from below; --min-power assumes something."
+            "Nothing is known or assumed about power in states that were not expanded, so V_r is "
+            "unbounded from below; --min-power assumes something."
         )
     return (
         "V_r is unbounded from below: nothing bounds how long steps last, or how much of V_r comes "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import psutil
@@ -13,7 +13,8 @@ import psutil
 from empo_bounds.assumptions import Assumptions, Proved
 from empo_bounds.effort import Effort
 from empo_bounds.induction import Induced, PairBounds, induce
-from empo_bounds.occupancy import KnownOccupancy, deepen
+from empo_bounds.least_power import Proof, prove
+from empo_bounds.occupancy import FINEST, KnownOccupancy, deepen, most_steps
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds
 from empo_bounds.unrolled import Unrolled
@@ -22,10 +23,10 @@ from empo_core.interrupts import Interrupts
 from empo_core.protocols import Tracker
 
 GIB = 1 << 30
-FINEST = 1e-9
-"""Least occupancy before everything is expanded, where that is asked for."""
 SHARE_OF_RAM = 0.8
 """Share of the machine's free RAM that may be taken."""
+SHARE_OF_TIME = 0.2
+"""Share of the time in which a least power is proved."""
 TASK = "certificate"
 
 
@@ -37,7 +38,7 @@ class Round:
         epsilon: Least occupancy that was asked for.
         pairs: Pairs expanded so far.
         transitions: Transitions of these.
-        outside: Occupancy of the frontier, all times together.
+        outside: Occupancy of the frontier, all times together; discounted without a horizon.
         seconds: Time since the beginning.
         start: Bounds at the start, no wider than those of earlier rounds.
         proved: Pairs in which the assumed least power is proved; None where none is assumed.
@@ -62,6 +63,8 @@ class Found:
         rounds: One after the other; the last one counts.
         ended: Why no more was expanded.
         induced: The last induction, with the bounds of all times.
+        assumed: Claims about what was not expanded, with the least power that was found.
+        proof: Where that is proved, how.
     """
 
     unrolled: Unrolled
@@ -69,6 +72,8 @@ class Found:
     rounds: list[Round]
     ended: str
     induced: Induced
+    assumed: Assumptions
+    proof: Proof | None
 
 
 class Limits:
@@ -107,6 +112,11 @@ class Limits:
             self.reason = f"{self._limit / GIB:.2f} GiB of RAM are taken"
         return not self.reason
 
+    def allow_proof(self) -> bool:
+        """False from the moment on when a proof has taken its share of what there is."""
+        in_time = self.seconds <= 60 * SHARE_OF_TIME * self._effort.minutes
+        return in_time and not self._interrupts.are_pending and self._rss() <= self._limit
+
     def _rss(self) -> int:
         used: int = self._process.memory_info().rss
         return used
@@ -118,15 +128,19 @@ def certify(
     effort: Effort,
     tracker: Tracker,
     known: KnownOccupancy | None = None,
+    solved_power: Callable[[], float | None] = lambda: None,
 ) -> Found:
     """Intervals for the values of a policy, as narrow as the effort allows.
 
     Args:
         question: Whose values.
-        assumed: Claims about what is not expanded.
+        assumed: Claims about what is not expanded. Where no least power is among them, one is
+            proved if that can be done.
         effort: When to stop.
         tracker: Is told how far it is.
         known: Occupancy of all pairs, where a solution knows it; own estimates are too small.
+        solved_power: Is asked for the least X_h of a solution where none can be proved; None
+            where that is not known either.
 
     Raises:
         SolveError: An assumption or a policy is wrong, or there is no room for a single step.
@@ -136,12 +150,13 @@ def certify(
     levels, was_timed = _levels(effort.epsilon), False
     with Interrupts() as interrupts:
         limits = Limits(effort, interrupts, unrolled)
+        assumed, proof = _with_least_power(question, assumed, limits, solved_power)
         for number, epsilon in enumerate(levels):
 
             def told(time: int, number: int = number, epsilon: float = epsilon) -> None:
                 _report(tracker, unrolled, (number, len(levels)), epsilon, time)
 
-            outside = deepen(unrolled, epsilon, limits.goes_on, told, known)
+            frontier = deepen(unrolled, epsilon, limits.goes_on, told, known)
             if not unrolled.pairs and interrupts.are_pending:
                 raise KeyboardInterrupt("interrupted before anything was expanded")
             if not unrolled.pairs and limits.reason:
@@ -167,7 +182,7 @@ def certify(
                     epsilon,
                     unrolled.pairs,
                     unrolled.transitions,
-                    float(outside.sum()),
+                    float(frontier.outside.sum()),
                     limits.seconds,
                     start,
                     induced.proved,
@@ -176,8 +191,30 @@ def certify(
             if is_last:
                 break
         ended = limits.reason or f"no pair with an occupancy of {effort.epsilon:g} is left"
+        if frontier.is_cut and not limits.reason:
+            steps = most_steps(question, effort.epsilon)
+            ended = f"{steps:,.0f} steps were followed, and episodes may go on for ever"
     tracker.progress(TASK, 1.0, 1.0)
-    return Found(unrolled, _vacuous(unrolled, assumed), rounds, ended, induced)
+    vacuous = _vacuous(unrolled, assumed)
+    return Found(unrolled, vacuous, rounds, ended, induced, assumed, proof)
+
+
+def _with_least_power(
+    question: Question,
+    assumed: Assumptions,
+    limits: Limits,
+    solved_power: Callable[[], float | None],
+) -> tuple[Assumptions, Proof | None]:
+    """Claims with a least power that is proved, or taken from a run, where none is assumed."""
+    if assumed.min_power is not None:
+        return assumed, None
+    proof = prove(question, limits.allow_proof)
+    if proof is not None:
+        return replace(assumed, min_power=proof.min_power, power_source="proved"), proof
+    power = solved_power()
+    if power is None:
+        return assumed, None
+    return replace(assumed, min_power=power, power_source="run"), None
 
 
 def _vacuous(unrolled: Unrolled, assumed: Assumptions) -> PairBounds:

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from empo_bounds.question import Question
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
-from empo_core.errors import ConfigError
-from empo_core.experiment import build, saved_policies
-from empo_core.protocols import RunContext
+from empo_core.errors import ConfigError, StorageError
+from empo_core.experiment import build, build_algorithm, saved_policies
+from empo_core.protocols import Reopenable, RunContext, Solution
 from empo_core.storage.run_directory import CONFIG, existing_run
 from empo_core.theory import CompleteTheory, TheoryParams
 
@@ -45,6 +45,18 @@ def saved_question(
     theory = theory_of(config)
     accrual = theory.accrual if isinstance(theory, CompleteTheory) else "discrete"
     return config, context, Question(world, robots, humans, theory, accrual)
+
+
+def saved_solution(config: RunConfig, context: RunContext) -> Solution | None:
+    """The solution that a run left, where it left all of one."""
+    algorithm = build_algorithm(config)
+    if not isinstance(algorithm, Reopenable):
+        return None
+    try:
+        result = algorithm.reopen(context)
+    except StorageError:
+        return None  # It can be played all the same.
+    return result if isinstance(result, Solution) else None
 
 
 def theory_of(config: RunConfig) -> TheoryParams:

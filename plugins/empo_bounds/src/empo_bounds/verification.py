@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,21 +14,24 @@ from empo_bounds.certificate import (
     FILE,
     FOLDER,
     Certificate,
+    Claims,
     Interval,
     StartBounds,
     policies_digest,
     read_certificate,
     theory_data,
 )
+from empo_bounds.least_power import solved_power
 from empo_bounds.plain_induction import PlainBounds, Summary, plain_bounds, vacuous_bounds
+from empo_bounds.plain_power import plain_least_power
 from empo_bounds.policy_comparison import compare_policies
 from empo_bounds.question import Question
 from empo_bounds.recorded import VALUES, Contradiction, Recorded
-from empo_bounds.saved_question import saved_question
+from empo_bounds.saved_question import saved_question, saved_solution
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import StorageError
-from empo_core.protocols import Tracker
+from empo_core.protocols import Solution, Tracker
 from empo_core.storage.atomic import digest
 from empo_core.storage.run_directory import existing_run
 from empo_core.worlds.queries import fingerprint
@@ -75,7 +78,7 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     """
     directory = existing_run(path) / FOLDER
     certificate, arrays = read_certificate(directory)
-    config, _, question = saved_question(path, _prior(directory, certificate))
+    config, context, question = saved_question(path, _prior(directory, certificate))
     claims = certificate.claims
     recorded = Recorded(
         question, arrays, claims.min_power, claims.never_ends_early, claims.is_timed
@@ -86,12 +89,36 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
         recorded.require_sense()
         compare_policies(recorded)
         numbers = _compare_bounds(recorded, certificate, tracker)
+        if claims.power_source == "run" and certificate.about.human_prior is not None:
+            raise Contradiction("its least power is that of a solution with other humans")
+        _compare_least_power(question, claims, lambda: saved_solution(config, context))
     except Contradiction as error:
         raise StorageError(
             f"{directory}: this certificate is not confirmed: {error}. Make a new one with: "
             f"empo certify {directory.parent}"
         ) from error
     return Verified(certificate, certificate.pairs, numbers, VALUES[0] in arrays)
+
+
+def _compare_least_power(
+    question: Question, claims: Claims, solution: Callable[[], Solution | None]
+) -> None:
+    """Compare the least power with what is proved, or with the run's solution."""
+    power, source = claims.min_power, claims.power_source
+    if (power is None) != (source is None) or (claims.power_states is None) != (source != "proved"):
+        raise Contradiction("it does not say where its least power comes from")
+    if power is None or source == "assumed":
+        return
+    if source == "proved":
+        right, states = plain_least_power(question)
+        _require_equal("the number of states that can be reached", claims.power_states, states)
+    else:
+        found = solution()
+        right = (solved_power(question, found) if found is not None else None) or 0.0
+    if not _agree(np.array(power), np.array(right), is_upper=False):
+        raise Contradiction(
+            f"its least power is {power!r} ({source}), and {right!r} is all that follows"
+        )
 
 
 def _prior(directory: Path, certificate: Certificate) -> HumanPriorRef | None:
