@@ -16,7 +16,7 @@ import numpy as np  # Before torch, which would lose a Ctrl-C within its own imp
 
 from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.files import load_config
-from empo_core.errors import REFUSALS, ConfigError
+from empo_core.errors import REFUSALS, ConfigError, EmpoError, StorageError
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
@@ -35,8 +35,16 @@ from empo_core.protocols import (
 )
 from empo_core.stages import stage
 from empo_core.storage.arrays import write_file
+from empo_core.storage.inputs import (
+    Inputs,
+    Manifest,
+    check_inputs,
+    note_copies,
+    refuse_changed,
+)
 from empo_core.storage.run_directory import (
     CONFIG,
+    ENVIRONMENT,
     LOG,
     RESULTS,
     SUMMARY,
@@ -49,6 +57,7 @@ from empo_core.storage.run_directory import (
 )
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
+from empo_core.worlds.content import world_digest
 
 log = logging.getLogger("empo_core")
 
@@ -134,21 +143,40 @@ def execute(
     started = time.monotonic()
     if directory is None and place is None:
         directory = RunDirectory.relaunched(config)
+        if directory is not None:
+            config = load_config(directory.source / CONFIG, registry=registry)
     resume = directory is not None
     with contextlib.ExitStack() as stack:
         termination = stack.enter_context(Termination())
+        inputs: Inputs | None = None
+        manifest: Manifest | None = None
         if directory is not None:
             stack.callback(directory.release)
+            manifest = check_inputs(directory.source, config)
+        else:
+            refuse_changed(config)
+            inputs = Inputs(config)
         seed_everything(config.seed)
         world = build_world(config, registry)
+        if directory is not None:
+            _require_same_world(directory.source, manifest, world)
         algorithm = build_algorithm(config, registry, environment)
         unwanted = registry.default_trackers("terminal") if quiet else []
         refs = [ref for ref in config.trackers if ref.name not in unwanted]
         trackers = [build(ref, registry=registry) for ref in refs]
         trackers = [] if process_rank() else [*trackers, *watchers]
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
-            directory = RunDirectory.create(config, registry, place)
+            assert inputs is not None
+            digest = None if world is None or process_rank() else world_digest(world)
+            directory = RunDirectory.create(config, registry, place, inputs=inputs, world=digest)
             stack.callback(directory.release)
+            if not process_rank():  # What is read from now on are the copies.
+                copied = inputs.in_run(config, directory.path)
+                if copied.algorithm is not config.algorithm:
+                    algorithm = build_algorithm(copied, registry, environment)
+                config = copied
+        else:
+            directory.begin_again(config, registry)
         context = RunContext(
             world=world,
             seed=config.seed,
@@ -183,10 +211,9 @@ def resume(
     """
     directory = RunDirectory.reopen(path)
     try:
-        config = load_config(directory.path / CONFIG, registry=registry)
-    except ConfigError as error:
-        directory.mark("failed", str(error))
-        directory.release()
+        config = load_config(directory.source / CONFIG, registry=registry)
+    except BaseException:
+        directory.release()  # Its status is as it was.
         raise
     return execute(
         config,
@@ -256,9 +283,12 @@ def load_run(
     registry = registry if registry is not None else installed()
     directory = existing_run(path)
     config = load_config(directory / CONFIG, registry=registry)
+    manifest = check_inputs(directory, config)
     algorithm = build_algorithm(config, registry, environment)
+    world = build_world(config, registry)
+    _require_same_world(directory, manifest, world)
     context = RunContext(
-        world=build_world(config, registry),
+        world=world,
         seed=config.seed,
         directory=directory,
         tracker=TrackerGroup([]),
@@ -304,6 +334,25 @@ def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
         )
 
 
+def _require_same_world(
+    directory: Path, manifest: Manifest | None, world: WorldModel | None
+) -> None:
+    """Refuse a run whose world is not the one that it was made in.
+
+    Raises:
+        ConfigError: It is another.
+    """
+    if manifest is None or manifest.world is None:
+        return
+    if world is None or world_digest(world) != manifest.world:
+        raise ConfigError(
+            f"{directory}: was made in another world than its config gives here: layout, chances, "
+            f"goals or start differ. Restore what changed: {CONFIG}, or the code of the world's "
+            f"plugin ({directory / ENVIRONMENT} has the versions); or start a new run with: "
+            f"empo run {directory / CONFIG}"
+        )
+
+
 def seed_everything(seed: int) -> None:
     """Seed the global generators of Python, numpy and torch.
 
@@ -336,6 +385,7 @@ def _supervised(
     """Run the algorithm, and leave true records whichever way it ends."""
     status: RunStatus = "failed"
     reason: str | None = None
+    is_refused = False
     with directory.logging():
         try:
             log.info("%s in %s", "resumed" if context.resume else "started", directory.path)
@@ -357,8 +407,13 @@ def _supervised(
             reason = f"{type(error).__name__}: {error}"
             log.exception("the run failed")
             has_begun = isinstance(context.tracker, TrackerGroup) and context.tracker.has_begun
+            is_refused = isinstance(error, EmpoError) and context.resume and not has_begun
             if isinstance(error, REFUSALS) and not (context.resume or has_begun):
                 directory.is_temporary = True  # Nothing was run, so nothing is left.
+            if directory.is_gone:
+                raise _gone(directory.path) from error
+            if not process_rank():
+                note_copies(error, directory.path)
             if not directory.is_temporary:
                 error.add_note(f"Its log: {directory.path / LOG}")
             raise
@@ -367,5 +422,17 @@ def _supervised(
             try:
                 context.tracker.finish(status)
             finally:
-                directory.mark(status, reason)
+                if directory.is_gone:
+                    pass  # There is nothing to write into.
+                elif is_refused:
+                    directory.leave_as_it_was(str(reason))
+                else:
+                    directory.mark(status, reason)
     return result
+
+
+def _gone(directory: Path) -> StorageError:
+    return StorageError(
+        f"{directory}: was removed or moved away while the run went on; the run has ended, and "
+        "what it did since its last checkpoint is lost"
+    )
