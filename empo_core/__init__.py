@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from empo_core.config import Config, ConfigFile, ConfigPath
+    from empo_core.config import Config, ConfigFile, ConfigOutput, ConfigPath
     from empo_core.config.files import load_config
     from empo_core.experiment import run
     from empo_core.plugins.hookspecs import Command, Component, Option, hookimpl

@@ -103,7 +103,9 @@ def is_config(document: Document) -> bool:
 
 def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
     from empo_core.experiment import build_algorithm, build_world
+    from empo_core.storage.inputs import refuse_changed
 
+    refuse_changed(config)
     world = build_world(config)
     report: dict[str, JsonData] = {"file": str(path), "is": "config"}
     if world is not None:

@@ -27,7 +27,6 @@ from empo_core.storage.atomic import (
     FileEntry,
     HashingFile,
     StrictModel,
-    check_size,
     read_sealed,
     refused,
     sealed_json,
@@ -84,7 +83,7 @@ class Inputs:
         names: The place in ``inputs/`` of each path in the config that is copied.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: BaseModel) -> None:
         """List all files, and remember their states.
 
         Raises:
@@ -97,9 +96,14 @@ class Inputs:
                 self._add(path, files)
 
     @property
+    def files(self) -> dict[str, Path]:
+        """The files by their places in ``inputs/``."""
+        return {file.target: file.path for file in self._files}
+
+    @property
     def digests(self) -> dict[str, str]:
         """The sha256 of each file as it is now, by its place in ``inputs/``."""
-        return {file.target: file_digest(file.path) for file in self._files}
+        return {file.target: file_digest(file.path.resolve()) for file in self._files}
 
     def copy(self, directory: Path) -> dict[str, Copy]:
         """Copy all of it into a run's directory.
@@ -244,13 +248,18 @@ def file_digest(path: Path) -> str:
     Raises:
         StorageError: It cannot be read.
     """
-    return open_regular(path, lambda file: hashlib.file_digest(file, "sha256").hexdigest())
+    return open_regular(path, _sha256)
+
+
+def _sha256(file: Any) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check(path: Path, entry: Copy) -> None:
     def compare(file: Any) -> None:
-        check_size(path, file, entry)
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+        size = os.fstat(file.fileno()).st_size
+        is_same = size == entry.bytes and _sha256(file) == entry.sha256
+        if not is_same:
             raise StorageError(
                 f"{path}: is not what the run was made from: its sha256 is another than in "
                 f"{MANIFEST}; put the file back (it was copied from {entry.original}), or start a "
@@ -260,7 +269,7 @@ def _check(path: Path, entry: Copy) -> None:
     open_regular(path, compare)
 
 
-def _paths_of(config: RunConfig) -> Iterator[tuple[Path, list[Path]]]:
+def _paths_of(config: BaseModel) -> Iterator[tuple[Path, list[Path]]]:
     """Every path in a config that is read, and further files that the file there includes."""
     for owner, path in _paths(config, None):
         included = getattr(owner, "included_files", None)

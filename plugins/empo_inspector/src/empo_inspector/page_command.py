@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from empo_core.cli.arguments import RunDirectory
-from empo_core.cli.output import Debug, only_ours_on_stdout, show
+from empo_core.cli.output import Debug, kept_in, only_ours_on_stdout, show
 
 if TYPE_CHECKING:
     from empo_core.inspection import Wanted
@@ -79,9 +79,10 @@ def inspect(
     )
     left = "all states" if kept == total else f"{part}, see --max-mb"
     left += ", values rounded to 6e-8" if precision == "compact" else ""
-    show(f"{file} ({size:.2f} MB, {left})")
-    if data is not None:
-        show(str(data))
+    with kept_in(file):
+        show(f"{file} ({size:.2f} MB, {left})")
+        if data is not None:
+            show(str(data))
     if open_page:
         webbrowser.open(file.resolve().as_uri())
 
