@@ -273,7 +273,8 @@ def _paths_of(config: BaseModel) -> Iterator[tuple[Path, list[Path]]]:
     """Every path in a config that is read, and further files that the file there includes."""
     for owner, path in _paths(config, None):
         included = getattr(owner, "included_files", None)
-        yield path, [Path(each) for each in included()] if callable(included) else []
+        further = included() if callable(included) else ()
+        yield path, [Path(os.path.abspath(each)) for each in further]
 
 
 def _paths(value: object, owner: object) -> Iterator[tuple[object, Path]]:
