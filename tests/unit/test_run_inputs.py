@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from empo_core import Component, Config, ConfigFile, ConfigOutput, ConfigPath
 from empo_core.config import HumanPriorRef, RunConfig
@@ -26,7 +27,7 @@ class WorldParams(Config):
     """A world whose horizon is in a file, and whose law may be in another one."""
 
     file: ConfigFile
-    includes: list[str] = []
+    includes: list[str] = Field(default_factory=list)
 
     def included_files(self) -> Sequence[Path]:
         return [self.file.parent / name for name in self.includes]
@@ -43,7 +44,7 @@ class AlgorithmParams(Config):
 
     ends: str = "well"
     one: ConfigPath | None = None
-    many: dict[str, list[ConfigPath]] = {}
+    many: dict[str, list[ConfigPath]] = Field(default_factory=dict)
     prior: HumanPriorRef | None = None
     out: ConfigOutput | None = None
 
@@ -215,7 +216,7 @@ def test_a_run_on_another_machine_runs_again_resumes_and_is_read(
 
 def test_what_a_run_reads_are_its_copies(home: Path, registry: Registry) -> None:
     config = make(home, registry, ends="changed prior", one="c.txt")
-    with pytest.raises(SolveError, match="inputs/c.txt: is no prior") as caught:
+    with pytest.raises(SolveError, match=r"inputs/c\.txt: is no prior") as caught:
         execute(config, registry=registry)
     assert f"is the run's copy of {home / 'c.txt'}" in "".join(caught.value.__notes__)
 

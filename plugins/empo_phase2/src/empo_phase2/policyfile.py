@@ -209,8 +209,8 @@ def _check_fit(path: Path, body: _Body, here: WorldSpec, world: str | None) -> N
             )
     if world != body.world:
         raise StorageError(
-            f"{path}: was learned in {known['name']!r}, which differs from this {here.name!r}: "
-            "its layout, start, or chances were others"
+            f"{path}: was learned in {known['name']!r}, which differs from this {here.name!r}: it "
+            "starts in another state, or its first step leads elsewhere, or a later one does"
         )
 
 

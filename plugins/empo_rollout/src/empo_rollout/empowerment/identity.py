@@ -35,7 +35,9 @@ def difference(known: Mapping[str, JsonValue], here: Mapping[str, JsonValue]) ->
         if known.get(key) == value:
             continue
         if key == "content":
-            return "its layout, start, or chances were others"
+            return (
+                "it starts in another state, or its first step leads elsewhere, or a later one does"
+            )
         return f"its {key} {_was(known.get(key))}, not {reprlib.repr(value)}"
     return None
 
