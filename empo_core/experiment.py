@@ -41,6 +41,7 @@ from empo_core.storage.inputs import (
     check_inputs,
     note_copies,
     refuse_changed,
+    with_kept_files,
 )
 from empo_core.storage.run_directory import (
     CONFIG,
@@ -153,6 +154,7 @@ def execute(
         if directory is not None:
             stack.callback(directory.release)
             manifest = check_inputs(directory.source, config)
+            config = with_kept_files(config, directory.source)
         else:
             refuse_changed(config)
             inputs = Inputs(config)
@@ -400,6 +402,8 @@ def _supervised(
         except KeyboardInterrupt as error:
             termination.begin()
             status = "interrupted"
+            if directory.is_gone:
+                raise _gone(directory.path) from error
             if directory.is_temporary:
                 raise
             raise RunInterrupted(directory.path) from error

@@ -12,10 +12,12 @@ import logging
 import os
 import re
 import shutil
+import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -48,6 +50,11 @@ _PIECE = 2**20
 
 log = logging.getLogger("empo_core")
 
+if TYPE_CHECKING:
+    _Path = Path
+else:
+    _Path = type(Path())
+
 
 class Copy(FileEntry):
     """One copy, and the path of what it was made from."""
@@ -74,6 +81,40 @@ class _File:
     target: str
     path: Path
     state: tuple[int, int, int]
+
+
+class KeptFile(_Path):
+    """The path of a copy, which takes what is in the file along to other processes.
+
+    On another machine, which may not see the run's directory, it is the path of a copy of that.
+    """
+
+    def __reduce__(self) -> Any:
+        """The path, and the file where it is one and not too large to be sent."""
+        try:
+            data = self.read_bytes() if self.stat().st_size <= LARGE and self.is_file() else None
+        except OSError:
+            data = None
+        return _received, (str(self), data)
+
+
+def _received(path: str, data: bytes | None) -> Path:
+    """A path with that content: the same where it has it, or one in the folder for such files."""
+    here = Path(path)
+    if data is None or (here.is_file() and here.read_bytes() == data):
+        return KeptFile(here)
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir(), f"empo-inputs-{user}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != user:
+        raise StorageError(f"{folder}: belongs to somebody else; set TMPDIR to a folder of yours")
+    file = folder / hashlib.sha256(data).hexdigest() / here.name
+    if not (file.is_file() and file.read_bytes() == data):
+        file.parent.mkdir(exist_ok=True)
+        part = file.with_name(f".{os.getpid()}.{uuid.uuid4().hex}")
+        part.write_bytes(data)
+        part.replace(file)
+    return KeptFile(file)
 
 
 class Inputs:
@@ -130,7 +171,7 @@ class Inputs:
 
     def in_run(self, config: RunConfig, directory: Path) -> RunConfig:
         """The config with the paths of the copies."""
-        places = {path: directory / INPUTS / name for path, name in self.names.items()}
+        places = {path: KeptFile(directory, INPUTS, name) for path, name in self.names.items()}
         return config if not places else _replaced(config, places)
 
     def portable(self, config: RunConfig, runs: Path) -> dict[str, JsonValue]:
@@ -215,6 +256,13 @@ def check_inputs(directory: Path, config: RunConfig) -> Manifest | None:
                 f"new run with: empo run {directory / CONFIG}"
             )
     return manifest
+
+
+def with_kept_files(config: RunConfig, directory: Path) -> RunConfig:
+    """The config of a run that goes on, whose copies other machines need, too."""
+    inputs = directory / INPUTS
+    paths = {path for path, _ in _paths_of(config) if path.is_relative_to(inputs)}
+    return _replaced(config, {path: KeptFile(path) for path in paths}) if paths else config
 
 
 def refuse_changed(config: RunConfig) -> None:

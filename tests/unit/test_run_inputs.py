@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -449,3 +450,26 @@ def test_a_run_whose_folder_is_gone_ends_in_one_sentence(home: Path, registry: R
     with pytest.raises(StorageError, match="was removed or moved away while the run went on"):
         execute(make(home, registry, ends="gone"), registry=registry)
     assert not any((home / "runs").iterdir())
+
+
+def test_copies_reach_processes_that_do_not_see_the_run(
+    home: Path, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen: list[bytes] = []
+
+    def run(self: Algorithm, context: Any) -> Outcome:
+        seen.append(pickle.dumps((self.params, context.world_model)))
+        params, reference = pickle.loads(seen[-1])
+        assert params.one == context.directory / "inputs" / "c.txt"
+        assert reference.params.file.parent == context.directory / "inputs"
+        return Outcome({})
+
+    monkeypatch.setattr(Algorithm, "run", run)
+    directory = execute(make(home, registry, one="c.txt"), registry=registry).directory
+    (directory / "inputs" / "w.txt").write_text("9")
+    (directory / "inputs" / "c.txt").unlink()
+    params, reference = pickle.loads(seen[-1])
+    assert (params.one.read_text(), params.one.name) == ("C", "c.txt")
+    assert reference.params.file.read_text() == "3"
+    assert pickle.loads(pickle.dumps(params)).one == params.one

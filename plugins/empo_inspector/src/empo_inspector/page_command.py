@@ -58,7 +58,9 @@ def inspect(
 ) -> None:
     """Write a page that shows every decision of a run, and why: one file, for any browser."""
     with only_ours_on_stdout(json=False, quiet=False):
+        from empo_core.errors import ConfigError
         from empo_core.storage.atomic import write_file
+        from empo_core.worlds.content import world_digest
         from empo_inspector.page import PAGE, write_page
         from empo_inspector.right_values import compared
         from empo_inspector.saved_inspection import inspect_run
@@ -67,7 +69,13 @@ def inspect(
         wanted = _wanted(start, max_mb, times, precision)
         inspection, world = inspect_run(directory, wanted)
         if exact is not None:
-            inspection = compared(inspection, inspect_run(exact)[0])
+            right, other = inspect_run(exact)
+            if world_digest(other) != world_digest(world):
+                raise ConfigError(
+                    f"--exact {exact}: was made in another world than {run_dir}: layout, chances, "
+                    "goals or start differ; solve this world for right values"
+                )
+            inspection = compared(inspection, right)
         file = directory / PAGE if output is None else output
         packed = write_page(inspection, world, directory, file, wanted)
         if data is not None:
