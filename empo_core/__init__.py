@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from empo_core.config import Config, ConfigFile, ConfigPath
+    from empo_core.config import Config, ConfigFile, ConfigOutput, ConfigPath
     from empo_core.config.files import load_config
     from empo_core.experiment import run
     from empo_core.plugins.hookspecs import Command, Component, Option, hookimpl
@@ -22,6 +22,7 @@ __all__ = [
     "Component",
     "Config",
     "ConfigFile",
+    "ConfigOutput",
     "ConfigPath",
     "Option",
     "compiled_world",
@@ -33,7 +34,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    **dict.fromkeys(["Config", "ConfigFile", "ConfigPath"], "empo_core.config"),
+    **dict.fromkeys(["Config", "ConfigFile", "ConfigOutput", "ConfigPath"], "empo_core.config"),
     **dict.fromkeys(["Command", "Component", "Option", "hookimpl"], "empo_core.plugins.hookspecs"),
     "compiled_world": "empo_core.worlds.compiled",
     "load_config": "empo_core.config.files",

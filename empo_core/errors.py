@@ -66,6 +66,10 @@ class StorageError(EmpoError):
     page = "reference/errors.md#run-directories"
 
 
+class OutputError(EmpoError):
+    """Standard output cannot be written, e.g. because its disk is full."""
+
+
 class WorkerError(EmpoError):
     """A worker process failed; the message carries its traceback."""
 

@@ -15,7 +15,7 @@ from typing import Any
 from empo_core.best_effort import best_effort
 from empo_core.config import ComponentRef, RunConfig, installed, references
 from empo_core.config.files import load_config
-from empo_core.errors import REFUSALS, ConfigError
+from empo_core.errors import REFUSALS, ConfigError, EmpoError
 from empo_core.exits import exit_error, exits_are_errors, is_exit
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
@@ -38,8 +38,17 @@ from empo_core.run_warnings import LoggedWarnings, with_warnings
 from empo_core.stages import stage
 from empo_core.storage import run_roots
 from empo_core.storage.arrays import write_file
+from empo_core.storage.inputs import (
+    Inputs,
+    Manifest,
+    check_inputs,
+    note_copies,
+    refuse_changed,
+    with_kept_files,
+)
 from empo_core.storage.run_directory import (
     CONFIG,
+    ENVIRONMENT,
     LOG,
     RESULTS,
     SUMMARY,
@@ -53,6 +62,7 @@ from empo_core.storage.run_directory import (
 )
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
+from empo_core.worlds.content import world_digest
 
 log = logging.getLogger("empo_core")
 
@@ -140,13 +150,24 @@ def execute(
     started = time.monotonic()
     if directory is None and place is None:
         directory = RunDirectory.relaunched(config)
+        if directory is not None:
+            config = load_config(directory.source / CONFIG, registry=registry)
     resume = directory is not None
     with contextlib.ExitStack() as stack:
         termination = stack.enter_context(Termination())
+        inputs: Inputs | None = None
+        manifest: Manifest | None = None
         if directory is not None:
             stack.callback(directory.release)
+            manifest = check_inputs(directory.source, config)
+            config = with_kept_files(config, directory.source)
+        else:
+            refuse_changed(config)
+            inputs = Inputs(config)
         seed_everything(config.seed)
         world = build_world(config, registry)
+        if directory is not None:
+            _require_same_world(directory.source, manifest, world)
         algorithm = build_algorithm(config, registry, environment)
         unwanted = registry.default_trackers("terminal") if quiet else []
         refs = [ref for ref in config.trackers if ref.name not in unwanted]
@@ -155,8 +176,17 @@ def execute(
         if directory is None and place is None and not process_rank():
             tell_of_silent_end(config.runs)
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
-            directory = RunDirectory.create(config, registry, place)
+            assert inputs is not None
+            digest = None if world is None or process_rank() else world_digest(world)
+            directory = RunDirectory.create(config, registry, place, inputs=inputs, world=digest)
             stack.callback(directory.release)
+            if not process_rank():  # What is read from now on are the copies.
+                copied = inputs.in_run(config, directory.path)
+                if copied.algorithm is not config.algorithm:
+                    algorithm = build_algorithm(copied, registry, environment)
+                config = copied
+        else:
+            directory.begin_again(config, registry)
         context = RunContext(
             world=world,
             seed=config.seed,
@@ -193,10 +223,9 @@ def resume(
     """
     directory = RunDirectory.reopen(path)
     try:
-        config = load_config(directory.path / CONFIG, registry=registry)
-    except ConfigError as error:
-        directory.mark("failed", str(error))
-        directory.release()
+        config = load_config(directory.source / CONFIG, registry=registry)
+    except BaseException:
+        directory.release()  # Its status is as it was.
         raise
     return execute(
         config,
@@ -267,9 +296,12 @@ def load_run(
     registry = registry if registry is not None else installed()
     directory = existing_run(path)
     config = load_config(directory / CONFIG, registry=registry)
+    manifest = check_inputs(directory, config)
     algorithm = build_algorithm(config, registry, environment)
+    world = build_world(config, registry)
+    _require_same_world(directory, manifest, world)
     context = RunContext(
-        world=build_world(config, registry),
+        world=world,
         seed=config.seed,
         directory=directory,
         tracker=TrackerGroup([]),
@@ -312,6 +344,25 @@ def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
         raise ConfigError(
             f"environment=...: algorithm {algorithm.name!r} does not act in an environment of the "
             f"caller's; those that do: {', '.join(takers) or 'none is installed'}"
+        )
+
+
+def _require_same_world(
+    directory: Path, manifest: Manifest | None, world: WorldModel | None
+) -> None:
+    """Refuse a run whose world is not the one that it was made in.
+
+    Raises:
+        ConfigError: It is another.
+    """
+    if manifest is None or manifest.world is None:
+        return
+    if world is None or world_digest(world) != manifest.world:
+        raise ConfigError(
+            f"{directory}: was made in another world than its config gives here: layout, chances, "
+            f"goals or start differ. Restore what changed: {CONFIG}, or the code of the world's "
+            f"plugin ({directory / ENVIRONMENT} has the versions); or start a new run with: "
+            f"empo run {directory / CONFIG}"
         )
 
 
@@ -380,6 +431,7 @@ def _supervised(
     """Run the algorithm, and leave true records whichever way it ends."""
     status: RunStatus = "failed"
     reason: str | None = None
+    is_refused = False
     with directory.logging(warnings):
         try:
             log.info("%s in %s", "resumed" if context.resume else "started", directory.path)
@@ -408,9 +460,14 @@ def _supervised(
             reason = f"{type(error).__name__}: {error}"
             log.exception("the run failed")
             has_begun = isinstance(context.tracker, TrackerGroup) and context.tracker.has_begun
+            is_refused = isinstance(error, EmpoError) and context.resume and not has_begun
             if isinstance(error, REFUSALS) and not (context.resume or has_begun):
                 directory.is_temporary = True  # Nothing was run, so nothing is left.
-            if not (directory.is_temporary or directory.is_gone):
+            if directory.is_gone:
+                raise run_roots.gone(directory.path) from error
+            if not process_rank():
+                note_copies(error, directory.path)
+            if not directory.is_temporary:
                 error.add_note(f"Its log: {directory.path / LOG}")
             if error is raised:
                 raise
@@ -420,5 +477,10 @@ def _supervised(
             try:
                 context.tracker.finish(status)
             finally:
-                directory.mark(status, reason)
+                if directory.is_gone:
+                    pass  # There is nothing to write into.
+                elif is_refused:
+                    directory.leave_as_it_was(str(reason))
+                else:
+                    directory.mark(status, reason)
     return result

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from empo_core.errors import EmpoError, StorageError
 from empo_core.storage.atomic import read_json
+from empo_core.storage.inputs import Manifest, read_manifest
 from empo_core.storage.run_directory import (
     RESULTS,
     STATUS,
@@ -56,6 +57,15 @@ class SavedRun:
     started: datetime.datetime | None
     seconds: float | None
     summary: dict[str, Json] = field(repr=False)
+
+    @cached_property
+    def inputs(self) -> Manifest | None:
+        """The copies that it keeps of what its config names, and the digest of its world.
+
+        Raises:
+            StorageError: They are damaged.
+        """
+        return read_manifest(self.path)
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -14,11 +14,19 @@ def main() -> None:
     gc.set_threshold(500_000)
     try:
         try:
+            from empo_core.cli.streams import take_over
+
+            take_over()
             from empo_core.cli.app import app
+            from empo_core.errors import OutputError
             from empo_core.printable import encode_plainly
 
             encode_plainly(sys.stdout, sys.stderr)
-            app()
+            try:
+                app()
+            except OutputError as error:  # Of what no command prints, e.g. its help.
+                print(error, file=sys.stderr)
+                sys.exit(3)
         finally:
             import signal
 

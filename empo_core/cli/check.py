@@ -103,9 +103,11 @@ def is_config(document: Document) -> bool:
 
 def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
     from empo_core.experiment import build_algorithm, build_world
+    from empo_core.storage.inputs import refuse_changed
     from empo_core.storage.run_directory import tell_of_silent_end
 
     tell_of_silent_end(config.runs)
+    refuse_changed(config)
     world = build_world(config)
     report: dict[str, JsonData] = {"file": str(path), "is": "config"}
     if world is not None:

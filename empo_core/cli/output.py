@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.cli.manual import address
-from empo_core.errors import REFUSALS, EmpoError
+from empo_core.cli.streams import lenient_output, stdout_is_closed
+from empo_core.errors import REFUSALS, EmpoError, OutputError
 from empo_core.exits import EXITS, exit_error
 from empo_core.interrupts import Termination
 from empo_core.printable import PrintableFormatter, printable
@@ -88,6 +89,25 @@ def say(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
+@contextlib.contextmanager
+def kept_in(path: object) -> Iterator[None]:
+    """Say on standard error where results are that standard output cannot tell of.
+
+    Whoever closed standard output wants no more than that; one that is full, or is no longer read,
+    remains an error, though nothing is lost.
+    """
+    try:
+        yield
+    except OutputError as error:
+        error.add_note(f"Nothing that was computed is lost: {path}")
+        raise
+    except (BrokenPipeError, SystemExit):  # Of a pipe that nobody reads, rich makes the latter.
+        say(str(path))
+        raise
+    if stdout_is_closed():
+        say(str(path))
+
+
 def show(text: str) -> None:
     """Print a line of the command's output."""
     print(printable(text), flush=True)
@@ -151,7 +171,7 @@ def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
     handler.addFilter(_concerns_people)
     handler.setFormatter(PrintableFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
-    with contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext():
+    with contextlib.redirect_stdout(sys.stderr) if json else lenient_output():
         yield
 
 

@@ -19,6 +19,7 @@ from empo_core.cli.output import (
     Debug,
     Json,
     Quiet,
+    kept_in,
     only_ours_on_stdout,
     print_json,
     reported,
@@ -138,15 +139,16 @@ def _present(done: Run, *, json: bool, quiet: bool) -> None:
 
     if process_rank() > 0:
         return
-    if json:
-        print_json(done.summary())
-        return
-    try:
-        if not quiet:
-            stdout().print(done.result.report())
-            own = done.result.summary().get("warnings", ())
-            for warning in done.warnings:
-                if warning not in own:
-                    show(f"warning: {warning}")
-    finally:  # Whatever a report does, the run is there.
-        show(str(done.directory))
+    with kept_in(done.directory):
+        if json:
+            print_json(done.summary())
+            return
+        try:
+            if not quiet:
+                stdout().print(done.result.report())
+                own = done.result.summary().get("warnings", ())
+                for warning in done.warnings:
+                    if warning not in own:
+                        show(f"warning: {warning}")
+        finally:  # Whatever a report does, the run is there.
+            show(str(done.directory))

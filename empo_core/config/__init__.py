@@ -6,6 +6,7 @@ only says what a valid config is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -47,7 +48,7 @@ def _resolve(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
         base = (info.context or {}).get("base")
         try:
-            path = Path(base or ".") / Path(value).expanduser()
+            path = Path(os.path.abspath(Path(base or ".") / Path(value).expanduser()))
             path.exists()  # Only of a path that no file can have does the system complain.
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -57,7 +58,17 @@ def _resolve(value: object, info: ValidationInfo) -> object:
 
 
 ConfigPath = Annotated[Path, BeforeValidator(_resolve, json_schema_input_type=str)]
-"""A path in a config: relative to the config file's folder, absolute once validated."""
+"""The path of something that a run reads: relative to the config's folder, absolute once validated.
+
+A run keeps a copy of the file there, of the folder, or of another run's directory."""
+
+
+class Output:
+    """The mark of a path that a run writes to, of which no copy is kept."""
+
+
+ConfigOutput = Annotated[ConfigPath, Output()]
+"""As ``ConfigPath``, of something that a run writes."""
 
 
 def _exists(path: Path) -> Path:
@@ -175,7 +186,7 @@ class RunConfig(Config):
         "switched off with a warning.",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds every random generator of the run.")
-    runs: ConfigPath = Field(
+    runs: ConfigOutput = Field(
         default_factory=lambda: Path("runs").resolve(),
         description="Folder that receives the run's own directory.",
     )

@@ -83,6 +83,7 @@ from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Trac
 from empo_core.protocols.world import (
     Bounded as Bounded,
     Compactable as Compactable,
+    Composed as Composed,
     Drawable as Drawable,
     Expandable as Expandable,
     FirstPerson as FirstPerson,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -105,6 +105,23 @@ class Bounded(Protocol):
     @property
     def most_states(self) -> int:
         """A number of states that is not exceeded, however long an episode lasts."""
+
+
+@runtime_checkable
+class Composed(Protocol):
+    """A world that says what its law is made of, e.g. its layout; optional.
+
+    Worlds are told apart by a digest of it and of their spec
+    (``empo_core.worlds.content.world_digest``), so that a change far from the start is found, too.
+    Worlds without it are told apart by samples of what they do.
+    """
+
+    def content(self) -> Any:
+        """All that successors, availability and goals depend on: plain data, arrays, dataclasses.
+
+        Equal worlds have equal content in every process; nothing in it names a place in memory
+        or a file.
+        """
 
 
 @runtime_checkable

@@ -38,6 +38,7 @@ from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
 from empo_core.storage import run_roots
 from empo_core.storage.atomic import read_json, write_file
+from empo_core.storage.inputs import Inputs, read_manifest, write_manifest
 from empo_core.storage.locks import CAN_LOCK, hold
 from empo_core.storage.regular_files import open_append, open_regular, reason_of
 from empo_core.trees import JsonData
@@ -68,18 +69,32 @@ def launch() -> str | None:
 
 
 class RunDirectory:
-    """One run's directory, held by one process at a time."""
+    """One run's directory, held by one process at a time.
+
+    Attributes:
+        path: The directory.
+        is_temporary: Whether it is gone when it is released.
+        source: The directory that has the run's config and inputs, which another process may hold.
+    """
 
     def __init__(self, path: Path, *, is_temporary: bool = False) -> None:
         self.path = path
         self.is_temporary = is_temporary
+        self.source = path
         self._lock: BinaryIO | None = None
+        self._earlier: dict[str, JsonValue] | None = None
         self._about: dict[str, JsonData] = {"started": _now()}
         self._since, self._seconds_before = time.monotonic(), 0.0
 
     @classmethod
     def create(
-        cls, config: RunConfig, registry: Registry, place: Path | None = None
+        cls,
+        config: RunConfig,
+        registry: Registry,
+        place: Path | None = None,
+        *,
+        inputs: Inputs | None = None,
+        world: str | None = None,
     ) -> RunDirectory:
         """A new directory under ``config.runs``, which no other run has or will get.
 
@@ -87,23 +102,40 @@ class RunDirectory:
             config: Of the run.
             registry: The components it may name.
             place: The directory, which must not exist; None: one with a name of its own.
+            inputs: The files that the config names; None: as they are now.
+            world: The digest of the run's world.
 
         Raises:
             StorageError: It cannot be made.
+            ConfigError: A file that the config names was changed since ``inputs`` were listed.
         """
+        inputs = Inputs(config) if inputs is None else inputs
         directory = cls._temporary() if process_rank() else cls(_new_directory(config, place))
-        directory._hold()
-        parts = labels(config)
-        del parts[config.world_model is not None]  # The algorithm.
-        directory._about["task"] = "-".join(parts)
+        try:
+            directory._hold()
+            directory._fill(config, registry, inputs, world)
+        except BaseException:
+            directory.is_temporary = True
+            directory.release()
+            raise
+        return directory
+
+    def _fill(
+        self, config: RunConfig, registry: Registry, inputs: Inputs, world: str | None
+    ) -> None:
+        """Write all that a run has when it begins; its status comes last."""
+        self._about["task"] = _task(config)
         if launch() is not None:
-            directory._about["launch"] = launch()
-        path = directory.path
-        write_config(path, resolved(config))
+            self._about["launch"] = launch()
+        path = self.path
+        if not process_rank():
+            write_manifest(path, world, inputs.copy(path))
+            write_config(path, inputs.portable(config, path.parent))
+        else:
+            write_config(path, resolved(config))
         _write_json(path / ENVIRONMENT, environment(config, registry))
         (path / RESULTS).mkdir()
-        directory.mark("running")
-        return directory
+        self.mark("running")
 
     @classmethod
     def reopen(cls, path: str | Path) -> RunDirectory:
@@ -115,7 +147,7 @@ class RunDirectory:
         directory = cls(existing_run(path))
         if process_rank():
             others = cls._temporary()
-            shutil.copy(directory.path / CONFIG, others.path)
+            others.source = directory.path
             return others
         status = directory.status()
         if status.get("status") == "finished":
@@ -145,8 +177,52 @@ class RunDirectory:
         }
         seconds = status.get("seconds")
         directory._seconds_before = seconds if isinstance(seconds, int | float) else 0.0
-        directory.mark("running")
+        directory._earlier = status
         return directory
+
+    def begin_again(self, config: RunConfig, registry: Registry) -> None:
+        """Record that the run goes on, and say which versions differ from those it had.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        if process_rank():
+            return
+        self._about.setdefault("task", _task(config))
+        self._record_versions(environment(config, registry))
+        self.mark("running")
+
+    def leave_as_it_was(self, reason: str) -> None:
+        """Record that nothing was run: status and reason are the earlier ones, if there are any."""
+        if self._earlier:
+            _write_json(self.path / STATUS, self._earlier)
+        else:
+            self.mark("failed", reason)
+
+    def _record_versions(self, here: Mapping[str, JsonData]) -> None:
+        """Add to ``env.json`` what the run goes on with, where that is something else."""
+        path = self.path / ENVIRONMENT
+        try:
+            record = read_json(path)
+            if not isinstance(record, dict):
+                raise StorageError(f"{path}: is damaged or not ours")
+        except StorageError as error:
+            log.warning("%s; what the run began with is not known", error)
+            record = {}
+        resumed = record.get("resumed")
+        attempts = list(resumed) if isinstance(resumed, list) else []
+        before = attempts[-1] if attempts and isinstance(attempts[-1], dict) else record
+        changes = list(_changes(before, here))
+        if not changes and record:
+            return
+        if record:
+            log.warning(
+                "goes on with other versions than it had (%s); results may differ from those of a "
+                "run with one of them",
+                ", ".join(changes),
+            )
+        now = {key: here[key] for key in _RECORDED if key in here}
+        _write_json(path, {**record, "resumed": [*attempts, {"time": _now(), **now}]})
 
     @classmethod
     def relaunched(cls, config: RunConfig) -> RunDirectory | None:
@@ -157,25 +233,35 @@ class RunDirectory:
         """
         if process_rank() or launch() is None or not config.runs.is_dir():
             return None
-        for path in sorted(config.runs.iterdir()):
-            status = cls(path).status()
-            unfinished = status.get("launch") == launch() and status.get("status") != "finished"
-            if unfinished and read_config(path) == resolved(config):
-                return cls.reopen(path)
+        inputs: Inputs | None = None
+        for path in sorted(config.runs.iterdir(), reverse=True):
+            try:
+                if not _is_of_this_launch(cls(path).status()):
+                    continue
+                inputs = Inputs(config) if inputs is None else inputs
+                if _is_same(path, config, inputs):
+                    return cls.reopen(path)
+            except (StorageError, OSError) as error:
+                log.warning("%s; this run is none to go on with", error)
         return None
 
     def status(self) -> dict[str, JsonValue]:
-        """Contents of ``status.json``; empty where there is none.
+        """Contents of ``status.json``; empty where there is none, or a damaged one.
 
-        Raises:
-            StorageError: It is damaged.
+        Of a damaged one there is a warning. It has few words, which can be written anew, and says
+        nothing about whether checkpoints and results are whole.
         """
         file = self.path / STATUS
         if not file.exists():
             return {}
-        status = read_json(file)
+        try:
+            status = read_json(file)
+        except StorageError as error:
+            log.warning("%s; goes on without it", error)
+            return {}
         if not isinstance(status, dict):
-            raise StorageError(f"{file}: is damaged or not ours")
+            log.warning("%s: is damaged or not ours; goes on without it", file)
+            return {}
         return status
 
     def mark(self, status: Status, error: str | None = None) -> None:
@@ -244,7 +330,7 @@ class RunDirectory:
 
 def write_config(directory: Path, config: dict[str, JsonValue]) -> None:
     """Write a run's config, as YAML for people and as JSON for whoever reads thousands."""
-    head = f"# The resolved config of this run; repeat it with: empo run {directory / CONFIG}\n"
+    head = f"# The resolved config of this run; repeat it with: empo run PATH/TO/{CONFIG}\n"
     text = head + dump_yaml(config)
     write_file(directory / CONFIG, text)
     with contextlib.suppress(ValueError):  # JSON has no infinities; then there is YAML alone.
@@ -325,6 +411,66 @@ def _new_directory(config: RunConfig, place: Path | None) -> Path:
             raise _unmakeable(path, error) from error
 
 
+def _task(config: RunConfig) -> str:
+    """The world and the task, of those that there are."""
+    parts = labels(config)
+    del parts[config.world_model is not None]  # The algorithm.
+    return "-".join(parts)
+
+
+def _is_same(path: Path, config: RunConfig, inputs: Inputs) -> bool:
+    """Whether the run in a directory has this config, and inputs with these contents."""
+    if read_config(path) != inputs.portable(config, path.parent):
+        return False
+    manifest = read_manifest(path)
+    files = {} if manifest is None else manifest.files
+    return {name: entry.sha256 for name, entry in files.items()} == inputs.digests
+
+
+def _is_of_this_launch(status: Mapping[str, JsonValue]) -> bool:
+    """Whether processes of this very launch by ``torchrun`` began or went on with a run.
+
+    Its name alone does not say: people use one name again. A run of this launch was marked after
+    ``torchrun`` was started here; where that time is not known, ``torchrun`` says whether it has
+    started these processes before.
+    """
+    if status.get("launch") != launch() or status.get("status") == "finished":
+        return False
+    since, marked = _parent_started(), status.get("updated")
+    try:
+        if since is not None and isinstance(marked, str):
+            return datetime.datetime.fromisoformat(marked).timestamp() >= math.floor(since)
+    except (ValueError, OverflowError):
+        pass
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def _parent_started() -> float | None:
+    """When this process's parent was started, in seconds of ``time.time``; None: not known."""
+    try:
+        process = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+        boot = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
+        return int(boot[1]) + int(process[19]) / os.sysconf("SC_CLK_TCK") if boot else None
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+_RECORDED = ("python", "platform", "versions", "compilers", "plugins", "git")
+"""What ``env.json`` says again of each time that a run goes on with something else."""
+
+
+def _changes(before: Mapping[str, object], here: Mapping[str, object]) -> Iterator[str]:
+    """What differs between two environments, as ``name: one, now another``."""
+    if before.get("python") != here.get("python"):
+        yield f"Python {before.get('python')}, now {here.get('python')}"
+    for group in ("versions", "compilers", "plugins"):
+        one, other = before.get(group), here.get(group)
+        one, other = (part if isinstance(part, dict) else {} for part in (one, other))
+        for name in dict.fromkeys([*one, *other]):
+            if one.get(name) != other.get(name):
+                yield f"{name} {one.get(name) or 'none'}, now {other.get(name) or 'none'}"
+
+
 def labels(config: RunConfig) -> list[str]:
     """The world, the algorithm and its task (those that there are), as parts of a file name.
 
@@ -356,6 +502,7 @@ def environment(config: RunConfig, registry: Registry) -> dict[str, JsonData]:
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "versions": {name: _version(name) for name in ("empo-core", "torch", "numpy")},
+        "compilers": {name: _version(name) for name in ("numba", "llvmlite")},
         "plugins": {provider.distribution: provider.version for provider in registry.providers},
         "git": _git_commit_here(),
     }

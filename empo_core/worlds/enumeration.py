@@ -89,6 +89,12 @@ class EnumeratedWorld(BaseWorld):
         """Symmetries that it is known to have; see ``empo_core.protocols.Symmetric``."""
         return self._symmetries
 
+    def content(self) -> Sequence[object]:
+        """All arrays and the start; see ``empo_core.protocols.Composed``."""
+        every = self._all
+        arrays = every.offsets, every.states, every.prob, every.duration
+        return *arrays, self._available, self._achieved, self._initial
+
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
         return torch.tensor([self._initial], dtype=torch.int32)

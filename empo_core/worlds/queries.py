@@ -1,8 +1,7 @@
-"""Helpers that any world model can use: sampling, telling worlds apart, EMPO's own interface."""
+"""Helpers that any world model can use: sampling, EMPO's own interface."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -93,20 +92,3 @@ def transition_probabilities(
         for prob, words in zip(found.prob.tolist(), found.states.tolist(), strict=True)
     ]
     return sorted(pairs, key=lambda pair: -pair[0]) or None
-
-
-def fingerprint(world: WorldModel) -> str:
-    """A digest of a world's start and of what can follow it, which tells it from others."""
-    start = world.initial_state()[None]
-    digest = hashlib.sha256(repr(start.tolist()).encode())
-    features = world.spec.featurizer(start).flat().to(torch.float32)
-    digest.update(features.numpy().tobytes())
-    found = world.transitions(start)
-    items = zip(
-        found.segments.index.tolist(),
-        found.states.tolist(),
-        found.prob.double().mul(1e9).round().long().tolist(),
-        strict=True,
-    )
-    digest.update(repr(sorted(items)).encode())
-    return digest.hexdigest()

@@ -21,7 +21,7 @@ from empo_bounds.certificate import (
     policies_digest,
 )
 from empo_core.cli.app import app
-from empo_core.config import RunConfig
+from empo_core.config import RunConfig, installed, library_file
 from empo_core.experiment import execute
 from empo_core.storage.arrays import load_arrays, save_arrays, write_file
 from empo_core.storage.atomic import read_json, sealed_json
@@ -407,7 +407,9 @@ def test_a_policy_of_another_world_is_refused(
     runs: Runs, tmp_path: Path, name: str, message: str
 ) -> None:
     moved = Path(shutil.copytree(runs[name], tmp_path / name))
+    # As of a run that was made before runs kept what they were made from.
+    shutil.rmtree(moved / "inputs")
     config = (moved / "config.yaml").read_text()
-    other = config.replace("worlds/trivial.yaml", "worlds/two_room.yaml")
-    (moved / "config.yaml").write_text(other)
+    library = str(library_file(installed(), "world_model", "multigrid", "two_room"))
+    (moved / "config.yaml").write_text(config.replace("inputs/trivial.yaml", library))
     assert message in certify(moved, code=3)["message"]

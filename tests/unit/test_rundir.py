@@ -195,7 +195,10 @@ def test_the_resolved_config_runs_again_to_the_same_result(
 ) -> None:
     first = execute(config, registry=registry)
     again = load_config(first.directory / "config.yaml", registry=registry)
-    assert again == config
+    assert again.algorithm == config.algorithm
+    assert again.world_model is not None
+    copy = again.world_model.params.model_dump()["file"]
+    assert copy == first.directory / "inputs" / "a world.yaml"
     second = execute(again, registry=registry)
     assert second.directory == first.directory.with_name(first.directory.name + "-2")
     assert second.result.summary() == first.result.summary()
@@ -339,7 +342,7 @@ def test_a_living_run_is_not_resumed_and_a_killed_one_is(
 
 
 def test_a_run_of_another_machine_is_not_resumed_from_here(
-    tmp_path: Path, registry: Registry
+    tmp_path: Path, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = make(tmp_path, registry, "algorithm.params.ends=failed")
     with pytest.raises(SolveError):
@@ -350,8 +353,9 @@ def test_a_run_of_another_machine_is_not_resumed_from_here(
     with pytest.raises(ConfigError, match="which cannot be seen from here"):
         resume(directory, registry=registry)
     (directory / "status.json").write_text("{")
-    with pytest.raises(StorageError, match=r"status\.json: is damaged"):
+    with pytest.raises(SolveError, match="cycle"):  # It goes on, with a warning.
         resume(directory, registry=registry)
+    assert "status.json: is damaged" in caplog.text
     with pytest.raises(ConfigError, match="is not a run directory"):
         resume(tmp_path / "nowhere", registry=registry)
 

@@ -79,6 +79,10 @@ class BlocksWorld(BaseWorld):
         """Mirrors and rotations of the board."""
         return board_symmetries(self.board)
 
+    def content(self) -> tuple[Board, Tensor]:
+        """The board and the start; see ``empo_core.protocols.Composed``."""
+        return self.board, self._initial
+
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
         return self._initial.clone()

@@ -20,7 +20,7 @@ from empo_core.errors import StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays, write_file
 from empo_core.storage.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
 from empo_core.theory import TheoryParams
-from empo_core.worlds.queries import fingerprint
+from empo_core.worlds.content import world_digest
 
 FOLDER, FILE, ARRAYS, PICTURE = "certificate", "certificate.json", "arrays", "width.png"
 FORMAT, VERSION = "empo-certificate", 3
@@ -247,7 +247,7 @@ def write_certificate(
         rounds=[round_record(question, each) for each in found.rounds],
         start=start_bounds(question, found.rounds[-1].start),
         digests=Digests(
-            world=fingerprint(question.world),
+            world=world_digest(question.world),
             policies=policies_digest(arrays),
             arrays=manifest_digest(directory),
         ),

@@ -13,6 +13,7 @@ from empo_core.cli.output import (
     Debug,
     Json,
     Quiet,
+    kept_in,
     only_ours_on_stdout,
     print_json,
     print_table,
@@ -82,13 +83,14 @@ def certify(
     if verify:
         (print_json if json else _present_confirmed)(confirmed)
         return
-    if json:
-        print_json(done.certificate.model_dump(mode="json") | {"folder": str(done.directory)})
-    elif not quiet:
-        _present(done.certificate)
-    if not json:
-        for path in sorted(done.directory.iterdir()):
-            show(str(path))
+    with kept_in(done.directory):
+        if json:
+            print_json(done.certificate.model_dump(mode="json") | {"folder": str(done.directory)})
+        elif not quiet:
+            _present(done.certificate)
+        if not json:
+            for path in sorted(done.directory.iterdir()):
+                show(str(path))
 
 
 def _refuse_beside_verify(context: typer.Context) -> None:

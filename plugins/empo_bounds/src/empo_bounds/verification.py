@@ -34,7 +34,7 @@ from empo_core.errors import StorageError
 from empo_core.protocols import Solution, Tracker
 from empo_core.storage.atomic import digest
 from empo_core.storage.run_directory import existing_run
-from empo_core.worlds.queries import fingerprint
+from empo_core.worlds.content import world_digest
 
 INSIDE, OUTSIDE = 1e-11, 1e-6
 """Largest share by which a certified bound may be tighter than the plain one, and by which it may
@@ -145,7 +145,7 @@ def _compare_names(config: RunConfig, question: Question, certificate: Certifica
 def _compare_digests(recorded: Recorded, certificate: Certificate) -> None:
     found, question = certificate.digests, recorded.question
     theory = digest(theory_data(question))
-    _require_equal("its digest of the world", found.world, fingerprint(question.world))
+    _require_equal("its digest of the world", found.world, world_digest(question.world))
     _require_equal("its digest of the policies", found.policies, policies_digest(recorded.arrays))
     _require_equal("its digest of the theory", digest(certificate.theory), theory)
 

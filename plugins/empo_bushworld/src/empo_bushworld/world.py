@@ -80,6 +80,10 @@ class BushWorld(BaseWorld):
         bits = torch.arange(2 ** (agents - robots))
         self._outcomes = (bits[:, None] >> torch.arange(agents - robots)) & 1 > 0
 
+    def content(self) -> Layout:
+        """The layout, start included; see ``empo_core.protocols.Composed``."""
+        return self.layout
+
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
         return self._initial.clone()

@@ -17,7 +17,7 @@ from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_core.storage.atomic import StrictModel
-from empo_core.types import WorldSpec
+from empo_core.worlds.content import world_digest
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
@@ -89,7 +89,7 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
         for name, array in solution.store.at(time)._asdict().items():
             arrays[f"time_{time}_{name}"] = array
     metadata = _Metadata(
-        world=identity(solution.spec),
+        world=identity(solution.problem.world),
         human_prior=problem.prior is not None,
         habit_prior=problem.habit is not None,
         params=record.params.model_dump(mode="json"),
@@ -167,13 +167,15 @@ def _store(arrays: Arrays, metadata: _Metadata, directory: Path) -> ValueStore:
     return store
 
 
-def identity(spec: WorldSpec) -> dict[str, JsonValue]:
+def identity(world: WorldModel) -> dict[str, JsonValue]:
     """Identity of a world as JSON data; the order of keys is that in which errors name them."""
+    spec = world.spec
     return {
         "name": spec.name,
         "horizon": spec.horizon,
         "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
         "goals": [[goal.human, goal.name, goal.weight] for goal in spec.goals],
+        "content": world_digest(world),
     }
 
 
@@ -184,9 +186,9 @@ def _starts_initially(states: np.ndarray, world: WorldModel) -> bool:
 def _check_world(
     arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel, *, starts_elsewhere: bool
 ) -> None:
-    here = identity(world.spec)
+    here = identity(world)
     for key in here:
-        if saved[key] != here[key]:
+        if key != "content" and saved[key] != here[key]:
             raise StorageError(
                 f"these tables belong to another world than this {world.spec.name!r}: its {key} "
                 f"was {reprlib.repr(saved[key])}, not {reprlib.repr(here[key])}"
@@ -195,6 +197,11 @@ def _check_world(
         raise StorageError(
             f"these tables belong to another world than this {world.spec.name!r}: it starts in "
             "another state"
+        )
+    if saved["content"] != here["content"]:
+        raise StorageError(
+            f"these tables belong to another world than this {world.spec.name!r}: its layout or "
+            "chances were others"
         )
 
 

@@ -25,6 +25,8 @@ MOST_PANELS = 4
 """Metrics that are shown where none are asked for."""
 _FIRST = ("exact/", "eval/", "episode/return", "loss/")
 _LONGEST_LABEL = 60
+_DIGITS = 12
+"""Digits of digests that are shown."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _policies(
     second: ClosedLoop,
     most: int,
 ) -> PolicyComparison:
-    worlds = [group.runs[0].config.get("world_model") for group in (one, other)]
+    worlds = [_world(group.runs[0]) for group in (one, other)]
     if worlds[0] != worlds[1]:
         return PolicyComparison(one.name, other.name, reason="their worlds differ")
     best, total = policy_differences(first, second, most)
@@ -156,12 +158,35 @@ def _grouped(runs: Sequence[SavedRun]) -> tuple[Group, ...]:
     configs: dict[str, dict[str, Json]] = {}
     for run in runs:
         config = {key: value for key, value in run.config.items() if key not in NOT_COMPARED}
-        members.setdefault(repr(config), []).append(run)
-        configs[repr(config)] = leaves(config)
+        contents = _contents(run)
+        key = repr((config, contents))
+        members.setdefault(key, []).append(run)
+        configs[key] = leaves(config) | contents
     return tuple(
         Group(_letters(index), tuple(members[key]), configs[key])
         for index, key in enumerate(members)
     )
+
+
+def _contents(run: SavedRun) -> dict[str, Json]:
+    """The begins of digests of a run's world and of its other inputs, for names say little."""
+    if run.inputs is None:
+        return {}
+    of_world = [*leaves({"": run.config.get("world_model")}).values()]
+    found: dict[str, Json] = {
+        f"inputs.{name}": entry.sha256[:_DIGITS]
+        for name, entry in run.inputs.files.items()
+        if f"inputs/{name}" not in of_world
+    }
+    if run.inputs.world is not None:
+        found["world_model.content"] = run.inputs.world[:_DIGITS]
+    return found
+
+
+def _world(run: SavedRun) -> Json:
+    """What tells a run's world from others."""
+    known = None if run.inputs is None else run.inputs.world
+    return run.config.get("world_model") if known is None else known
 
 
 def _letters(index: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from empo_core.cli.arguments import RunDirectory
-from empo_core.cli.output import Debug, only_ours_on_stdout, show
+from empo_core.cli.output import Debug, kept_in, only_ours_on_stdout, show
 
 if TYPE_CHECKING:
     from empo_core.inspection import Wanted
@@ -58,7 +58,9 @@ def inspect(
 ) -> None:
     """Write a page that shows every decision of a run, and why: one file, for any browser."""
     with only_ours_on_stdout(json=False, quiet=False):
+        from empo_core.errors import ConfigError
         from empo_core.storage.atomic import write_file
+        from empo_core.worlds.content import world_digest
         from empo_inspector.page import PAGE, write_page
         from empo_inspector.right_values import compared
         from empo_inspector.saved_inspection import inspect_run
@@ -67,7 +69,13 @@ def inspect(
         wanted = _wanted(start, max_mb, times, precision)
         inspection, world = inspect_run(directory, wanted)
         if exact is not None:
-            inspection = compared(inspection, inspect_run(exact)[0])
+            right, other = inspect_run(exact)
+            if world_digest(other) != world_digest(world):
+                raise ConfigError(
+                    f"--exact {exact}: was made in another world than {run_dir}: layout, chances, "
+                    "goals or start differ; solve this world for right values"
+                )
+            inspection = compared(inspection, right)
         file = directory / PAGE if output is None else output
         packed = write_page(inspection, world, directory, file, wanted)
         if data is not None:
@@ -79,9 +87,10 @@ def inspect(
     )
     left = "all states" if kept == total else f"{part}, see --max-mb"
     left += ", values rounded to 6e-8" if precision == "compact" else ""
-    show(f"{file} ({size:.2f} MB, {left})")
-    if data is not None:
-        show(str(data))
+    with kept_in(file):
+        show(f"{file} ({size:.2f} MB, {left})")
+        if data is not None:
+            show(str(data))
     if open_page:
         webbrowser.open(file.resolve().as_uri())
 

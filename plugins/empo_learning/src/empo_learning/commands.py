@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.cli.arguments import HumanPrior, RunDirectory, human_prior_of
-from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
+from empo_core.cli.output import (
+    Debug,
+    Json,
+    kept_in,
+    only_ours_on_stdout,
+    print_json,
+    print_table,
+    show,
+)
 
 if TYPE_CHECKING:
     from empo_learning.evaluation import Attainment, Evaluated, Evaluation
@@ -64,10 +72,11 @@ def evaluate(
             human_prior=human_prior_of(human_prior),
             starts=starts,
         )
-    if json:
-        print_json(done.summary())
-    else:
-        _present(done)
+    with kept_in(done.files[0].parent):
+        if json:
+            print_json(done.summary())
+        else:
+            _present(done)
 
 
 def _present(done: Evaluated) -> None:

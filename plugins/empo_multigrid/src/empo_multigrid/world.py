@@ -45,6 +45,10 @@ class MultigridWorld(BaseWorld):
         self._checked = RowCheck(layout, spec.name)
         self._compactor = Compactor(StateLayout(layout))
 
+    def content(self) -> tuple[Layout, Ints]:
+        """The layout and the start; see ``empo_core.protocols.Composed``."""
+        return self.layout, self._initial
+
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
         return torch.from_numpy(self._initial.copy())

@@ -60,6 +60,10 @@ class OvercookedWorld(BaseWorld):
             features=KitchenFeatures(kitchen),
         )
 
+    def content(self) -> Kitchen:
+        """The kitchen; see ``empo_core.protocols.Composed``."""
+        return self.kitchen
+
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row every episode starts from."""
         return torch.tensor(self.kitchen.start(), dtype=torch.int16)

@@ -16,6 +16,7 @@ from empo_core.experiment import build
 from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.protocols import Compactable, HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec
+from empo_core.worlds.content import world_digest
 from empo_core.worlds.contract import achieved_in, available_in, successors_of
 from empo_core.worlds.policy_checks import human_policy
 from empo_core.worlds.queries import sample_successors
@@ -61,6 +62,10 @@ class EnsembleWorld:
         self.spec = _union([world.spec for world in worlds])
         counts = [len(world.spec.goals) for world in worlds]
         self._first_goal = [sum(counts[:layout]) for layout in range(len(counts))]
+
+    def content(self) -> list[str]:
+        """The digests of the worlds; see ``empo_core.protocols.Composed``."""
+        return [world_digest(world) for world in self.worlds]
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row that episodes in the first world start from."""

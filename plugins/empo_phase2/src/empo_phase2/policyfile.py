@@ -16,7 +16,7 @@ from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
 from empo_core.storage.atomic import StrictModel
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
-from empo_core.worlds.queries import fingerprint
+from empo_core.worlds.content import world_digest
 from empo_learning.saved_model import Format, read_model, rebuilding, write_model
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.ensemble import EnsembleWorld, ensemble_of, prior_of
@@ -121,7 +121,7 @@ def save_policy(
     body = _Body(
         params=params.model_dump(mode="json", include=included),
         learned=_described(learner_spec(world, store)),
-        world=fingerprint(world) if store == "rows" else None,
+        world=world_digest(world) if store == "rows" else None,
     )
     own = {name: each for name, each in weights.items() if name.startswith(f"{quantity}.")}
     write_model(Path(path), FORMAT, body, own)
@@ -148,7 +148,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
         if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
             played = ensemble_of([world, *map(build, params.ensemble.worlds)])
     here = learner_spec(played, params.replay.store)
-    _check_fit(path, body, here, None if body.world is None else fingerprint(played))
+    _check_fit(path, body, here, None if body.world is None else world_digest(played))
     prior = prior_of(params.human_prior, played) if params.values.q_r is None else None
     encoder = StateEncoder(played, params.replay.store, prior)
     with rebuilding(path, "empo-phase2"):
@@ -210,7 +210,7 @@ def _check_fit(path: Path, body: _Body, here: WorldSpec, world: str | None) -> N
     if world != body.world:
         raise StorageError(
             f"{path}: was learned in {known['name']!r}, which differs from this {here.name!r}: it "
-            "starts in another state, or its first step leads elsewhere"
+            "starts in another state, or its first step leads elsewhere, or a later one does"
         )
 
 

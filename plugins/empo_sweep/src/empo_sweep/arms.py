@@ -18,6 +18,7 @@ from empo_core.storage.atomic import digest
 from empo_core.storage.run_directory import resolved
 from empo_core.trees import Json
 from empo_inspector.run_table import short_names, shown
+from empo_sweep.contents import Contents
 from empo_sweep.sweep_config import MOST_TRIALS, SEED, Range, SweepConfig
 
 Arm = Mapping[str, Json]
@@ -33,7 +34,7 @@ class Trial:
         number: Its number, from 0.
         arm: The values that set it apart.
         seed: The run's seed.
-        digest: Of its config, without the folder of runs.
+        digest: Of its config, without the folder of runs, and of the world and files it names.
         run: Name of its run directory.
     """
 
@@ -145,7 +146,7 @@ class Sweep:
         Raises:
             ConfigError: Its config is not valid.
         """
-        seal = config_digest(self.config_of(arm, seed))
+        seal = self._config_digest(self.config_of(arm, seed))
         slug = re.sub(r"[^A-Za-z0-9._+-]+", "_", arm_text(arm, "_", "-"))[:_LONGEST_SLUG]
         parts = [f"trial-{number:04d}", slug.strip("_-."), f"s{seed}"]
         return Trial(number, arm, seed, seal, "-".join(filter(None, parts)))
@@ -201,10 +202,19 @@ class Sweep:
                 "search": None if search is None else search.model_dump(mode="json"),
                 "probes": []
                 if search is None
-                else [config_digest(self.config_of(arm, 0)) for arm in self.probes()],
+                else [self._config_digest(self.config_of(arm, 0)) for arm in self.probes()],
                 "seeds": self.seeds,
             }
         )
+
+    @cached_property
+    def _contents(self) -> Contents:
+        return Contents()
+
+    def _config_digest(self, config: RunConfig) -> str:
+        """The sha256 of a resolved config and of what it names, wherever its runs lie."""
+        data = {key: value for key, value in resolved(config).items() if key != "runs"}
+        return digest({"config": data, **self._contents.of(config)})
 
 
 def arm_text(arm: Arm, equals: str = "=", between: str = " ") -> str:
@@ -219,8 +229,3 @@ def _end(values: Range | list[Json], place: int) -> Json:
         return values[place]
     end = (values.low, values.high)[place]
     return int(end) if values.integer else end
-
-
-def config_digest(config: RunConfig) -> str:
-    """The sha256 of a resolved config, wherever its runs lie."""
-    return digest({key: value for key, value in resolved(config).items() if key != "runs"})

@@ -11,6 +11,7 @@ from empo_core.cli.output import (
     Debug,
     Json,
     Quiet,
+    kept_in,
     only_ours_on_stdout,
     print_json,
     print_table,
@@ -81,12 +82,13 @@ def sweep(
             busy = _run(found, trials, log, retry=retry_failed, quiet=quiet, again=again)
             results, paths = _results(found, log, metric)
             failed = [(state.trial, state.reason) for state in log.in_state("failed")]
-    if json:
-        _print_data(found, results, failed)
-    elif not quiet:
-        _print(found, results)
-    if not json:
-        _print_ends(found, failed, busy, paths)
+    with kept_in(found.folder):
+        if json:
+            _print_data(found, results, failed)
+        elif not quiet:
+            _print(found, results)
+        if not json:
+            _print_ends(found, failed, busy, paths)
     if failed or busy:
         raise typer.Exit(FAULT)
 

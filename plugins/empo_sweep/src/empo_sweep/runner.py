@@ -84,7 +84,8 @@ def _keep_config(sweep: Sweep, digest: str) -> None:
         known.append(str(kept.get("digest")) if isinstance(kept, dict) else "")
     if any(each not in (None, digest) for each in known):
         raise ConfigError(
-            f"{path}: a sweep with other trials has this folder; give this one another name "
+            f"{path}: a sweep with other trials has this folder, or its world or another file that "
+            "its config names was changed since; change that back, or give this sweep another name "
             "(name=...), or remove the folder"
         )
     data = sweep.config.model_dump(mode="json")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from empo_core import Config, ConfigPath
+from empo_core import Config, ConfigOutput
 from empo_core.config import ExecutorRef
 from empo_executors.needs import NeedsParams
 
@@ -131,7 +131,7 @@ class SweepConfig(Config):
     name: str | None = Field(
         None, pattern=r"^[\w.+-]{1,100}$", description="Of its folder; default: that of its file."
     )
-    sweeps: ConfigPath = Field(
+    sweeps: ConfigOutput = Field(
         default_factory=lambda: Path("sweeps").resolve(), description="Folder of all sweeps."
     )
     over: dict[str, Values] = Field(

@@ -378,6 +378,6 @@ def _identity(
     The graph is not known yet; its first step, and what is assumed there, tell most others.
     """
     first = pose(world, build_graph(world, 1, start=start), params, assumed)
-    digest = hashlib.sha256(json.dumps(identity(world.spec)).encode())
+    digest = hashlib.sha256(json.dumps(identity(world)).encode())
     digest.update(problem_digest(first, params).encode())
     return digest.hexdigest()

@@ -16,6 +16,7 @@ from empo_core.protocols import (
     FilmingPlayer,
 )
 from empo_core.storage.arrays import write_file
+from empo_core.storage.inputs import file_digest
 from empo_core.storage.run_directory import labels, strict_json
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
@@ -40,6 +41,7 @@ class Evaluated:
         files: What was written: ``evaluation.json`` and the animations.
         human_prior: The humans who were played instead of the run's own, if any.
         starts: The file that lists where episodes began, if not in the world's initial state.
+        starts_sha256: The digest of that file.
     """
 
     run_dir: Path
@@ -49,6 +51,7 @@ class Evaluated:
     files: tuple[Path, ...]
     human_prior: HumanPriorRef | None = None
     starts: Path | None = None
+    starts_sha256: str | None = None
 
     def summary(self) -> dict[str, Any]:
         """All of it as JSON data."""
@@ -58,7 +61,7 @@ class Evaluated:
         if self.human_prior is not None:
             about |= {"human_prior": self.human_prior.model_dump(mode="json")}
         if self.starts is not None:
-            about |= {"starts": str(self.starts)}
+            about |= {"starts": str(self.starts), "starts_sha256": self.starts_sha256}
         files = [str(path.relative_to(self.run_dir)) for path in self.files]
         return about | asdict(self.evaluation) | {"files": files}
 
@@ -137,6 +140,7 @@ def evaluate_run(
         files=tuple(files),
         human_prior=human_prior,
         starts=starts,
+        starts_sha256=None if starts is None else file_digest(starts.resolve()),
     )
     write_file(done.files[0], strict_json(done.summary()) + "\n")
     return done

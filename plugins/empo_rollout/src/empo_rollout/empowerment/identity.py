@@ -9,14 +9,14 @@ from dataclasses import asdict
 from pydantic import JsonValue
 
 from empo_core.protocols import WorldModel
-from empo_core.worlds.queries import fingerprint
+from empo_core.worlds.content import world_digest
 
 
 def identity(world: WorldModel) -> dict[str, JsonValue]:
     """Identity of a world as JSON data; the order of the keys says what to name first.
 
-    Two worlds that agree have the same agents, goals, horizon and observations, start in the
-    same state, and their first steps lead to the same states with the same chances.
+    Two worlds that agree have the same agents, goals, horizon and observations, and the same
+    ``world_digest``.
     """
     spec = world.spec
     return {
@@ -25,7 +25,7 @@ def identity(world: WorldModel) -> dict[str, JsonValue]:
         "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
         "goals": [[goal.human, goal.name, float(goal.weight)] for goal in spec.goals],
         "features": asdict(spec.featurizer.shape),
-        "first step": fingerprint(world),
+        "content": world_digest(world),
     }
 
 
@@ -34,8 +34,10 @@ def difference(known: Mapping[str, JsonValue], here: Mapping[str, JsonValue]) ->
     for key, value in here.items():
         if known.get(key) == value:
             continue
-        if key == "first step":
-            return "it starts in another state, or its first step leads elsewhere"
+        if key == "content":
+            return (
+                "it starts in another state, or its first step leads elsewhere, or a later one does"
+            )
         return f"its {key} {_was(known.get(key))}, not {reprlib.repr(value)}"
     return None
 

@@ -9,13 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.config import AlgorithmRef, installed
-from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
-from empo_core.experiment import build, build_world
+from empo_core.experiment import build, load_run
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
 from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import CONFIG, RESULTS, RunDirectory, existing_run
+from empo_core.storage.run_directory import RESULTS, SUMMARY, RunDirectory, existing_run
 from empo_core.storage.run_roots import refuse_gone
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.state_cache import StateCache
@@ -82,10 +81,11 @@ def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicRewar
     except ConfigError as error:
         raise ConfigError(f"{WHERE}.run: {error}") from error
     status = RunDirectory(path).status().get("status")
-    if status != "finished":
+    # Of a damaged status the summary, which is written last, says that the run has finished.
+    if status != "finished" and not (status is None and (path / RESULTS / SUMMARY).is_file()):
         raise ConfigError(f"{where} has not finished ({status}); go on with: empo resume {path}")
-    config = load_config(path / CONFIG, registry=registry)
-    known = build_world(config, registry)
+    config, _, context = load_run(path, registry)
+    known = context.world
     if known is None:
         raise ConfigError(f"{where} has no world")
     differs = difference(identity(known), identity(world))

@@ -1,0 +1,437 @@
+"""Copies of all that a run's config names, in the run's ``inputs/``, so that it contains its world.
+
+Whatever a config's ``ConfigPath`` names is copied: a file, a folder with all it holds, or another
+run's directory without what only people read. ``inputs/manifest.json`` lists every copy with its
+size, its sha256 and where it came from, and has the digest of the run's world.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import BaseModel, Field, JsonValue
+
+from empo_core.config import Output, RunConfig
+from empo_core.errors import ConfigError, StorageError
+from empo_core.storage.atomic import (
+    DISK,
+    MANIFEST,
+    FileEntry,
+    HashingFile,
+    StrictModel,
+    read_sealed,
+    refused,
+    sealed_json,
+    write_file,
+)
+from empo_core.storage.regular_files import open_new, open_regular, reason_of
+
+INPUTS = "inputs"
+CONFIG = "config.yaml"
+MOST_FILES = 10_000
+LARGE = 256 * 2**20
+"""Bytes of copies from which on their size is said."""
+_FORMAT, _VERSION = "empo-inputs", 1
+_FOR_PEOPLE = re.compile(
+    r"\.lock|log\.txt|metrics\.jsonl|events\.out\..*|inspector\.html|evaluation|certificate|.*\.gif"
+)
+"""Names in a run's directory that no other run reads."""
+_PIECE = 2**20
+
+log = logging.getLogger("empo_core")
+
+if TYPE_CHECKING:
+    _Path = Path
+else:
+    _Path = type(Path())
+
+
+class Copy(FileEntry):
+    """One copy, and the path of what it was made from."""
+
+    original: str
+
+
+class Manifest(StrictModel):
+    """What a run keeps of what it was made from.
+
+    Attributes:
+        world: The digest of its world's content, see ``empo_core.worlds.content``; None: no world.
+        files: Its copies by their paths in ``inputs/``, with slashes.
+    """
+
+    world: str | None
+    files: dict[str, Copy] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file to copy: its place in ``inputs/``, its path, and its state before anything read it."""
+
+    target: str
+    path: Path
+    state: tuple[int, int, int]
+
+
+class KeptFile(_Path):
+    """The path of a copy, which takes what is in the file along to other processes.
+
+    On another machine, which may not see the run's directory, it is the path of a copy of that.
+    """
+
+    def __reduce__(self) -> Any:
+        """The path, and the file where it is one and not too large to be sent."""
+        try:
+            data = self.read_bytes() if self.stat().st_size <= LARGE and self.is_file() else None
+        except OSError:
+            data = None
+        return _received, (str(self), data)
+
+
+def _received(path: str, data: bytes | None) -> Path:
+    """A path with that content: the same where it has it, or one in the folder for such files."""
+    here = Path(path)
+    if data is None or (here.is_file() and here.read_bytes() == data):
+        return KeptFile(here)
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir(), f"empo-inputs-{user}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != user:
+        raise StorageError(f"{folder}: belongs to somebody else; set TMPDIR to a folder of yours")
+    file = folder / hashlib.sha256(data).hexdigest() / here.name
+    if not (file.is_file() and file.read_bytes() == data):
+        file.parent.mkdir(exist_ok=True)
+        part = file.with_name(f".{os.getpid()}.{uuid.uuid4().hex}")
+        part.write_bytes(data)
+        part.replace(file)
+    return KeptFile(file)
+
+
+class Inputs:
+    """What a config names, before a run begins.
+
+    Attributes:
+        names: The place in ``inputs/`` of each path in the config that is copied.
+    """
+
+    def __init__(self, config: BaseModel) -> None:
+        """List all files, and remember their states.
+
+        Raises:
+            ConfigError: A copy of an earlier run was changed, or a folder has too many files.
+        """
+        self.names: dict[Path, str] = {}
+        self._files: list[_File] = []
+        for path, included in _paths_of(config):
+            if path not in self.names and (files := _files_at(path, included)):
+                self._add(path, files)
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files by their places in ``inputs/``."""
+        return {file.target: file.path for file in self._files}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The sha256 of each file as it is now, by its place in ``inputs/``."""
+        return {file.target: file_digest(file.path.resolve()) for file in self._files}
+
+    def copy(self, directory: Path) -> dict[str, Copy]:
+        """Copy all of it into a run's directory.
+
+        Raises:
+            ConfigError: A file was changed meanwhile.
+            StorageError: The disk refuses, or a file cannot be read.
+        """
+        copies = {}
+        for file in self._files:
+            target = directory / INPUTS / file.target
+            entry = _copied(file.path, target)
+            if _state(file.path) != file.state:
+                raise ConfigError(f"{file.path}: was changed while the run began; start it again")
+            copies[file.target] = Copy(**entry.model_dump(), original=str(file.path))
+        total = sum(entry.bytes for entry in copies.values())
+        if total > LARGE:
+            largest = max(copies.values(), key=lambda entry: entry.bytes)
+            log.warning(
+                "%s takes %.1f GB, copies of what the config names (%s has %.1f GB)",
+                directory / INPUTS, total / 1e9, largest.original, largest.bytes / 1e9,
+            )  # fmt: skip
+        return copies
+
+    def in_run(self, config: RunConfig, directory: Path) -> RunConfig:
+        """The config with the paths of the copies."""
+        places = {path: KeptFile(directory, INPUTS, name) for path, name in self.names.items()}
+        return config if not places else _replaced(config, places)
+
+    def portable(self, config: RunConfig, runs: Path) -> dict[str, JsonValue]:
+        """The config as plain data with every default; copies are relative to the run.
+
+        Args:
+            config: As it was given.
+            runs: The folder that holds the run's directory.
+        """
+        places = {path: Path(INPUTS, name) for path, name in self.names.items()}
+        data = _replaced(config, places) if places else config
+        plain = data.model_dump(mode="json", fallback=repr)
+        return {**plain, "runs": ".."} if runs == config.runs else plain
+
+    def _add(self, path: Path, files: Mapping[PurePosixPath, Path]) -> None:
+        tops = {MANIFEST, *(file.target.partition("/")[0] for file in self._files)}
+        number, prefix = 1, ""
+        while any(f"{prefix}{relative}".partition("/")[0] in tops for relative in files):
+            number += 1
+            prefix = f"{number}/"
+        for relative, file in files.items():
+            self._files.append(_File(f"{prefix}{relative}", file, _state(file)))
+        self.names[path] = f"{prefix}{path.name}"
+
+
+def write_manifest(directory: Path, world: str | None, files: Mapping[str, Copy]) -> None:
+    """Write the manifest of a run's inputs.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    path = directory / INPUTS / MANIFEST
+    path.parent.mkdir(exist_ok=True)
+    body = Manifest(world=world, files=dict(files)).model_dump()
+    write_file(path, sealed_json(path, _FORMAT, _VERSION, body) + b"\n")
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """The manifest of a run's inputs; None of a run that has none.
+
+    Raises:
+        StorageError: It is damaged, or leads out of the run.
+    """
+    path = directory / INPUTS / MANIFEST
+    if not (directory / INPUTS).exists():
+        return None
+    manifest = read_sealed(path, _FORMAT, _VERSION, Manifest)
+    for name in manifest.files:
+        parts = PurePosixPath(name).parts
+        if PurePosixPath(name).is_absolute() or ".." in parts or "\\" in name or not parts:
+            raise StorageError(f"{path}: names {name!r}, which leads out of the run")
+    return manifest
+
+
+def check_inputs(directory: Path, config: RunConfig) -> Manifest | None:
+    """Refuse a run whose copies are not what they were, or whose config names something else.
+
+    Returns:
+        The run's manifest; None of a run that was made before there were copies.
+
+    Raises:
+        StorageError: A copy is missing or was changed.
+        ConfigError: The config names a file that is no part of the run.
+    """
+    manifest = read_manifest(directory)
+    if manifest is None:
+        log.warning(
+            "%s: has no copies of its inputs, so whether they are what they were is not known",
+            directory,
+        )
+        return None
+    inputs = directory / INPUTS
+    for name, entry in manifest.files.items():
+        _check(inputs / name, entry)
+    for path, _ in _paths_of(config):
+        if not path.exists():
+            continue
+        inside = path.relative_to(inputs).as_posix() if path.is_relative_to(inputs) else ""
+        if not any(name == inside or name.startswith(f"{inside}/") for name in manifest.files):
+            raise ConfigError(
+                f"{directory / CONFIG}: names {path}, which is none of the run's inputs; start a "
+                f"new run with: empo run {directory / CONFIG}"
+            )
+    return manifest
+
+
+def with_kept_files(config: RunConfig, directory: Path) -> RunConfig:
+    """The config of a run that goes on, whose copies other machines need, too."""
+    inputs = directory / INPUTS
+    paths = {path for path, _ in _paths_of(config) if path.is_relative_to(inputs)}
+    return _replaced(config, {path: KeptFile(path) for path in paths}) if paths else config
+
+
+def refuse_changed(config: RunConfig) -> None:
+    """Refuse copies of earlier runs, named in a config, that are not what they were.
+
+    Raises:
+        StorageError: Such a copy was changed, or its manifest is damaged.
+    """
+    for path, _ in _paths_of(config):
+        for folder in path.parents:
+            if folder.name == INPUTS and (folder / MANIFEST).is_file():
+                manifest = read_manifest(folder.parent)
+                name = path.relative_to(folder).as_posix()
+                for listed, entry in manifest.files.items() if manifest else ():
+                    if listed == name or listed.startswith(f"{name}/"):
+                        _check(folder / listed, entry)
+
+
+def note_copies(error: BaseException, directory: Path) -> None:
+    """Say of the copies that an error's message names what they were made from."""
+    manifest = read_manifest(directory)
+    for name, entry in manifest.files.items() if manifest else ():
+        path = directory / INPUTS / name
+        if str(path) in str(error):
+            error.add_note(f"{path} is the run's copy of {entry.original}")
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    return open_regular(path, _sha256)
+
+
+def _sha256(file: Any) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check(path: Path, entry: Copy) -> None:
+    def compare(file: Any) -> None:
+        size = os.fstat(file.fileno()).st_size
+        is_same = size == entry.bytes and _sha256(file) == entry.sha256
+        if not is_same:
+            raise StorageError(
+                f"{path}: is not what the run was made from: its sha256 is another than in "
+                f"{MANIFEST}; put the file back (it was copied from {entry.original}), or start a "
+                "new run with a config that names the changed file elsewhere"
+            )
+
+    open_regular(path, compare)
+
+
+def _paths_of(config: BaseModel) -> Iterator[tuple[Path, list[Path]]]:
+    """Every path in a config that is read, and further files that the file there includes."""
+    for owner, path in _paths(config, None):
+        included = getattr(owner, "included_files", None)
+        further = included() if callable(included) else ()
+        yield path, [Path(os.path.abspath(each)) for each in further]
+
+
+def _paths(value: object, owner: object) -> Iterator[tuple[object, Path]]:
+    """Every path below a value, with the model that holds it."""
+    if isinstance(value, Path):
+        yield owner, value
+    elif isinstance(value, BaseModel):
+        for name, field in type(value).model_fields.items():
+            if not (_is_output(field.annotation) or _is_output(field)):
+                yield from _paths(getattr(value, name), value)
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _paths(part, owner)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            yield from _paths(part, owner)
+
+
+def _is_output(annotation: Any) -> bool:
+    """Whether a type is marked as a path that is written."""
+    marks = getattr(annotation, "metadata", None) or getattr(annotation, "__metadata__", ())
+    return any(isinstance(mark, Output) for mark in marks) or any(
+        _is_output(part) for part in get_args(annotation)
+    )
+
+
+def _replaced(value: Any, places: Mapping[Path, Path]) -> Any:
+    """A value with other paths; the same object where none is below it."""
+    if isinstance(value, Path):
+        return places.get(value, value)
+    if isinstance(value, BaseModel):
+        changed = {}
+        for name, field in type(value).model_fields.items():
+            before = getattr(value, name)
+            if not (_is_output(field.annotation) or _is_output(field)):
+                after = _replaced(before, places)
+                changed |= {} if after is before else {name: after}
+        return value.model_copy(update=changed) if changed else value
+    if isinstance(value, dict):
+        parts = {key: _replaced(part, places) for key, part in value.items()}
+        return value if all(parts[key] is value[key] for key in value) else parts
+    if type(value) in (list, tuple, set, frozenset):
+        items = [_replaced(part, places) for part in value]
+        same = all(one is other for one, other in zip(items, value, strict=True))
+        return value if same else type(value)(items)
+    return value
+
+
+def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
+    """The files at a path, by their places beside each other; none where nothing is there.
+
+    Raises:
+        ConfigError: There are too many, or one lies elsewhere.
+    """
+    if path.is_file():
+        files = {PurePosixPath(path.name): path}
+        for other in included:
+            if not other.is_relative_to(path.parent):
+                raise ConfigError(
+                    f"{path}: includes {other}, which is outside of its folder, so that a run "
+                    "cannot keep a copy; move it there"
+                )
+            files[PurePosixPath(other.relative_to(path.parent).as_posix())] = other
+        return files
+    if not path.is_dir():
+        return {}
+    found: dict[PurePosixPath, Path] = {}
+    for place, folders, names in os.walk(path):
+        if Path(place) == path and (path / CONFIG).is_file():
+            folders[:], names = _read_by_runs(folders), _read_by_runs(names)
+        folders.sort()
+        for name in sorted(names):
+            file = Path(place, name)
+            if file.is_file():
+                found[PurePosixPath(path.name, file.relative_to(path).as_posix())] = file
+        if len(found) > MOST_FILES:
+            raise ConfigError(
+                f"{path}: has more than {MOST_FILES:,} files, too many for a run to keep copies "
+                "of; name a smaller folder (params that are written to are declared ConfigOutput)"
+            )
+    return found
+
+
+def _read_by_runs(names: list[str]) -> list[str]:
+    """What other runs read of a run's directory."""
+    return [name for name in names if not _FOR_PEOPLE.fullmatch(name)]
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """Size, time of change and identity of a file."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {reason_of(error)}") from error
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _copied(path: Path, target: Path) -> FileEntry:
+    """Copy a file, and return its size and sha256."""
+
+    def write(source: Any) -> FileEntry:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open_new(target) as file:
+                hashing = HashingFile(file, DISK)
+                shutil.copyfileobj(source, hashing, _PIECE)
+            DISK.sync(target)
+            return hashing.entry
+        except OSError as error:
+            raise refused(target, error) from error
+
+    return open_regular(path.resolve(), write)

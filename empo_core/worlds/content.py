@@ -1,0 +1,148 @@
+"""One digest of a world's content, by which every part of the framework tells worlds apart."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from empo_core.protocols import Composed, WorldModel
+
+ROUNDS = 32
+"""Steps away from the start that are looked at."""
+ROWS = 32
+"""States per step whose successors are looked at."""
+ACTIONS = 8
+"""Joint actions per state."""
+PRECISION = 1e5
+"""Probabilities count in steps of the inverse, so that rounding on other machines does not."""
+_MANY = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xD6E8FEB86659FD93)
+
+
+@runtime_checkable
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None:
+        """Take in more bytes."""
+
+
+def world_digest(world: WorldModel) -> str:
+    """The sha256 of what a world is: its spec and its content, or what it does.
+
+    Two worlds with one digest have the same agents, goals, horizon and rows, and the same content
+    where they are ``Composed``. Others have the same start, and the same availability, goals,
+    successors and chances in up to ``ROUNDS * ROWS`` states; which ones depends on the world
+    alone, not on a generator or a library. Comments in a world's file do not count.
+    """
+    spec = world.spec
+    total = hashlib.sha256()
+    add_value(total, [spec.name, spec.horizon, spec.state_words, str(spec.state_dtype)])
+    add_value(total, [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents])
+    add_value(total, [[g.human, g.name, float(g.weight), list(g.features)] for g in spec.goals])
+    add_value(total, asdict(spec.featurizer.shape))
+    if isinstance(world, Composed):
+        add_value(total, world.content())
+        return total.hexdigest()  # Kernels that a run does not need are not compiled for it.
+    try:
+        _add_behaviour(total, world)
+    except Exception:
+        # Whoever uses the world says what is wrong with it; other worlds answer.
+        total.update(b"no answers")
+    return total.hexdigest()
+
+
+def add_value(total: _Hash, value: Any) -> None:
+    """Add plain data, arrays and dataclasses to a digest, each with its kind and its length.
+
+    Raises:
+        TypeError: Something in it is none of these.
+    """
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    if value is None or isinstance(value, bool | int | float | str | bytes | np.generic):
+        plain = value.item() if isinstance(value, np.generic) else value
+        text = repr(plain)
+        total.update(f"{type(plain).__name__}{len(text)}:{text}".encode())
+    elif isinstance(value, np.ndarray):
+        total.update(f"array {value.dtype.str} {value.shape}:".encode())
+        total.update(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, Mapping):
+        total.update(f"mapping {len(value)}:".encode())
+        for key in sorted(value, key=repr):
+            add_value(total, key)
+            add_value(total, value[key])
+    elif isinstance(value, frozenset | set):
+        add_value(total, sorted(map(repr, value)))
+    elif is_dataclass(value) and not isinstance(value, type):
+        add_value(total, {field.name: getattr(value, field.name) for field in fields(value)})
+    elif isinstance(value, Sequence):  # Named tuples among them.
+        total.update(f"sequence {len(value)}:".encode())
+        for item in value:
+            add_value(total, item)
+    else:
+        raise TypeError(f"a world's content holds {type(value).__name__}; give plain data, arrays")
+
+
+def _add_behaviour(total: _Hash, world: WorldModel) -> None:
+    """Add what some states near the start, and some further away, look like and lead to."""
+    spec = world.spec
+    start = world.initial_state()[None]
+    features = spec.featurizer(start).flat().to(torch.float64)
+    add_value(total, np.round(features.numpy() * PRECISION).astype(np.int64))
+    known = {tuple(start[0].tolist())}
+    waiting = [start[0].numpy()]
+    for step in range(ROUNDS):
+        if not waiting:
+            break
+        # Half of those that were met first, and half of those that were met last.
+        early, late = waiting[: ROWS // 2], waiting[ROWS // 2 :][-(ROWS // 2) :]
+        waiting = waiting[ROWS // 2 :][: -(ROWS // 2)]
+        rows = torch.from_numpy(np.stack([*early, *late]))
+        for row in _add_states(total, world, rows, step):
+            if (key := tuple(row.tolist())) not in known:
+                known.add(key)
+                waiting.append(row)
+
+
+def _add_states(
+    total: _Hash, world: WorldModel, rows: Int[Tensor, "state word"], step: int
+) -> Int[np.ndarray, "_state word"]:
+    """Add some states, and return those that some of their joint actions lead to, in order."""
+    available = world.available(rows).numpy()
+    add_value(total, [rows, available, world.achieved(rows)])
+    goes_on = available.any((1, 2))
+    if not goes_on.any():
+        return rows[:0].numpy()
+    states = rows[torch.from_numpy(goes_on)].repeat_interleave(ACTIONS, 0)
+    actions = _some_actions(available[goes_on], step)
+    found = world.transitions(states, torch.from_numpy(actions))
+    chance = np.round(found.prob.double().numpy() * PRECISION)
+    duration = np.ones(len(chance)) if found.duration is None else found.duration.double().numpy()
+    duration = np.round(duration * PRECISION)
+    successors = found.states.numpy()
+    columns = [found.segments.index.numpy(), *successors.T, chance, duration]
+    items = np.column_stack([column.astype(np.int64) for column in columns])
+    add_value(total, [actions, items[np.lexsort(items.T[::-1])]])
+    return np.unique(successors, axis=0)
+
+
+def _some_actions(available: np.ndarray, step: int) -> Int[np.ndarray, "pair agent"]:
+    """``ACTIONS`` joint actions of each state [state agent action], spread over the available."""
+    states, agents, _ = available.shape
+    count = available.sum(2)
+    order = np.argsort(~available, axis=2, kind="stable")  # Available ones first, ascending.
+    state, draw, agent = np.ogrid[:states, :ACTIONS, :agents]
+    number = (step * 1_000_003 + state * 8191 + draw) * 64 + agent + 1
+    with np.errstate(over="ignore"):
+        mixed = number.astype(np.uint64) * _MANY
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
+        mixed ^= mixed >> np.uint64(29)
+    place = mixed % np.maximum(count, 1)[:, None].astype(np.uint64)
+    chosen = order[state, agent, place.astype(np.int64)]
+    return chosen.reshape(states * ACTIONS, agents).astype(np.int64)
