@@ -454,24 +454,24 @@ def _supervised(
                 raise
             raise RunInterrupted(directory.path) from error
         except BaseException as raised:
-            error = raised
+            failure = raised
             if is_exit(raised):
-                error = exit_error(raised, component_at(raised, config, registry))
-            reason = f"{type(error).__name__}: {error}"
+                failure = exit_error(raised, component_at(raised, config, registry))
+            reason = f"{type(failure).__name__}: {failure}"
             log.exception("the run failed")
             has_begun = isinstance(context.tracker, TrackerGroup) and context.tracker.has_begun
-            is_refused = isinstance(error, EmpoError) and context.resume and not has_begun
-            if isinstance(error, REFUSALS) and not (context.resume or has_begun):
+            is_refused = isinstance(failure, EmpoError) and context.resume and not has_begun
+            if isinstance(failure, REFUSALS) and not (context.resume or has_begun):
                 directory.is_temporary = True  # Nothing was run, so nothing is left.
             if directory.is_gone:
-                raise run_roots.gone(directory.path) from error
+                raise run_roots.gone(directory.path) from failure
             if not process_rank():
-                note_copies(error, directory.path)
+                note_copies(failure, directory.path)
             if not directory.is_temporary:
-                error.add_note(f"Its log: {directory.path / LOG}")
-            if error is raised:
+                failure.add_note(f"Its log: {directory.path / LOG}")
+            if failure is raised:
                 raise
-            raise error from raised
+            raise failure from raised
         finally:
             log.info("%s", status)
             try:

@@ -146,9 +146,9 @@ def _present(done: Run, *, json: bool, quiet: bool) -> None:
         try:
             if not quiet:
                 stdout().print(done.result.report())
-                own = done.result.summary().get("warnings", ())
+                reported = done.result.summary().get("warnings")
                 for warning in done.warnings:
-                    if warning not in own:
+                    if not (isinstance(reported, list | tuple) and warning in reported):
                         show(f"warning: {warning}")
         finally:  # Whatever a report does, the run is there.
             show(str(done.directory))

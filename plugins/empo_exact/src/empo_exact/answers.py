@@ -55,8 +55,11 @@ def answers(problem: Problem, order: Int32[np.ndarray, " state"], steps_left: in
     found = habit_answers(problem, order, steps_left)
     actions = int(problem.game.num_actions.max())
     for first in range(0, len(order) if problem.prior is not None else 0, problem.block):
+        assert problem.prior is not None
         states = order[first : first + problem.block]
-        policy = prior_policy(problem.graph, problem.prior, states, steps_left, actions)
+        policy = prior_policy(
+            problem.world, problem.graph, problem.prior, states, steps_left, actions
+        )
         found = combined(found, fingerprint(policy, states, steps_left))
     return found
 

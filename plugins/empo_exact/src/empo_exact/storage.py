@@ -229,7 +229,7 @@ def problem_digest(problem: Problem, params: ExactParams) -> str:
     """
     graph = problem.graph
     digest = hashlib.sha256(params.model_dump_json(exclude=RESULT_IS_EQUAL).encode())
-    digest.update(json.dumps(identity(problem.world.spec)).encode())
+    digest.update(json.dumps(identity(problem.world)).encode())
     for array in (
         graph.states,
         graph.layers,
