@@ -107,17 +107,17 @@ class StateRecorder:
         available = world.available(rows)
         layout = layouts_of(world, rows)
         robots = available[:, self._robots[:, None], self._of_robots.T].all(1)
-        self._available.append(available)
-        self._seen.append(
-            States(
-                self.stored(rows),
-                layout,
-                # A state in which some agent has no action is terminal.
-                ~available.any(2).all(1),
-                self._goals.by_slot(world.achieved(rows), layout),
-                robots,
-            )
+        states = States(
+            self.stored(rows),
+            layout,
+            # A state in which some agent has no action is terminal.
+            ~available.any(2).all(1),
+            self._goals.by_slot(world.achieved(rows), layout),
+            robots,
         )
+        # Only now, since the world may raise: both have the same states.
+        self._available.append(available)
+        self._seen.append(states)
 
 
 def _joined(parts: list[States]) -> States:
