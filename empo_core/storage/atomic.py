@@ -125,7 +125,7 @@ def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
         ops.rename(new, directory)
         ops.sync(directory.parent)
         if old.exists():
-            ops.remove(old)
+            _discard(old, new, ops)
     except OSError as error:
         _put_back(directory)
         raise refused(directory, error) from error
@@ -137,7 +137,25 @@ def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
 def found_directory(directory: Path) -> Path:
     """Path at which ``written_directory`` left it: there, or beside it between its two renames."""
     _, old = _siblings(directory)
-    return old if old.exists() and not directory.exists() else directory
+    return old if (old / MANIFEST).exists() and not directory.exists() else directory
+
+
+def remove_directory(directory: Path, dying: Path, *, ops: FileOps = DISK) -> None:
+    """Remove what ``written_directory`` wrote; a crash on the way leaves all of it or nothing.
+
+    Args:
+        directory: Where it was written.
+        dying: The name it has while it is being removed, on the same disk; what an earlier crash
+            left there is removed as well.
+        ops: What changes the disk.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    _, old = _siblings(directory)
+    for path in (old, directory):  # In this order, since the old one would be found again.
+        if path.exists():
+            _discard(path, dying, ops)
 
 
 def write_synced(path: Path, data: bytes, ops: FileOps) -> FileEntry:
@@ -308,11 +326,19 @@ def _siblings(directory: Path) -> tuple[Path, Path]:
 def _recover(directory: Path, ops: FileOps) -> None:
     """Clear away what an interrupted writer left."""
     new, old = _siblings(directory)
-    if old.exists() and not directory.exists():
+    if (old / MANIFEST).exists() and not directory.exists():
         ops.rename(old, directory)
     for leftover in (new, old):
         if leftover.exists():
             ops.remove(leftover)
+
+
+def _discard(path: Path, dying: Path, ops: FileOps) -> None:
+    """Remove a directory under a name at which nobody looks for a whole one."""
+    if dying.exists():
+        ops.remove(dying)
+    ops.rename(path, dying)
+    ops.remove(dying)
 
 
 def _put_back(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """Values of states that are cached are those of the function itself."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -56,3 +57,32 @@ def test_it_stops_caching_where_states_hardly_ever_repeat() -> None:
     cache(again, again[:, 0])
     cache(again, again[:, 0])
     assert counting.calls[before:] == [20, 20]
+
+
+class Failing(Counting):
+    """Raises where a row says so, until it is repaired."""
+
+    is_broken = True
+
+    def __call__(self, rows: Tensor, steps_left: Tensor) -> Tensor:
+        if self.is_broken and (rows < 0).any():
+            raise RuntimeError("no value")
+        return super().__call__(rows, steps_left)
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_function_that_raised_is_asked_again(before: int) -> None:
+    failing = Failing()
+    cache = StateCache(failing, 1)
+    one = torch.ones(before, dtype=torch.int64)
+    if before:
+        cache(torch.arange(before)[:, None], one)
+    rows, left = torch.tensor([[7], [-1], [7], [0]]), torch.tensor([1, 1, 1, 1])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no value"):
+            cache(rows, left)
+    failing.is_broken = False
+    assert cache(rows, left).tolist() == [[7, 1], [-1, 1], [7, 1], [0, 1]]
+    failing.calls.clear()
+    assert cache(rows, left).tolist() == [[7, 1], [-1, 1], [7, 1], [0, 1]]
+    assert failing.calls == []

@@ -15,7 +15,7 @@ from empo_bounds.growth import Grown
 from empo_bounds.kernels import Condensed, Steps
 from empo_bounds.question import Question
 from empo_core.worlds.contract import achieved_in, available_in
-from empo_core.worlds.row_table import RowTable
+from empo_core.worlds.row_table import RowTable, distinct
 
 
 class StateTable:
@@ -23,8 +23,8 @@ class StateTable:
 
     def __init__(self, question: Question) -> None:
         self._question = question
-        dtype = question.world.initial_state().numpy().dtype
-        self._table = RowTable(question.spec.state_words, dtype)
+        self._dtype = question.world.initial_state().numpy().dtype
+        self._table = RowTable(question.spec.state_words, self._dtype)
         self._achieved = Grown(np.uint8, len(question.order))
         self._alive = Grown(np.bool_)
 
@@ -45,13 +45,17 @@ class StateTable:
 
     def number(self, rows: Shaped[np.ndarray, "state word"]) -> Int32[np.ndarray, " state"]:
         """The number of each state; new ones are looked at."""
-        known = self._table.count
-        numbers = self._table.number(rows)
-        if self._table.count > known:
-            new = torch.from_numpy(np.ascontiguousarray(self._table.rows[known:]))
-            world = self._question.world
-            self._achieved.extend(achieved_in(world, new).numpy()[:, self._question.order])
-            self._alive.extend(available_in(world, new).flatten(1).any(1).numpy())
+        numbers = self._table.find(rows)
+        if (numbers < 0).any():
+            new = distinct(rows[numbers < 0].astype(self._dtype))
+            # States are entered once the world has told all about them: it may raise.
+            states, world = torch.from_numpy(np.ascontiguousarray(new)), self._question.world
+            achieved = achieved_in(world, states).numpy()[:, self._question.order]
+            alive = available_in(world, states).flatten(1).any(1).numpy()
+            self._achieved.extend(achieved)
+            self._alive.extend(alive)
+            self._table.number(new)
+            numbers = self._table.find(rows)
         return numbers
 
 
@@ -109,18 +113,19 @@ class MomentTable:
         """Number of transitions that are summed up in each moment."""
         return self._items.array
 
-    def number(
+    def find(
         self, keys: Int32[np.ndarray, "pair key_word"]
     ) -> tuple[Int32[np.ndarray, " pair"], Int64[np.ndarray, " new"]]:
-        """The moment of each pair, and the first pairs of those that are new, in order."""
-        known = self._keys.count
-        moments = self._keys.number(keys)
-        new = np.flatnonzero(moments >= known)
-        _, first = np.unique(moments[new], return_index=True)
+        """The moment of each pair, -1 where it is new; and the first pairs of these, in order."""
+        moments = self._keys.find(keys)
+        new = np.flatnonzero(moments < 0)
+        fresh = RowTable(keys.shape[1], keys.dtype)
+        _, first = np.unique(fresh.number(keys[new]), return_index=True)
         return moments, new[first]
 
-    def extend(self, found: Condensed) -> None:
-        """Add the transitions of the next moments, in the order of their numbers."""
+    def extend(self, keys: Int32[np.ndarray, "new key_word"], found: Condensed) -> None:
+        """Add moments that are not there, with their transitions."""
+        self._keys.number(keys)
         for human, (offsets, landing, weight) in enumerate(
             zip(self._offsets, self._landing, self._weight, strict=True)
         ):

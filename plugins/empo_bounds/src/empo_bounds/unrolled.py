@@ -116,11 +116,13 @@ class Unrolled:
         rows = np.ascontiguousarray(self.states.rows[state])
         policies = self.policies.numbers(state, rows, self.steps_left(time))
         keys = np.concatenate([state[:, None], policies], 1)
-        moments, new = self.moments.number(keys)
+        moments, new = self.moments.find(keys)
         while len(new):
             size = max(1, int(ASKED_AT_ONCE // self._transitions.asked_each))
-            self._expand(rows[new[:size]], policies[new[:size]])
+            self._expand(keys[new[:size]], rows[new[:size]], policies[new[:size]])
             new = new[size:]
+            if not len(new):
+                moments, _ = self.moments.find(keys)
         return moments
 
     def _arrive(self, time: int, moment: Int32[np.ndarray, " moment"]) -> None:
@@ -138,6 +140,7 @@ class Unrolled:
 
     def _expand(
         self,
+        keys: Int32[np.ndarray, "state key_word"],
         rows: Shaped[np.ndarray, "state word"],
         policies: Int32[np.ndarray, "state policy_word"],
     ) -> None:
@@ -150,7 +153,7 @@ class Unrolled:
         ])  # fmt: skip
         acting = Acting(robot, human, marginal)
         condensed = self._transitions.of(rows, acting, self._landing_numbers)
-        self.moments.extend(condensed)
+        self.moments.extend(keys, condensed)
         self.transitions += int(condensed.items.sum())
 
     def _landing_numbers(

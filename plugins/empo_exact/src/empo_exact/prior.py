@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int, Int32, Shaped
+from jaxtyping import Float, Float64, Int, Int32, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import SolveError
@@ -17,10 +17,10 @@ from empo_core.worlds.roles import check_humans
 from empo_core.worlds.row_table import RowTable
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
-from empo_exact.graph import build_graph
+from empo_exact.graph import StateGraph, build_graph
 from empo_exact.human_policies import uniform_policy
 from empo_exact.induction import empty_policies, room
-from empo_exact.kernel_data import Block, Floats, GoalPayoffs, Policies, make_scratch
+from empo_exact.kernel_data import Block, Floats, GoalPayoffs, Humans, Policies, make_scratch
 from empo_exact.phase1 import phase1
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Problem
@@ -81,7 +81,7 @@ class ExactPrior:
         if steps is None:
             values[0] = v_m = np.zeros((graph.num_states, len(problem.game.weight)))
             for level in levels_of(graph, world):
-                _sweep(problem, level, problem.worth(v_m), v_m, policies, 1)
+                _sweep(problem, level, problem.worth(v_m), v_m, policies, problem.humans_at(1))
         else:
             order = np.arange(graph.num_states, dtype=np.int32)
             values[steps] = np.zeros((graph.num_states, len(problem.game.weight)))
@@ -89,7 +89,8 @@ class ExactPrior:
                 count = min(graph.within(time), graph.num_expanded)
                 values[time] = np.zeros((count, len(problem.game.weight)))
                 worth = problem.worth(values[time + 1])
-                _sweep(problem, order[:count], worth, values[time], policies, steps - time)
+                humans = problem.humans_at(steps - time)
+                _sweep(problem, order[:count], worth, values[time], policies, humans)
         return _Solved(problem, RowTable.of(graph.states), values)
 
 
@@ -105,13 +106,25 @@ def _sweep(
     worth: Floats,
     v_m: Floats,
     policies: Policies,
-    steps_left: int,
+    humans: Humans,
 ) -> None:
     """Phase 1 in some states, in this thread: fills ``v_m`` by state number, pi_h by position."""
     found = GoalPayoffs(worth, problem.spare(worth, 0), problem.is_timed)
     out = room(problem, 0)._replace(v_m=v_m)
     block, scratch = Block(order, 0, len(order)), make_scratch(problem.game)
-    phase1(problem.game, problem.humans_at(steps_left), block, found, scratch, out, policies)
+    phase1(problem.game, humans, block, found, scratch, out, policies)
+
+
+def _successors(
+    graph: StateGraph, states: Int32[np.ndarray, " state"]
+) -> Int64[np.ndarray, " transition"]:
+    """Where the transitions from some states lead, one state after another."""
+    joint = graph.spec.num_joint_actions
+    begin = graph.offsets[states.astype(np.int64) * joint].astype(np.int64)
+    length = graph.offsets[(states.astype(np.int64) + 1) * joint] - begin
+    item = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
+    found: Int64[np.ndarray, " transition"] = graph.successor[item].astype(np.int64)
+    return found
 
 
 @dataclass(frozen=True)
@@ -126,11 +139,19 @@ class _Solved:
         self, order: Int32[np.ndarray, " state"], time: int, steps_left: int
     ) -> Float64[np.ndarray, "state goal action"]:
         """pi_h in some states, goals as on the world's axis [state goal action]."""
-        values = self.values[0 if self.problem.horizon is None else time + 1]
-        unused = np.zeros((self.problem.graph.num_states, values.shape[1]))
-        found = empty_policies(self.problem, len(order))
-        _sweep(self.problem, order, self.problem.worth(values), unused, found, steps_left)
-        return found.pi_h.transpose(0, 2, 1)[:, self.problem.places].copy()
+        problem = self.problem
+        values = self.values[0 if problem.horizon is None else time + 1]
+        # Room as for all states, of which only what the sweep needs is ever touched.
+        worth = problem.room_for_worth(len(values))
+        unused = np.empty((problem.graph.num_states, values.shape[1]))
+        following = _successors(problem.graph, order)
+        if len(following) < len(values):
+            problem.renew_worth(values, worth, following, following)
+        else:
+            problem.renew_worth(values, worth, slice(0, len(values)))
+        found = empty_policies(problem, len(order))
+        _sweep(problem, order, worth, unused, found, problem.humans_in(order, steps_left))
+        return found.pi_h.transpose(0, 2, 1)[:, problem.places].copy()
 
     def known(self, time: int) -> int:
         """Number of states, from the first on, that have their values one step after ``time``."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Float64, Int, Int64, UInt8
 
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.graph import StateGraph
@@ -72,6 +71,7 @@ class Problem:
     workers: int
     places: Int64[np.ndarray, " goal"] = field(repr=False)
     images: Images | None = field(default=None, repr=False)
+    _last_humans: tuple[int, Humans] | None = field(default=None, init=False, repr=False)
 
     @property
     def is_timed(self) -> bool:
@@ -88,7 +88,27 @@ class Problem:
         """The assumptions of Phase 1 with so many steps left: a habit may depend on them."""
         if self.habit is None or not self.humans.has_habit:
             return self.humans
-        return _with_habit(self, steps_left)
+        last = self._last_humans
+        if last is None or last[0] != steps_left:
+            count = self.graph.num_expanded
+            if self.horizon is not None:
+                count = min(count, self.graph.within(self.horizon - steps_left))
+            # One at a time is kept; it goes with the problem. Other threads may do the same.
+            last = steps_left, self.humans_in(np.arange(count), steps_left)
+            object.__setattr__(self, "_last_humans", last)
+        return last[1]
+
+    def humans_in(self, states: Int[np.ndarray, " state"], steps_left: int) -> Humans:
+        """The same, where only these states will be asked about; any may be missing elsewhere."""
+        if self.habit is None or not self.humans.has_habit:
+            return self.humans
+        actions = int(self.game.num_actions.max())
+        policy = prior_policy(self.world, self.graph, self.habit, states, steps_left, actions)
+        # A leading axis of 1 would mean that it holds for all states.
+        rows = int(states.max(initial=0)) + 2
+        habit = np.zeros((rows, *policy.shape[1:]))
+        habit[states] = policy
+        return self.humans._replace(habit=habit)
 
     def worth(self, values: Floats) -> Floats:
         """Table of ``kernel_data.GoalPayoffs`` from the values of all states [state goal].
@@ -135,16 +155,3 @@ class Problem:
         set_worth(values, achieved, factor, paid, places, states, worth)
         if self.images is not None:
             self.images.renew_worth(values, achieved, (factor, paid), states, places, worth)
-
-
-@lru_cache(maxsize=1)
-def _with_habit(problem: Problem, steps_left: int) -> Humans:
-    graph, habit = problem.graph, problem.habit
-    assert habit is not None
-    count = graph.num_expanded
-    if problem.horizon is not None:
-        count = min(count, graph.within(problem.horizon - steps_left))
-    actions = int(problem.game.num_actions.max())
-    policy = prior_policy(problem.world, graph, habit, np.arange(count), steps_left, actions)
-    # A leading axis of 1 would mean that it holds for all states.
-    return problem.humans._replace(habit=np.concatenate([policy, policy[:1]]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -50,6 +50,8 @@ class ExactResult(NotebookReport, Solution):
         seconds: Wall-clock time of the parts of the solve.
         seed: Seeds the rollouts that ``save`` draws.
         reductions: The reductions by which fewer states were solved than there are.
+        clean_up: Removes files that only a solve that goes on would need; called once the result
+            is saved.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ExactResult(NotebookReport, Solution):
         self.seconds = seconds
         self.seed = seed
         self.reductions = tuple(reductions)
+        self.clean_up: Callable[[], None] | None = None
         self._peak_memory = peak_memory_bytes()
 
     @property
@@ -219,6 +222,8 @@ class ExactResult(NotebookReport, Solution):
         rollouts = self.params.num_rollouts if self.is_whole else 0
         with best_effort("drawing the start and rollouts"):
             pictures.draw(self, directory, rollouts=rollouts, seed=self.seed)
+        if self.clean_up:
+            self.clean_up()
 
 
 def load(

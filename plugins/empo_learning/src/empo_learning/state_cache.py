@@ -66,18 +66,23 @@ class StateCache:
             found = self._function(rows, steps_left)
             return found if out is None else out.copy_(found)
         keys = self._keys(rows, steps_left)
-        known, number = self._table.count, self._table.number(keys)
+        known, number = self._table.count, self._table.find(keys)
         self._lookups += len(rows)
-        if self._values is not None and self._table.count > self._limit:
-            self.is_caching = known < (1 - MIN_HIT_RATE) * self._lookups
-            self._clear()
-            return self(rows, steps_left, out)
-        if self._table.count > known:
-            new = np.flatnonzero(number >= known)
-            first = np.empty(self._table.count - known, np.int64)
-            first[number[new] - known] = new
+        new = np.flatnonzero(number < 0)
+        if len(new):
+            fresh = RowTable(self._words, keys.dtype)
+            position = fresh.number(keys[new])
+            if self._values is not None and known + fresh.count > self._limit:
+                self.is_caching = known < (1 - MIN_HIT_RATE) * self._lookups
+                self._clear()
+                return self(rows, steps_left, out)
+            first = np.empty(fresh.count, np.int64)
+            first[position] = new
             where = torch.from_numpy(first)
+            # States are entered once their values are there: the function may raise.
             self._append(known, self._function(rows[where], steps_left[where]))
+            self._table.number(fresh.rows)
+            number[new] = known + position
         assert self._values is not None
         return torch.index_select(self._values, 0, torch.from_numpy(number), out=out)
 

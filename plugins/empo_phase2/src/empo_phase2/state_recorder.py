@@ -108,17 +108,17 @@ class StateRecorder:
         available = available_in(world, rows)
         layout = layouts_of(world, rows)
         robots = available[:, self._robots[:, None], self._of_robots.T].all(1)
-        self._available.append(available)
-        self._seen.append(
-            States(
-                self.stored(rows),
-                layout,
-                # A state in which some agent has no action is terminal.
-                ~available.any(2).all(1),
-                self._goals.by_slot(achieved_in(world, rows), layout),
-                robots,
-            )
+        states = States(
+            self.stored(rows),
+            layout,
+            # A state in which some agent has no action is terminal.
+            ~available.any(2).all(1),
+            self._goals.by_slot(achieved_in(world, rows), layout),
+            robots,
         )
+        # Only now, since the world may raise: both have the same states.
+        self._available.append(available)
+        self._seen.append(states)
 
 
 def _joined(parts: list[States]) -> States:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -20,8 +21,7 @@ from empo_core.protocols import Executor, Needs, Payload, Reply, Send, Tracker, 
 from empo_exact.graph import Start
 from empo_exact.parts.peers import GoneError, Peers
 from empo_exact.parts.result import Opening, PartsResult
-from empo_exact.parts.solve import FOLDER, shared_opening, swept_parts
-from empo_exact.parts.store import FileStore
+from empo_exact.parts.solve import remove_files, shared_opening, swept_parts
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions
 from empo_executors.frames import pickled
@@ -92,11 +92,16 @@ def solve_in_processes(
         found = _Attempts(executor, compute.processes, directory, tracker).solve(resume)
     finally:
         executor.stop()
-    FileStore(directory / FOLDER, "").remove()
+    result = PartsResult(world, params, assumed, found, seed)
+    result.clean_up = partial(_remove, directory, is_new=is_new)
+    return result
+
+
+def _remove(directory: Path, *, is_new: bool) -> None:
+    remove_files(directory)
     if is_new:
         with contextlib.suppress(OSError):  # There is something else in it.
             directory.rmdir()
-    return PartsResult(world, params, assumed, found, seed)
 
 
 class _Attempts:

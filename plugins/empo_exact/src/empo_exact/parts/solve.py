@@ -10,6 +10,7 @@ import time as clock
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,7 +167,8 @@ def solve_in_parts(
         world: The world.
         params: Theory and solver parameters.
         assumed: Assumptions about the humans beyond the parameters.
-        directory: Where files are kept meanwhile; None: nowhere, if ``graph`` allows that.
+        directory: Where files are kept until the result is saved; None: nowhere, if ``graph``
+            allows that.
         tracker: Told about progress and values.
         resume: Go on from the files that an interrupted run left.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
@@ -191,15 +193,36 @@ def solve_in_parts(
         peers=peers or Peers(),
         start=start,
     ) as (solver, done):
-        if not solver.keeps_all:
-            found = shared_opening(solver, done)
-            return PartsResult(world, params, assumed, found, seed)
-        merger = Merger(solver.parts)
-        problem = pose(world, merger.graph(), params, assumed)
-        digest = problem_digest(problem, params) if solver.params.keep == "disk" else ""
-        store = ValueStore(solver.params.keep, directory, digest)
-        merger.fill(store, done)
-        return ExactResult(problem, store, solver.params, solver.seconds, seed)
+        result = _result(world, params, assumed, solver, done, directory, seed)
+    is_first = peers is None or peers.rank == 0
+    if directory is not None and is_first:
+        result.clean_up = partial(remove_files, directory)
+    return result
+
+
+def _result(
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    solver: PartSolver,
+    done: int,
+    directory: Path | None,
+    seed: int,
+) -> ExactResult:
+    """The result of this process after the last sweep."""
+    if not solver.keeps_all:
+        return PartsResult(world, params, assumed, shared_opening(solver, done), seed)
+    merger = Merger(solver.parts)
+    problem = pose(world, merger.graph(), params, assumed)
+    digest = problem_digest(problem, params) if solver.params.keep == "disk" else ""
+    store = ValueStore(solver.params.keep, directory, digest)
+    merger.fill(store, done)
+    return ExactResult(problem, store, solver.params, solver.seconds, seed)
+
+
+def remove_files(directory: Path) -> None:
+    """Remove the files of a solve in parts; all its processes have ended, or need none of them."""
+    FileStore(directory / FOLDER, "").remove()
 
 
 def shared_opening(solver: PartSolver, done: int) -> Opening:
@@ -224,8 +247,8 @@ def swept_parts(
 ) -> Iterator[tuple[PartSolver, int]]:
     """Parts with the values of all states, and how many sweeps they took.
 
-    Files are there until the context ends; for longer, so that the solve can be resumed, where it
-    ends with an error. See ``solve_in_parts`` for arguments and errors.
+    Files stay, so that the solve can be resumed until its result is saved; ``remove_files`` removes
+    them. See ``solve_in_parts`` for arguments and errors.
     """
     starts = starts_of(world, start)
     begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
@@ -260,8 +283,8 @@ def swept_parts(
         solver.seconds.total = clock.perf_counter() - begin
         yield solver, done
     peers.all(None)  # Others may still read.
-    if files and peers.rank == 0 and compute.processes == 1:  # Else whoever waits removes them.
-        files.remove()
+    if files and peers.rank == 0:
+        files.mark_solved()
 
 
 def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:

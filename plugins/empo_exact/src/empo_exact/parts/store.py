@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,10 +22,12 @@ from empo_core.storage.arrays import (
     save_arrays,
     write_file,
 )
-from empo_core.storage.atomic import MANIFEST, found_directory, refused
+from empo_core.storage.atomic import MANIFEST, found_directory, refused, remove_directory
 
 _PREFIX = "part-"
-_OWNER = "problem"
+_OWNER, _SOLVED = "problem", "solved"
+_DYING = ".dropped"
+"""Folders that are being removed."""
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 Numbers: TypeAlias = Int32[np.ndarray, " halo_state"]
@@ -138,6 +141,8 @@ class FileStore:
     def claim(self) -> None:
         """Refuse a folder that has files of another problem; else it is this problem's.
 
+        Files of a problem that is solved, and whose result nobody saved, are removed.
+
         Raises:
             StorageError: It has, or the disk refuses.
         """
@@ -145,6 +150,11 @@ class FileStore:
         try:
             self.directory.mkdir(exist_ok=True)
             owner = path.read_text(errors="replace") if path.exists() else None
+            if (self.directory / _SOLVED).is_file() and owner != self._problem:
+                self.remove()
+                self.directory.mkdir(exist_ok=True)
+                owner = None
+            (self.directory / _SOLVED).unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(f"{self.directory}: cannot be used: {error}") from error
         if owner is None:
@@ -228,8 +238,17 @@ class FileStore:
         self.flush()
         for folder in (self._folder(kind, part) for part in parts):
             self._trusted.pop(folder, None)
-            if (folder / MANIFEST).is_file():  # Nothing that is not ours.
-                shutil.rmtree(folder, ignore_errors=True)
+            if _is_ours(folder):
+                with contextlib.suppress(OSError):  # It is in nobody's way.
+                    self._remove(folder)
+
+    def mark_solved(self) -> None:
+        """Say that the problem is solved, so that its files may be removed for another one's.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        write_file(self.directory / _SOLVED, b"")
 
     def close(self) -> None:
         """Wait until nothing is read or written any more."""
@@ -238,12 +257,28 @@ class FileStore:
 
     def remove(self) -> None:
         """Remove all files, those of other processes too; nothing is being written any more."""
-        for folder in self.directory.glob(f"*/{_PREFIX}[0-9]*"):
+        folders = {
+            # Hidden ones are of writers that were killed.
+            folder.with_name(folder.name.removeprefix(".").partition(".")[0])
+            for pattern in (f"{_PREFIX}[0-9]*", f".{_PREFIX}[0-9]*")
+            for folder in self.directory.glob(f"*/{pattern}")
+        }
+        for folder in sorted(folders):
             self.drop(folder.parent.name, [int(folder.name.removeprefix(_PREFIX))])
-        (self.directory / _OWNER).unlink(missing_ok=True)
+            for unfinished in folder.parent.glob(f".{folder.name}.new"):
+                shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(self.directory / _DYING, ignore_errors=True)
+        for name in (_OWNER, _SOLVED):
+            (self.directory / name).unlink(missing_ok=True)
         for empty in (*self.directory.glob("*/"), self.directory):
             with contextlib.suppress(OSError):
                 empty.rmdir()
+
+    def _remove(self, folder: Path) -> None:
+        """Remove a folder; renamed first, so that no half of it is ever in its place."""
+        dying = self.directory / _DYING / folder.relative_to(self.directory)
+        dying.parent.mkdir(parents=True, exist_ok=True)
+        remove_directory(folder, dying)
 
     def _settle(self, kind: str, part: int) -> None:
         """Wait for a part that is being written."""
@@ -257,6 +292,8 @@ class FileStore:
         folder = self._folder(kind, part)
         try:  # Here, since several processes may do so at the same time.
             folder.parent.mkdir(exist_ok=True)
+            if _is_ours(folder) and not (folder / MANIFEST).exists():
+                self._remove(folder)
         except OSError as error:
             raise refused(folder, error) from error
         save_arrays(folder, arrays, {"problem": self._problem}, ops=_Unsynced())
@@ -272,6 +309,15 @@ class FileStore:
             }
         except (OSError, ValueError) as error:  # They have been changed meanwhile.
             raise StorageError(f"{folder}: cannot be read: {error}") from error
+
+
+def _is_ours(folder: Path) -> bool:
+    """True if a folder has nothing but arrays, also where a crash has left only some of them."""
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except OSError:  # It is not there, or no folder.
+        return not os.path.lexists(folder)
+    return MANIFEST in names or all(name.endswith(".npy") for name in names)
 
 
 def _rows(arrays: Arrays, numbers: Numbers) -> Arrays:
