@@ -7,7 +7,7 @@ all the same, and every number would be wrong; so whoever walks transitions asks
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import packages_distributions
+from importlib.metadata import entry_points
 from typing import TypeVar
 
 import numpy as np
@@ -158,12 +158,14 @@ def origin(thing: object) -> str:
     name = f"{kind.__module__}.{kind.__qualname__}"
     package = kind.__module__.partition(".")[0]
     try:
-        distributions = packages_distributions().get(package, ())
+        plugins = [
+            plugin.name if plugin.dist is None else plugin.dist.name
+            for plugin in entry_points(group="empo")
+            if plugin.module.partition(".")[0] == package
+        ]
     except Exception:  # Another distribution's metadata may be damaged.
-        distributions = ()
-    if not distributions and package.startswith("empo_"):
-        distributions = [package.replace("_", "-")]
-    return f"{name}, plugin {distributions[0]}" if distributions else name
+        plugins = []
+    return f"{name} of plugin {plugins[0]}" if plugins else name
 
 
 def _require_flags(

@@ -312,6 +312,9 @@ def _check_arrays(
     is_shaped = tuple(available.shape) == shape and available.dtype == torch.bool
     possible = possible_pairs(spec, available).flatten() if is_shaped else None
     duration = successors.duration
+    is_timed_well = duration is None or (
+        duration.shape == (items,) and bool(((duration > 0) & duration.isfinite()).all())
+    )
     problems = [
         (spec.state_words != 1 or spec.state_dtype != torch.int32, "rows must be one int32"),
         (not 0 <= initial < states, f"the initial state {initial} is not one of {states} states"),
@@ -328,13 +331,7 @@ def _check_arrays(
             "a successor is no state",
         ),
         (not bool((successors.prob > 0).all()), "a probability is not positive"),
-        (
-            duration is not None
-            and (
-                duration.shape != (items,) or not bool(((duration > 0) & duration.isfinite()).all())
-            ),
-            "durations must be one positive number per successor",
-        ),
+        (not is_timed_well, "durations must be one positive number per successor"),
         (
             not bool(((mass - 1).abs() <= SUM_TOLERANCE)[counts > 0].all()),
             "probabilities do not sum to 1",

@@ -110,6 +110,34 @@ def checked_human_policy(
     return chances.masked_fill(forbidden, 0.0)
 
 
+def refuse_wrong_choice(
+    chances: Float[Tensor, "state choice"],
+    available: Bool[Tensor, "state choice"],
+    states: Int[Tensor, "state word"],
+    of: str,
+) -> None:
+    """Refuse what are no probabilities of available choices, where those are known already.
+
+    Raises:
+        SolveError: They are not; the message says in which state, and of which choice.
+    """
+    wrong = (chances > UNAVAILABLE_TOLERANCE) & ~available
+    improper = ~((chances.sum(1) - 1).abs() <= SUM_TOLERANCE) | (chances < 0).any(1)
+    if bool(improper.any()):
+        state = int(improper.int().argmax())
+        raise SolveError(
+            f"{of} is no probability distribution, e.g. {chances[state].tolist()} in the state "
+            f"{states[state].tolist()}"
+        )
+    if bool(wrong.any()):
+        state, choice = wrong.nonzero()[0].tolist()
+        raise SolveError(
+            f"{of} acts in a way that is not available: it gives probability "
+            f"{float(chances[state, choice]):g} to choice {choice} in the state "
+            f"{states[state].tolist()}"
+        )
+
+
 def _numbers(found: object, shape: tuple[int | None, ...], of: str) -> Tensor:
     """The answer of a policy on the CPU, in double precision."""
     if not isinstance(found, Tensor):

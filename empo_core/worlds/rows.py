@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from jaxtyping import Int, Shaped
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -33,7 +32,7 @@ def surviving(
     return fits
 
 
-def state_rows(spec: WorldSpec, rows: Tensor | ArrayLike) -> Int[np.ndarray, "state word"]:
+def state_rows(spec: WorldSpec, rows: object) -> Int[np.ndarray, "state word"]:
     """Rows as ``spec`` says, contiguous; the same memory where that is possible.
 
     Args:
@@ -48,7 +47,7 @@ def state_rows(spec: WorldSpec, rows: Tensor | ArrayLike) -> Int[np.ndarray, "st
 
 
 def rows_as(
-    name: str, words: int, dtype: np.dtype[np.generic], rows: Tensor | ArrayLike
+    name: str, words: int, dtype: np.dtype[np.generic], rows: object
 ) -> Int[np.ndarray, "state word"]:
     """State rows of the world called ``name``, so long and of this dtype; see ``state_rows``."""
     array = integer_rows(name, words, rows)
@@ -63,7 +62,7 @@ def rows_as(
     return np.ascontiguousarray(array, dtype)
 
 
-def integer_rows(name: str, words: int, rows: Tensor | ArrayLike) -> Int[np.ndarray, "state word"]:
+def integer_rows(name: str, words: int, rows: object) -> Int[np.ndarray, "state word"]:
     """Rows of so many integers, of any dtype.
 
     Raises:
@@ -78,6 +77,11 @@ def integer_rows(name: str, words: int, rows: Tensor | ArrayLike) -> Int[np.ndar
     return array
 
 
-def state_row(spec: WorldSpec, row: Tensor | ArrayLike) -> Int[np.ndarray, "1 word"]:
+def state_row(spec: WorldSpec, row: object) -> Int[np.ndarray, "1 word"]:
     """One row, alone in a batch [1 word]; see ``state_rows``."""
-    return state_rows(spec, row[None] if isinstance(row, Tensor) else np.asarray(row)[None])
+    array = row.detach().cpu().numpy() if isinstance(row, Tensor) else np.asarray(row)
+    if array.ndim == 1 and len(array) != spec.state_words:
+        raise WorldError(
+            f"state rows of {spec.name!r} have {spec.state_words} words, not {len(array)}"
+        )
+    return state_rows(spec, array[None])

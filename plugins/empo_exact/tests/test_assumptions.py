@@ -184,3 +184,84 @@ def test_keys_of_phase_1_are_refused_beside_a_prior_that_replaces_it(
 def test_resolved_params_with_a_prior_are_params_again(preset: str | None) -> None:
     once = params(human_prior="uniform", preset=preset)
     assert ExactParams.model_validate(once.model_dump(mode="json")) == once
+
+
+MASKED = TableWorld(
+    random_table(Shape(6, ("human", "robot", "human"), (3, 2, 3), 3, timed=False, masked=True), 1)
+)
+
+
+def masked_policy(spoiled: float) -> Any:
+    """Even policies over available actions; with a part of them given to one that is not."""
+
+    class Spoiled:
+        def policy(self, states: Tensor, steps_left: int) -> Tensor:
+            humans = [goal.human for goal in MASKED.spec.goals]
+            may = MASKED.available(states)[:, humans].double()
+            policy = may / may.sum(-1, keepdim=True)
+            wrong = (may == 0) & (may == 0).cumsum(-1).eq(1)
+            return torch.where(wrong.any(-1, keepdim=True), policy * (1 - spoiled), policy) + (
+                wrong * spoiled
+            )
+
+    return Spoiled()
+
+
+WHERE = (
+    r"not available in a state of .*probability 0\.25 to '.*' of human \d \(agent \d\)"
+    r"(.|\n)*The state is \["
+)
+
+
+@pytest.mark.parametrize("prior", ["human_prior", "habit_prior", "habit"])
+def test_probability_on_what_is_not_available_is_refused(prior: str) -> None:
+    policy = masked_policy(0.25)
+    given = (lambda states: policy.policy(states, 1)) if prior == "habit" else policy
+    assumed = Assumptions(**{prior: given})
+    changes = {} if prior == "human_prior" else {"theory": {"nu": 0.5}}
+    with pytest.raises(SolveError, match=WHERE):
+        solve(MASKED, params(**changes), assumed)
+
+
+def test_what_rounding_leaves_of_it_is_not() -> None:
+    exact, rounded = (
+        solve(MASKED, params(), Assumptions(human_prior=masked_policy(mass))).at(0).V_r
+        for mass in (0.0, 1e-12)
+    )
+    assert rounded == pytest.approx(exact, rel=1e-9)
+
+
+def believing(*states: tuple[int, ...]) -> Any:
+    """Belief in the first action of every other human, in some states in one that is not there."""
+
+    def believed(state: tuple[int, ...], human: int, action: int) -> list[tuple[float, list[int]]]:
+        may = MASKED.available(torch.tensor([state], dtype=MASKED.spec.state_dtype))[0]
+        profile = [-1] * len(MASKED.spec.agents)
+        for other in MASKED.spec.humans:
+            if other != human:
+                own = may[other, : MASKED.spec.num_actions[other]]
+                profile[other] = int((own if state not in states else ~own).int().argmax())
+        return [(1.0, profile)]
+
+    return believed
+
+
+def test_beliefs_in_what_others_cannot_do_are_refused() -> None:
+    result = solve(MASKED, params(), Assumptions(believed_others=believing()))
+    rows = result.graph.states[result.graph.alive]
+    may = MASKED.available(torch.from_numpy(rows))[:, list(MASKED.spec.humans)]
+    row = tuple(rows[int((~may).any(2).any(1).int().argmax())].tolist())
+    with pytest.raises(SolveError, match=r"believed_others: .*not available") as caught:
+        solve(MASKED, params(), Assumptions(believed_others=believing(row)))
+    assert f"The state is {list(row)}" in str(caught.value)
+
+
+def test_a_table_of_beliefs_is_refused_where_one_state_makes_it_impossible() -> None:
+    table = [
+        {"human": human, "others": [action], "prob": 1 / 3}
+        for human in (0, 2)
+        for action in range(3)
+    ]
+    solve(world_with(), params(believed_others=table))
+    with pytest.raises(SolveError, match=r"believed_others: human \d \(agent \d\), choosing '"):
+        solve(MASKED, params(believed_others=table))

@@ -17,6 +17,7 @@ from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.protocols import WorldModel
 from empo_core.theory import CompleteTheory
 from empo_core.types import Successors
+from empo_core.worlds.contract import achieved_in, successors_of
 from empo_core.worlds.queries import is_terminal
 from empo_core.worlds.row_table import RowTable
 
@@ -117,7 +118,7 @@ class LearnedRun:
             number=np.arange(len(kept.rows)),
             total=kept.total,
             **moves._asdict(),
-            achieved=self.world.achieved(torch.from_numpy(kept.rows)).numpy(),
+            achieved=achieved_in(self.world, torch.from_numpy(kept.rows)).numpy(),
             first_time=wanted.time,
             v_m=None,
             **{name: value.numpy() for name, value in values._asdict().items()},
@@ -165,7 +166,7 @@ class LearnedRun:
         while bounds[-1] > bounds[-2] and (steps is None or len(bounds) < steps + 2):
             newest = torch.from_numpy(table.rows[bounds[-2] :].copy())
             for part in torch.split(newest, AT_ONCE):
-                table.number(self.world.transitions(part).states.numpy())
+                table.number(successors_of(self.world, part).states.numpy())
                 if table.count > most:
                     return None
             bounds.append(table.count)
@@ -178,7 +179,7 @@ class LearnedRun:
         table = RowTable.of(visited)
         bounds, following = [0], []
         for part in torch.split(torch.from_numpy(visited), AT_ONCE):
-            found = self.world.transitions(part)
+            found = successors_of(self.world, part)
             ends = found.offsets[:: self.world.spec.num_joint_actions][1:] + bounds[-1]
             following.append(table.number(found.states.numpy()))
             bounds += ends.tolist()
@@ -253,7 +254,7 @@ class LearnedRun:
         """Transitions of states; to those that are not kept, too."""
         table, found = RowTable.of(rows), list[Successors]()
         for part in torch.split(torch.from_numpy(rows), AT_ONCE):
-            found.append(self.world.transitions(part))
+            found.append(successors_of(self.world, part))
         length = np.concatenate([part.offsets.diff().numpy() for part in found])
         prob = np.concatenate([part.prob.double().numpy() for part in found])
         lasts = [

@@ -139,9 +139,8 @@ class EpisodeSampler:
             left = 1 if spec.horizon is None else spec.horizon - time
             lefts = torch.full((len(rows),), left)
             robot[goes_on] = robot_policy(self.world, self.robots, rows, lefts)[place]
-            by_goal = human_policy(self.world, self.humans, rows, left)[
-                ..., : max(spec.num_actions)
-            ]
+            by_goal = human_policy(self.world, self.humans, rows, left)
+            by_goal = by_goal[:, :, : humans.shape[2]]
             humans[goes_on, :, : by_goal.shape[2]] = by_goal[place[:, None], goals[goes_on]]
         return robot, humans
 

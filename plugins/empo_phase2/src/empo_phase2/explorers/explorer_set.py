@@ -13,6 +13,7 @@ from empo_core.experiment import build
 from empo_core.protocols import Explorer, LearnedExplorer, Weights
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
+from empo_core.worlds.policy_checks import refuse_wrong_choice
 from empo_phase2.experience import Block
 from empo_phase2.params import Exploration
 
@@ -24,6 +25,8 @@ class ComposedExplorer:
 
     def __init__(self, refs: Sequence[ExplorerRef], spec: WorldSpec, agents: Sequence[int]) -> None:
         self.explorers: list[Explorer] = [build(ref, spec, tuple(agents)) for ref in refs]
+        whose = " and ".join(spec.agents[agent].name for agent in agents)
+        self._names = [f"explorer {ref.name!r} of {whose}" for ref in refs]
 
     def __bool__(self) -> bool:
         """True where there are any."""
@@ -32,9 +35,14 @@ class ComposedExplorer:
     def explore(
         self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
     ) -> Float[Tensor, "env choice"]:
-        """Action probabilities to act with."""
-        for explorer in self.explorers:
+        """Action probabilities to act with.
+
+        Raises:
+            SolveError: An explorer gives no probabilities of available actions.
+        """
+        for explorer, name in zip(self.explorers, self._names, strict=True):
             policy = explorer.explore(policy, scene, generator)
+            refuse_wrong_choice(policy, scene.available, scene.states, name)
         return policy
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
