@@ -152,7 +152,7 @@ class Reach:
     def dead_end(
         self, achieved: Bool[np.ndarray, " state"], horizon: int | None
     ) -> tuple[int, int] | None:
-        """A state and time from which no goal can be achieved any more; None: there is none.
+        """A state, and the latest time from which no goal can be achieved there, if there is any.
 
         Args:
             achieved: Where some goal is achieved.
@@ -175,11 +175,12 @@ class Reach:
         if horizon is None:
             stuck = np.flatnonzero(goes_on & ~can[-1])
             return (int(stuck[0]), 0) if len(stuck) else None
+        found = None
         for time in range(horizon):
             stuck = np.flatnonzero(here & goes_on & ~can[min(horizon - time, len(can) - 1)])
             if len(stuck):
-                return int(stuck[0]), time
+                found = int(stuck[0]), time
             following = np.zeros(count, np.bool_)
             following[self.after[here[self.source]]] = True
             here = following
-        return None
+        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from empo_learning.loop import Loop, saved_state
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector, build_normaliser
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
+from empo_rollout.empowerment.reward import warnings_of
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
@@ -43,7 +44,7 @@ from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import Mark, RolloutResult
 from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
-from empo_rollout.world_params import WorldParams
+from empo_rollout.world_params import PowerReward, WorldParams
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +158,8 @@ class RolloutAlgorithm:
         loop = Loop(
             learner, context, reporting, timers=timers, group=group, is_solved=reporting.is_solved
         )
+        # Before training, after which nothing must fail.
+        warnings = _warnings(params, context.world, context.directory / SOURCE)
         try:
             loop.run()
         finally:
@@ -182,7 +185,7 @@ class RolloutAlgorithm:
             warnings=[
                 *warnings_before(params, plan, env_spec),
                 *learner.watch.warnings,
-                *_warnings(params, context.world),
+                *warnings,
             ],
         )
 
@@ -277,14 +280,20 @@ def _humans_learn(params: RolloutParams) -> bool:
     return isinstance(environment, WorldParams) and environment.learners == "humans"
 
 
-def _warnings(params: RolloutParams, world: WorldModel | None) -> Iterator[str]:
-    """A warning of a terminal state, where robots are paid U_r, which is negative, until it."""
+def _warnings(params: RolloutParams, world: WorldModel | None, source: Path) -> list[str]:
+    """Warnings where robots are paid U_r: of what it comes from, and of a terminal state.
+
+    U_r is negative, and paid until a terminal state.
+    """
     environment = _environment_params(params)
     if world is None or not isinstance(environment, WorldParams) or _humans_learn(params):
-        return
+        return []
+    reward = environment.reward
+    found = warnings_of(reward, source) if isinstance(reward, PowerReward) else []
     state = first_terminal(world)
     if state is not None:
-        yield attraction(world, state, "no U_r < 0 is paid from there on")
+        found.append(attraction(world, state, "no U_r < 0 is paid from there on"))
+    return found
 
 
 def _tell(plan: VecPlan, warnings: Sequence[str]) -> None:

@@ -13,17 +13,26 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build, load_run
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
+from empo_core.saved_run import open_run
 from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import RESULTS, SUMMARY, RunDirectory, existing_run
+from empo_core.storage.atomic import read_json
+from empo_core.storage.run_directory import (
+    RESULTS,
+    SUMMARY,
+    RunDirectory,
+    existing_run,
+    strict_json,
+)
 from empo_core.storage.run_roots import refuse_gone
 from empo_core.tracker_group import TrackerGroup
+from empo_core.trees import Json
 from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.world_params import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
 DONE = "done"
-"""A file that says that an algorithm has finished in its directory."""
+"""A file that says that an algorithm has finished in its directory, and what it warned of."""
 
 
 class Power:
@@ -73,6 +82,20 @@ def power_reward(
     return Power(source, world, params.scale)
 
 
+def warnings_of(params: PowerReward, directory: Path) -> list[str]:
+    """What the source of U_r warned of, which the robots are paid by; as for ``power_reward``."""
+    found: Json = None
+    if params.run is not None:
+        found, where = open_run(params.run).summary.get("warnings"), str(params.run)
+    else:
+        assert params.algorithm is not None
+        where = f"algorithm {params.algorithm.name!r}"
+        if (directory / DONE).stat().st_size:
+            found = read_json(directory / DONE)
+    warnings = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    return [f"U_r, by which robots are paid, comes from {where}: {each}" for each in warnings]
+
+
 def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicReward:
     """U_r as a finished run has it."""
     where = f"{WHERE}.run: {path}"
@@ -109,8 +132,9 @@ def _of_algorithm(
         resume = directory.is_dir()
         refuse_gone(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        algorithm.run(_context(world, directory, seed, resume)).save(directory / RESULTS)
-        write_file(done, "")
+        result = algorithm.run(_context(world, directory, seed, resume))
+        result.save(directory / RESULTS)
+        write_file(done, strict_json(result.summary().get("warnings", [])) + "\n")
     return algorithm.intrinsic_reward(_context(world, directory, seed))
 
 
