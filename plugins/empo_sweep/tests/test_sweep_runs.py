@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from empo_core import load_config
 from empo_core.cli.app import app
+from empo_core.config.yaml import dump_yaml
 
 X, ENDS = "algorithm.params.x", "algorithm.params.ends"
 SCORE = {"key": "score"}
@@ -225,3 +226,39 @@ def test_curves_are_drawn_of_a_metric(toy: Path, sweep: Cli, write: Write) -> No
     assert "x=1 (n = 2)" in (toy / "sweeps/s/curves.svg").read_text()
     wrong = sweep(file, "--metric", "toy/scores")
     assert (wrong.exit_code, "did you mean 'toy/score'?" in wrong.stderr) == (2, True)
+
+
+def test_a_sweep_does_not_go_on_with_a_world_that_was_changed(
+    toy: Path, sweep: Cli, write: Write
+) -> None:
+    world = toy / "w.yaml"
+    game = {
+        "name": "one step",
+        "agents": [
+            {"name": "human", "role": "human", "actions": ["stay", "go"]},
+            {"name": "robot", "role": "robot", "actions": ["wait"]},
+        ],
+        "states": ["start", "end"],
+        "initial": "start",
+        "terminal": ["end"],
+        "horizon": 1,
+        "transitions": [
+            {"state": "start", "actions": ["stay", "*"], "to": "start"},
+            {"state": "start", "actions": ["go", "*"], "to": {"end": 0.5, "start": 0.5}},
+        ],
+        "goals": {"human": [{"name": "there", "states": ["end"], "weight": 1}]},
+    }
+    text = dump_yaml(game)
+    world.write_text(text)
+    config = {"world_model": {"name": "table", "params": {"file": "w.yaml"}}, "algorithm": "toy"}
+    (toy / "run.yaml").write_text(dump_yaml(config))
+    file = write(over={X: [1, 2]})
+    assert sweep(file).exit_code == 0
+    world.write_text("# A remark changes nothing.\n" + text)
+    assert sweep(file).exit_code == 0
+    world.write_text(text.replace("end: 0.5", "end: 0.25").replace("start: 0.5", "start: 0.75"))
+    refused = sweep(file)
+    assert refused.exit_code == 2
+    assert "its world or another file that" in " ".join(refused.stderr.split())
+    world.write_text(text)
+    assert sweep(file).exit_code == 0
