@@ -28,9 +28,9 @@ def warnings_before(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> 
     update = params.update
     if update.normalise_advantages and plan.minibatch_size == 1:
         yield (
-            "update.minibatch_size: the advantage of a minibatch of one step is not normalised, "
-            "since minus its own mean it would be 0; use more steps, or set "
-            "update.normalise_advantages to false"
+            "update.minibatch_size: the advantage of a minibatch of one step cannot be normalised "
+            "in it, for minus its own mean it would be 0; it is by the whole rollout, and learning "
+            "from single steps is slow and unsteady: use more of them"
         )
     clips = any(each.loss.name == "ppo" for each in params.losses)
     if clips and update.update_epochs == 1 and plan.minibatches == 1:

@@ -66,12 +66,15 @@ def normalised(
 ) -> Float[Tensor, "time minibatch column"]:
     """``(A - mean) / (std + 1e-8)`` within each minibatch, with its biased standard deviation.
 
-    Minibatches of one step keep theirs: minus its own mean it would be 0, and teach nothing.
+    A minibatch of one step has no deviation: minus its own mean, its advantage would be 0 and
+    teach nothing. There mean and deviation are those of all minibatches, if that is more than one
+    step; else the advantage stays as it is.
 
     Args:
         advantage: Of each step.
         sums: What ``advantage_sums`` returned for the minibatches, or for those of all processes.
     """
+    sums = torch.where(sums[0] > 1, sums, sums.sum(1, keepdim=True))
     total, first, second = sums.unbind()
     some = total.clamp(min=1e-300)  # Without any weight nothing is learned anyway.
     mean = first / some
