@@ -12,12 +12,14 @@ import torch
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.trees import StateDict
+from empo_environments.episode_history import why_not_exact
 from empo_latent.environments.task_vector import TaskStep
 from empo_latent.evaluation import Evaluation, score_of
 from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
 from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
+from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.learner import Evaluated, Learner
 
 log = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ class LatentLearner(Learner):
         self._plan = WorkPlan(params, self.seed_steps, self._burst, lengths)
         self.steps = self.updates_made = 0
         self.total_steps = params.total_steps
-        self.history: list[tuple[int, int, float | None]] = []
+        self.history: BoundedCurve[tuple[int, int, float | None]] = BoundedCurve()
         self.evaluations: list[tuple[int, dict[str, Evaluation]]] = []
 
     @property
@@ -182,7 +184,7 @@ class LatentLearner(Learner):
             "steps": self.steps,
             "updates": self.updates_made,
             "owed": self._owed,
-            "history": [list(row) for row in self.history],
+            "history": self.history.state_dict(),
             "evaluations": [
                 [steps, {actor: each.to_dict() for actor, each in found.items()}]
                 for steps, found in self.evaluations
@@ -203,7 +205,7 @@ class LatentLearner(Learner):
         parts, state = self._parts, state_dict
         self.steps, self.updates_made = state["steps"], state["updates"]
         self._owed, self._line_updates = state["owed"], self.updates_made
-        self.history = [(steps, updates, mean) for steps, updates, mean in state["history"]]
+        self.history.load_state_dict(state["history"])
         self.evaluations = [
             (steps, {actor: Evaluation.from_dict(each) for actor, each in found.items()})
             for steps, found in state["evaluations"]
@@ -219,10 +221,10 @@ class LatentLearner(Learner):
         if state["replay"] is not None:
             parts.replay.load_state_dict(state["replay"])
         if not exact or state["replay"] is None:
-            self._begin_anew(exact)
+            self._begin_anew(exact, why_not_exact(state["vector"]))
         self._generator.set_state(state["generator"])
 
-    def _begin_anew(self, exact: bool) -> None:
+    def _begin_anew(self, exact: bool, why: str) -> None:
         """Go on with new episodes: environments or replay are not where they were."""
         parts = self._parts
         parts.episodes.forget_unfinished()
@@ -230,7 +232,7 @@ class LatentLearner(Learner):
         if exact:
             self._current = parts.vector.start(self._seed + self.steps)
         else:  # They have begun new episodes already.
-            missing = "the environments cannot be put back exactly where they were"
+            missing = f"the environments cannot be put back exactly where they were{why}"
             self._current = parts.vector.current
         self._first[:] = True
         parts.replay.begin(self._current, self._first)
