@@ -92,3 +92,17 @@ def has_unrecorded(state: object) -> bool:
             return state["actions"] is None
         return any(map(has_unrecorded, state.values()))
     return isinstance(state, list | tuple) and any(map(has_unrecorded, state))
+
+
+def why_not_exact(state: object) -> str:
+    """Why environments of a state cannot stand where they stood, as part of a message, or nothing.
+
+    Args:
+        state: Of a vector of environments, or something around it.
+    """
+    if not has_unrecorded(state):
+        return ""
+    return (
+        " (an episode had more steps than are recorded to be played again: max_episode_steps where "
+        f"that is known, else {UNSTATED:,}, and {MOST:,} at most)"
+    )

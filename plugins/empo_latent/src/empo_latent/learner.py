@@ -13,12 +13,14 @@ import torch
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict
+from empo_environments.episode_history import why_not_exact
 from empo_latent.environments.task_vector import TaskStep
 from empo_latent.evaluation import Evaluation, score_of
 from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
 from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
+from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.learner import Evaluated, Learner
 from empo_learning.saved_state import count_in
 
@@ -64,7 +66,7 @@ class LatentLearner(Learner):
         self._plan = WorkPlan(params, self.seed_steps, self._burst, lengths)
         self.steps = self.updates_made = 0
         self.total_steps = params.total_steps
-        self.history: list[tuple[int, int, float | None]] = []
+        self.history: BoundedCurve[tuple[int, int, float | None]] = BoundedCurve()
         self.evaluations: list[tuple[int, dict[str, Evaluation]]] = []
 
     @property
@@ -186,7 +188,7 @@ class LatentLearner(Learner):
             "steps": self.steps,
             "updates": self.updates_made,
             "owed": self._owed,
-            "history": [list(row) for row in self.history],
+            "history": self.history.state_dict(),
             "evaluations": [
                 [steps, {actor: each.to_dict() for actor, each in found.items()}]
                 for steps, found in self.evaluations
@@ -207,9 +209,7 @@ class LatentLearner(Learner):
         parts, state = self._parts, state_dict
         self.steps, self.updates_made = count_in(state, "steps"), count_in(state, "updates")
         self._owed, self._line_updates = float(state["owed"]), self.updates_made
-        self.history = [
-            (int(steps), int(updates), mean) for steps, updates, mean in state["history"]
-        ]
+        self.history.load_state_dict(state["history"])
         self.evaluations = [
             (steps, {actor: Evaluation.from_dict(each) for actor, each in found.items()})
             for steps, found in state["evaluations"]
@@ -227,10 +227,10 @@ class LatentLearner(Learner):
         if state["replay"] is not None:
             parts.replay.load_state_dict(state["replay"])
         if not exact or state["replay"] is None:
-            self._begin_anew(exact)
+            self._begin_anew(exact, why_not_exact(state["vector"]))
         self._generator.set_state(state["generator"])
 
-    def _begin_anew(self, exact: bool) -> None:
+    def _begin_anew(self, exact: bool, why: str) -> None:
         """Go on with new episodes: environments or replay are not where they were."""
         parts = self._parts
         parts.episodes.forget_unfinished()
@@ -239,7 +239,7 @@ class LatentLearner(Learner):
             episodes = stream(self._seed, Stream.EPISODES, 0, self.steps)
             self._current = parts.vector.start(seed_of(episodes))
         else:  # They have begun new episodes already.
-            missing = "the environments cannot be put back exactly where they were"
+            missing = f"the environments cannot be put back exactly where they were{why}"
             self._current = parts.vector.current
         self._first[:] = True
         parts.replay.begin(self._current, self._first)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from empo_core.trees import StateDict
+from empo_learning.bounded_curve import BoundedCurve
 
 
 class Pace:
@@ -14,12 +15,12 @@ class Pace:
 
     Attributes:
         seconds: Time of all work so far.
-        lines: ``seconds`` at each line of the log.
+        lines: ``seconds`` at each line of the log, thinned out in long runs.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.lines: list[float] = []
+        self.lines: BoundedCurve[float] = BoundedCurve()
         self._line_steps = 0
 
     @contextlib.contextmanager
@@ -48,9 +49,14 @@ class Pace:
 
     def state_dict(self) -> StateDict:
         """Everything to go on from."""
-        return {"seconds": self.seconds, "lines": self.lines, "line_steps": self._line_steps}
+        return {
+            "seconds": self.seconds,
+            "lines": self.lines.state_dict(),
+            "line_steps": self._line_steps,
+        }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
-        self.seconds, self.lines = state_dict["seconds"], list(state_dict["lines"])
+        self.seconds = state_dict["seconds"]
+        self.lines.load_state_dict(state_dict["lines"])
         self._line_steps = state_dict["line_steps"]

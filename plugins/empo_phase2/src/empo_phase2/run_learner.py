@@ -11,6 +11,7 @@ from empo_core.protocols import Collector, Weights
 from empo_core.stages import Tell, stage
 from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity
+from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
 from empo_learning.saved_state import count_in
@@ -40,7 +41,7 @@ class Phase2Learner(LoopLearner):
     """One training step after the other, each with the experience that is due before it.
 
     Attributes:
-        losses: The loss of each quantity at each line of the log.
+        losses: The loss of each quantity at each line of the log, thinned out in long runs.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Phase2Learner(LoopLearner):
         self._newest: tuple[BatchTargets, Mapping[Quantity, Fit]] | None = None
         self.steps = 0
         self.total_steps = params.total_steps
-        self.losses: list[tuple[int, dict[str, float]]] = []
+        self.losses: BoundedCurve[tuple[int, dict[str, float]]] = BoundedCurve()
 
     def start(self) -> None:
         """Publish the initial weights."""
@@ -147,7 +148,7 @@ class Phase2Learner(LoopLearner):
         """Everything needed to resume exactly."""
         return {
             "steps": self.steps,
-            "losses": [[step, losses] for step, losses in self.losses],
+            "losses": self.losses.state_dict(),
             "learner": self._learner.state_dict(),
             "replay": self._replay.state_dict(),
             "published": dict(self._published),
@@ -160,7 +161,7 @@ class Phase2Learner(LoopLearner):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
         self.steps = count_in(state_dict, "steps")
-        self.losses = [(step, losses) for step, losses in state_dict["losses"]]
+        self.losses.load_state_dict(state_dict["losses"])
         self._learner.load_state_dict(state_dict["learner"])
         self._replay.load_state_dict(state_dict["replay"])
         self._published = state_dict["published"]

@@ -13,6 +13,8 @@ from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict
+from empo_environments.episode_history import why_not_exact
+from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.distributed import Group
 from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
 from empo_learning.learner import Evaluated, EvaluationInterrupted, Learner
@@ -67,7 +69,7 @@ class RolloutLearner(Learner):
         self._shares: Mapping[str, float] = {}
         self.iteration = self.steps = 0
         self.total_steps = params.total_steps
-        self.history: list[tuple[int, float | None, float | None]] = []
+        self.history: BoundedCurve[tuple[int, float | None, float | None]] = BoundedCurve()
         self.evaluations: list[tuple[int, int, Evaluation]] = []
         self.episode_statistics = episodes.statistics()
 
@@ -167,7 +169,7 @@ class RolloutLearner(Learner):
         return {
             "iteration": self.iteration,
             "steps": self.steps,
-            "history": [list(row) for row in self.history],
+            "history": self.history.state_dict(),
             "evaluations": [[i, n, asdict(each)] for i, n, each in self.evaluations],
             "policy": self._policy.state_dict(),
             "ranks": self._group.gathered(own),
@@ -184,7 +186,7 @@ class RolloutLearner(Learner):
         self.iteration = count_in(state_dict, "iteration")
         self.steps = count_in(state_dict, "steps")
         self._line_steps = self.steps
-        self.history = [(int(n), mean, length) for n, mean, length in state_dict["history"]]
+        self.history.load_state_dict(state_dict["history"])
         self.evaluations = [(i, n, Evaluation(**each)) for i, n, each in state_dict["evaluations"]]
         self._policy.load_state_dict(state_dict["policy"])
         self._updater.load_state_dict(own["updater"])
@@ -197,8 +199,9 @@ class RolloutLearner(Learner):
         if not self._put_back(own["collector"]):
             self._episodes.forget_unfinished()
             log.warning(
-                "the environments cannot be put back exactly where they were: they begin new "
-                "episodes, so the run goes on, but not as it would have without a break"
+                "the environments cannot be put back exactly where they were%s: they begin new "
+                "episodes, so the run goes on, but not as it would have without a break",
+                why_not_exact(own["collector"]),
             )
 
     def _put_back(self, collector: StateDict | None) -> bool:

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from empo_core.storage.state_tree import flatten, unflatten
+from empo_learning.bounded_curve import BoundedCurve
+from empo_learning.pace import Pace
+
+
+@given(count=st.integers(0, 300), most=st.integers(2, 20))
+def test_a_curve_keeps_even_rows_and_the_newest(count: int, most: int) -> None:
+    curve: BoundedCurve[int] = BoundedCurve(range(count), most=most)
+    assert len(curve) <= most + 1
+    stride = 1
+    while len(range(0, count, stride)) + ((count - 1) % stride > 0) > most:
+        stride *= 2
+    expected = list(range(0, count, stride))
+    if count and (count - 1) % stride:
+        expected.append(count - 1)
+    assert list(curve) == expected
+    if count:
+        assert curve[-1] == count - 1
+        assert len(curve) > most // 2 - 1 or stride == 1
+
+
+@given(first=st.integers(0, 60), second=st.integers(0, 60))
+def test_a_curve_goes_on_as_it_would_have(first: int, second: int) -> None:
+    rows = [(number, number / 7) for number in range(first + second)]
+    begun: BoundedCurve[tuple[int, float]] = BoundedCurve(rows[:first], most=8)
+    resumed: BoundedCurve[tuple[int, float]] = BoundedCurve(most=8)
+    structure, tensors = flatten(begun.state_dict())
+    resumed.load_state_dict(unflatten(structure, tensors))
+    for row in rows[first:]:
+        resumed.append(row)
+    assert list(resumed) == list(BoundedCurve(rows, most=8))
+
+
+def test_a_curve_of_an_older_checkpoint_is_a_list() -> None:
+    curve: BoundedCurve[float] = BoundedCurve(most=4)
+    curve.load_state_dict([0.0, 1.0, 2.0, 3.0, 4.0])
+    assert list(curve) == [0.0, 2.0, 4.0]
+    rows: BoundedCurve[tuple[int, float]] = BoundedCurve()
+    rows.load_state_dict([[1, 0.5], [2, 0.25]])
+    assert list(rows) == [(1, 0.5), (2, 0.25)]
+
+
+def test_the_lines_of_a_long_run_are_bounded() -> None:
+    pace = Pace()
+    for step in range(25_000):
+        pace.line(step, {})
+    assert len(pace.lines) <= 10_000
+    found = Pace()
+    found.load_state_dict(pace.state_dict())
+    assert list(found.lines) == list(pace.lines)
+    assert found.lines[-1] == pytest.approx(pace.seconds)
