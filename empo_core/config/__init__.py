@@ -7,6 +7,7 @@ only says what a valid config is.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -44,15 +45,22 @@ class Config(BaseModel):
     )
 
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
 def _resolve(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
+        if _URL.match(value):
+            raise ValueError("is a URL; download the file, and give the path of what you have")
         base = (info.context or {}).get("base")
         try:
             path = Path(os.path.abspath(Path(base or ".") / Path(value).expanduser()))
-            path.exists()  # Only of a path that no file can have does the system complain.
+            there = path.exists()  # Of a path that no file can have the system complains.
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ValueError(f"cannot be used as a path: {reason}") from error
+        if there and not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{str(path)!r} is a device, pipe or socket, and no plain file")
         return path
     return value
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +20,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from empo_core.config import RunConfig, installed
-from empo_core.config.errors import explain, quote
+from empo_core.config.errors import ALIKE, explain, quote
+from empo_core.config.schema import keys_of
 from empo_core.config.yaml import (
     Document,
     Loc,
@@ -100,12 +102,47 @@ def validate_document(
     try:
         return model.model_validate(document.data, context=full)
     except ValidationError as error:
+        if is_foreign(document, model):
+            raise foreign_error(document, model) from None
         raise problems(explain(error, document, model, registry)) from error
     except EmpoError as error:
         raise located_error(document, (), str(error)) from error
     except (Exception, *EXITS) as error:
         reason = f"a validator {event(error)}; report it to the plugin"
         raise located_error(document, (), reason) from error
+
+
+def is_foreign(document: Document, model: type[BaseModel]) -> bool:
+    """True if a file is something else than a model's, so that errors must not quote it.
+
+    Whoever writes a config chooses what a run reads; an error must not show what a file of
+    another kind holds, e.g. passwords. A file of a model has one of its required keys, or two of
+    its keys, which may be misspelt.
+    """
+    name = Path(document.name).name
+    if document.data is None or not name or not (document.base / name).is_file():
+        return False  # A text that was typed, or an empty file.
+    if model is RunConfig:
+        return False  # Whoever typed the name of the config may see what is in it.
+    if not isinstance(document.data, dict):
+        return True
+    keys = keys_of(model)
+    required = {key for key, info in keys.items() if info.is_required()}
+    alike = [key for key in map(str, document.data) if get_close_matches(key, keys, 1, ALIKE)]
+    return not required & {*map(str, document.data)} and len(alike) < 2
+
+
+def foreign_error(document: Document, model: type[BaseModel]) -> ConfigError:
+    """The error of a file that ``is_foreign``; it quotes nothing of the file."""
+    required = [key for key, info in keys_of(model).items() if info.is_required()]
+    lacks = f"lacks {', '.join(required)}" if required else "has no key that belongs here"
+    shape = "a mapping that" if isinstance(document.data, dict) else "not a mapping and"
+    return located_error(
+        document,
+        (),
+        f"should be a mapping with {', '.join(keys_of(model))}; the file is {shape} {lacks}, so it "
+        "is something else, and nothing of it is shown; check the path",
+    )
 
 
 def located_error(

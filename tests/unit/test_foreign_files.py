@@ -1,0 +1,80 @@
+"""Paths in configs: plain files only, and errors quote nothing of files of another kind."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from empo_core.config.files import load_config
+from empo_core.errors import ConfigError
+from empo_core.experiment import build_world
+
+SECRET = "hunter2"
+
+
+def refusal(tmp_path: Path, world: str, file: str) -> str:
+    """The error of a config that names a file as a world."""
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        f"world_model: {{name: {world}, params: {{file: '{file}'}}}}\nalgorithm: exact\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        build_world(load_config(config))
+    return str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such files")
+@pytest.mark.parametrize("kind", ["device", "pipe", "socket"])
+def test_a_path_of_no_plain_file_is_refused_at_its_key(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "named"
+    if kind == "device":
+        path = Path("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        monkeypatch.chdir(tmp_path)  # A path of a socket has at most some 100 bytes.
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("named")
+    error = refusal(tmp_path, "multigrid", str(path))
+    assert error.startswith(f"{tmp_path / 'run.yaml'}:1:41: world_model.params.file:")
+    assert "no plain file" in error
+
+
+def test_a_url_is_refused_at_its_key(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "multigrid", "https://example.org/world.yaml")
+    assert error.startswith(f"{tmp_path / 'run.yaml'}:1:41: world_model.params.file: is a URL")
+
+
+@pytest.mark.parametrize("world", ["multigrid", "bushworld", "table"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"PASSWORD={SECRET}\nUSER=me\n",
+        f"password: {SECRET}\nuser: me\n",
+        f"name: {SECRET}\npassword: {SECRET}\n",
+        f'{{"token": "{SECRET}"}}',
+        SECRET,
+        f"- {SECRET}\n- {SECRET}\n",
+        f"{SECRET}: [1, 2\n",
+        f"root:x:0:0:{SECRET}:/root\ndaemon:x:1:1\n",
+    ],
+)
+def test_errors_quote_nothing_of_a_file_that_is_no_world(
+    tmp_path: Path, world: str, text: str
+) -> None:
+    file = tmp_path / "secrets"
+    file.write_text(text)
+    error = refusal(tmp_path, world, "secrets")
+    assert error.startswith(f"{file}:")
+    assert SECRET not in error
+
+
+def test_errors_quote_a_world_with_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "world.yaml").write_text("map: |\n  We We\nmax_step: 3\n")
+    error = refusal(tmp_path, "multigrid", "world.yaml")
+    assert "did you mean 'max_steps'" in error
