@@ -37,6 +37,10 @@ HALO = 5
 """States of other parts that follow those of one, for each of its own; an upper bound."""
 HABITS = 3
 """Copies of the habitual policy in all states: as asked for, checked, and as the sweep reads it."""
+PRIOR_HABITS = 4
+"""Copies of it where it is a prior's, which is arranged anew for each time."""
+ASKED_ROW = 256
+"""Bytes of a state as a tuple, and of the array of beliefs there, besides its numbers."""
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h.
 ITEM_BYTES = 110
 """RAM per transition of the blocks under way, measured; freed memory stays with the process."""
@@ -146,11 +150,13 @@ def assumed_bytes(sizes: Sizes, params: ExactParams, assumed: Assumptions) -> in
     # As the caller's function returns them, and as the sweep reads them.
     each = 2 * goals * ((assumed.beta_h is not None) + (assumed.nu is not None))
     if params.theory.nu > 0 or assumed.nu is not None:
-        each += HABITS * goals * actions
+        is_prior = assumed.habit is None and bool(assumed.habit_prior or params.habit)
+        each += (PRIOR_HABITS if is_prior else HABITS) * goals * actions
     if callable(assumed.believed_others):
         profiles = math.prod(spec.num_actions[human] for human in spec.humans)
         others = max(profiles // spec.num_actions[human] for human in spec.humans)
-        each += 2 * 8 * len(spec.humans) * actions * others
+        # Of each state, of all, and as the sweep reads them; and the row that was asked about.
+        each += 3 * 8 * len(spec.humans) * actions * others + ASKED_ROW
     return each * sizes.expanded
 
 
