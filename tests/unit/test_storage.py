@@ -223,8 +223,8 @@ def test_a_disk_that_refuses_is_named_and_the_old_set_stays(tmp_path: Path, code
         error = OSError(code, os.strerror(code))
         with pytest.raises(StorageError, match=rf"set: cannot be written: .*errno {code}"):
             save_arrays(directory, NEW, {"age": "new"}, ops=Failing(fail_at, error))
-        # The two last operations come after the new set is in place.
-        assert holds_old_or_new(directory) == ("old" if fail_at <= total - 2 else "new")
+        # The three last operations come after the new set is in place.
+        assert holds_old_or_new(directory) == ("old" if fail_at <= total - 3 else "new")
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 

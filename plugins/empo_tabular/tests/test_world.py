@@ -191,3 +191,17 @@ def test_a_state_and_a_goal_are_described_by_the_states_that_they_are(tmp_path: 
     assert spec == load(tmp_path, GAME).spec
     with pytest.raises(WorldError, match=r"shape \[state, 1\]"):
         spec.featurizer(torch.zeros(2, 3, dtype=torch.int32))
+
+
+def test_every_symmetry_is_looked_at_also_after_a_wrong_one(tmp_path: Path) -> None:
+    text = GAME + (
+        "symmetries:\n"
+        "  - {name: one, agents: {ann: carl}}\n"
+        "  - {name: two, agents: {bot: dora}}\n"
+        "  - {name: three, states: {hall: cellar}}\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, text)
+    for number, name in enumerate(("carl", "dora", "cellar")):
+        (line, *_) = [line for line in str(error.value).splitlines() if f"'{name}'" in line]
+        assert f"symmetries.{number}" in line

@@ -132,6 +132,8 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     found |= predictions(world, params, graph, is_complete=watch.is_complete)
     if graph.num_transitions and not params.reduce:
         found |= in_parts(graph, sizes, (exploring, sweeping), _range)
+    if idle := params.idle_checkpoints(1):
+        found["checkpoints"] = f"none, unless torchrun starts several processes: {idle}"
     if warning := warning_before(world, graph, params.theory):
         found["warning"] = warning
     return found

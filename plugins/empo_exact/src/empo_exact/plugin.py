@@ -259,6 +259,17 @@ class ExactParams(PriorParams):
             )
         return None
 
+    def idle_checkpoints(self, processes: int) -> str | None:
+        """Why ``checkpoint_s`` does nothing where so many processes solve; None: it does."""
+        default = Compute.model_fields["checkpoint_s"].default
+        if processes > 1 or self.compute.has_parts or self.compute.checkpoint_s == default:
+            return None
+        return (
+            f"compute.checkpoint_s is {self.compute.checkpoint_s:g}, but there are no checkpoints "
+            "where the graph is in one piece: set compute.parts, or leave compute.checkpoint_s out "
+            "(keep: disk keeps each time once it is solved)"
+        )
+
     def conflict_of_parts(self, processes: int) -> str | None:
         """Why so many processes cannot solve with these parameters; None: they can."""
         compute = self.compute

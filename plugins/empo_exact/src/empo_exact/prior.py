@@ -73,7 +73,7 @@ class ExactPrior:
         check_humans(world.spec)
         graph = build_graph(world, steps, start=start)
         params = _with_phase_2(self._params)
-        ram.check(Sizes.of(graph), params)
+        ram.check(Sizes.of(graph), params, assumed=self._assumed)
         problem = pose(world, graph, params, self._assumed)
         problem = replace(problem, horizon=steps)
         policies = empty_policies(problem, graph.num_states)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from empo_core.types import WorldSpec
 from empo_exact.goal_axis import goal_order
 from empo_exact.graph import ITEMS_PER_BLOCK, Explored, StateGraph
 from empo_exact.plugin import ExactParams
+from empo_exact.setup import Assumptions
 
 log = logging.getLogger("empo_exact")
 
@@ -33,6 +35,12 @@ LEAST_ROOM = 64 << 20
 """RAM without which parts would be too small."""
 HALO = 5
 """States of other parts that follow those of one, for each of its own; an upper bound."""
+HABITS = 3
+"""Copies of the habitual policy in all states: as asked for, checked, and as the sweep reads it."""
+PRIOR_HABITS = 4
+"""Copies of it where it is a prior's, which is arranged anew for each time."""
+ASKED_ROW = 256
+"""Bytes of a state as a tuple, and of the array of beliefs there, besides its numbers."""
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h.
 ITEM_BYTES = 110
 """RAM per transition of the blocks under way, measured; freed memory stays with the process."""
@@ -99,7 +107,12 @@ def disk_bytes(sizes: Sizes, keep: str) -> int:
     return sizes.graph_bytes + int(kept.sum()) * state_bytes(sizes.spec)
 
 
-def ram_bytes(sizes: Sizes, params: ExactParams, original: Sizes | None = None) -> int:
+def ram_bytes(
+    sizes: Sizes,
+    params: ExactParams,
+    original: Sizes | None = None,
+    assumed: Assumptions | None = None,
+) -> int:
     """Bytes that a solve takes at its peak, beyond those of the process before it.
 
     Args:
@@ -107,6 +120,7 @@ def ram_bytes(sizes: Sizes, params: ExactParams, original: Sizes | None = None) 
         params: The parameters.
         original: Of the graph of original states, which comes on top of a reduced one where the
             values of all are kept.
+        assumed: Assumptions about the humans beyond the parameters.
     """
     spec = sizes.spec
     goals = len(goal_order(spec))
@@ -123,8 +137,27 @@ def ram_bytes(sizes: Sizes, params: ExactParams, original: Sizes | None = None) 
     inducing = tables + int((later + values).max())
     inducing += sizes.graph_bytes + 2 * goals * (sizes.states + sizes.images)
     inducing += 4 * sizes.transitions * (sizes.images > 0)
+    inducing += assumed_bytes(sizes, params, assumed or Assumptions())
     more = original.exploring_bytes if original is not None and params.keep == "all" else 0
     return block_bytes(sizes, params) + max(sizes.exploring_bytes, inducing) + more
+
+
+def assumed_bytes(sizes: Sizes, params: ExactParams, assumed: Assumptions) -> int:
+    """Bytes that assumptions about the humans take by state, while they are arranged."""
+    spec = sizes.spec
+    goals = 8 * len(goal_order(spec))
+    actions = max((spec.num_actions[human] for human in spec.humans), default=1)
+    # As the caller's function returns them, and as the sweep reads them.
+    each = 2 * goals * ((assumed.beta_h is not None) + (assumed.nu is not None))
+    if params.theory.nu > 0 or assumed.nu is not None:
+        is_prior = assumed.habit is None and bool(assumed.habit_prior or params.habit)
+        each += (PRIOR_HABITS if is_prior else HABITS) * goals * actions
+    if callable(assumed.believed_others):
+        profiles = math.prod(spec.num_actions[human] for human in spec.humans)
+        others = max(profiles // spec.num_actions[human] for human in spec.humans)
+        # Of each state, of all, and as the sweep reads them; and the row that was asked about.
+        each += 3 * 8 * len(spec.humans) * actions * others + ASKED_ROW
+    return each * sizes.expanded
 
 
 def block_bytes(sizes: Sizes, params: ExactParams) -> int:
@@ -337,7 +370,12 @@ def check_merge(sizes: Sizes, params: ExactParams) -> None:
         )
 
 
-def announce(graph: StateGraph, params: ExactParams, kept: Sizes | None = None) -> None:
+def announce(
+    graph: StateGraph,
+    params: ExactParams,
+    kept: Sizes | None = None,
+    assumed: Assumptions | None = None,
+) -> None:
     """Say what a solve takes before it begins; ``kept``: see ``check``."""
     sizes = Sizes.of(graph)
     written = disk_bytes(kept or sizes, params.keep)
@@ -348,7 +386,7 @@ def announce(graph: StateGraph, params: ExactParams, kept: Sizes | None = None) 
         f"{graph.num_states:,}",
         f"{graph.num_transitions:,}",
         len(graph.spec.goals),
-        (_used() + _more(sizes, params)) / GIB,
+        (_used() + _more(sizes, params, assumed)) / GIB,
         written / 1e6,
         params.keep,
     )
@@ -365,6 +403,7 @@ def check(
     params: ExactParams,
     directory: Path | None = None,
     kept: Sizes | None = None,
+    assumed: Assumptions | None = None,
 ) -> None:
     """Refuse a solve whose values cannot fit into RAM, or what is kept onto the disk.
 
@@ -373,13 +412,14 @@ def check(
         params: The parameters.
         directory: Where files go; None: nowhere.
         kept: Of the graph whose values are written; None: of this one.
+        assumed: Assumptions about the humans beyond the parameters.
 
     Raises:
         SolveError: With what is needed, what there is, and what to do.
     """
     allowed = limit(params)
-    used, more = _used(), _more(sizes, params)
-    without = _more(sizes, params.model_copy(update={"keep": "none"}))
+    used, more = _used(), _more(sizes, params, assumed)
+    without = _more(sizes, params.model_copy(update={"keep": "none"}), assumed)
     spec = sizes.spec
     problem = (
         f"solving {spec.name!r} ({sizes.states} states, {sizes.transitions} transitions, "
@@ -409,6 +449,7 @@ def _refuse_disk(sizes: Sizes, wanted: int, directory: Path, advice: str) -> Non
         )
 
 
-def _more(sizes: Sizes, params: ExactParams) -> int:
+def _more(sizes: Sizes, params: ExactParams, assumed: Assumptions | None = None) -> int:
     """Bytes of RAM that are still to come where the graph is there."""
-    return max(0, ram_bytes(sizes, params) - sizes.graph_bytes - block_bytes(sizes, params))
+    needed = ram_bytes(sizes, params, assumed=assumed)
+    return max(0, needed - sizes.graph_bytes - block_bytes(sizes, params))

@@ -81,12 +81,14 @@ def solve(
 
     Raises:
         SolveError: The world has no humans or goals, is cyclic without a horizon, is too
-            large, or leaves a human without any attainable goal.
+            large, or leaves a human without any attainable goal; or a parameter would do nothing.
     """
     params = params or ExactParams()
     begin, seconds = clock.perf_counter(), Seconds()
     check_humans(world.spec)
     starts_of(world, start)  # Refused before anything is compiled or explored.
+    if idle := params.idle_checkpoints(peers.size if peers else 1):
+        raise SolveError(idle)
     assumed = assumed or Assumptions()
     tracker = tracker or Tracker()
     if not is_loaded(phase2):
@@ -115,8 +117,9 @@ def solve(
     if found := warning_before(world, graph, params.theory):
         log.warning("%s", found)
     params = ram.resolved(written, params)
-    ram.check(Sizes.of(graph, len(images.variant) if images else 0), params, directory, written)
-    ram.announce(graph, params, written)
+    sizes = Sizes.of(graph, len(images.variant) if images else 0)
+    ram.check(sizes, params, directory, written, assumed)
+    ram.announce(graph, params, written, assumed)
     with stage(tracker.progress, "arranging the problem"):
         problem = pose(world, graph, params, assumed, images=images)
     digest = problem_digest(problem, params) if params.keep == "disk" else ""
@@ -242,6 +245,13 @@ def _induce_over_levels(
 ) -> None:
     """One sweep over an acyclic world: each state after all its successors."""
     problem = solver.problem
+    if resume and store.keep == "disk":
+        found = store.recover(0, lambda values: refuse_non_finite(problem, values, "on disk"))
+        if found is not None:
+            tracker.progress("backward induction", 1, 1)
+            return
+    if resume:
+        log.info("all levels are solved anew: only with compute.parts are some of them kept")
     levels = levels_of(problem.graph, problem.world)
     values = terminal_values(problem, problem.graph.num_states)
     after = continuation(problem, values)

@@ -12,6 +12,7 @@ import torch
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
+from empo_core.protocols.environments import EnvironmentContext
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
@@ -38,6 +39,9 @@ from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
 
+ENVIRONMENTS = "environments"
+"""Folder of a run for files of environments' own; made by those that have some."""
+
 WINDOW = 20
 """Newest episodes that averages are about: an agent gets better within few."""
 
@@ -53,7 +57,7 @@ class LatentAlgorithm:
         _refuse(context.world)
         keep_freed_memory()
         params = self._params
-        tasks = tasks_of(params, context.environment)
+        tasks = tasks_of(params, context.environment, _given(context))
         losses = self._losses()
         with torch_threads(params.compute.threads):
             # Environments may draw from these while they are made, and in every step.
@@ -93,7 +97,7 @@ class LatentAlgorithm:
 
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
         """The agent learned so far; see ``empo_core.protocols.Playable``."""
-        tasks = tasks_of(self._params, context.environment)
+        tasks = tasks_of(self._params, context.environment, _given(context))
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
             return LatentPlayer(self._params, tasks, load_model(path).model)
@@ -175,6 +179,11 @@ class LatentAlgorithm:
         if self._params.optimistic_loss is not None:
             losses["optimistic"] = build(self._params.optimistic_loss)
         return losses
+
+
+def _given(context: RunContext) -> EnvironmentContext:
+    """What a run gives to its environments."""
+    return EnvironmentContext(directory=context.directory / ENVIRONMENTS, seed=context.seed)
 
 
 def _refuse(world: WorldModel | None) -> None:

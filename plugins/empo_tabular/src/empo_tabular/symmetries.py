@@ -28,7 +28,7 @@ def problems_with_symmetries(table: Table) -> Iterator[Problem]:
         yield from _renaming((*loc, "states"), symmetry.states, table.states, table.states)
         yield from _renaming((*loc, "agents"), symmetry.agents, agents, agents)
         if not set(symmetry.agents.values()) <= set(agents):
-            return
+            continue
         for key, given in (("actions", symmetry.actions), ("goals", symmetry.goals)):
             for name in sorted(given.keys() - set(agents)):
                 yield (*loc, key, name), f"there is no agent {name!r}; agents: {', '.join(agents)}"

@@ -163,19 +163,35 @@ class TaskEnv:
         return CollectError(f"task {self._name}: {error}")
 
 
-def tasks_of(params: LatentParams, make_env: Callable[[], Any] | None) -> tuple[Task, ...]:
+def tasks_of(
+    params: LatentParams,
+    make_env: Callable[[], Any] | None,
+    context: EnvironmentContext | None = None,
+) -> tuple[Environment, ...]:
     """The tasks of a config, or the one that a caller of the Python API makes.
 
+    Args:
+        params: Name the tasks.
+        make_env: Makes the environment of a caller.
+        context: What the run gives to environments; None where there is no run.
+
     Raises:
-        ConfigError: There is none, or there are both.
+        ConfigError: There is none, or there are both; or one cannot be built.
     """
     own = of_caller(
         make_env, is_named=bool(params.tasks), where=TASKS, example="gymnasium/Pendulum-v1"
     )
-    return tuple(params.tasks) if own is None else (own,)
+    if own is not None:
+        return (own,)
+    return tuple(
+        environment_of(task, location(number, task), context)
+        for number, task in enumerate(params.tasks)
+    )
 
 
-def environment_of(task: Task, where: str) -> Environment:
+def environment_of(
+    task: Task, where: str, context: EnvironmentContext | None = None
+) -> Environment:
     """The environment that a config names.
 
     Raises:
@@ -184,7 +200,7 @@ def environment_of(task: Task, where: str) -> Environment:
     if not isinstance(task, ComponentRef):
         return task
     try:
-        environment: Environment = build(task, EnvironmentContext())
+        environment: Environment = build(task, context or EnvironmentContext())
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     return environment
