@@ -218,7 +218,7 @@ def test_a_run_whose_directory_is_gone_stops_and_leaves_no_ghost(
             else:
                 shutil.rmtree(found)
 
-    with pytest.raises(EmpoError, match="was moved or removed while the run was going on"):
+    with pytest.raises(EmpoError, match="was removed or moved away while the run went on"):
         run(config(tmp_path, registry), registry=registry, watchers=[Mover()])
     assert not any((tmp_path / "runs").iterdir())
 
