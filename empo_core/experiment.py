@@ -14,6 +14,7 @@ from typing import Any
 
 from empo_core.best_effort import best_effort
 from empo_core.config import ComponentRef, RunConfig, installed, references
+from empo_core.config.blame import blamed
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError, EmpoError
 from empo_core.exits import exit_error, exits_are_errors, is_exit
@@ -252,9 +253,10 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
     offer = registry.offer(ref.kind, ref.name)
     factory = offer.component.load()
     check_call(offer, factory, 1 + len(args))
-    with exits_are_errors(f"{ref.kind} {ref.name!r}"):
-        built = factory(ref.params, *args)
-    check_component(offer, built)
+    with blamed(ref):
+        with exits_are_errors(f"{ref.kind} {ref.name!r}"):
+            built = factory(ref.params, *args)
+        check_component(offer, built)
     return built
 
 
@@ -406,7 +408,7 @@ def component_at(error: BaseException, config: RunConfig, registry: Registry) ->
     That is the one in whose package the innermost line of all lies that lies in one.
     """
     packages: dict[str, ComponentRef] = {}
-    for ref in references(config):
+    for _, ref in references(config):
         target = registry.get(ref.kind, ref.name).target
         packages.setdefault(target.split(":")[0].split(".")[0], ref)
     modules = [

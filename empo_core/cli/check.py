@@ -12,6 +12,7 @@ import typer
 
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
 from empo_core.config import AlgorithmRef, RunConfig, WorldModelRef, installed, library_file
+from empo_core.config.blame import located
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
@@ -50,7 +51,9 @@ def check(
         document = read_yaml(path) if world_model is None else None
         if overrides or (document is not None and is_config(document)):
             document = _config(path, document, overrides or [], world_model)
-            report = _check_config(path, load_config(document, overrides))
+            config = load_config(document, overrides)
+            with located(document, config, every=True):
+                report = _check_config(path, config)
         else:
             report = _check_world(path, world_model)
     if json:
@@ -123,9 +126,15 @@ def config_at(path: Path, overrides: list[str]) -> RunConfig:
     Raises:
         ConfigError: With one located line per problem.
     """
+    return read_config_at(path, overrides)[1]
+
+
+def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfig]:
+    """As ``config_at``, and the document that it was read from."""
     from empo_core.config.files import load_config
 
-    return load_config(document_at(path, overrides), overrides)
+    document = document_at(path, overrides)
+    return document, load_config(document, overrides)
 
 
 def document_at(path: Path, overrides: Sequence[str]) -> Document:

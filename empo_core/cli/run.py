@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from empo_core.cli.arguments import RunDirectory
-from empo_core.cli.check import config_at
+from empo_core.cli.check import config_at, read_config_at
 from empo_core.cli.commands import click_command
 from empo_core.cli.options import declared_flags, with_flags
 from empo_core.cli.output import (
@@ -27,6 +27,7 @@ from empo_core.cli.output import (
     stdout,
 )
 from empo_core.config import installed
+from empo_core.config.blame import located
 from empo_core.errors import ConfigError, EmpoError
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Do what a config says, in a new run directory."""
-    loaded = config_at(config, overrides or [])
-    with only_ours_on_stdout(json, quiet):
+    document, loaded = read_config_at(config, overrides or [])
+    with only_ours_on_stdout(json, quiet), located(document, loaded):
         from empo_core.experiment import execute
 
         done = execute(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, get_args
@@ -207,16 +207,21 @@ class RunConfig(Config):
         return data
 
 
-def references(value: object) -> Iterator[ComponentRef]:
-    """All components that a config names, and those that their params name in turn."""
+def references(
+    value: object, loc: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], ComponentRef]]:
+    """All components that a config names, and those that their params name, each with its keys."""
     if isinstance(value, ComponentRef):
-        yield value
+        yield loc, value
+    items: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, BaseModel):
-        value = [each for _, each in value]
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    for below in value if isinstance(value, list | tuple) else ():
-        yield from references(below)
+        items = iter(value)
+    elif isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    for key, below in items:
+        yield from references(below, (*loc, key))
 
 
 def merged(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:

@@ -50,6 +50,6 @@ def refuse_gone(path: Path) -> None:
 def gone(root: Path) -> StorageError:
     """The error of a run whose directory is gone."""
     return StorageError(
-        f"{root}: the directory of this run was moved or removed while the run was going on, so "
-        "the run stops; go on from where the directory is now, with: empo resume DIRECTORY"
+        f"{root}: was removed or moved away while the run went on, so the run stops; go on from "
+        "its last checkpoint where it is now, with: empo resume DIRECTORY"
     )

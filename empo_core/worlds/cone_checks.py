@@ -22,7 +22,7 @@ from empo_core.worlds.comparison import (
 )
 from empo_core.worlds.row_table import distinct
 from empo_core.worlds.samples import names_of
-from empo_core.worlds.signatures import signatures
+from empo_core.worlds.signatures import expansion, signatures
 
 MOST_ROWS = 10_000
 """Rows that are tried with words of other states."""
@@ -131,7 +131,8 @@ def difference_by_words(
         def image(rows: Int[Tensor, "outcome word"]) -> Int[Tensor, "outcome _word"]:
             return rows[:, ~dropped]
 
-        one, two = (signatures(world, rows, image) for rows in (states, changed))
+        joint = world.spec.num_joint_actions
+        one, two = (signatures(expansion(world, rows), joint, image) for rows in (states, changed))
         item, chosen = different_pairs(world.spec, one, two)
     else:
         item, chosen = sampled_pairs(world.spec, len(states))

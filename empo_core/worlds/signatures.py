@@ -21,21 +21,21 @@ TOLERANCE = 1e-12
 """Difference of signatures that rounding explains."""
 
 
-def signatures(
-    world: WorldModel, states: Int[Tensor, "state word"], image: RowMap
-) -> Float64[np.ndarray, "state joint 2"]:
+def expansion(world: WorldModel, states: Int[Tensor, "state word"]) -> Expansion:
+    """All successors of all joint actions of some states."""
+    if isinstance(world, Expandable):
+        return world.expand(states)
+    return Expansion.of(world.transitions(states))
+
+
+def signatures(found: Expansion, joint: int, image: RowMap) -> Float64[np.ndarray, "state joint 2"]:
     """The signature of what each joint action leads to; 0 where one is not available.
 
     Args:
-        world: The world.
-        states: State rows.
+        found: All successors of some states.
+        joint: Number of joint actions.
         image: What successors are compared by.
     """
-    if isinstance(world, Expandable):
-        found = world.expand(states)
-    else:
-        found = Expansion.of(world.transitions(states))
-    joint = world.spec.num_joint_actions
     offsets, index = found.offsets.numpy(), found.index.numpy()
     prob = found.prob.double().numpy()
     ones = torch.ones(len(prob), dtype=torch.float64)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.types import WorldSpec
+from empo_core.types import Expansion, WorldSpec
 from empo_core.world_structure import RowMap, Symmetry
 from empo_core.worlds.comparison import (
     POLICY_TOLERANCE,
@@ -25,7 +25,7 @@ from empo_core.worlds.comparison import (
 from empo_core.worlds.cone_checks import exchanged
 from empo_core.worlds.row_table import RowTable
 from empo_core.worlds.samples import joint_actions, names_of
-from empo_core.worlds.signatures import signatures
+from empo_core.worlds.signatures import expansion, signatures
 
 MOST_STATES = 2000
 """States on which symmetries are tried, images included."""
@@ -88,7 +88,7 @@ def false_symmetry(
     states: Int[Tensor, "state word"],
     alike: RowMap = unchanged,
     *,
-    every: bool = False,
+    every: Expansion | None = None,
 ) -> str | None:
     """A sentence that refutes a symmetry by one of these states; None where all agree with it.
 
@@ -97,7 +97,8 @@ def false_symmetry(
         symmetry: The symmetry.
         states: Distinct states.
         alike: What states are compared by, where some count as equal; itself a state.
-        every: Whether all joint actions are tried, and not ``MOST_PAIRS`` of them and of states.
+        every: All successors of the states, where all joint actions are to be tried; None: try
+            ``MOST_PAIRS`` states and joint actions.
     """
     if reason := wrong_form(world.spec, symmetry, states):
         return reason
@@ -208,10 +209,10 @@ def _differing_successors(
     symmetry: Symmetry,
     states: Int[Tensor, "state word"],
     alike: RowMap,
-    every: bool,
+    every: Expansion | None,
 ) -> str | None:
-    if every:
-        state, chosen = _suspects(world, symmetry, states, alike)
+    if every is not None:
+        state, chosen = _suspects(world, symmetry, states, alike, every)
     else:
         state, chosen = sampled_pairs(world.spec, len(states))
     if not len(state):
@@ -234,15 +235,19 @@ def _differing_successors(
 
 
 def _suspects(
-    world: WorldModel, symmetry: Symmetry, states: Int[Tensor, "state word"], alike: RowMap
+    world: WorldModel,
+    symmetry: Symmetry,
+    states: Int[Tensor, "state word"],
+    alike: RowMap,
+    found: Expansion,
 ) -> tuple[Int[Tensor, " pair"], Int[Tensor, "pair agent"]]:
     """States and joint actions that do not seem to lead to the images of what they should."""
     spec, chosen = world.spec, joint_actions(world.spec)
     actions, joint = symmetry.actions(states), torch.zeros(len(states), len(chosen)).long()
     for agent, other in enumerate(symmetry.agents):
         joint += actions[:, agent].long()[:, chosen[:, agent]] * spec.strides[other]
-    mine = signatures(world, states, lambda rows: alike(symmetry.rows(rows)))
-    theirs = signatures(world, symmetry.rows(states), alike)
+    mine = signatures(found, len(chosen), lambda rows: alike(symmetry.rows(rows)))
+    theirs = signatures(expansion(world, symmetry.rows(states)), len(chosen), alike)
     return different_pairs(spec, mine, np.take_along_axis(theirs, joint.numpy()[..., None], 1))
 
 

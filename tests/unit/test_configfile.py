@@ -258,7 +258,7 @@ def test_collected_errors_are_reported_together() -> None:
         ),
         (
             "algorithm: broken",
-            "run.yaml:1:1: algorithm.params: a validator raised KeyError: 'oops'; "
+            "run.yaml:1:1: algorithm.params: a validator raises KeyError: 'oops'; "
             "report it to the plugin (got {})",
         ),
         (

@@ -112,12 +112,12 @@ class LateInOneState:
 
     is_stationary = True
 
-    def __init__(self, world: TableWorld) -> None:
-        self._world = world
+    def __init__(self, world: TableWorld, state: int = 20, late: int = 15) -> None:
+        self._world, self._state, self._late = world, state, late
 
     def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
         numbers = torch.tensor([self._world.number(row) for row in states.tolist()])
-        acts = ((numbers == 20) & (steps_left <= 15)).double()
+        acts = ((numbers == self._state) & (steps_left <= self._late)).double()
         return torch.stack([1 - acts, acts], 1)
 
 
@@ -132,6 +132,19 @@ def test_one_state_in_which_a_policy_changes_is_found_by_chance(states: int) -> 
     wrong = replace(question, robots=LateInOneState(question.world))  # type: ignore[arg-type]
     with pytest.raises(SolveError, match="is_stationary"):
         certify(wrong, Assumptions(), Effort(0.0), Tracker())
+
+
+@pytest.mark.parametrize("late", [1, 28])
+def test_every_state_in_which_a_policy_changes_is_found(late: int) -> None:
+    states = 3000
+    starts = {(0, act): tuple((1 / states, s, 1.0) for s in range(1, states + 1)) for act in (0, 1)}
+    stays = [dict.fromkeys(((0, 0), (0, 1)), ((1.0, s, 1.0),)) for s in range(1, states + 1)]
+    goal = (0, 1.0, frozenset(range(states + 1)))
+    table = Table(("human", "robot"), (1, 2), (starts, *stays), (goal,), (*range(states + 1),), 30)
+    question = question_of(table, 1)
+    late_robots = LateInOneState(question.world, 2995, late)  # type: ignore[arg-type]
+    with pytest.raises(SolveError, match="is_stationary"):
+        certify(replace(question, robots=late_robots), Assumptions(), Effort(0.0), Tracker())
 
 
 class Halved:

@@ -18,9 +18,9 @@ from empo_core.worlds.policy_checks import human_policy, robot_policy
 from empo_core.worlds.row_table import RowTable
 
 UNKNOWN = -1
-TESTED, FIRST_CALLS, TESTED_EVERY = 64, 64, 16
-"""States, drawn at random, in which a policy that should not depend on time is asked again: in each
-of the first calls, then in one of so many."""
+NO_TEST, ONCE, AT_THE_END = range(3)
+DRAWN = 64
+"""States, drawn at random, in which a policy that should not depend on time is asked once more."""
 SEED = 20_231
 """Seeds the draws."""
 AT_ONCE = 4096
@@ -60,9 +60,12 @@ class PolicyTables:
         self._robot = PolicyTable(question.spec.num_robot_actions)
         self._human = [PolicyTable(len(goals) * question.num_actions) for goals in question.goals]
         # Without a horizon there is one answer in each state: none of them depends on time.
-        is_timeless = question.spec.horizon is None
-        self._robots = _Numbers(1, is_timeless or _is_stationary(question.robots))
-        self._humans = _Numbers(len(self._human), is_timeless or _is_stationary(question.humans))
+        has_times = question.spec.horizon is not None
+        robots, humans = (
+            not has_times or _is_stationary(policy) for policy in (question.robots, question.humans)
+        )
+        self._robots = _Numbers(1, robots, has_times)
+        self._humans = _Numbers(len(self._human), humans, has_times)
 
     @property
     def robot(self) -> Float64[np.ndarray, "policy robot_action"]:
@@ -165,12 +168,17 @@ Ask = Callable[[Tensor, int], Int32[np.ndarray, "state policy_word"]]
 
 
 class _Numbers:
-    """Rows of tables by state; of policies that are the same at all times they are kept."""
+    """Rows of tables by state; of policies that are the same at all times they are kept.
 
-    def __init__(self, words: int, is_stationary: bool) -> None:
-        self._is_stationary, self._calls = is_stationary, 0
+    Such a policy is asked again about every state: when the state comes a second time, and with
+    one step left. In between some states are drawn.
+    """
+
+    def __init__(self, words: int, is_stationary: bool, has_times: bool) -> None:
+        self._is_stationary, self._has_times = is_stationary, has_times
         self._random = np.random.default_rng(SEED)
         self._known = Grown(np.int32, words)
+        self._tests = Grown(np.int8)
 
     def of(
         self,
@@ -186,13 +194,16 @@ class _Numbers:
         if missing > 0:
             unknown = np.full((missing, self._known.array.shape[1]), UNKNOWN, np.int32)
             self._known.extend(unknown)
-        known = self._known.array
+            self._tests.extend(np.full(missing, NO_TEST, np.int8))
+        known, tests = self._known.array, self._tests.array
         is_new = known[state, 0] == UNKNOWN
-        if self._calls < FIRST_CALLS or self._calls % TESTED_EVERY == 0:
-            candidates = np.flatnonzero(~is_new)
-            drawn = self._random.permutation(len(candidates))[:TESTED]
-            self._test(state, rows, candidates[drawn], steps_left, ask)
-        self._calls += 1
+        wanted = AT_THE_END if steps_left == 1 else ONCE
+        if self._has_times:
+            again = ~is_new & (tests[state] < wanted)
+            others = np.flatnonzero(~is_new & ~again)
+            again[self._random.permutation(others)[:DRAWN]] = True
+            self._test(state, rows, np.flatnonzero(again), steps_left, ask)
+            tests[state[again]] = wanted
         if is_new.any():
             known[state[is_new]] = _in_parts(rows[is_new], steps_left, ask)
         found: Int32[np.ndarray, "state policy_word"] = known[state]
@@ -209,7 +220,7 @@ class _Numbers:
         """Refuse policies that differ from what they were with more steps left."""
         if len(chosen) == 0:
             return
-        now = ask(torch.from_numpy(rows[chosen]), steps_left)
+        now = _in_parts(rows[chosen], steps_left, ask)
         if (now != self._known.array[state[chosen]]).any():
             raise SolveError(
                 "a policy says that it is the same at all times (is_stationary), but it differs "

@@ -158,8 +158,8 @@ class ExactParams(PriorParams):
     check_reductions: Literal["all", "sampled"] = Field(
         "all",
         description="States on which reduce tries what a world declares. all: every state that is "
-        "explored, with all its images and joint actions, which takes about as long as exploring "
-        "without reductions; sampled: a thousand, so that what is false elsewhere is not noticed.",
+        "explored, with all its images and joint actions, which takes longer than exploring without "
+        "reductions; sampled: a thousand, so that what is false elsewhere is not noticed.",
     )
     count_unrolled: bool = Field(
         False, description="Count (time, state) pairs and edges even where that is costly."

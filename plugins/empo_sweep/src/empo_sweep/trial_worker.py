@@ -113,6 +113,8 @@ class TrialWorker:
     def _run(self, order: Order, send: Send) -> Outcome:
         directory = Path(order.directory)
         watchers = [_Reporter(order, send, self)] if order.metric else []
+        if not directory.parent.is_dir():  # It must not come back with this one trial.
+            raise WorkerError(f"{directory.parent}: the folder of the sweep was moved or removed")
         if not (directory / CONFIG).is_file():
             if directory.exists():  # An earlier attempt was killed before it began.
                 shutil.rmtree(directory)

@@ -23,6 +23,7 @@ from empo_core.worlds.cone_checks import (
     word_that_matters,
 )
 from empo_core.worlds.row_table import distinct
+from empo_core.worlds.signatures import expansion
 from empo_core.worlds.symmetry_checks import (
     false_symmetry,
     first_false,
@@ -151,8 +152,9 @@ class Declarations:
         Raises:
             RefusedError: It is none.
         """
+        found = expansion(self.world, states) if combinations else None
         for symmetry in combinations:
-            if reason := false_symmetry(self.world, symmetry, states, self.projected, every=True):
+            if reason := false_symmetry(self.world, symmetry, states, self.projected, every=found):
                 self._refuse_symmetry(symmetry, reason)
 
     def refuse_unsteady_priors(self, states: States, steps: Int[Tensor, " state"]) -> None:
