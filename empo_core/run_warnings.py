@@ -33,5 +33,18 @@ class LoggedWarnings(logging.Handler):
 
 
 def with_warnings(summary: Mapping[str, Any], logged: Iterable[str]) -> dict[str, Any]:
-    """A summary whose ``warnings`` are its own and those that were logged."""
-    return {**summary, "warnings": list(dict.fromkeys([*summary.get("warnings", ()), *logged]))}
+    """A summary whose ``warnings`` are its own and those that were logged.
+
+    What a result of somebody else calls so and is no list stays as it is.
+    """
+    own = summary.get("warnings", [])
+    if not isinstance(own, list | tuple):
+        return dict(summary)
+    return {**summary, "warnings": [*own, *only_logged(summary, logged)]}
+
+
+def only_logged(summary: Mapping[str, Any], logged: Iterable[str]) -> list[str]:
+    """The logged warnings that no warning of a summary contains."""
+    found = summary.get("warnings")
+    own = [str(each) for each in found] if isinstance(found, list | tuple) else []
+    return [each for each in logged if not any(each in warning for warning in own)]

@@ -136,6 +136,7 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 
 
 def _present(done: Run, *, json: bool, quiet: bool) -> None:
+    from empo_core.run_warnings import only_logged
     from empo_core.storage.run_directory import process_rank
 
     if process_rank() > 0:
@@ -147,9 +148,7 @@ def _present(done: Run, *, json: bool, quiet: bool) -> None:
         try:
             if not quiet:
                 stdout().print(done.result.report())
-                reported = done.result.summary().get("warnings")
-                for warning in done.warnings:
-                    if not (isinstance(reported, list | tuple) and warning in reported):
-                        show(f"warning: {warning}")
+                for warning in only_logged(done.result.summary(), done.warnings):
+                    show(f"warning: {warning}")
         finally:  # Whatever a report does, the run is there.
             show(str(done.directory))

@@ -62,7 +62,7 @@ def test_the_report_of_a_learner_says_that_a_terminal_state_is_better_than_every
     (summary,) = (tmp_path / "runs").glob("*/results/summary.json")
     warnings = json.loads(summary.read_text())["warnings"]
     found = ["The state is: crushed" in " ".join(each.split()) for each in warnings]
-    assert sum(found) == is_terminal
+    assert any(found) is is_terminal
     said = " ".join(done.stdout.split())
     assert ("warning: A terminal state is better than every other state" in said) is is_terminal
     assert ("The state is: crushed" in said) is is_terminal

@@ -162,7 +162,6 @@ def _situations(replay: Replay, spec: WorldSpec) -> tuple[States, Int[Tensor, " 
         )
         keys = np.union1d(keys, found.cpu().numpy())
     numbers = torch.from_numpy(keys)
-    timed = TimedStates.of(replay.states(numbers // span), numbers % span)
-    going = timed.alive.cpu().nonzero()[:, 0]
-    cpu = timed.states.to("cpu")
-    return cpu.at(going), (numbers % span)[going]
+    timed = TimedStates.of(replay.states(numbers // span).to("cpu"), numbers % span)
+    going = timed.at(timed.alive.nonzero()[:, 0])
+    return going.states, going.steps_left

@@ -88,9 +88,8 @@ class Phase2Learner(LoopLearner):
 
     def warnings(self, describe: Callable[[Tensor], str]) -> list[str]:
         """What is wrong with what was learned, as far as that can be told; ``describe`` a state."""
-        if self._newest is None:
-            return []
-        return [*self._misfits(*self._newest), *self._gap(), *self._blind_spots(describe)]
+        found = [] if self._newest is None else [*self._misfits(*self._newest)]
+        return [*found, *self._gap(), *self._blind_spots(describe)]
 
     def _misfits(self, targets: BatchTargets, fits: Mapping[Quantity, Fit]) -> Iterator[str]:
         """Quantities that training leaves far from their targets."""
@@ -117,6 +116,8 @@ class Phase2Learner(LoopLearner):
 
     def _blind_spots(self, describe: Callable[[Tensor], str]) -> Iterator[str]:
         """Situations that were never entered, and X_h at its floor."""
+        if not len(self._replay):
+            return
         values, device = self._learner.values, self._params.compute.device
         found = blind_spots(self._replay, self._entered, values, device)
         if warning := found.warning(values.spec, describe):
