@@ -41,7 +41,7 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Validate a config or a world without running it, and report sizes."""
-    from empo_core.config.files import load_config
+    from empo_core.config.files import load_config, placed
     from empo_core.config.yaml import read_yaml
 
     path = library_world(file) or Path(file)
@@ -50,7 +50,15 @@ def check(
         document = read_yaml(path) if world_model is None else None
         if overrides or (document is not None and is_config(document)):
             document = _config(path, document, overrides or [], world_model)
-            report = _check_config(path, load_config(document, overrides))
+            config = load_config(document, overrides)
+            try:
+                report = _check_config(path, config)
+            except ConfigError as error:
+                raise placed(error, document) from error
+            except Exception as error:
+                if not _is_lack_of_memory(error):
+                    raise
+                raise placed(_too_large(config, error), document) from error
         else:
             report = _check_world(path, world_model)
     if json:
@@ -111,6 +119,24 @@ def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
         report |= _sizings(world, config.algorithm.name)
     report["algorithm"] = {"name": config.algorithm.name, **build_algorithm(config).check(world)}
     return report
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """True for what Python, numpy and torch raise where memory, or its addresses, run out."""
+    words = ("allocate memory", "size calculation overflowed", "array is too big", "out of memory")
+    return isinstance(error, MemoryError) or any(each in str(error) for each in words)
+
+
+def _too_large(config: RunConfig, error: Exception) -> ConfigError:
+    """The refusal of a config whose components did not see that they would not fit into RAM."""
+    from empo_core.config.numbers import largest_number
+
+    number = largest_number(config, "")
+    key, value = ("algorithm", "") if number is None else (number.key, f" with {number.value:,}")
+    reason = " ".join(str(error).split()) or "MemoryError"
+    return ConfigError(
+        f"{key}:{value} this takes more memory than there is ({reason}). Choose less."
+    )
 
 
 def config_at(path: Path, overrides: list[str]) -> RunConfig:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from empo_core.cli.arguments import RunDirectory
-from empo_core.cli.check import config_at
+from empo_core.cli.check import config_at, document_at
 from empo_core.cli.commands import click_command
 from empo_core.cli.options import declared_flags, with_flags
 from empo_core.cli.output import (
@@ -48,11 +48,16 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Do what a config says, in a new run directory."""
-    loaded = config_at(config, overrides or [])
+    document = document_at(config, overrides or [])
     with only_ours_on_stdout(json, quiet):
+        from empo_core.config.files import load_config, placed
         from empo_core.experiment import execute
 
-        done = execute(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)
+        loaded = load_config(document, overrides)
+        try:
+            done = execute(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)
+        except ConfigError as error:
+            raise placed(error, document) from error
     _present(done, json=json, quiet=quiet)
 
 

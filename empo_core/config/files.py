@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,7 @@ __all__ = [
     "load_config",
     "located_error",
     "parse_yaml",
+    "placed",
     "read_yaml",
     "set_value",
     "validate_document",
@@ -51,6 +53,8 @@ __all__ = [
 Model = TypeVar("Model", bound=BaseModel)
 COMMAND_LINE = "command line"
 """The place of what is typed there."""
+MOST = 2**53
+"""Largest whole number of a file, the last up to which doubles hold all."""
 _PERMISSION = "allow_"
 """Begin of keys that widen whom a run trusts; a line to copy and paste must not do that."""
 
@@ -93,6 +97,17 @@ def validate_document(
     Raises:
         ConfigError: With one located line per problem.
     """
+    beyond = [
+        located_error(
+            document,
+            loc,
+            f"{number:,} is beyond 2^53 in size, up to which whole numbers go here; a byte for "
+            f"each would take {abs(number) >> 40:,} TiB",
+        )
+        for loc, number in _too_large(document.data)
+    ]
+    if beyond:
+        raise joined(beyond)
     full = {"base": document.base, **(context or {})}
     given = full.get("registry")
     registry = given if isinstance(given, Registry) else None
@@ -105,6 +120,18 @@ def validate_document(
     except Exception as error:
         reason = f"a validator raised {type(error).__name__}: {error}; report it to the plugin"
         raise located_error(document, (), reason) from error
+
+
+def _too_large(value: Plain, loc: Loc = ()) -> Iterator[tuple[Loc, int]]:
+    """Whole numbers that no memory, no time and no double can hold, and their places."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _too_large(below, (*loc, key))
+    elif isinstance(value, list):
+        for position, below in enumerate(value):
+            yield from _too_large(below, (*loc, position))
+    elif type(value) is int and abs(value) > MOST:
+        yield loc, value
 
 
 def located_error(
@@ -122,6 +149,22 @@ def located_error(
     key = dotted(loc)
     text = " ".join(reason.split())
     return problems([f"{place}: {key}: {text}" if key else f"{place}: {text}"])
+
+
+def placed(error: ConfigError, document: Document) -> ConfigError:
+    """An error found after validation, with the place of the keys that its lines begin with.
+
+    Lines that begin otherwise, and keys that are in no file and no override, stay as they are.
+    """
+    lines = []
+    for line in str(error).splitlines():
+        key = re.match(r"((?:algorithm|world_model|trackers)(?:\.\w+)*): ", line)
+        loc = tuple(key[1].split(".")) if key else ()
+        lines.append(f"{document.place(loc)}: {line}" if loc else line)
+    found = ConfigError("\n".join(lines))
+    for note in getattr(error, "__notes__", []):
+        found.add_note(note)
+    return found
 
 
 def joined(errors: Iterable[ConfigError]) -> ConfigError:

@@ -71,8 +71,9 @@ class ExactPrior:
         """Phase 1 over everything within so many steps of some states."""
         world = self._world
         check_humans(world.spec)
-        graph = build_graph(world, steps, start=start)
         params = _with_phase_2(self._params)
+        ram.check_horizon(world.spec, params.model_copy(update={"keep": "all"}))
+        graph = build_graph(world, steps, start=start)
         ram.check(Sizes.of(graph), params)
         problem = pose(world, graph, params, self._assumed)
         problem = replace(problem, horizon=steps)

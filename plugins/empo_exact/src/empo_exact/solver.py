@@ -85,6 +85,7 @@ def solve(
     params = params or ExactParams()
     begin, seconds = clock.perf_counter(), Seconds()
     check_humans(world.spec)
+    ram.check_horizon(world.spec, params)
     assumed = assumed or Assumptions()
     tracker = tracker or Tracker()
     if not is_loaded(phase2):
