@@ -194,8 +194,9 @@ class Problem:
         """How many numbers all networks learn.
 
         Raises:
-            ConfigError: They cannot fit into RAM.
+            ConfigError: They cannot fit into RAM, or the human prior cannot.
         """
+        self.factory.prior(self.world)  # Which sees whether it can.
         total, values = 0, self.params.values
         for quantity in QUANTITIES:
             reference = getattr(values, quantity)
