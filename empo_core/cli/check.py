@@ -53,7 +53,12 @@ def check(
             document = _config(path, document, overrides or [], world_model)
             config = load_config(document, overrides)
             with located(document, config, every=True):
-                report = _check_config(path, config)
+                try:
+                    report = _check_config(path, config)
+                except Exception as error:
+                    if not _is_lack_of_memory(error):
+                        raise
+                    raise _too_large(config, error) from error
         else:
             report = _check_world(path, world_model)
     if json:
@@ -118,6 +123,24 @@ def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
         report |= _sizings(world, config.algorithm.name)
     report["algorithm"] = {"name": config.algorithm.name, **build_algorithm(config).check(world)}
     return report
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """True for what Python, numpy and torch raise where memory, or its addresses, run out."""
+    words = ("allocate memory", "size calculation overflowed", "array is too big", "out of memory")
+    return isinstance(error, MemoryError) or any(each in str(error) for each in words)
+
+
+def _too_large(config: RunConfig, error: Exception) -> ConfigError:
+    """The refusal of a config whose components did not see that they would not fit into RAM."""
+    from empo_core.config.numbers import largest_number
+
+    number = largest_number(config, "")
+    key, value = ("algorithm", "") if number is None else (number.key, f" with {number.value:,}")
+    reason = " ".join(str(error).split()) or "MemoryError"
+    return ConfigError(
+        f"{key}:{value} this takes more memory than there is ({reason}). Choose less."
+    )
 
 
 def config_at(path: Path, overrides: list[str]) -> RunConfig:

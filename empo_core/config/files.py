@@ -54,6 +54,8 @@ __all__ = [
 Model = TypeVar("Model", bound=BaseModel)
 COMMAND_LINE = "command line"
 """The place of what is typed there."""
+MOST = 2**53
+"""Largest whole number of a file, the last up to which doubles hold all."""
 _PERMISSION = "allow_"
 """Begin of keys that widen whom a run trusts; a line to copy and paste must not do that."""
 
@@ -96,6 +98,17 @@ def validate_document(
     Raises:
         ConfigError: With one located line per problem.
     """
+    beyond = [
+        located_error(
+            document,
+            loc,
+            f"{number:,} is beyond 2^53 in size, up to which whole numbers go here; a byte for "
+            f"each would take {abs(number) >> 40:,} TiB",
+        )
+        for loc, number in _too_large(document.data)
+    ]
+    if beyond:
+        raise joined(beyond)
     full = {"base": document.base, **(context or {})}
     given = full.get("registry")
     registry = given if isinstance(given, Registry) else None
@@ -143,6 +156,18 @@ def foreign_error(document: Document, model: type[BaseModel]) -> ConfigError:
         f"should be a mapping with {', '.join(keys_of(model))}; the file is {shape} {lacks}, so it "
         "is something else, and nothing of it is shown; check the path",
     )
+
+
+def _too_large(value: Plain, loc: Loc = ()) -> Iterator[tuple[Loc, int]]:
+    """Whole numbers that no memory, no time and no double can hold, and their places."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _too_large(below, (*loc, key))
+    elif isinstance(value, list):
+        for position, below in enumerate(value):
+            yield from _too_large(below, (*loc, position))
+    elif type(value) is int and abs(value) > MOST:
+        yield loc, value
 
 
 def located_error(

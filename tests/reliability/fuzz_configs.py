@@ -234,7 +234,8 @@ def complaint(message: str, path: Path) -> str:
             return f"no place in: {line!r}"
         if not line.isprintable():
             return f"control characters in: {line!r}"
-        if "a validator raises" in line or "a validator calls" in line:  # How a bug in our own validators would show.
+        # How a bug in our own validators would show.
+        if "a validator raises" in line or "a validator calls" in line:
             return f"a bug: {line}"
     plural = "" if len(lines) == 1 else "s"
     if not lines or last != f"{len(lines)} error{plural}; nothing was run":

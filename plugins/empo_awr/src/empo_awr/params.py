@@ -56,7 +56,10 @@ class TrustRegionParams(Config):
     mean: float = Field(2.5e-3, gt=0, description="Bound of the divergence by moved means.")
     std: float = Field(1e-6, gt=0, description="Bound of that by changed standard deviations.")
     multiplier: float = Field(
-        1.0, gt=0, description="Initial multiplier of the penalty per nat beyond the bound."
+        1.0,
+        gt=0,
+        le=1e30,
+        description="Initial multiplier of the penalty per nat beyond the bound.",
     )
     rate: float = Field(
         0.01, gt=0, le=1, description="Learning rate of the logarithms of the multipliers."
@@ -103,7 +106,7 @@ class AwrParams(Config):
         "behind. null: there is none.",
     )
     candidates: int = Field(
-        16, ge=2, description="Candidates per start, where the learner sets no number."
+        16, ge=2, le=10**6, description="Candidates per start, where the learner sets no number."
     )
     entropy: AwrEntropyParams = Field(default=AwrEntropyParams(), description="Entropy bonus.")
 

@@ -97,7 +97,10 @@ class WrapperParams(Config):
         1, ge=1, description="Environment steps per action; their rewards are added up."
     )
     frame_stack: int = Field(
-        1, ge=1, description="Number of newest observations that are stacked, oldest first."
+        1,
+        ge=1,
+        le=1024,
+        description="Number of newest observations that are stacked, oldest first.",
     )
     max_episode_steps: int | None = Field(
         None,
@@ -108,6 +111,7 @@ class WrapperParams(Config):
     picture_size: int | None = Field(
         None,
         ge=SMALLEST_PICTURE,
+        le=4096,
         description="Height and width that pictures are resized to; null: as they come.",
     )
 

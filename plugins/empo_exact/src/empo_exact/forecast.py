@@ -86,6 +86,7 @@ class _Watch:
 def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     """The needs of a solve; ranges, where the exploration did not end in time."""
     spec = world.spec
+    ram.check_horizon(spec, params)
     if spec.num_joint_actions > MAX_JOINT:
         return {"states": f"not counted, with {spec.num_joint_actions:,} joint actions in each"}
     watch, compute = _Watch(_stopwatch(params.compute)), params.compute

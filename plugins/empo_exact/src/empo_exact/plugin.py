@@ -157,8 +157,8 @@ class ExactParams(PriorParams):
     )
     check_reductions: Literal["all", "sampled"] = Field(
         "all",
-        description="States on which reduce tries what a world declares. all: every state that is "
-        "explored, with all its images and joint actions, which takes longer than exploring without "
+        description="States on which reduce tries what a world declares. all: every explored "
+        "state, with all its images and joint actions, which takes longer than exploring without "
         "reductions; sampled: a thousand, so that what is false elsewhere is not noticed.",
     )
     count_unrolled: bool = Field(

@@ -38,6 +38,8 @@ class ExactPrior:
     def __init__(
         self, params: PriorParams, world: WorldModel, assumed: Assumptions | None = None
     ) -> None:
+        kept = _with_phase_2(params).model_copy(update={"keep": "all"})
+        ram.check_horizon(world.spec, kept)  # The humans' values of all times are kept.
         self._params = params
         self._world = world
         self._assumed = assumed or Assumptions(habit_prior=build_prior(params.habit, world))
@@ -71,8 +73,8 @@ class ExactPrior:
         """Phase 1 over everything within so many steps of some states."""
         world = self._world
         check_humans(world.spec)
-        graph = build_graph(world, steps, start=start)
         params = _with_phase_2(self._params)
+        graph = build_graph(world, steps, start=start)
         ram.check(Sizes.of(graph), params, assumed=self._assumed)
         problem = pose(world, graph, params, self._assumed)
         problem = replace(problem, horizon=steps)

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 from jaxtyping import Int64
 
-from empo_core.errors import SolveError
+from empo_core.errors import ConfigError, SolveError
 from empo_core.types import WorldSpec
 from empo_exact.goal_axis import goal_order
 from empo_exact.graph import ITEMS_PER_BLOCK, Explored, StateGraph
@@ -41,6 +41,8 @@ PRIOR_HABITS = 4
 """Copies of it where it is a prior's, which is arranged anew for each time."""
 ASKED_ROW = 256
 """Bytes of a state as a tuple, and of the array of beliefs there, besides its numbers."""
+TIME_BYTES = 64
+"""RAM per time of an episode, beside its values."""
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h.
 ITEM_BYTES = 110
 """RAM per transition of the blocks under way, measured; freed memory stays with the process."""
@@ -187,6 +189,24 @@ def limit(params: ExactParams) -> int:
 def _used() -> int:
     used: int = psutil.Process().memory_info().rss
     return used
+
+
+def check_horizon(spec: WorldSpec, params: ExactParams) -> None:
+    """Refuse more steps than there is RAM for, whatever the states, before anything is explored.
+
+    Raises:
+        ConfigError: With what a single state at each time would take, and what there is.
+    """
+    keeps_all = params.keep == "all" or (params.keep == "auto" and bool(params.rollouts))
+    each = TIME_BYTES + (state_bytes(spec) if keeps_all else 0)
+    needed, allowed = (spec.horizon or 0) * each, limit(params)
+    if needed > allowed:
+        raise ConfigError(
+            f"world_model.params.max_steps: an episode of {spec.name!r} has {spec.horizon:,} "
+            f"steps; one state alone at each of them takes {needed:,} bytes ({needed / GIB:,.1f} "
+            f"GiB) of RAM, and the limit is {allowed / GIB:,.1f} GiB. Choose less"
+            f"{', or set keep: root or none' if keeps_all else ''}."
+        )
 
 
 def refuse_beyond(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from pydantic import JsonValue
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from empo_core.tables import bar, report_table
+from empo_core.tables import ACHIEVED, bar, or_achieved, report_table
 from empo_exact.induction import Seconds
 from empo_exact.ram import Sizes
 from empo_exact.solution import Solution, StateValues
@@ -49,7 +50,7 @@ def tables(
 
 def root_data(solution: Solution) -> dict[str, JsonValue]:
     """Values and policies of the start state as JSON data."""
-    root = solution.at(0)
+    root, achieved = solution.at(0), _achieved(solution)
     return {
         "V_r": root.V_r,
         "U_r": root.U_r,
@@ -63,10 +64,18 @@ def root_data(solution: Solution) -> dict[str, JsonValue]:
                 "weight": goal.weight,
                 "V_m": None if np.isnan(root.V_m[i]) else float(root.V_m[i]),
                 "V_e": float(root.V_e[i]),
+                "achieved": achieved[i],
             }
             for i, goal in enumerate(solution.spec.goals)
         ],
     }
+
+
+def _achieved(solution: Solution) -> list[bool]:
+    """Whether the start state is in each goal."""
+    start = torch.from_numpy(solution.graph.states[:1].copy())
+    found: list[bool] = solution.problem.world.achieved(start)[0].tolist()
+    return found
 
 
 def _values(solution: Solution, root: StateValues) -> Table:
@@ -98,14 +107,16 @@ def _robot(solution: Solution, root: StateValues) -> Table:
 def _goals(solution: Solution, root: StateValues) -> Table:
     columns = ("human", "goal", "weight", "hoped V_m", "attainable V_e", "")
     table = report_table("Goals at the start", *columns, texts=("",))
+    achieved = _achieved(solution)
     for index, goal in enumerate(solution.spec.goals):
         attainable = float(root.V_e[index])
+        hoped = "–" if np.isnan(root.V_m[index]) else f"{root.V_m[index]:.6f}"
         table.add_row(
             solution.spec.agents[goal.human].name,
             goal.name,
             f"{goal.weight:.4g}",
-            "–" if np.isnan(root.V_m[index]) else f"{root.V_m[index]:.6f}",
-            f"{attainable:.6f}",
+            ACHIEVED if achieved[index] else hoped,
+            or_achieved(f"{attainable:.6f}", is_achieved=achieved[index]),
             bar(attainable, "green"),
         )
     return table

@@ -86,6 +86,7 @@ def solve(
     params = params or ExactParams()
     begin, seconds = clock.perf_counter(), Seconds()
     check_humans(world.spec)
+    ram.check_horizon(world.spec, params)
     starts_of(world, start)  # Refused before anything is compiled or explored.
     if idle := params.idle_checkpoints(peers.size if peers else 1):
         raise SolveError(idle)

@@ -147,6 +147,10 @@ class OneStep:
             dtype=torch.float64,
         )
 
+    def achieved(self, states: Int[Tensor, " state"]) -> Bool[Tensor, "state goal"]:
+        """Whether each state is in each goal."""
+        return self._achieved[states]
+
     def alive(self, states: Int[Tensor, " state"], time: int) -> Bool[Tensor, " state"]:
         """States from which an episode goes on at a time [state]."""
         if self.spec.horizon is not None and time >= self.spec.horizon:

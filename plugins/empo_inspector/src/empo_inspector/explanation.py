@@ -15,7 +15,7 @@ from empo_core.inspection import Inspection
 from empo_core.notebooks import NotebookReport
 from empo_core.pictures import robot_policies
 from empo_core.protocols import WorldModel
-from empo_core.tables import bar, report_table
+from empo_core.tables import ACHIEVED, bar, report_table
 from empo_core.threads import torch_threads
 from empo_core.trees import JsonData
 from empo_core.types import AgentSpec
@@ -80,6 +80,11 @@ class Explanation(NotebookReport):
                     "V_e": float(values.v_e[0, i]),
                     "V_e_first": float(found.chances[0, i]),
                     "V_e_second": float(found.chances[1, i]),
+                    "achieved": found.achieved[i],
+                    "step": found.origins[i].step,
+                    "state": found.origins[i].state,
+                    "V_e_first_there": found.origins[i].chances[0],
+                    "V_e_second_there": found.origins[i].chances[1],
                 }
                 for i, goal in enumerate(spec.goals)
             ],
@@ -143,23 +148,26 @@ def _robots(found: Reasons) -> list[Table]:
 def _goals(found: Reasons) -> Table:
     """Contributions of goals, largest first."""
     spec, names = found.spec, found.spec.robot_action_names
-    columns = ("human", "goal", "difference", "%", "V_e first", "V_e second")
+    columns = ("human", "goal", "difference", "%", "step", "V_e first", "V_e second")
     title = f"{names[found.first]} - {names[found.second]}: Q_r differs by {found.gap:.6g}"
     table = report_table(title, *columns, texts=("goal",))
     parts = found.parts.sum(0)
     for goal in np.argsort(-np.abs(parts), kind="stable").tolist():
-        first, second = found.chances[:, goal]
+        origin = found.origins[goal]
+        first, second = origin.chances
+        name = spec.goals[goal].name
         table.add_row(
             spec.agents[spec.goals[goal].human].name,
-            spec.goals[goal].name,
+            f"{name} ({ACHIEVED})" if found.achieved[goal] else name,
             *_part(found, float(parts[goal])),
+            f"{origin.step}",
             f"{first:.4f}",
             f"{second:.4f}",
         )
     rest = {"ends of episodes": float(found.ends.sum()), "Bellman remainder": found.remainder}
     for name, part in rest.items():
         if _part(found, part)[0] != "0":
-            table.add_row(name, "", *_part(found, part), "", "")
+            table.add_row(name, "", *_part(found, part), "", "", "")
     return table
 
 

@@ -72,19 +72,20 @@ def _reasons(found: Reasons) -> list[str]:
 
 
 def _goal(found: Reasons, goal: int) -> str:
-    """The chances of one goal after both actions, with as few decimals as tell them apart."""
-    say, spec = templates(), found.spec
-    first, second = found.chances[:, goal].tolist()
+    """The chances of one goal where its part arises, with as few decimals as tell them apart."""
+    say, spec, origin = templates(), found.spec, found.origins[goal]
+    first, second = origin.chances
     decimals = next((n for n in range(2, 7) if fixed(first, n) != fixed(second, n)), None)
-    steps = found.steps_left
     return say["unchanged" if decimals is None else "changed"].format(
         human=spec.agents[spec.goals[goal].human].name,
         attains=say["attains"],
         goal=spec.goals[goal].name,
+        achieved=say["achieved"] if found.achieved[goal] else "",
         chance=say["chance" if found.gamma_h == 1 else "discounted_chance"],
         first=fixed(first, decimals or 2),
         second=fixed(second, decimals or 2),
-        within="" if steps is None else say["within"].format(steps=steps),
+        when=say["then" if origin.step > 1 else "next"].format(step=origin.step),
+        state=origin.state,
     )
 
 

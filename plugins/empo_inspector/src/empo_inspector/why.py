@@ -31,6 +31,22 @@ FAR = 0.5
 """Relative difference above which powers are subtracted as they are."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The step that contributes most to the part of a goal, among those with its sign.
+
+    Attributes:
+        step: How many steps from now, at least 1.
+        state: What the run calls the state that contributes most there.
+        chances: V_h^e there after the first action and after the second, averaged over the states
+            in which an episode may be then; 0 where all are over.
+    """
+
+    step: int
+    state: int
+    chances: tuple[float, float]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reasons:
     """Parts of the difference between Q_r of two joint robot actions, in one state at one time.
@@ -50,6 +66,8 @@ class Reasons:
         gap: Q_r of the first minus Q_r of the second.
         parts: What each goal contributes k + 1 steps later [step goal].
         ends: What the ends of episodes contribute k + 1 steps later [step].
+        origins: Where the part of each goal arises.
+        achieved: Whether the state is in each goal [goal].
         gamma_h: The humans' discount; attainability is a chance only where it is 1.
         v_r: V_r in the state as it was solved or learned.
         bellman_remainder: That minus what equation (9) makes of the values one step later.
@@ -66,6 +84,8 @@ class Reasons:
     gap: float
     parts: Float64[np.ndarray, "step goal"]
     ends: Float64[np.ndarray, " step"]
+    origins: list[Origin]
+    achieved: list[bool]
     gamma_h: float
     v_r: float
     bellman_remainder: float
@@ -127,7 +147,7 @@ def find_reasons(
     policies = step.policies(here, time)
     outcomes = step.outcomes(here, time, policies)
     first, second = _actions(inspection.spec, policies, first, second)
-    parts, ends = _split(step, state, time, policies, (first, second), outcomes)
+    parts, ends, origins = _split(step, state, time, policies, (first, second), outcomes)
     return Reasons(
         spec=inspection.spec,
         row=inspection.rows[state],
@@ -140,6 +160,8 @@ def find_reasons(
         gap=float(policies.q_r[0, first] - policies.q_r[0, second]),
         parts=parts,
         ends=ends,
+        origins=origins,
+        achieved=step.achieved(here)[0].tolist(),
         gamma_h=inspection.theory.gamma_h,
         v_r=float(inspection.v_r[time - inspection.first_time, state]),
         bellman_remainder=float(step.bellman_remainder(here, time, policies)[0]),
@@ -209,12 +231,12 @@ def _split(
     policies: Policies,
     actions: tuple[int, int],
     outcomes: Outcomes,
-) -> tuple[Float64[np.ndarray, "step goal"], Float64[np.ndarray, " step"]]:
+) -> tuple[Float64[np.ndarray, "step goal"], Float64[np.ndarray, " step"], list[Origin]]:
     """Contributions of goals and of ends to the difference of Q_r, per future step."""
     spec, kept = step.spec, step.inspection
     chosen = torch.nn.functional.one_hot(torch.tensor(actions), spec.num_robot_actions).double()
     states, mass = step.follow(torch.tensor([state]), policies.chance, chosen[None])
-    parts, ends = [], []
+    parts, ends, chances, most = [], [], [], []
     while len(states):
         time += spec.horizon is not None
         difference = mass[:, 0] - mass[:, 1]
@@ -224,15 +246,46 @@ def _split(
         if not len(states):
             parts.append(torch.zeros(len(spec.goals)).double())
             ends.append(end)
+            chances.append(torch.zeros(2, len(spec.goals)).double())
+            most.append(torch.zeros(2, len(spec.goals)).long())
             break
         found = step.policies(states, time)
         weight = difference * (found.pi_r * found.accrued).sum(1)
         values = torch.from_numpy(kept.v_e[0 if spec.horizon is None else time - kept.first_time])
         gains = goal_gains(step, values[states], outcomes.v_e[0])
         parts.append(weight @ gains)
+        share = mass / mass.sum(0).clamp(min=torch.finfo(mass.dtype).tiny)
+        chances.append(share.T @ values[states])
+        each = weight[:, None] * gains
+        most.append(states[torch.stack([_first_of_most(side * each) for side in (1, -1)])])
         ends.append(end + weight.sum() * outcomes.u_r[0])
         states, mass = step.follow(states, found.chance, _both(found.pi_r, mass))
-    return torch.stack(parts).numpy(), torch.stack(ends).numpy()
+    found_parts = torch.stack(parts)
+    origins = _origins(found_parts, torch.stack(chances), torch.stack(most), kept.number)
+    return found_parts.numpy(), torch.stack(ends).numpy(), origins
+
+
+def _first_of_most(each: Float[Tensor, "state goal"]) -> Integer[Tensor, " goal"]:
+    """The first state that contributes as much to each goal as any does, but for rounding."""
+    largest = each.amax(0)
+    return (each >= largest - TIE * largest.abs()).to(torch.int8).argmax(0)
+
+
+def _origins(
+    parts: Float[Tensor, "step goal"],
+    chances: Float[Tensor, "step 2 goal"],
+    most: Integer[Tensor, "step 2 goal"],
+    number: Integer[np.ndarray, " state"],
+) -> list[Origin]:
+    """Where the part of each goal arises."""
+    found = []
+    for goal, total in enumerate(parts.sum(0).tolist()):
+        side = 1 if total >= 0 else -1
+        step = int(_first_of_most(side * parts[:, goal : goal + 1]))
+        state = int(number[int(most[step, 0 if side > 0 else 1, goal])])
+        first, second = chances[step, :, goal].tolist()
+        found.append(Origin(step + 1, state, (first, second)))
+    return found
 
 
 def _both(

@@ -35,6 +35,7 @@ from empo_latent.types import MultiTaskSpec
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
+from empo_learning.room import num_parameters, require_room_for_networks
 from empo_learning.timers import Timers
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class LatentAlgorithm:
             vector = self._vector(tasks)
             try:
                 check_params(params, losses, vector.spec)
+                self._require_room(vector.spec)
                 parts = self._parts(context, tasks, vector, losses)
                 learner = LatentLearner(params, context.seed, parts)
                 loop = Loop(
@@ -112,7 +114,9 @@ class LatentAlgorithm:
         _refuse(world)
         losses, spec = self._losses(), self._spec(tasks_of(self._params, None))
         check_params(self._params, losses, spec)
-        model = self._model(spec, torch.Generator())
+        self._require_room(spec)
+        with torch.device("meta"):  # Which has sizes and no room.
+            model = self._model(spec, torch.Generator())
         sizes = {name: sum(x.numel() for x in group) for name, group in model.groups().items()}
         return {
             "tasks": list(spec.tasks),
@@ -172,6 +176,11 @@ class LatentAlgorithm:
     def _model(self, spec: MultiTaskSpec, generator: torch.Generator) -> LatentModel:
         optimistic = self._params.optimistic_loss is not None
         return LatentModel(self._params, spec, generator=generator, optimistic=optimistic)
+
+    def _require_room(self, spec: MultiTaskSpec) -> None:
+        """Refuse networks that cannot fit into RAM."""
+        numbers = num_parameters(lambda: [self._model(spec, torch.Generator())])
+        require_room_for_networks("algorithm.params", self._params, numbers)
 
     def _losses(self) -> dict[str, PolicyLoss]:
         """The losses by the name of the policy that learns from each."""

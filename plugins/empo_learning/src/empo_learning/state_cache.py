@@ -92,7 +92,9 @@ class StateCache:
         return torch.cat([rows.to(self._dtype), steps_left[:, None].to(self._dtype)], 1).numpy()
 
     def _clear(self) -> None:
-        self._table = RowTable(self._words, torch.empty(0, dtype=self._dtype).numpy().dtype)
+        self._table = RowTable(
+            self._words, torch.empty(0, dtype=self._dtype, device="cpu").numpy().dtype
+        )
         self._values: Tensor | None = None
         self._lookups = self._limit = 0
 

@@ -30,7 +30,7 @@ class Keys:
         self._padding = -words % (_WORD // dtype.itemsize)
         time = _WORD // dtype.itemsize if include_time else 0
         self._width = words + self._padding + time
-        self._numpy_dtype = torch.zeros(0, dtype=dtype).numpy().dtype
+        self._numpy_dtype = torch.zeros(0, dtype=dtype, device="cpu").numpy().dtype
         self._rows = self._empty()
 
     def __len__(self) -> int:

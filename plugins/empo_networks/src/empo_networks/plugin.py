@@ -9,13 +9,19 @@ from pydantic import Field, model_validator
 
 from empo_core import Component, Config, hookimpl
 
+MOST_UNITS = 10**9
+"""Units of a layer; RAM refuses most of it, with its bytes."""
+
 
 class NetworkParams(Config):
     """Head of a network, and the space in which its errors are measured."""
 
-    hidden: int = Field(128, ge=1, description="Units of each hidden layer.")
+    hidden: int = Field(128, ge=1, le=MOST_UNITS, description="Units of each hidden layer.")
     head_layers: int = Field(
-        2, ge=1, description="Hidden layers behind the encoders; the first joins what they say."
+        2,
+        ge=1,
+        le=1000,
+        description="Hidden layers behind the encoders; the first joins what they say.",
     )
     activation: Literal["relu", "silu", "gelu", "tanh"] = Field(
         "relu", description="Activation after each hidden layer."
@@ -51,7 +57,7 @@ class IdentityParams(NetworkParams):
 class MlpParams(NetworkParams):
     """Encoders for states, humans and goals, that do not care where on a grid things are."""
 
-    encoder_layers: int = Field(1, ge=1, description="Hidden layers of the state encoder.")
+    encoder_layers: int = Field(1, ge=1, le=1000, description="Hidden layers of the state encoder.")
     sharing: bool = Field(
         False, description="Whether the encoders of V_h^e are read too, where they fit."
     )
@@ -61,9 +67,12 @@ class GridConvParams(MlpParams):
     """Encoders for worlds on a grid."""
 
     hidden: int = Field(
-        128, ge=8, description="Units of each hidden layer; a fourth of it filters each picture."
+        128,
+        ge=8,
+        le=MOST_UNITS,
+        description="Units of each hidden layer; a fourth of it filters each picture.",
     )
-    encoder_layers: int = Field(2, ge=1, description="Convolutions, 3 by 3 cells each.")
+    encoder_layers: int = Field(2, ge=1, le=1000, description="Convolutions, 3 by 3 cells each.")
 
 
 @hookimpl

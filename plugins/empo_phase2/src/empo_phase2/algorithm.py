@@ -36,6 +36,7 @@ from empo_inspector.page import MAX_BYTES, PAGE, write_page
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.loop import Loop, saved_state
+from empo_learning.room import num_parameters, require_room_for_networks
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
@@ -45,9 +46,9 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.inspection import inspect
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.learner import Learner
-from empo_phase2.params import Phase2Params
+from empo_phase2.params import QUANTITIES, Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
-from empo_phase2.ram import num_weights, step_bytes
+from empo_phase2.ram import step_bytes
 from empo_phase2.replay.buffer import Replay
 from empo_phase2.replay.shape import ReplayShape
 from empo_phase2.result import POLICY, Phase2Result
@@ -62,6 +63,8 @@ from empo_phase2.world_checks import check_reach, check_world, warning
 
 log = logging.getLogger(__name__)
 
+FEW_WEIGHTS = 10**7
+"""Numbers of networks that are built only to see whether they can be."""
 WALKS, WALK_STEPS = 16, 16
 """Random walks that show how much of a world is recorded, and their steps."""
 
@@ -195,6 +198,24 @@ class Problem:
             return self.world.describe(row)
         return f"compact row {row.tolist()}"
 
+    def require_room(self) -> int:
+        """How many numbers all networks learn.
+
+        Raises:
+            ConfigError: They cannot fit into RAM, or the human prior cannot.
+        """
+        self.factory.prior(self.world)  # Which sees whether it can.
+        total, values = 0, self.params.values
+        for quantity in QUANTITIES:
+            reference = getattr(values, quantity)
+            if reference is None:
+                continue
+            numbers = num_parameters(lambda: [build(reference, self.spec, quantity)])  # noqa: B023
+            key = f"algorithm.params.values.{quantity}.params"
+            require_room_for_networks(key, reference.params, numbers)
+            total += int(numbers)
+        return total
+
     def learner(self, timing: StageTimings, seed: int) -> Learner:
         """A learner that has learned nothing yet."""
         aggregate: Aggregator = build(self.params.aggregator)
@@ -232,6 +253,7 @@ class Phase2:
         params = self._params
         problem = Problem.of(params, context.world, context.world_model, context.seed)
         problem.warn()
+        problem.require_room()
         team = ExplorerSet(params.exploration, problem.spec)
         timing = StageTimings(params.compute.device, enabled=params.reporting.time_stages)
         torch.manual_seed(context.seed)
@@ -322,8 +344,10 @@ class Phase2:
         problem = Problem.of(self._params, world)
         spec, schedule = problem.spec, WarmUpSchedule(self._params)
         problem.warn()
-        # Whatever could not be built in a run should be found out now.
-        learner = problem.learner(StageTimings(enabled=False), 0)
+        weights = problem.require_room()
+        if weights <= FEW_WEIGHTS:
+            # Whatever could not be built in a run should be found out now.
+            problem.learner(StageTimings(enabled=False), 0)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay = problem.replay(Path(folder))
@@ -336,7 +360,7 @@ class Phase2:
             batch=self._params.replay.batch_size,
             items=items,
             states=1 + states,
-            weights=num_weights(learner.networks.values()),
+            weights=weights,
         )
         # This process holds the libraries and kernels that a run does.
         other = psutil.Process().memory_info().rss + step

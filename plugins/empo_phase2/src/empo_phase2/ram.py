@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
-from torch import nn
-
-from empo_core.protocols import ValueNetwork
 from empo_core.types import WorldSpec
 from empo_phase2.forward import BLOCK_NUMBERS, QUERY_NUMBERS, block_size
 from empo_phase2.target_cache import MOST_NUMBERS
@@ -44,9 +40,3 @@ def step_bytes(
     flat = distinct * (2 * row + STATE_BYTES + VALUE_BYTES * (slots + spec.num_robot_actions))
     kept = 4 * (MOST_NUMBERS + MOMENTS * weights)
     return int(max(valued + ragged + flat, fitted)) + kept
-
-
-def num_weights(networks: Iterable[ValueNetwork]) -> int:
-    """Numbers that networks learn; tables have none before they are asked."""
-    modules = [each for each in networks if isinstance(each, nn.Module)]
-    return sum(weight.numel() for each in modules for weight in each.parameters())

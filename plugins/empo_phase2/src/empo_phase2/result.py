@@ -19,7 +19,7 @@ from empo_core.notebooks import NotebookReport
 from empo_core.protocols import Weights, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import strict_json
-from empo_core.tables import report_table
+from empo_core.tables import or_achieved, report_table
 from empo_core.types import WorldSpec
 from empo_inspector.explanation import Explanation, explain
 from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
@@ -151,7 +151,7 @@ class Phase2Result(NotebookReport):
         return [*(each for each in found if each), *self.doubts]
 
     def _root(self) -> dict[str, Any]:
-        root = self.root
+        root, achieved = self.root, self._achieved()
         return {
             "V_r": float(root.v_r[0]),
             "U_r": float(root.u_r[0]),
@@ -166,6 +166,7 @@ class Phase2Result(NotebookReport):
                     "goal": goal.name,
                     "weight": goal.weight,
                     "V_e": float(root.v_h_e[0, position]),
+                    "achieved": achieved[position],
                 }
                 for position, goal in enumerate(self.spec.goals)
             ],
@@ -204,15 +205,22 @@ class Phase2Result(NotebookReport):
         columns = ("human", "goal", "weight", *self._columns("attainable V_e"))
         table = report_table(title, *columns, texts=("goal",))
         right = self.comparison.right.v_h_e[0].tolist() if self.comparison is not None else None
+        achieved = self._achieved()
         for position, goal in enumerate(self.spec.goals):
+            learned = f"{float(self.root.v_h_e[0, position]):.6f}"
             table.add_row(
                 self.spec.agents[goal.human].name,
                 goal.name,
                 f"{goal.weight:.4g}",
-                f"{float(self.root.v_h_e[0, position]):.6f}",
+                or_achieved(learned, is_achieved=achieved[position]),
                 *([] if right is None else [f"{right[position]:.6f}"]),
             )
         return table
+
+    def _achieved(self) -> list[bool]:
+        """Whether the start state is in each goal."""
+        found: list[bool] = self.played.achieved(self.played.initial_state()[None])[0].tolist()
+        return found
 
     def _gap_table(self) -> Table:
         """The gap to the right values at the start, on average, and at worst."""

@@ -25,6 +25,7 @@ from empo_learning.compute import require_device
 from empo_learning.distributed import Group, join
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
+from empo_learning.room import num_parameters, require_room, require_room_for_networks
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector, build_normaliser
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
@@ -37,7 +38,7 @@ from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
 from empo_rollout.policies.layers import ObservationNormalisation
-from empo_rollout.policies.networks import build_policy
+from empo_rollout.policies.networks import blank_policy, build_policy
 from empo_rollout.policies.policyfile import POLICY, load_policy
 from empo_rollout.policies.protocols import ActorCritic
 from empo_rollout.remote_collector import RemoteCollector
@@ -47,6 +48,9 @@ from empo_rollout.segment_worker import Share, part_of
 from empo_rollout.world_params import PowerReward, WorldParams
 
 log = logging.getLogger(__name__)
+
+STEP_BYTES = 16
+"""Bytes of a step of a rollout beside its observation, at least: action, reward, value, chance."""
 
 ACTORS = "actors"
 """Folder of a run for files of an executor."""
@@ -66,6 +70,7 @@ class RolloutAlgorithm:
         require_device(self._params.compute.device)
         environments = self._environments(context)
         plan = environments.plan()
+        _require_room(self._params, plan, environments.spec)
         warnings = list(warnings_before(self._params, plan, environments.spec))
         _tell(plan, warnings)
         # Workers need processors too, and small networks gain nothing by more.
@@ -245,7 +250,7 @@ class RolloutAlgorithm:
         require_device(self._params.compute.device)
         environments = EnvironmentFactory(self._params, world, Path())
         plan, spec = environments.plan(), environments.spec
-        build_policy(self._params.policy, spec, generator=torch.Generator())
+        _require_room(self._params, plan, spec)
         build_normaliser(self._params, spec)
         return {
             "environments": plan.envs,
@@ -268,6 +273,20 @@ def _normalisation(normaliser: Normaliser | None) -> ObservationNormalisation | 
         return None
     found = normaliser.observations.state_dict()
     return ObservationNormalisation(found["mean"], found["variance"], normaliser.clip)
+
+
+def _require_room(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> None:
+    """Refuse a policy, or a rollout, that cannot fit into RAM.
+
+    Raises:
+        ConfigError: One cannot.
+    """
+    numbers = num_parameters(lambda: [blank_policy(params.policy, env_spec)])
+    require_room_for_networks("algorithm.params.policy", params.policy, numbers)
+    seen = env_spec.observations
+    step = seen.words * (1 if seen.dtype == "uint8" else 4) + STEP_BYTES
+    what = f"a rollout of {plan.batch_size:,} steps takes at least"
+    require_room("algorithm.params", params, step * plan.batch_size, what)
 
 
 def _environment_params(params: RolloutParams) -> object:

@@ -12,6 +12,10 @@ from empo_environments.params import NormaliseParams
 from empo_learning.params import Compute, Optimiser, ScoredReporting
 from empo_rollout.presets import PRESETS, Preset
 
+MOST_UNITS, MOST_STEPS, MOST_ENVS = 10**9, 10**12, 10**7
+"""Units of a layer, steps of a rollout, and environments; RAM refuses most of it, with its bytes.
+"""
+
 
 class Vectorisation(Config):
     """Number of environments, and the processes they run in."""
@@ -23,10 +27,16 @@ class Vectorisation(Config):
         "faster. Worlds and environments not in Python step in this process anyway.",
     )
     forward_pass_minibatch_target_size: int = Field(
-        4096, ge=1, description="Agents that one forward pass of the policy should be about."
+        4096,
+        ge=1,
+        le=MOST_ENVS,
+        description="Agents that one forward pass of the policy should be about.",
     )
     workers: int | None = Field(
-        None, ge=1, description="Worker processes; null: one per processor, as far as they divide."
+        None,
+        ge=1,
+        le=4096,
+        description="Worker processes; null: one per processor, as far as they divide.",
     )
     async_factor: int | None = Field(
         None,
@@ -55,9 +65,12 @@ class Vectorisation(Config):
 class ExperienceParams(Config):
     """Size and contents of a rollout."""
 
-    bptt_horizon: int = Field(64, ge=1, description="Steps of a segment.")
+    bptt_horizon: int = Field(64, ge=1, le=MOST_STEPS, description="Steps of a segment.")
     batch_size: int | None = Field(
-        None, ge=1, description="Steps of a rollout; null: one segment of every agent."
+        None,
+        ge=1,
+        le=MOST_STEPS,
+        description="Steps of a rollout; null: one segment of every agent.",
     )
     tail: Literal["bootstrap", "drop"] = Field(
         "bootstrap",
@@ -115,11 +128,12 @@ class PolicyParams(Config):
     network: Literal["mlp", "conv"] = Field(
         "mlp", description="'conv' reads the picture of an observation by convolutions."
     )
-    hidden: list[Annotated[int, Field(ge=1)]] = Field(
-        default_factory=lambda: [64, 64], description="Units of each hidden layer."
+    hidden: list[Annotated[int, Field(ge=1, le=MOST_UNITS)]] = Field(
+        default_factory=lambda: [64, 64], max_length=1000, description="Units of each hidden layer."
     )
-    channels: list[Annotated[int, Field(ge=1)]] = Field(
+    channels: list[Annotated[int, Field(ge=1, le=MOST_UNITS)]] = Field(
         default_factory=lambda: [32, 32],
+        max_length=1000,
         description="Filters of each convolution, 3 by 3; one that reads more than 16 rows or "
         "columns takes every other.",
     )
@@ -127,7 +141,7 @@ class PolicyParams(Config):
         "tanh", description="Activation after each layer."
     )
     memory: Literal["none", "lstm", "gru"] = Field("none", description="Recurrent layer.")
-    memory_size: int = Field(64, ge=1, description="Units of the recurrent layer.")
+    memory_size: int = Field(64, ge=1, le=MOST_UNITS, description="Units of the recurrent layer.")
     critic: Literal["own", "shared"] = Field(
         "own", description="Whether the critic has layers of its own, or reads the policy's."
     )
@@ -167,9 +181,14 @@ class UpdateParams(Config):
     """Updates of the policy from a rollout."""
 
     update_epochs: int = Field(1, ge=1, description="Number of passes over the rollout.")
-    minibatch_size: int = Field(16384, ge=1, description="Steps per step of the optimiser.")
+    minibatch_size: int = Field(
+        16384, ge=1, le=MOST_STEPS, description="Steps per step of the optimiser."
+    )
     max_minibatch_size: int | None = Field(
-        None, ge=1, description="Most steps per backward pass; gradients of several are added up."
+        None,
+        ge=1,
+        le=MOST_STEPS,
+        description="Most steps per backward pass; gradients of several are added up.",
     )
     sampling: Literal["shuffled", "sequential", "prioritized", "steps"] = Field(
         "shuffled",
@@ -302,6 +321,7 @@ class RolloutParams(Config):
     num_envs: int | None = Field(
         None,
         ge=1,
+        le=MOST_ENVS,
         description="Environments; null: as many as a forward pass should be about, see "
         "vectorisation.forward_pass_minibatch_target_size.",
     )

@@ -13,7 +13,7 @@ from empo_learning.entropy_params import EntropyParams
 class SvgParams(Config):
     """Which value of sampled actions is followed uphill, and what entropy is worth beside it."""
 
-    samples: int = Field(1, ge=1, description="Actions that are sampled at each state.")
+    samples: int = Field(1, ge=1, le=10**6, description="Actions that are sampled at each state.")
     reduction: Literal["mean", "min", "max"] = Field(
         "mean", description="Reduction over the critic's heads."
     )

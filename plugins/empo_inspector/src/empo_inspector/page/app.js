@@ -246,7 +246,7 @@ class App {
 		}
 		byId("legend").replaceChildren(...isMap ? legend(mapped.length > 1, scale) : []);
 		const value = (...names) => m[names.at(-1)] && ((_, g) => this.goalValue(g, ...names));
-		const goals = table("Goals", [["goal", (name) => name], chances("V^e", value("v_e")), numbers("V^m", value("v_m")),
+		const goals = table("Goals", [["goal", (name) => name], chances("V^e", value("v_e")), ["V^m", value("v_m") && ((name, g) => m.has(s, g) ? "achieved" : num(value("v_m")(name, g)))],
 			numbers("V^e, exact", value("exact_v_e")), numbers(T.minus_exact, value("v_e", "exact_v_e")), ["", (_, g) => m.has(s, g) && "achieved"]], m.goal_names);
 		const text = el("pre", board.text(s));
 		byId("text").replaceChildren(canvas.hidden ? text : this.details(T.in_words, text), this.details(T.table, goals));

@@ -16,16 +16,16 @@ function compared({q_r, pi_r}, first, second) {
 	return others.length ? [chosen, other ?? others[0]] : null;
 }
 
-function sentences(found, chances, stepsLeft) {
+function sentences(found, stepsLeft) {
 	const {first, second, policies: {q_r}} = found, ties = tiesOf(q_r, first), names = m.robot_actions;
 	const actions = {first: names[first], second: names[second], q_first: q_r[first].toPrecision(5), q_second: q_r[second].toPrecision(5)};
 	if (ties.includes(second)) return [stepsLeft === 1 ? say.last : fill(say.equal, actions)];
 	const others = ties.slice(0, MOST_TIES).map((a) => names[a]).join(", ");
 	return [fill(say.preferred, actions), ...others ? [fill(say.ties, {first: actions.first, others})] : [],
-		...reasons(found, chances, stepsLeft), when(found)];
+		...reasons(found), when(found)];
 }
 
-function reasons(found, chances, stepsLeft) {
+function reasons(found) {
 	const parts = totals(found), size = (i) => abs(parts[i]);
 	const order = range(parts.length).sort((a, b) => size(b) - size(a) || a - b).slice(0, MOST_PARTS);
 	const named = order.filter((i) => size(i) >= LEAST_SHARE / 100 * abs(found.gap)), values = named.map((i) => parts[i]);
@@ -34,7 +34,7 @@ function reasons(found, chances, stepsLeft) {
 	const said = named.map((part, i) => {
 		const kind = shares[i] < 0 ? "against" : isFirst ? "for" : "more";
 		isFirst = isFirst && shares[i] < 0;
-		const goal = part < m.G ? aboutGoal(part, chances, stepsLeft) : part === m.G ? say.ends : say.remainder;
+		const goal = part < m.G ? aboutGoal(part, found) : part === m.G ? say.ends : say.remainder;
 		return fill(say[kind], {share: abs(shares[i]), goal});
 	});
 	return rest ? [...said, fill(say.rest, {share: rest})] : said;
@@ -48,12 +48,13 @@ function totals(found) {
 
 const stepTotals = (found) => found.parts.map((part, k) => sum(part) + found.ends[k]);
 
-function aboutGoal(g, [{[g]: one}, {[g]: two}], steps) {
+function aboutGoal(g, {origins: {[g]: {step, state, chances: [one, two]}}, achieved}) {
 	const decimals = [2, 3, 4, 5, 6].find((n) => one.toFixed(n) !== two.toFixed(n));
 	return fill(decimals ? say.changed : say.unchanged, {
 		human: m.agents[m.goals[g].human].name, attains: say.attains, goal: m.goals[g].name,
 		chance: m.theory.gamma_h === 1 ? say.chance : say.discounted_chance,
-		first: one.toFixed(decimals ?? 2), second: two.toFixed(decimals ?? 2), within: steps === null ? "" : fill(say.within, {steps}),
+		first: one.toFixed(decimals ?? 2), second: two.toFixed(decimals ?? 2), achieved: achieved[g] ? say.achieved : "",
+		when: fill(step > 1 ? say.then : say.next, {step}), state,
 	});
 }
 

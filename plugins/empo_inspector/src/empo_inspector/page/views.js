@@ -1,6 +1,6 @@
 // The views: elements for the selection of the page.
 
-const MOST_ROWS = 60, MOST_FOUND = 20;
+const MOST_ROWS = 60, MOST_FOUND = 20, ACHIEVED = "achieved";
 
 function robotView(app) {
 	const {s, t, theory} = app, solved = app.decision(), other = theory && m.decision(s, t, theory), right = attempt(() => m.right?.decision(s, t)), {q_r, pi_r} = solved, names = m.robot_actions;
@@ -23,8 +23,8 @@ function robotView(app) {
 }
 
 async function told(app, pause) {
-	const {G} = m, pair = app.actions(), {q_e} = app.decision();
-	return pair ? sentences(await app.reasons(pair, pause), pair.map((r) => q_e.subarray(r * G, (r + 1) * G)), app.stepsLeft()).join(" ") : T.only;
+	const pair = app.actions();
+	return pair ? sentences(await app.reasons(pair, pause), app.stepsLeft()).join(" ") : T.only;
 }
 
 function whatIf(app) {
@@ -91,7 +91,7 @@ function humanView(app) {
 		return button(m.robot_actions[r], () => app.step(next, joint), {class: "link", disabled: next === NOT_KEPT, key: `reply${a} ${r}`});
 	});
 	return [
-		el("p", fill(T.pursues, {agent: agent.name, goal: m.goals[g].name, word}), num(now.v_e[g]), ".", solved && [T.hopes, num(m.part("v_m", s, t)[g]), "."]),
+		el("p", fill(T.pursues, {agent: agent.name, goal: m.goals[g].name, word}), m.has(s, g) ? [ACHIEVED, ", "] : "", num(now.v_e[g]), ".", solved && [T.hopes, m.has(s, g) ? ACHIEVED : num(m.part("v_m", s, t)[g]), "."]),
 		m.has(s, g) ? note(T.achieved) : solved && possible.every((a) => q[a] === 0) && note(T.hopeless),
 		table(fill(T.actions_of, {agent: agent.name}), [["action", (a) => agent.actions[a]], numbers("Q^m", solved && ((a) => q[a])), chances("π_h", (a) => pi[a]),
 			numbers(T.of_average, (a) => now.marginal[h][a]), [T.reply[m.theory.robot_model], solved && links]], possible),

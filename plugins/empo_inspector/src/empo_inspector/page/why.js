@@ -36,7 +36,7 @@ async function follow(s, t, mass, pause, visit) {
 
 // Parts of each future step.
 async function explain(s, t, first, second, pause) {
-	const here = m.decision(s, t), parts = [], ends = [], {robot} = m.tables(), {theory, prob} = m;
+	const here = m.decision(s, t), parts = [], ends = [], steps = [], {robot} = m.tables(), {theory, prob} = m;
 	const both = [first, second].map((a) => here.pi_r.map((_, r) => +(r === a)));
 	await follow(s, t, [1, 1], pause, (state, time, mass, send) => {
 		const k = time - t - 1, gap = mass[0] - mass[1], alive = m.alive(state, time);
@@ -44,15 +44,36 @@ async function explain(s, t, first, second, pause) {
 		if (k >= 0) {
 			parts[k] ??= zeros(m.G);
 			ends[k] = (ends[k] ?? 0) + (alive ? weight * here.u_r : gap * theory.terminal_value);
+			steps[k] ??= {mass: [0, 0], chances: [zeros(m.G), zeros(m.G)], each: []};
 		}
 		if (!alive) return;
-		if (k >= 0) goalGains(m.kept(state, time), here).forEach((gain, g) => {parts[k][g] += weight * gain;});
+		if (k >= 0) {
+			const gains = goalGains(m.kept(state, time), here).map((gain) => weight * gain), v_e = m.part("v_e", state, time), step = steps[k];
+			gains.forEach((gain, g) => {parts[k][g] += gain;});
+			mass.forEach((x, i) => {step.mass[i] += x; v_e.forEach((v, g) => {step.chances[i][g] += x * v;});});
+			step.each.push([state, gains]);
+		}
 		for (const [, next, code, p, r] of m.transitions(state)) {
 			const share = chance[p] * prob[code] * robot[code], moved = mass.map((x, i) => x * (k < 0 ? both[i] : pi_r)[r] * share);
 			if (moved[0] || moved[1]) send(next, moved);
 		}
 	});
-	return {first, second, gap: here.q_r[first] - here.q_r[second], parts, ends, policies: here};
+	const origins = range(m.G).map((g) => origin(g, parts, steps)), achieved = range(m.G).map((g) => m.has(s, g));
+	return {first, second, gap: here.q_r[first] - here.q_r[second], parts, ends, origins, achieved, policies: here};
+}
+
+// The first of the largest values, but for rounding.
+function firstOfMost(values) {
+	const most = values.reduce((x, y) => max(x, y));
+	return values.findIndex((value) => value >= most - EQUAL * abs(most));
+}
+
+// Where the part of a goal arises: the step and the state that contribute most, and V^e there on average.
+function origin(g, parts, steps) {
+	const side = sum(parts.map((part) => part[g])) >= 0 ? 1 : -1, k = firstOfMost(parts.map((part) => side * part[g]));
+	const {mass, chances, each} = steps[k], sorted = [...each].sort(([a], [b]) => a - b);
+	const state = sorted.length ? sorted[firstOfMost(sorted.map(([, gains]) => side * gains[g]))][0] : 0;
+	return {step: k + 1, state: m.number[state], chances: mass.map((x, i) => x ? chances[i][g] / x : 0)};
 }
 
 // The chance that a goal is first reached after k + 1 steps, discounted as V_h^e, which is its sum.

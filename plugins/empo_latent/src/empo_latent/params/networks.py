@@ -10,16 +10,20 @@ from empo_core import Config
 
 Heads = Literal["mean", "min", "max"]
 """The reduction of estimates of several heads to one."""
+MOST_UNITS, MOST_HEADS = 10**9, 10**6
+"""Units of a layer and networks of an ensemble; RAM refuses most of it, with its bytes."""
 
 
 class EncoderParams(Config):
     """From observations to latents."""
 
-    layers: int = Field(2, ge=1, description="Layers, the one to the latent included.")
-    width: int = Field(256, ge=1, description="Units of each hidden layer.")
-    channels: int = Field(32, ge=1, description="Filters of each convolution, for pictures.")
+    layers: int = Field(2, ge=1, le=1000, description="Layers, the one to the latent included.")
+    width: int = Field(256, ge=1, le=MOST_UNITS, description="Units of each hidden layer.")
+    channels: int = Field(
+        32, ge=1, le=MOST_UNITS, description="Filters of each convolution, for pictures."
+    )
     shift: int = Field(
-        3, ge=0, description="Pixels by which pictures are shifted at random in training."
+        3, ge=0, le=1000, description="Pixels by which pictures are shifted at random in training."
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of the first layer left out.")
     target: Literal["online", "average"] = Field(
@@ -42,15 +46,21 @@ class EncoderParams(Config):
 class LatentSpaceParams(Config):
     """Latents and the dynamics models."""
 
-    size: int = Field(512, ge=2, description="Numbers of a latent.")
-    group: int = Field(8, ge=2, description="Numbers that share a softmax; divides the size.")
-    width: int = Field(512, ge=1, description="Units of each hidden layer of all heads.")
-    layers: int = Field(2, ge=1, description="Hidden layers of all heads.")
-    heads: int = Field(1, ge=1, description="Dynamics models.")
+    size: int = Field(512, ge=2, le=MOST_UNITS, description="Numbers of a latent.")
+    group: int = Field(
+        8, ge=2, le=MOST_UNITS, description="Numbers that share a softmax; divides the size."
+    )
+    width: int = Field(
+        512, ge=1, le=MOST_UNITS, description="Units of each hidden layer of all heads."
+    )
+    layers: int = Field(2, ge=1, le=1000, description="Hidden layers of all heads.")
+    heads: int = Field(1, ge=1, le=MOST_HEADS, description="Dynamics models.")
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of the first layer left out.")
     layer_norm: bool = Field(True, description="Normalise what SimNorm gets.")
     consistency_coef: float = Field(20.0, gt=0, description="Factor of the prediction loss.")
-    task_size: int = Field(96, ge=1, description="Numbers that stand for a task, of several.")
+    task_size: int = Field(
+        96, ge=1, le=MOST_UNITS, description="Numbers that stand for a task, of several."
+    )
 
     @model_validator(mode="after")
     def _groups_fit(self) -> LatentSpaceParams:
@@ -65,7 +75,7 @@ class LatentSpaceParams(Config):
 class BinsParams(Config):
     """Bins in symlog space, over which rewards and values are distributions."""
 
-    number: int = Field(101, ge=2, description="Bins.")
+    number: int = Field(101, ge=2, le=MOST_UNITS, description="Bins.")
     low: float = Field(-10.0, description="Least symlog.")
     high: float = Field(10.0, description="Greatest symlog.")
 
@@ -79,7 +89,7 @@ class BinsParams(Config):
 class RewardParams(Config):
     """Reward heads and the termination head."""
 
-    heads: int = Field(1, ge=1, description="Reward models.")
+    heads: int = Field(1, ge=1, le=MOST_HEADS, description="Reward models.")
     width_divisor: int = Field(1, ge=1, description="By how much they are narrower than others.")
     coef: float = Field(0.1, gt=0, description="Factor of the reward loss.")
     episodic: bool | None = Field(
@@ -107,7 +117,7 @@ class ValueParams(Config):
         description="'v' values states and learns from imagined steps; 'q' values actions and "
         "learns from those that were taken.",
     )
-    heads: int = Field(5, ge=1, description="Value models.")
+    heads: int = Field(5, ge=1, le=MOST_HEADS, description="Value models.")
     width_divisor: int = Field(1, ge=1, description="By how much they are narrower than others.")
     dropout: float = Field(0.01, ge=0, lt=1, description="Share of the first layer left out.")
     target_rate: float = Field(
@@ -150,7 +160,7 @@ class AuxiliaryParams(Config):
         "separate", description="A network for each, or one with an output for each."
     )
     width_factor: int = Field(
-        1, ge=1, description="Width of a joint network, relative to a separate one."
+        1, ge=1, le=MOST_UNITS, description="Width of a joint network, relative to a separate one."
     )
     coef: float = Field(0.01, gt=0, description="Factor of their loss.")
     dynamics: Literal["mean", "min"] = Field(

@@ -16,9 +16,13 @@ class PlannerParams(Config):
     iterations: int | None = Field(
         None, ge=1, description="Rounds; null: 6, and 8 from 20 numbers per action on."
     )
-    samples: int = Field(512, ge=2, description="Plans that are tried each round.")
-    elites: int = Field(64, ge=1, description="Number of best plans that form the next round.")
-    policy_plans: int = Field(24, ge=0, description="Number of samples that the policy proposes.")
+    samples: int = Field(512, ge=2, le=10**6, description="Plans that are tried each round.")
+    elites: int = Field(
+        64, ge=1, le=10**6, description="Number of best plans that form the next round."
+    )
+    policy_plans: int = Field(
+        24, ge=0, le=10**6, description="Number of samples that the policy proposes."
+    )
     policy_noise: float = Field(0.0, ge=0, description="Noise on its proposals, in training.")
     min_std: float = Field(0.05, ge=0, description="Least standard deviation.")
     max_std: float = Field(2.0, gt=0, description="Greatest, and that of the first round.")
@@ -39,7 +43,9 @@ class PlannerParams(Config):
     policy_rounds: Literal["all", "first"] = Field(
         "all", description="Rounds in which what the policy proposes may be an elite."
     )
-    horizon: int | None = Field(None, ge=1, description="Steps of a plan; null: learning.horizon.")
+    horizon: int | None = Field(
+        None, ge=1, le=1000, description="Steps of a plan; null: learning.horizon."
+    )
     critic: Literal["online", "target"] = Field(
         "online", description="Value networks that judge where a plan ends."
     )

@@ -51,7 +51,7 @@ class DiscountParams(Config):
 class LearningParams(Config):
     """Sequences, temporal weights and the frequency of updates."""
 
-    horizon: int = Field(3, ge=1, description="Steps of a sequence, and of a plan.")
+    horizon: int = Field(3, ge=1, le=1000, description="Steps of a sequence, and of a plan.")
     rho: float = Field(
         0.5, gt=0, le=1, description="Weight of each step relative to the one before."
     )

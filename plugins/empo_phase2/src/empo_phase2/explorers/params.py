@@ -70,8 +70,8 @@ class RndParams(Config):
     coefficient: float = Field(
         0.1, ge=0, description="Probabilities are multiplied by exp(coefficient * novelty)."
     )
-    feature_dim: int = Field(64, ge=1, description="Numbers to be predicted.")
-    hidden_dim: int = Field(256, ge=1, description="Units of each hidden layer.")
+    feature_dim: int = Field(64, ge=1, le=8192, description="Numbers to be predicted.")
+    hidden_dim: int = Field(256, ge=1, le=8192, description="Units of each hidden layer.")
     lr: float = Field(1e-4, gt=0, description="Learning rate of the predictor.")
     weight_decay: float = Field(1e-4, ge=0, description="Decay of the predictor's weights.")
     max_grad_norm: float | None = Field(
