@@ -26,8 +26,8 @@ from empo_core.storage.run_directory import (
 from empo_core.storage.run_roots import refuse_gone
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import Json
+from empo_core.worlds.content import difference, identity
 from empo_learning.state_cache import StateCache
-from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.world_params import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
