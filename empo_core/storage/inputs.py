@@ -7,6 +7,7 @@ size, its sha256 and where it came from, and has the digest of the run's world.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -325,7 +326,9 @@ def refuse_changed(config: RunConfig) -> None:
 
 def note_copies(error: BaseException, directory: Path) -> None:
     """Say of the copies that an error's message names what they were made from."""
-    manifest = read_manifest(directory)
+    manifest: Manifest | None = None
+    with contextlib.suppress(StorageError):  # The error at hand is what matters.
+        manifest = read_manifest(directory)
     for name, entry in manifest.files.items() if manifest else ():
         path = directory / INPUTS / name
         if str(path) in str(error):

@@ -381,8 +381,7 @@ def _new_directory(config: RunConfig, place: Path | None) -> Path:
     while True:
         path = place or config.runs / (stem if number == 1 else f"{stem}-{number}")
         try:
-            if place is None:  # Else its folder is there, or was moved meanwhile.
-                path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()  # Fails where it exists, so two runs never share one.
             return path
         except FileExistsError as error:

@@ -13,7 +13,7 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build, load_run
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
-from empo_core.saved_run import open_run
+from empo_core.saved_run import read_run
 from empo_core.storage.arrays import write_file
 from empo_core.storage.atomic import read_json
 from empo_core.storage.run_directory import (
@@ -86,7 +86,7 @@ def warnings_of(params: PowerReward, directory: Path) -> list[str]:
     """What the source of U_r warned of, which the robots are paid by; as for ``power_reward``."""
     found: Json = None
     if params.run is not None:
-        found, where = open_run(params.run).summary.get("warnings"), str(params.run)
+        found, where = read_run(params.run).summary.get("warnings"), str(params.run)
     else:
         assert params.algorithm is not None
         where = f"algorithm {params.algorithm.name!r}"
