@@ -63,7 +63,7 @@ from empo_core.storage.run_directory import (
 )
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
-from empo_core.worlds.content import world_digest
+from empo_core.worlds.content import difference, identity
 
 log = logging.getLogger("empo_core")
 
@@ -178,8 +178,8 @@ def execute(
             tell_of_silent_end(config.runs)
         if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
             assert inputs is not None
-            digest = None if world is None or process_rank() else world_digest(world)
-            directory = RunDirectory.create(config, registry, place, inputs=inputs, world=digest)
+            about = None if world is None or process_rank() else identity(world)
+            directory = RunDirectory.create(config, registry, place, inputs=inputs, world=about)
             stack.callback(directory.release)
             if not process_rank():  # What is read from now on are the copies.
                 copied = inputs.in_run(config, directory.path)
@@ -359,11 +359,12 @@ def _require_same_world(
     """
     if manifest is None or manifest.world is None:
         return
-    if world is None or world_digest(world) != manifest.world:
+    differs = "there is none" if world is None else difference(manifest.world, identity(world))
+    if differs is not None:
         raise ConfigError(
-            f"{directory}: was made in another world than its config gives here: layout, chances, "
-            f"goals or start differ. Restore what changed: {CONFIG}, or the code of the world's "
-            f"plugin ({directory / ENVIRONMENT} has the versions); or start a new run with: "
+            f"{directory}: was made in another world than its config gives here: {differs}. "
+            f"Restore what changed: {CONFIG}, or the code of the world's plugin "
+            f"({directory / ENVIRONMENT} has the versions); or start a new run with: "
             f"empo run {directory / CONFIG}"
         )
 

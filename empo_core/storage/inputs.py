@@ -7,6 +7,7 @@ size, its sha256 and where it came from, and has the digest of the run's world.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -14,7 +15,7 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, get_args
@@ -34,7 +35,12 @@ from empo_core.storage.atomic import (
     sealed_json,
     write_file,
 )
-from empo_core.storage.regular_files import open_new, open_regular, reason_of
+from empo_core.storage.regular_files import (
+    open_new,
+    open_regular,
+    reason_of,
+    refuse_strange_files,
+)
 
 INPUTS = "inputs"
 CONFIG = "config.yaml"
@@ -66,12 +72,17 @@ class Manifest(StrictModel):
     """What a run keeps of what it was made from.
 
     Attributes:
-        world: The digest of its world's content, see ``empo_core.worlds.content``; None: no world.
+        world: Its world, as ``empo_core.worlds.content.identity`` has it; None: no world.
         files: Its copies by their paths in ``inputs/``, with slashes.
     """
 
-    world: str | None
+    world: dict[str, JsonValue] | None
     files: dict[str, Copy] = Field(default_factory=dict)
+
+    @property
+    def world_digest(self) -> str | None:
+        """The digest of its world's content; None where it has none."""
+        return None if self.world is None else str(self.world.get("content"))
 
 
 @dataclass(frozen=True)
@@ -197,7 +208,9 @@ class Inputs:
         self.names[path] = f"{prefix}{path.name}"
 
 
-def write_manifest(directory: Path, world: str | None, files: Mapping[str, Copy]) -> None:
+def write_manifest(
+    directory: Path, world: Mapping[str, JsonValue] | None, files: Mapping[str, Copy]
+) -> None:
     """Write the manifest of a run's inputs.
 
     Raises:
@@ -205,7 +218,7 @@ def write_manifest(directory: Path, world: str | None, files: Mapping[str, Copy]
     """
     path = directory / INPUTS / MANIFEST
     path.parent.mkdir(exist_ok=True)
-    body = Manifest(world=world, files=dict(files)).model_dump()
+    body = Manifest(world=None if world is None else dict(world), files=dict(files)).model_dump()
     write_file(path, sealed_json(path, _FORMAT, _VERSION, body) + b"\n")
 
 
@@ -265,6 +278,36 @@ def with_kept_files(config: RunConfig, directory: Path) -> RunConfig:
     return _replaced(config, {path: KeptFile(path) for path in paths}) if paths else config
 
 
+def in_this_run(data: Any, directory: Path) -> Any:
+    """Plain data that a run kept, with the paths of its copies as they are where it is now."""
+    return _mapped(data, lambda text: _copy_in(text, directory) or text)
+
+
+def without_place(data: Any) -> Any:
+    """Plain data with paths of copies relative to their run, wherever that is."""
+    return _mapped(data, lambda text: f"{INPUTS}/{_below(text)}" if _below(text) else text)
+
+
+def _mapped(data: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(data, str):
+        return change(data)
+    if isinstance(data, dict):
+        return {key: _mapped(value, change) for key, value in data.items()}
+    return [_mapped(value, change) for value in data] if isinstance(data, list) else data
+
+
+def _copy_in(text: str, directory: Path) -> str | None:
+    """The path of a copy in a run's directory, of a path that may be that of a former place."""
+    below = _below(text)
+    here = directory / INPUTS / below
+    return str(here) if below and here.exists() else None
+
+
+def _below(text: str) -> str:
+    """Of an absolute path of a copy its place in ``inputs``; empty of other texts."""
+    return text.rpartition(f"/{INPUTS}/")[2] if text[:1] == "/" and f"/{INPUTS}/" in text else ""
+
+
 def refuse_changed(config: RunConfig) -> None:
     """Refuse copies of earlier runs, named in a config, that are not what they were.
 
@@ -283,7 +326,9 @@ def refuse_changed(config: RunConfig) -> None:
 
 def note_copies(error: BaseException, directory: Path) -> None:
     """Say of the copies that an error's message names what they were made from."""
-    manifest = read_manifest(directory)
+    manifest: Manifest | None = None
+    with contextlib.suppress(StorageError):  # The error at hand is what matters.
+        manifest = read_manifest(directory)
     for name, entry in manifest.files.items() if manifest else ():
         path = directory / INPUTS / name
         if str(path) in str(error):
@@ -389,6 +434,8 @@ def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
         return files
     if not path.is_dir():
         return {}
+    if (path / CONFIG).is_file():
+        refuse_strange_files(path)
     found: dict[PurePosixPath, Path] = {}
     for place, folders, names in os.walk(path):
         if Path(place) == path and (path / CONFIG).is_file():

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from empo_core.errors import StorageError
+from empo_core.errors import ConfigError, StorageError
 
 Read = TypeVar("Read")
 # Windows has neither; there only privileged users can make links.
@@ -66,3 +66,33 @@ def reason_of(error: OSError) -> str:
 
 def _reason(path: Path, error: OSError) -> str:
     return "is a symbolic link" if path.is_symlink() else reason_of(error)
+
+
+def refuse_strange_files(directory: Path) -> None:
+    """Refuse a run's directory with a link out of it, a pipe or a device.
+
+    Raises:
+        ConfigError: It has one, or cannot be listed.
+    """
+    for folder, folders, files in os.walk(directory, onerror=_unlisted):
+        for name in (*folders, *files):
+            _refuse_strange(directory, Path(folder, name))
+
+
+def _refuse_strange(directory: Path, path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # A process at work there removes its files.
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(directory.resolve()):
+                raise ConfigError(
+                    f"{path}: leads out of the run directory (to {target}), where nothing of a "
+                    "run is read or written; remove it, or put a copy in its place"
+                )
+        elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ConfigError(f"{path} is neither a file nor a folder; remove it")
+
+
+def _unlisted(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise ConfigError(f"{error.filename}: cannot be listed: {reason_of(error)}") from error

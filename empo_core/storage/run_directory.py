@@ -19,7 +19,6 @@ import platform
 import re
 import shutil
 import socket
-import stat
 import subprocess
 import tempfile
 import time
@@ -40,7 +39,7 @@ from empo_core.storage import run_roots
 from empo_core.storage.atomic import read_json, write_file
 from empo_core.storage.inputs import Inputs, read_manifest, write_manifest
 from empo_core.storage.locks import CAN_LOCK, hold
-from empo_core.storage.regular_files import open_append, open_regular, reason_of
+from empo_core.storage.regular_files import open_append, open_regular, refuse_strange_files
 from empo_core.trees import JsonData
 
 CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
@@ -94,7 +93,7 @@ class RunDirectory:
         place: Path | None = None,
         *,
         inputs: Inputs | None = None,
-        world: str | None = None,
+        world: Mapping[str, JsonValue] | None = None,
     ) -> RunDirectory:
         """A new directory under ``config.runs``, which no other run has or will get.
 
@@ -103,7 +102,7 @@ class RunDirectory:
             registry: The components it may name.
             place: The directory, which must not exist; None: one with a name of its own.
             inputs: The files that the config names; None: as they are now.
-            world: The digest of the run's world.
+            world: The identity of the run's world.
 
         Raises:
             StorageError: It cannot be made.
@@ -121,7 +120,11 @@ class RunDirectory:
         return directory
 
     def _fill(
-        self, config: RunConfig, registry: Registry, inputs: Inputs, world: str | None
+        self,
+        config: RunConfig,
+        registry: Registry,
+        inputs: Inputs,
+        world: Mapping[str, JsonValue] | None,
     ) -> None:
         """Write all that a run has when it begins; its status comes last."""
         self._about["task"] = _task(config)
@@ -368,29 +371,8 @@ def existing_run(path: str | Path) -> Path:
     directory = Path(path).resolve()
     if not (directory / CONFIG).is_file():
         raise ConfigError(f"{path}: is not a run directory: it has no {CONFIG}")
-    for folder, folders, files in os.walk(directory, onerror=_unlisted):
-        for name in (*folders, *files):
-            _refuse_strange(directory, Path(folder, name))
+    refuse_strange_files(directory)
     return directory
-
-
-def _refuse_strange(directory: Path, path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # A process at work there removes its files.
-        mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            target = Path(os.path.realpath(path))
-            if not target.is_relative_to(directory):
-                raise ConfigError(
-                    f"{path}: leads out of the run directory (to {target}), where nothing of a "
-                    "run is read or written; remove it, or put a copy in its place"
-                )
-        elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise ConfigError(f"{path} is neither a file nor a folder; remove it")
-
-
-def _unlisted(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise ConfigError(f"{error.filename}: cannot be listed: {reason_of(error)}") from error
 
 
 def _new_directory(config: RunConfig, place: Path | None) -> Path:

@@ -42,7 +42,7 @@ def refuse_gone(path: Path) -> None:
     Raises:
         StorageError: It does; the message says which.
     """
-    for root in _roots:
+    for root in list(_roots):
         if path.absolute().is_relative_to(root) and is_gone(root):
             raise gone(root)
 

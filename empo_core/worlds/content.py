@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -10,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Int
+from pydantic import JsonValue
 from torch import Tensor
 
 from empo_core.protocols import Composed, WorldModel
@@ -55,6 +57,40 @@ def world_digest(world: WorldModel) -> str:
         # Whoever uses the world says what is wrong with it; other worlds answer.
         total.update(b"no answers")
     return total.hexdigest()
+
+
+def identity(world: WorldModel) -> dict[str, JsonValue]:
+    """Identity of a world as JSON data; the order of the keys says what to name first.
+
+    Two worlds that agree have the same agents, goals, horizon and observations, and the same
+    ``world_digest``.
+    """
+    spec = world.spec
+    return {
+        "name": spec.name,
+        "horizon": spec.horizon,
+        "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
+        "goals": [[goal.human, goal.name, float(goal.weight)] for goal in spec.goals],
+        "features": asdict(spec.featurizer.shape),
+        "content": world_digest(world),
+    }
+
+
+def difference(known: Mapping[str, JsonValue], here: Mapping[str, JsonValue]) -> str | None:
+    """The first thing in which two identities differ, in words; None where they agree."""
+    for key, value in here.items():
+        if known.get(key) == value:
+            continue
+        if key == "content":
+            return (
+                "it starts in another state, or its first step leads elsewhere, or a later one does"
+            )
+        return f"its {key} {_was(known.get(key))}, not {reprlib.repr(value)}"
+    return None
+
+
+def _was(value: JsonValue) -> str:
+    return f"{'were' if isinstance(value, list | dict) else 'was'} {reprlib.repr(value)}"
 
 
 def add_value(total: _Hash, value: Any) -> None:

@@ -8,15 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from empo_core.cli.app import app
-from empo_core.config import installed, library_file
+from empo_core.config import WorldModelRef, installed, library_file, library_files
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import StorageError
 from empo_core.experiment import build, build_world, load_run
-from empo_core.worlds.content import world_digest
+from empo_core.worlds.content import identity, world_digest
 from empo_exact.result import load
+from empo_rollout.empowerment.world_vector import WorldVectorEnv
+from empo_rollout.params import PolicyParams
+from empo_rollout.policies.networks import build_policy
+from empo_rollout.policies.policyfile import save_policy
 
 EDITS = (
     "deceived: {robot: inform, human_1: cooperate",
@@ -37,10 +42,10 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def make(home: Path) -> Path:
+def make(home: Path, **params: object) -> Path:
     config = {
         "world_model": {"name": "table", "params": {"file": "w.yaml"}},
-        "algorithm": {"name": "exact", "params": {"keep": "all", "rollouts": 0}},
+        "algorithm": {"name": "exact", "params": {"keep": "all", "rollouts": 0, **params}},
         "trackers": [],
         "runs": "runs",
     }
@@ -126,10 +131,36 @@ def test_results_are_not_loaded_into_a_world_that_differs_after_its_first_step(h
 
 @pytest.mark.parametrize("kind", ["multigrid", "table", "bushworld"])
 def test_digests_of_library_worlds_are_stable_and_differ(kind: str) -> None:
-    from empo_core.config import WorldModelRef, library_files
-
     names = [f"{kind}/{stem}" for stem in library_files(installed().get("world_model", kind))][:8]
     worlds = [build(WorldModelRef.model_validate(name)) for name in names]
     digests = [world_digest(world) for world in worlds]
     assert len(set(digests)) == len(names)
     assert [world_digest(build(WorldModelRef.model_validate(name))) for name in names] == digests
+
+
+@pytest.mark.parametrize("keep", ["all", "disk"])
+def test_a_human_prior_in_a_file_goes_with_its_run(home: Path, tmp_path: Path, keep: str) -> None:
+    world = build(
+        WorldModelRef.model_validate({"name": "table", "params": {"file": home / "w.yaml"}})
+    )
+    vector = WorldVectorEnv(world, copies=1, learners="humans")
+    params = PolicyParams.model_validate({"hidden": [8]})
+    policy = build_policy(params, vector.spec, generator=torch.Generator().manual_seed(1))
+    save_policy(home / "humans", policy, params, vector.spec, world=identity(world))
+    prior = {"name": "goal-ppo", "params": {"file": "humans"}}
+    run = make(home, human_prior=prior, keep=keep)
+    before = empo("explain", run, "--json")
+    assert before.exit_code == 0, before.output
+    moved = tmp_path / "moved"
+    shutil.move(run, moved)
+    shutil.rmtree(home)
+    assert empo("explain", moved, "--json").stdout == before.stdout
+    status = json.loads((moved / "status.json").read_text()) | {"status": "interrupted"}
+    (moved / "status.json").write_text(json.dumps(status))
+    resumed = empo("resume", moved, "-q")
+    assert resumed.exit_code == 0, resumed.output
+    assert empo("explain", moved, "--json").stdout == before.stdout
+    (moved / "inputs" / "humans").write_bytes(b"others")
+    refused = empo("explain", moved)
+    assert refused.exit_code == 3
+    assert "inputs/humans: is not what the run was made from" in refused.stderr

@@ -14,7 +14,7 @@ from empo_core.protocols.environments import TimeStep
 from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, WorldSpec
-from empo_rollout.empowerment.identity import identity
+from empo_core.worlds.content import identity
 from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots, UniformHumans
 from empo_rollout.empowerment.prior import GoalPpo
 from empo_rollout.empowerment.world_vector import WorldVectorEnv

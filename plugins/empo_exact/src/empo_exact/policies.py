@@ -38,11 +38,8 @@ class SolvedHumans:
         self, states: Int[Tensor, "state word"], steps_left: int
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human."""
-        goals = self._solution.problem.places
-        policies = self._solution.policies_of(
-            states, steps_left, lambda found: found.pi_h[:, :, goals]
-        )
-        return torch.from_numpy(policies.transpose(0, 2, 1).copy())
+        policies = self._solution.policies_of(states, steps_left, lambda found: found.pi_h)
+        return torch.from_numpy(policies.copy())
 
 
 class SolvedPower:

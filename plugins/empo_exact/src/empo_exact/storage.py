@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import reprlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -17,7 +16,8 @@ from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_core.storage.atomic import StrictModel
-from empo_core.worlds.content import world_digest
+from empo_core.storage.inputs import in_this_run, without_place
+from empo_core.worlds.content import difference, identity
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
@@ -72,7 +72,6 @@ class _Metadata(StrictModel):
     seconds: dict[str, float]
     seed: int
     reductions: list[dict[str, JsonValue]] = Field(default_factory=list)
-    starts_elsewhere: bool = False  # Episodes start in states that the caller chose.
 
 
 def save(solution: Solution, record: Record, directory: Path) -> None:
@@ -99,7 +98,6 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
         seconds=vars(record.seconds),
         seed=record.seed,
         reductions=[vars(reduction) for reduction in record.reductions],
-        starts_elsewhere=not _starts_initially(graph.states, problem.world),
     )
     save_arrays(directory / "tables", arrays, metadata.model_dump())
 
@@ -118,8 +116,8 @@ def read(
     arrays, found = load_arrays(directory / "tables")
     try:
         metadata = _Metadata.model_validate(found)
-        _check_world(arrays, metadata.world, world, starts_elsewhere=metadata.starts_elsewhere)
-        params = ExactParams.model_validate(metadata.params)
+        _check_world(metadata.world, world)
+        params = ExactParams.model_validate(in_this_run(metadata.params, directory.parent))
         assumed = Assumptions(
             habit_prior=_prior(
                 "habit_prior", habit_prior, params.habit, world, needed=metadata.habit_prior
@@ -167,41 +165,11 @@ def _store(arrays: Arrays, metadata: _Metadata, directory: Path) -> ValueStore:
     return store
 
 
-def identity(world: WorldModel) -> dict[str, JsonValue]:
-    """Identity of a world as JSON data; the order of keys is that in which errors name them."""
-    spec = world.spec
-    return {
-        "name": spec.name,
-        "horizon": spec.horizon,
-        "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
-        "goals": [[goal.human, goal.name, goal.weight] for goal in spec.goals],
-        "content": world_digest(world),
-    }
-
-
-def _starts_initially(states: np.ndarray, world: WorldModel) -> bool:
-    return np.array_equal(states[0], world.initial_state().numpy())
-
-
-def _check_world(
-    arrays: Arrays, saved: dict[str, JsonValue], world: WorldModel, *, starts_elsewhere: bool
-) -> None:
-    here = identity(world)
-    for key in here:
-        if key != "content" and saved[key] != here[key]:
-            raise StorageError(
-                f"these tables belong to another world than this {world.spec.name!r}: its {key} "
-                f"was {reprlib.repr(saved[key])}, not {reprlib.repr(here[key])}"
-            )
-    if not (starts_elsewhere or _starts_initially(arrays["graph_states"], world)):
+def _check_world(saved: dict[str, JsonValue], world: WorldModel) -> None:
+    differs = difference(saved, identity(world))
+    if differs is not None:
         raise StorageError(
-            f"these tables belong to another world than this {world.spec.name!r}: it starts in "
-            "another state"
-        )
-    if saved["content"] != here["content"]:
-        raise StorageError(
-            f"these tables belong to another world than this {world.spec.name!r}: its layout or "
-            "chances were others"
+            f"these tables belong to another world than this {world.spec.name!r}: {differs}"
         )
 
 
@@ -228,7 +196,8 @@ def problem_digest(problem: Problem, params: ExactParams) -> str:
     What priors answer is compared time by time; see ``answers``.
     """
     graph = problem.graph
-    digest = hashlib.sha256(params.model_dump_json(exclude=RESULT_IS_EQUAL).encode())
+    about = without_place(params.model_dump(mode="json", exclude=RESULT_IS_EQUAL))
+    digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(json.dumps(identity(problem.world)).encode())
     for array in (
         graph.states,

@@ -178,14 +178,14 @@ def _contents(run: SavedRun) -> dict[str, Json]:
         for name, entry in run.inputs.files.items()
         if f"inputs/{name}" not in of_world
     }
-    if run.inputs.world is not None:
-        found["world_model.content"] = run.inputs.world[:_DIGITS]
+    if run.inputs.world_digest is not None:
+        found["world_model.content"] = run.inputs.world_digest[:_DIGITS]
     return found
 
 
 def _world(run: SavedRun) -> Json:
     """What tells a run's world from others."""
-    known = None if run.inputs is None else run.inputs.world
+    known = None if run.inputs is None else run.inputs.world_digest
     return run.config.get("world_model") if known is None else known
 
 

@@ -15,6 +15,7 @@ from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
 from empo_core.storage.atomic import StrictModel
+from empo_core.storage.inputs import in_this_run
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
 from empo_core.worlds.content import world_digest
 from empo_learning.saved_model import Format, read_model, rebuilding, write_model
@@ -143,7 +144,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
     saved = read_model(path, FORMAT, _Body)
     body = saved.body
     with rebuilding(path, "empo-phase2"):
-        params = Phase2Params.model_validate(body.params)
+        params = Phase2Params.model_validate(in_this_run(body.params, path.resolve().parents[1]))
         played = world
         if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
             played = ensemble_of([world, *map(build, params.ensemble.worlds)])

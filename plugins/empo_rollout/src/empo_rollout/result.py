@@ -18,8 +18,8 @@ from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.storage.arrays import write_file
 from empo_core.tables import report_table
+from empo_core.worlds.content import identity
 from empo_learning.report import csv_text, time_table
-from empo_rollout.empowerment.identity import identity
 from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams, ReportingParams
 from empo_rollout.policies.networks import Networks

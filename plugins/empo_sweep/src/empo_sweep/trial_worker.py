@@ -18,7 +18,7 @@ import torch
 
 from empo_core import experiment
 from empo_core.config import RunConfig, installed
-from empo_core.errors import EmpoError, WorkerError
+from empo_core.errors import EmpoError, StorageError, WorkerError
 from empo_core.interrupts import Termination
 from empo_core.protocols import Tracker
 from empo_core.protocols.executors import Payload, Send
@@ -112,6 +112,8 @@ class TrialWorker:
 
     def _run(self, order: Order, send: Send) -> Outcome:
         directory = Path(order.directory)
+        if not directory.parent.is_dir():
+            raise StorageError(f"{directory.parent}: was moved or removed while the sweep went on")
         watchers = [_Reporter(order, send, self)] if order.metric else []
         if not directory.parent.is_dir():  # It must not come back with this one trial.
             raise WorkerError(f"{directory.parent}: the folder of the sweep was moved or removed")

@@ -20,6 +20,7 @@ from jaxtyping import Float64, Int64, Shaped
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.storage.run_roots import refuse_gone
+from empo_core.worlds.content import identity
 from empo_exact import ram
 from empo_exact.acyclic import cyclic
 from empo_exact.checks import refuse_powerless, refuse_unknown
@@ -40,7 +41,7 @@ from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
-from empo_exact.storage import identity, problem_digest
+from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_at
 from empo_exact.values import ValueStore
 

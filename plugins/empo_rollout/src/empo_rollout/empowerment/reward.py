@@ -13,6 +13,7 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build, load_run
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
+from empo_core.saved_run import read_run
 from empo_core.storage.arrays import write_file
 from empo_core.storage.atomic import read_json
 from empo_core.storage.run_directory import (
@@ -25,8 +26,8 @@ from empo_core.storage.run_directory import (
 from empo_core.storage.run_roots import refuse_gone
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import Json
+from empo_core.worlds.content import difference, identity
 from empo_learning.state_cache import StateCache
-from empo_rollout.empowerment.identity import difference, identity
 from empo_rollout.world_params import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
@@ -85,9 +86,7 @@ def warnings_of(params: PowerReward, directory: Path) -> list[str]:
     """What the source of U_r warned of, which the robots are paid by; as for ``power_reward``."""
     found: Json = None
     if params.run is not None:
-        where, summary = str(params.run), existing_run(params.run) / RESULTS / SUMMARY
-        told = read_json(summary) if summary.is_file() else None
-        found = told.get("warnings") if isinstance(told, dict) else None
+        found, where = read_run(params.run).summary.get("warnings"), str(params.run)
     else:
         assert params.algorithm is not None
         where = f"algorithm {params.algorithm.name!r}"
