@@ -83,6 +83,7 @@ class EnvironmentFactory:
             minibatch_size=update.minibatch_size,
             max_minibatch_size=update.max_minibatch_size,
             by_steps=update.sampling == "steps",
+            remembers=self._params.policy.memory != "none",
             processes=self._in_processes,
             order=sizes.order,
             strict=sizes.strict,

@@ -55,9 +55,17 @@ class Vectorisation(Config):
 class ExperienceParams(Config):
     """Size and contents of a rollout."""
 
-    bptt_horizon: int = Field(64, ge=1, description="Steps of a segment.")
+    bptt_horizon: int | None = Field(
+        None,
+        ge=1,
+        description="Steps of a segment; null: so many that one segment of every agent makes a "
+        "rollout of 1024 steps, but at least 16, and 64 where the policy has a memory.",
+    )
     batch_size: int | None = Field(
-        None, ge=1, description="Steps of a rollout; null: one segment of every agent."
+        None,
+        ge=1,
+        description="Steps of a rollout; null: one segment of every agent, and where bptt_horizon "
+        "is null as well, at least 1024.",
     )
     tail: Literal["bootstrap", "drop"] = Field(
         "bootstrap",
@@ -166,15 +174,21 @@ class WeightedLoss(Config):
 class UpdateParams(Config):
     """Updates of the policy from a rollout."""
 
-    update_epochs: int = Field(1, ge=1, description="Number of passes over the rollout.")
-    minibatch_size: int = Field(16384, ge=1, description="Steps per step of the optimiser.")
+    update_epochs: int = Field(10, ge=1, description="Number of passes over the rollout.")
+    minibatch_size: int | None = Field(
+        None,
+        ge=1,
+        description="Steps per step of the optimiser; null: a 16th of the rollout, at least 64, "
+        "and a 4th where minibatches consist of segments.",
+    )
     max_minibatch_size: int | None = Field(
         None, ge=1, description="Most steps per backward pass; gradients of several are added up."
     )
-    sampling: Literal["shuffled", "sequential", "prioritized", "steps"] = Field(
-        "shuffled",
+    sampling: Literal["auto", "shuffled", "sequential", "prioritized", "steps"] = Field(
+        "auto",
         description="Sampling of segments into minibatches; 'steps' shuffles single steps, for "
-        "policies without memory.",
+        "policies without memory. 'auto': 'steps', and 'shuffled' where the policy has a memory or "
+        "advantages are recomputed for each minibatch.",
     )
     prio_alpha: float = Field(
         0.0, ge=0, le=1, description="Exponent of the advantages, for 'prioritized'."
@@ -218,7 +232,7 @@ class OptimiserParams(Optimiser):
     """The optimiser and its learning rate."""
 
     name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
-    lr: float = Field(3e-4, gt=0, description="Learning rate.")
+    lr: float = Field(1e-3, gt=0, description="Learning rate.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="Schedule by which the rate falls to 0 over the run, if it does."
     )
@@ -355,6 +369,15 @@ class RolloutParams(Config):
                 "actors step their environments themselves: drop vectorisation.backend, or "
                 "collection"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _with_sampling(self) -> RolloutParams:
+        if self.update.sampling == "auto":
+            segments = self.policy.memory != "none" or self.advantages.recompute == "minibatch"
+            sampling = "shuffled" if segments else "steps"
+            update = self.update.model_copy(update={"sampling": sampling})
+            object.__setattr__(self, "update", update)  # The params are frozen.
         return self
 
     @model_validator(mode="before")

@@ -1,21 +1,34 @@
-"""Presets: the defaults of other projects."""
+"""Presets: defaults for few environments, for thousands, and those of other projects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-Preset = Literal["default", "metta", "cleanrl"]
+Preset = Literal["default", "large", "metta", "cleanrl"]
 
 PRESETS: dict[str, Mapping[str, Any]] = {
+    # For 1 to 64 environments, by the sweep in tests/benchmarks/bench_ppo_defaults.py.
     "default": {},
+    # For thousands of agents: few steps of the optimiser, each from many steps.
+    "large": {
+        "experience": {"bptt_horizon": 64},
+        "update": {"update_epochs": 1, "minibatch_size": 16_384, "sampling": "shuffled"},
+        "optimiser": {"lr": 3e-4},
+    },
     # The trainer of the project Metta, as of August 2025.
     "metta": {
         "experience": {"bptt_horizon": 64, "batch_size": 524_288},
         "gamma": 0.977,
         "advantages": {"gae_lambda": 0.916, "vtrace": True, "recompute": "minibatch"},
         "losses": [{"loss": {"name": "ppo", "params": {"clip": 0.1, "entropy": {"coef": 0.0021}}}}],
-        "update": {"value_coef": 0.44, "value_clip": 0.1, "minibatch_size": 16_384},
+        "update": {
+            "update_epochs": 1,
+            "minibatch_size": 16_384,
+            "sampling": "shuffled",
+            "value_coef": 0.44,
+            "value_clip": 0.1,
+        },
         "optimiser": {"lr": 4.57e-4, "eps": 1e-12},
         "reporting": {"checkpoint_interval": 5, "evaluation_interval": 50},
     },
