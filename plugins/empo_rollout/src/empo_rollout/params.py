@@ -10,7 +10,7 @@ from empo_core import Config
 from empo_core.config import EnvironmentRef, ExecutorRef, PolicyLossRef, merged
 from empo_environments.params import NormaliseParams
 from empo_learning.params import Compute, Optimiser, ScoredReporting
-from empo_rollout.presets import PRESETS, Preset
+from empo_rollout.presets import FEW, PRESETS, Preset
 
 
 class Vectorisation(Config):
@@ -56,7 +56,7 @@ class ExperienceParams(Config):
     """Size and contents of a rollout."""
 
     bptt_horizon: int | None = Field(
-        None,
+        64,
         ge=1,
         description="Steps of a segment; null: so many that one segment of every agent makes a "
         "rollout of 1024 steps, but at least 16, and 64 where the policy has a memory.",
@@ -174,9 +174,9 @@ class WeightedLoss(Config):
 class UpdateParams(Config):
     """Updates of the policy from a rollout."""
 
-    update_epochs: int = Field(10, ge=1, description="Number of passes over the rollout.")
+    update_epochs: int = Field(1, ge=1, description="Number of passes over the rollout.")
     minibatch_size: int | None = Field(
-        None,
+        16384,
         ge=1,
         description="Steps per step of the optimiser; null: a 16th of the rollout, at least 64, "
         "and a 4th where minibatches consist of segments.",
@@ -185,7 +185,7 @@ class UpdateParams(Config):
         None, ge=1, description="Most steps per backward pass; gradients of several are added up."
     )
     sampling: Literal["auto", "shuffled", "sequential", "prioritized", "steps"] = Field(
-        "auto",
+        "shuffled",
         description="Sampling of segments into minibatches; 'steps' shuffles single steps, for "
         "policies without memory. 'auto': 'steps', and 'shuffled' where the policy has a memory or "
         "advantages are recomputed for each minibatch.",
@@ -232,7 +232,7 @@ class OptimiserParams(Optimiser):
     """The optimiser and its learning rate."""
 
     name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
-    lr: float = Field(1e-3, gt=0, description="Learning rate.")
+    lr: float = Field(3e-4, gt=0, description="Learning rate.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="Schedule by which the rate falls to 0 over the run, if it does."
     )
@@ -310,7 +310,9 @@ class RolloutParams(Config):
     """Rollouts of many environments, and a policy learned from them."""
 
     preset: Preset = Field(
-        "default", description="Source of the defaults of all keys that are not given."
+        "default",
+        description="Source of the defaults of all keys that are not given. 'default': 'few' where "
+        "num_envs is at most 64, else 'large', whose defaults the tables show.",
     )
     total_steps: int = Field(ge=1, description="Steps of all agents together.")
     num_envs: int | None = Field(
@@ -383,7 +385,11 @@ class RolloutParams(Config):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, data: Any, info: ValidationInfo) -> Any:
-        preset = data.get("preset") if isinstance(data, dict) else None
+        if not isinstance(data, dict):
+            return data
+        preset, envs = data.get("preset", "default"), data.get("num_envs")
+        if preset == "default":
+            preset = "few" if isinstance(envs, int) and envs <= FEW else "large"
         if isinstance(preset, str) and preset in PRESETS:  # Else it is refused later.
             return merged(PRESETS[preset], data)
         return data

@@ -132,13 +132,13 @@ class SizeRequest:
     """
 
     agents: int
-    bptt_horizon: int | None = None
+    bptt_horizon: int | None
     forward_pass_minibatch_target_size: int = 4096
     envs: int | None = None
     workers: int | None = None
     async_factor: int | None = None
     batch_size: int | None = None
-    minibatch_size: int | None = None
+    minibatch_size: int | None = 16_384
     max_minibatch_size: int | None = None
     by_steps: bool = False
     remembers: bool = False

@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-Preset = Literal["default", "large", "metta", "cleanrl"]
+Preset = Literal["default", "few", "large", "metta", "cleanrl"]
+
+FEW = 64
+"""Most environments for which ``few`` is the default."""
 
 PRESETS: dict[str, Mapping[str, Any]] = {
-    # For 1 to 64 environments, by the sweep in tests/benchmarks/bench_ppo_defaults.py.
-    "default": {},
-    # For thousands of agents: few steps of the optimiser, each from many steps.
-    "large": {
-        "experience": {"bptt_horizon": 64},
-        "update": {"update_epochs": 1, "minibatch_size": 16_384, "sampling": "shuffled"},
-        "optimiser": {"lr": 3e-4},
+    # For 1 to 64 environments, chosen with tests/benchmarks/bench_ppo_defaults.py.
+    "few": {
+        "experience": {"bptt_horizon": None},
+        "update": {"update_epochs": 10, "minibatch_size": None, "sampling": "auto"},
+        "optimiser": {"lr": 1e-3},
     },
+    # For thousands of agents: the defaults of the params, few steps of the optimiser.
+    "large": {},
     # The trainer of the project Metta, as of August 2025.
     "metta": {
         "experience": {"bptt_horizon": 64, "batch_size": 524_288},
         "gamma": 0.977,
         "advantages": {"gae_lambda": 0.916, "vtrace": True, "recompute": "minibatch"},
         "losses": [{"loss": {"name": "ppo", "params": {"clip": 0.1, "entropy": {"coef": 0.0021}}}}],
-        "update": {
-            "update_epochs": 1,
-            "minibatch_size": 16_384,
-            "sampling": "shuffled",
-            "value_coef": 0.44,
-            "value_clip": 0.1,
-        },
+        "update": {"value_coef": 0.44, "value_clip": 0.1, "minibatch_size": 16_384},
         "optimiser": {"lr": 4.57e-4, "eps": 1e-12},
         "reporting": {"checkpoint_interval": 5, "evaluation_interval": 50},
     },
