@@ -326,7 +326,7 @@ def test_check_says_what_a_run_would_need() -> None:
 
 
 def test_parts_of_minibatches_are_adjusted_like_other_sizes() -> None:
-    update = {"minibatch_size": 16, "max_minibatch_size": 6}
+    update = {"minibatch_size": 16, "max_minibatch_size": 6, "sampling": "shuffled"}
     algorithm = RolloutAlgorithm(RolloutParams.model_validate(params(update=update)))
     found = algorithm.check(None)
     assert found["adjusted"] == [

@@ -83,7 +83,8 @@ class RolloutAlgorithm:
             seed_globals(stream(context.seed, Stream.GLOBALS, group.rank))
             if self._params.collection is not None:
                 return self._learn(context, environments, plan, None, group)
-            vector = environments.training(plan, group.rank)
+            environments.rank = group.rank
+            vector = environments.training(plan)
             try:
                 return self._learn(context, environments, plan, vector, group)
             finally:

@@ -29,7 +29,13 @@ MOST_EVALUATED = 100
 
 
 class EnvironmentFactory:
-    """Makes the vectorised environments of a run."""
+    """Makes the vectorised environments of a run.
+
+    Attributes:
+        rank: Of the process; the workers of each rank have random numbers of their own.
+    """
+
+    rank = 0
 
     def __init__(
         self,
@@ -83,6 +89,7 @@ class EnvironmentFactory:
             minibatch_size=update.minibatch_size,
             max_minibatch_size=update.max_minibatch_size,
             by_steps=update.sampling == "steps",
+            remembers=self._params.policy.memory != "none",
             processes=self._in_processes,
             order=sizes.order,
             strict=sizes.strict,
@@ -95,8 +102,8 @@ class EnvironmentFactory:
             )
         return plan
 
-    def training(self, plan: VecPlan, rank: int = 0) -> VectorEnv:
-        """The environments to learn in; each rank has other random numbers."""
+    def training(self, plan: VecPlan) -> VectorEnv:
+        """The environments to learn in."""
         sizes = self._params.vectorisation
         layout = VectorLayout(
             workers=plan.workers if self._in_processes else 0,
@@ -104,7 +111,7 @@ class EnvironmentFactory:
             order=sizes.order,
             on_crash=sizes.on_crash,
             desync=sizes.desync,
-            seed=seed_of(stream(self._seed, Stream.WORKERS, rank)),
+            seed=seed_of(stream(self._seed, Stream.WORKERS, self.rank)),
         )
         vector = self._environment.vector(plan.envs, layout)
         plan.require(vector.spec)

@@ -10,7 +10,7 @@ from empo_core import Config
 from empo_core.config import EnvironmentRef, ExecutorRef, PolicyLossRef, merged
 from empo_environments.params import NormaliseParams
 from empo_learning.params import Compute, Optimiser, ScoredReporting
-from empo_rollout.presets import PRESETS, Preset
+from empo_rollout.presets import FEW, PRESETS, Preset
 
 MOST_UNITS, MOST_STEPS, MOST_ENVS = 10**9, 10**12, 10**7
 """Units of a layer, steps of a rollout, and environments; RAM refuses most of it, with its bytes.
@@ -65,12 +65,19 @@ class Vectorisation(Config):
 class ExperienceParams(Config):
     """Size and contents of a rollout."""
 
-    bptt_horizon: int = Field(64, ge=1, le=MOST_STEPS, description="Steps of a segment.")
+    bptt_horizon: int | None = Field(
+        64,
+        ge=1,
+        le=MOST_STEPS,
+        description="Steps of a segment; null: so many that one segment of every agent makes a "
+        "rollout of 1024 steps, but at least 16, and 64 where the policy has a memory.",
+    )
     batch_size: int | None = Field(
         None,
         ge=1,
         le=MOST_STEPS,
-        description="Steps of a rollout; null: one segment of every agent.",
+        description="Steps of a rollout; null: one segment of every agent, and where bptt_horizon "
+        "is null as well, at least 1024.",
     )
     tail: Literal["bootstrap", "drop"] = Field(
         "bootstrap",
@@ -181,8 +188,12 @@ class UpdateParams(Config):
     """Updates of the policy from a rollout."""
 
     update_epochs: int = Field(1, ge=1, description="Number of passes over the rollout.")
-    minibatch_size: int = Field(
-        16384, ge=1, le=MOST_STEPS, description="Steps per step of the optimiser."
+    minibatch_size: int | None = Field(
+        16384,
+        ge=1,
+        le=MOST_STEPS,
+        description="Steps per step of the optimiser; null: a 16th of the rollout, at least 64, "
+        "and a 4th where minibatches consist of segments.",
     )
     max_minibatch_size: int | None = Field(
         None,
@@ -190,10 +201,11 @@ class UpdateParams(Config):
         le=MOST_STEPS,
         description="Most steps per backward pass; gradients of several are added up.",
     )
-    sampling: Literal["shuffled", "sequential", "prioritized", "steps"] = Field(
+    sampling: Literal["auto", "shuffled", "sequential", "prioritized", "steps"] = Field(
         "shuffled",
         description="Sampling of segments into minibatches; 'steps' shuffles single steps, for "
-        "policies without memory.",
+        "policies without memory. 'auto': 'steps', and 'shuffled' where the policy has a memory or "
+        "advantages are recomputed for each minibatch.",
     )
     prio_alpha: float = Field(
         0.0, ge=0, le=1, description="Exponent of the advantages, for 'prioritized'."
@@ -315,7 +327,9 @@ class RolloutParams(Config):
     """Rollouts of many environments, and a policy learned from them."""
 
     preset: Preset = Field(
-        "default", description="Source of the defaults of all keys that are not given."
+        "default",
+        description="Source of the defaults of all keys that are not given. 'default': 'few' where "
+        "num_envs is at most 64, else 'large', whose defaults the tables show.",
     )
     total_steps: int = Field(ge=1, description="Steps of all agents together.")
     num_envs: int | None = Field(
@@ -377,10 +391,23 @@ class RolloutParams(Config):
             )
         return self
 
+    @model_validator(mode="after")
+    def _with_sampling(self) -> RolloutParams:
+        if self.update.sampling == "auto":
+            segments = self.policy.memory != "none" or self.advantages.recompute == "minibatch"
+            sampling = "shuffled" if segments else "steps"
+            update = self.update.model_copy(update={"sampling": sampling})
+            object.__setattr__(self, "update", update)  # The params are frozen.
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, data: Any, info: ValidationInfo) -> Any:
-        preset = data.get("preset") if isinstance(data, dict) else None
+        if not isinstance(data, dict):
+            return data
+        preset, envs = data.get("preset", "default"), data.get("num_envs")
+        if preset == "default":
+            preset = "few" if isinstance(envs, int) and envs <= FEW else "large"
         if isinstance(preset, str) and preset in PRESETS:  # Else it is refused later.
             return merged(PRESETS[preset], data)
         return data

@@ -10,6 +10,13 @@ from dataclasses import dataclass, field, fields, replace
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec, Order
 
+DEFAULT_BATCH = 1024
+"""Steps of a rollout of few agents, where a config names no sizes."""
+SHORTEST_HORIZON, MEMORY_HORIZON = 16, 64
+"""Fewest steps of a segment that such a rollout has, and most where there is a memory."""
+SMALLEST_MINIBATCH = 64
+"""Fewest single steps of a minibatch there."""
+
 
 @dataclass(frozen=True, slots=True)
 class VecPlan:
@@ -105,16 +112,18 @@ class SizeRequest:
 
     Attributes:
         agents: Agents of one environment.
-        bptt_horizon: Steps of a segment.
+        bptt_horizon: Steps of a segment; None: by the number of agents, see ``DEFAULT_BATCH``.
         forward_pass_minibatch_target_size: About how many agents arrive together; it is rounded
             to what environments and workers allow, which needs no adjustment.
         envs: Instead of that: the number of environments.
         workers: Worker processes; None: one per processor, as far as they divide.
         async_factor: Blocks; None: 2 where workers can be halved, else 1.
-        batch_size: Steps of a rollout; None: one segment of every agent.
-        minibatch_size: Steps per step of the optimiser.
+        batch_size: Steps of a rollout; None: one segment of every agent, and where
+            ``bptt_horizon`` is None as well, about ``DEFAULT_BATCH`` steps or more.
+        minibatch_size: Steps per step of the optimiser; None: by the size of the rollout.
         max_minibatch_size: Most steps per backward pass; None: any number.
         by_steps: Whether minibatches consist of single steps instead of segments.
+        remembers: Whether the policy has a memory, which learns step by step through segments.
         processes: Whether environments live in worker processes. Without them all agents arrive
             together: one block, and no workers besides this process.
         order: Whether blocks take turns.
@@ -123,15 +132,16 @@ class SizeRequest:
     """
 
     agents: int
-    bptt_horizon: int
+    bptt_horizon: int | None
     forward_pass_minibatch_target_size: int = 4096
     envs: int | None = None
     workers: int | None = None
     async_factor: int | None = None
     batch_size: int | None = None
-    minibatch_size: int = 16_384
+    minibatch_size: int | None = 16_384
     max_minibatch_size: int | None = None
     by_steps: bool = False
+    remembers: bool = False
     processes: bool = True
     order: Order = "rotation"
     strict: bool = False
@@ -160,8 +170,9 @@ def plan_vectorisation(request: SizeRequest) -> VecPlan:
         ConfigError: ``strict``, and sizes do not fit. Has a line for each problem, with the
             nearest size that fits.
     """
-    fit, horizon = _Fitter(), request.bptt_horizon
+    fit = _Fitter()
     workers, blocks = _team(fit, request)
+    horizon = _horizon(request, workers, blocks)
     segments = None
     if request.batch_size is not None:
         why = f"must be whole segments of bptt_horizon {horizon}"
@@ -170,9 +181,17 @@ def plan_vectorisation(request: SizeRequest) -> VecPlan:
     envs, target = request.envs, None
     if envs is None:
         target, envs = _targeted(fit, request, workers, blocks, segments)
-    segments = _segments(fit, segments, envs * request.agents, blocks, horizon)
+    num_agents = envs * request.agents
+    if segments is None and request.bptt_horizon is None:
+        segments = max(round(DEFAULT_BATCH / (horizon * num_agents)), 1) * num_agents
+    segments = _segments(fit, segments, num_agents, blocks, horizon)
     unit = 1 if request.by_steps else horizon
-    minibatch = _minibatch(fit, request.minibatch_size, segments * horizon, unit)
+    batch, steps = segments * horizon, request.minibatch_size
+    if steps is None:
+        share = max(batch // 16, SMALLEST_MINIBATCH) if request.by_steps else batch // 4
+        # No size that was asked for: whatever fits next is right.
+        steps = _minibatch(_Fitter(), share, batch, unit)
+    minibatch = _minibatch(fit, steps, batch, unit)
     accumulate = _accumulate(fit, request.max_minibatch_size, minibatch, unit)
     if request.strict and fit.problems:
         raise ConfigError("\n".join(problem.refused() for problem in fit.problems))
@@ -181,6 +200,17 @@ def plan_vectorisation(request: SizeRequest) -> VecPlan:
         adjustments=tuple(problem.adjusted() for problem in fit.problems),
     )  # fmt: skip
     return replace(plan, remarks=tuple(_remarks(plan, target, request.order)))
+
+
+def _horizon(request: SizeRequest, workers: int, blocks: int) -> int:
+    """Steps of a segment."""
+    if request.bptt_horizon is not None:
+        return request.bptt_horizon
+    envs, batch = request.envs, request.batch_size or DEFAULT_BATCH
+    if envs is None:
+        _, envs = _targeted(_Fitter(), request, workers, blocks, None)
+    most = MEMORY_HORIZON if request.remembers else batch
+    return min(max(batch // (envs * request.agents), SHORTEST_HORIZON), most, batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,24 @@
-"""Presets: the defaults of other projects."""
+"""Presets: defaults for few environments, for thousands, and those of other projects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-Preset = Literal["default", "metta", "cleanrl"]
+Preset = Literal["default", "few", "large", "metta", "cleanrl"]
+
+FEW = 64
+"""Most environments for which ``few`` is the default."""
 
 PRESETS: dict[str, Mapping[str, Any]] = {
-    "default": {},
+    # For 1 to 64 environments, chosen with tests/benchmarks/bench_ppo_defaults.py.
+    "few": {
+        "experience": {"bptt_horizon": None},
+        "update": {"update_epochs": 10, "minibatch_size": None, "sampling": "auto"},
+        "optimiser": {"lr": 1e-3},
+    },
+    # For thousands of agents: the defaults of the params, few steps of the optimiser.
+    "large": {},
     # The trainer of the project Metta, as of August 2025.
     "metta": {
         "experience": {"bptt_horizon": 64, "batch_size": 524_288},
