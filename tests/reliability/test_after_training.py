@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,20 @@ def test_what_fails_at_the_end_of_a_failed_run_does_not_hide_why(tmp_path: Path)
     assert "the engine broke" in json.loads((directory / "status.json").read_text())["error"]
     with pytest.raises(Exception, match="the engine broke"):
         resume(directory, environment=Fails, watchers=[Last()])
+
+
+class Blocks(Tracker):
+    """Puts a folder where the page of a run would be."""
+
+    def start(self, directory: Path, config: Mapping[str, Any]) -> None:
+        (directory / "inspector.html").mkdir()
+
+
+@pytest.mark.parametrize("name", ["exact", "phase2"])
+def test_a_page_that_cannot_be_written_costs_a_warning(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = execute(config(tmp_path, name, inspector=True), watchers=[Blocks()])
+    assert status(run) == "finished"
+    assert set(RESULTS[name]) <= {path.name for path in (run.directory / "results").iterdir()}
+    assert [each for each in warned(caplog) if "inspector.html" in each]

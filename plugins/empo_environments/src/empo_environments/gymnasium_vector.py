@@ -311,7 +311,9 @@ class GymnasiumVectorEnv:
                 "would be lost; let the vector environment obey the mask, or restart by itself"
             )
         if mask is not None:
-            mask = np.where(over[:, None], self._masks(observation, info, over), mask)
+            anew = self._masks(observation, info, over)
+            assert anew is not None
+            mask = np.where(over[:, None], anew, mask)
         return np.where(over[:, None], fresh, rows), mask
 
     @contextmanager

@@ -6,6 +6,7 @@ import logging
 import selectors
 import time
 from collections.abc import Sequence
+from functools import partial
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -13,7 +14,7 @@ from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import Action, OnCrash, Order, TimeStep
 from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
-from empo_environments.env_group import Crash, common_spec
+from empo_environments.env_group import Crash, close_all, common_spec
 from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 from empo_environments.single_env import MakeEnv, episode_seed
 from empo_environments.snapshots import Snapshot, shares
@@ -286,11 +287,10 @@ class ProcessVectorEnv:
 
 
 def _end(workers: list[Worker]) -> None:
-    for worker in workers:
-        worker.hang_up()
+    close_all([(f"hanging up worker {each.number}", each.hang_up) for each in workers])
     deadline = time.monotonic() + _CLOSE_S
-    while workers:
-        workers.pop().end(deadline)
+    close_all([(f"ending worker {each.number}", partial(each.end, deadline)) for each in workers])
+    workers.clear()
 
 
 def _check_sizes(envs: int, workers: int, blocks: int) -> None:

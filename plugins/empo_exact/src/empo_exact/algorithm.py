@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, StorageError
 from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
@@ -46,7 +47,8 @@ class Exact:
                 seed=context.seed,
                 peers=peers,
             )
-        self._write_page(context, result)
+        with best_effort(f"writing {PAGE}"):
+            self._write_page(context, result)
         return result
 
     def restore(

@@ -14,6 +14,7 @@ from typing import Generic
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import WorkerError
 from empo_core.protocols.executors import (
     Executor,
@@ -68,7 +69,8 @@ def map_over(
         passing: _Map[Output] = _Map(executor, items, retries, None)
         yield from passing.results()
     finally:
-        executor.stop()
+        with best_effort("ending the workers"):
+            executor.stop()
 
 
 class WorkerPool(Generic[Item, Output]):

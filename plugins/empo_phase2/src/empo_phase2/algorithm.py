@@ -14,6 +14,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from empo_core.best_effort import best_effort
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
@@ -276,10 +277,14 @@ class Phase2:
                 log.warning("%s", found)
             env_steps = int(collector.counters()["env_steps"])
         finally:
-            collector.stop()
+            with best_effort("ending the collector"):
+                collector.stop()
         inspection = partial(self._inspect, problem, learned, encoder, comparison)
         if params.inspector:
-            with stage(context.tracker.progress, "writing the page"):
+            with (
+                best_effort(f"writing {PAGE}"),
+                stage(context.tracker.progress, "writing the page"),
+            ):
                 wanted = Wanted(max_bytes=MAX_BYTES)
                 file = context.directory / PAGE
                 write_page(inspection(wanted), encoder.world, context.directory, file, wanted)

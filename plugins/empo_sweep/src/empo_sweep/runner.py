@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from empo_core.best_effort import best_effort
 from empo_core.config.yaml import dump_yaml, read_yaml
 from empo_core.errors import ConfigError, StorageError, WorkerError
 from empo_core.experiment import build
@@ -177,7 +178,8 @@ class Runner:
             self._wind_up(executor)
             raise
         finally:
-            executor.stop()
+            with best_effort("ending the workers"):
+                executor.stop()
             shutil.rmtree(directory, ignore_errors=True)
 
     def _submit(self, executor: Executor) -> None:

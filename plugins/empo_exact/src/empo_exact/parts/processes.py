@@ -14,6 +14,7 @@ from pathlib import Path
 import cloudpickle  # type: ignore[import-untyped]
 import torch.distributed as dist
 
+from empo_core.best_effort import best_effort
 from empo_core.config import ExecutorRef
 from empo_core.errors import EmpoError, WorkerError
 from empo_core.experiment import build
@@ -91,7 +92,8 @@ def solve_in_processes(
         executor.start(factory, compute.processes, needs, directory / "workers", MAX_RESTARTS)
         found = _Attempts(executor, compute.processes, directory, tracker).solve(resume)
     finally:
-        executor.stop()
+        with best_effort("ending the processes"):
+            executor.stop()
     result = PartsResult(world, params, assumed, found, seed)
     result.clean_up = partial(_remove, directory, is_new=is_new)
     return result
