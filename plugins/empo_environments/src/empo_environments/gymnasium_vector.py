@@ -20,7 +20,7 @@ from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError
 from empo_core.exits import EXITS, event, is_exit
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_environments.batched_spaces import (
     BatchedActions,
     BatchedObservations,
@@ -173,7 +173,8 @@ class GymnasiumVectorEnv:
         Raises:
             ConfigError: It is of another number of copies.
         """
-        self._seed, self._restarts = state_dict.get("seed", 0), state_dict.get("restarts", 0)
+        self._seed = whole_number(state_dict.get("seed", 0))
+        self._restarts = whole_number(state_dict.get("restarts", 0))
         if "arrival" not in state_dict:
             self._restarts += 1
             self._begin()

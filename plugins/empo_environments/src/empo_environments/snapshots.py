@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from empo_core.errors import ConfigError
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_environments.shared_buffers import SharedBuffers
 
 T = TypeVar("T")
@@ -32,10 +32,13 @@ class Snapshot(NamedTuple):
         """The snapshot whose ``_asdict`` this is.
 
         Raises:
-            ConfigError: It is of another number of environments.
+            ConfigError: if it is of another number of environments.
+            ValueError: if a seed is no whole number of at least 0.
         """
-        snapshot = Snapshot(**state_dict)
+        snapshot = Snapshot(**{name: state_dict[name] for name in Snapshot._fields})
         env_spec = board.spec
+        for seed in snapshot.seeds:
+            whole_number(seed)
         if len(snapshot.environments) != env_spec.num_envs:
             raise ConfigError(
                 f"the state is that of {len(snapshot.environments)} environments, and there are "

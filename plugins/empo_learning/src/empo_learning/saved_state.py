@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from empo_core.errors import EmpoError, StorageError
+from empo_core.trees import whole_number
 
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 """Errors of code that gets a tree of other types or shapes; ``ValueError`` besides."""
@@ -67,10 +68,7 @@ def count_in(state: Mapping[str, Any], key: str) -> int:
     Raises:
         ValueError: if the value is no whole number of at least 0.
     """
-    value = state[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{_quoted(value)} is no whole number of at least 0")
-    return value
+    return whole_number(state[key])
 
 
 def traced(tree: Any, source: Source, path: str = "") -> Any:
@@ -107,8 +105,3 @@ def fitting(source: Source) -> Iterator[None]:
             f"{source.file}: {source.newest}: does not fit this run: {reason}; remove the "
             "checkpoint's folder to go on from an older one"
         ) from error
-
-
-def _quoted(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
