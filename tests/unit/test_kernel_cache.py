@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 import pickle
@@ -392,3 +393,31 @@ def test_a_kernel_without_a_file_works_and_is_not_kept() -> None:
     source = "from empo_core.compilation import compiled\n@compiled\ndef double(x): return 2 * x\n"
     exec(compile(source, "<typed>", "exec"), space)
     assert space["double"](3) == 6
+
+
+@pytest.mark.slow
+def test_a_factor_changed_in_a_part_of_the_solver_changes_its_values(tmp_path: Path) -> None:
+    """With the real package, as a user has it, in processes of their own."""
+    copy = tmp_path / "empo_exact"
+    package = Path(__file__).parents[2] / "plugins" / "empo_exact" / "src" / "empo_exact"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def value(cache: str) -> float:
+        process = subprocess.run(
+            [
+                sys.executable, "-m", "empo_core", "run", "multigrid/trivial", "algorithm=exact",
+                "trackers=[]", f"runs={tmp_path / 'runs'}", "-q", "--json",
+            ],
+            env=os.environ
+            | {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / cache)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return float(json.loads(process.stdout)["root"]["V_r"])
+
+    before = value("cache")
+    source, old = (copy / "rows.py").read_text(), "total += weight * load("
+    assert old in source
+    write(copy / "rows.py", source.replace(old, "total += 0.5 * weight * load("))
+    after = value("cache")
+    assert after != before
+    assert after == value("empty cache")

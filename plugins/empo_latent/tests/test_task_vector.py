@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,11 +15,15 @@ import torch
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError, StorageError
+from empo_core.protocols import RunContext, Tracker
 from empo_core.protocols.environments import EnvironmentContext
 from empo_core.storage.state_tree import flatten, unflatten
+from empo_environments import components
 from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
 from empo_environments.params import GymnasiumParams, WrapperParams
+from empo_latent.algorithm import LatentAlgorithm
 from empo_latent.environments.task_vector import TaskStep, TaskVector, multi_task_spec
+from empo_latent.params import LatentParams
 
 
 def task(**given: Any) -> GymnasiumEnvironment:
@@ -347,3 +352,21 @@ def test_the_random_numbers_of_others_are_left_alone() -> None:
     vector.close()
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == np.random.get_state()[1].tolist()
+
+
+def test_environments_of_a_run_get_its_seed_and_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    contexts: list[EnvironmentContext] = []
+
+    class Recording(GymnasiumEnvironment):
+        def __init__(self, params: GymnasiumParams, context: EnvironmentContext) -> None:
+            contexts.append(context)
+            super().__init__(params, context)
+
+    monkeypatch.setattr(components, "GymnasiumEnvironment", Recording)
+    params = LatentParams.model_validate({"tasks": ["gymnasium/Pendulum-v1"], "total_steps": 100})
+    context = RunContext(world=None, seed=7, directory=tmp_path, tracker=Tracker(), resume=False)
+    with pytest.raises(StorageError):  # Nothing was learned; environments are built before.
+        LatentAlgorithm(params).restore(context)
+    assert [(given.seed, given.directory.parent) for given in contexts] == [(7, tmp_path)]
