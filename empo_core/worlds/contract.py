@@ -6,6 +6,7 @@ all the same, and every number would be wrong; so whoever walks transitions asks
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import TypeVar
@@ -42,8 +43,20 @@ def successors_of(
     return _checked(world, states, actions, found, None)
 
 
-def expansion_of(world: WorldModel, states: Int[Tensor, "state word"]) -> Expansion:
+IsSound = Callable[[np.ndarray, np.ndarray, np.ndarray], bool]
+"""True if offsets ascend, each index names an outcome, and probabilities (by offsets, index, prob)
+are positive and sum to 1 in each pair: what is looked at one by one where it is False."""
+
+
+def expansion_of(
+    world: WorldModel, states: Int[Tensor, "state word"], is_sound: IsSound | None = None
+) -> Expansion:
     """All successors of every joint action; compared with what ``world.available`` says, too.
+
+    Args:
+        world: The world.
+        states: Its states.
+        is_sound: Looks at the transitions sooner than this module does; compiled.
 
     Raises:
         BrokenWorldError: An answer breaks the contract.
@@ -53,11 +66,13 @@ def expansion_of(world: WorldModel, states: Int[Tensor, "state word"]) -> Expans
         found = world.transitions(states)
         if not isinstance(found, Successors):
             raise broken(world, f"transitions() returned {type(found).__name__}, not Successors")
-        return Expansion.of(_checked(world, states, None, found, available))
+        if not isinstance(found.prob, Tensor):
+            raise broken(world, f"transitions gave {type(found.prob).__name__} as prob")
+        return _checked(world, states, None, Expansion.of(found), available, is_sound)
     expansion = world.expand(states)
     if not isinstance(expansion, Expansion):
         raise broken(world, f"expand() returned {type(expansion).__name__}, not Expansion")
-    return _checked(world, states, None, expansion, available)
+    return _checked(world, states, None, expansion, available, is_sound)
 
 
 def available_in(
@@ -72,21 +87,21 @@ def available_in(
     shape = (len(states), len(spec.agents), max(spec.num_actions))
     found = world.available(states)
     _require_flags(world, "available", found, shape, "[state, agent, action]")
-    counts = found.sum(2)
-    padding = torch.arange(shape[2]) >= torch.tensor(spec.num_actions)[:, None]
-    if bool(padding.any()) and bool((found & padding).any()):
-        state, agent, action = (found & padding).nonzero()[0].tolist()
+    flags = found.numpy()
+    padding = np.arange(shape[2]) >= np.array(spec.num_actions)[:, None]
+    if padding.any() and (flags & padding).any():
+        state, agent, action = np.argwhere(flags & padding)[0].tolist()
         raise broken(
             world,
             f"available() says that {spec.agents[agent].name} has action {action}, and it has "
             f"{spec.num_actions[agent]} actions, numbered from 0",
             states[state],
         )
-    idle = counts == 0
-    some = idle.any(1) & ~idle.all(1)
-    if bool(some.any()):
-        state = int(some.int().argmax())
-        agent = int(idle[state].int().argmax())
+    acts = flags.any(2)
+    some = acts.any(1) & ~acts.all(1)
+    if some.any():
+        state = int(some.argmax())
+        agent = int(acts[state].argmin())
         raise broken(
             world,
             f"available() gives {spec.agents[agent].name} no action where others have some; give "
@@ -127,11 +142,12 @@ def possible_pairs(
     spec: WorldSpec, available: Bool[Tensor, "state agent action"]
 ) -> Bool[Tensor, "state joint"]:
     """True where each agent's part of each joint action is available."""
-    joint = torch.arange(spec.num_joint_actions)
-    possible = torch.ones(len(available), spec.num_joint_actions, dtype=torch.bool)
-    for agent, (stride, number) in enumerate(zip(spec.strides, spec.num_actions, strict=True)):
-        possible &= available[:, agent, joint // stride % number]
-    return possible
+    flags = available.numpy()
+    possible = np.ones((len(flags), 1), np.bool_)
+    for agent, number in enumerate(spec.num_actions):  # Agent 0 counts fastest.
+        own = flags[:, agent, :number, None]
+        possible = (own & possible[:, None]).reshape(len(flags), -1)
+    return torch.from_numpy(possible)
 
 
 def broken(world: WorldModel, what: str, state: Tensor | None = None) -> BrokenWorldError:
@@ -187,6 +203,7 @@ def _checked(
     actions: Tensor | None,
     found: Found,
     available: Tensor | None,
+    is_sound: IsSound | None = None,
 ) -> Found:
     """The successors, their rows of the dtype that ``spec`` says.
 
@@ -196,7 +213,14 @@ def _checked(
     each = spec.num_joint_actions if actions is None else 1
     if problem := _form_problem(spec, found, len(states) * each):
         raise broken(world, f"transitions gave {problem}")
-    if wrong := _first_wrong(found):
+    if is_sound is not None and isinstance(found, Expansion) and found.duration is None:
+        arrays = found.offsets.numpy(), found.index.numpy(), found.prob.numpy()
+        looks_right = is_sound(*arrays)
+    else:
+        looks_right = False
+    if not looks_right and (problem := _disorder(found)):
+        raise broken(world, f"transitions gave {problem}")
+    if not looks_right and (wrong := _first_wrong(found)):
         pair, what = wrong
         joint = _joint_of(spec, actions, pair, each)
         raise broken(
@@ -236,9 +260,20 @@ def _form_problem(spec: WorldSpec, found: Successors | Expansion, pairs: int) ->
         )
     if duration is not None and duration.shape != prob.shape:
         return f"duration of shape {list(duration.shape)} and prob of shape {list(prob.shape)}"
+    if index is not None and index.ndim != 1:
+        return f"index of shape {list(index.shape)}, which must be [item]"
     items = outcomes if index is None else len(index)
-    bounds = offsets.numpy()
-    if bounds[0] != 0 or bounds[-1] != items or (bounds[1:] < bounds[:-1]).any():
+    if int(offsets[0]) != 0 or int(offsets[-1]) != items:
+        return f"offsets that do not go from 0 to the number of items, {items}"
+    return ""
+
+
+def _disorder(found: Successors | Expansion) -> str:
+    """What is wrong with offsets and indices of successors, in words; nothing is ""."""
+    bounds = found.offsets.numpy()
+    index = found.index if isinstance(found, Expansion) else None
+    items, outcomes = int(bounds[-1]), len(found.prob)
+    if (bounds[1:] < bounds[:-1]).any():
         return f"offsets that do not ascend from 0 to the number of items, {items}"
     if index is not None and items and not 0 <= int(index.min()) <= int(index.max()) < outcomes:
         return f"an index beyond the {outcomes} outcomes"
@@ -283,27 +318,29 @@ def _require_availability(
     available: Tensor | None,
 ) -> None:
     """Refuse joint actions without successors although ``available()`` allows them, or reverse."""
-    spec, filled = world.spec, found.offsets.diff() > 0
+    spec, offsets = world.spec, found.offsets.numpy()
     each = spec.num_joint_actions if actions is None else 1
+    filled = (offsets[1:] > offsets[:-1]).reshape(-1, each)
+    is_full = filled.all()
     if available is None:
-        if bool(filled.all()):
+        if is_full:
             return
-        here = (~filled.view(-1, each)).any(1).nonzero()[:, 0]
-        available = available_in(world, states[here])
+        here = np.flatnonzero(~filled.all(1))
+        available = available_in(world, states[torch.from_numpy(here)])
+        filled = filled[here]
     else:
-        here = torch.arange(len(states))
-        if bool(filled.all()) and int(available.sum()) == len(states) * sum(spec.num_actions):
+        here = np.arange(len(states))
+        if is_full and np.count_nonzero(available.numpy()) == len(states) * sum(spec.num_actions):
             return
     if actions is None:
-        possible = possible_pairs(spec, available)
+        possible = possible_pairs(spec, available).numpy()
     else:
-        chosen = actions[here].long()[..., None]
-        possible = available.gather(2, chosen)[..., 0].all(1)[:, None]
-    wrong = possible != filled.view(-1, each)[here]
-    if bool(wrong.any()):
-        place, joint = wrong.nonzero()[0].tolist()
-        row = int(here[place])
-        allowed = bool(possible[place, joint])
+        chosen = actions[torch.from_numpy(here)].long()[..., None]
+        possible = available.gather(2, chosen)[..., 0].all(1)[:, None].numpy()
+    wrong = possible != filled
+    if wrong.any():
+        place, joint = np.argwhere(wrong)[0].tolist()
+        row, allowed = int(here[place]), bool(possible[place, joint])
         names = _names(spec, _joint_of(spec, actions, row * each + joint, each))
         raise broken(
             world,

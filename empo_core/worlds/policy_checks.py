@@ -14,7 +14,9 @@ from empo_core.types import WorldSpec
 from empo_core.worlds.contract import available_in, state_text
 
 SUM_TOLERANCE = 1e-5
-"""Tolerance of the sum of a policy's probabilities around 1: it may come in single precision."""
+"""Tolerance of the sum of a human's probabilities around 1: they may be in single precision."""
+ROBOTS_TOLERANCE = 1e-4
+"""The same for robots, whose probabilities are rescaled by whoever asks: joint actions are many."""
 UNAVAILABLE_TOLERANCE = 1e-9
 """Probability of an action that is not available that is taken for rounding, and for 0."""
 
@@ -58,7 +60,7 @@ def checked_robot_policy(
     """
     spec = world.spec
     chances = _numbers(found, (len(states), spec.num_robot_actions), ROBOTS)
-    _refuse_improper(world, states, chances[:, None], ROBOTS, [""])
+    _refuse_improper(world, states, chances[:, None], ROBOTS, [""], ROBOTS_TOLERANCE)
     may = available_in(world, states)[:, list(spec.robots)]
     forbidden = (chances != 0) & ~_joint_available(spec, may)
     wrong = forbidden & (chances > UNAVAILABLE_TOLERANCE)
@@ -155,10 +157,15 @@ def _numbers(found: object, shape: tuple[int | None, ...], of: str) -> Tensor:
 
 
 def _refuse_improper(
-    world: WorldModel, states: Tensor, chances: Tensor, of: str, whose: Sequence[str]
+    world: WorldModel,
+    states: Tensor,
+    chances: Tensor,
+    of: str,
+    whose: Sequence[str],
+    tolerance: float = SUM_TOLERANCE,
 ) -> None:
     """Refuse numbers [state, whose, action] that are negative, NaN, or do not sum to 1."""
-    wrong = ~((chances.sum(-1) - 1).abs() <= SUM_TOLERANCE) | (chances < 0).any(-1)
+    wrong = ~((chances.sum(-1) - 1).abs() <= tolerance) | (chances < 0).any(-1)
     if bool(wrong.any()):
         state, place = wrong.nonzero()[0].tolist()
         raise SolveError(

@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Int32, Shaped
+from jaxtyping import Float64, Int32, Int64, Shaped
 
+from empo_core.compilation import compiled
 from empo_core.config import ExecutorRef
 from empo_core.errors import EmpoError
 from empo_core.experiment import build
@@ -26,6 +27,28 @@ Block = Shaped[np.ndarray, "state word"]
 Numbers = Int32[np.ndarray, " outcome"]
 Expand = Callable[[Iterable[Block]], Iterator[Expansion]]
 Answer: TypeAlias = Expansion | EmpoError
+TOLERANCE = contract.SUM_TOLERANCE
+
+
+@compiled
+def is_sound(
+    offsets: Int64[np.ndarray, " pair_plus_1"],
+    index: Int64[np.ndarray, " item"],
+    prob: Float64[np.ndarray, " outcome"],
+) -> bool:
+    """True if transitions are as their contract says; see ``contract.IsSound``."""
+    for pair in range(len(offsets) - 1):
+        if offsets[pair + 1] < offsets[pair] or offsets[pair + 1] > len(index):
+            return False
+        total = 0.0
+        for item in range(offsets[pair], offsets[pair + 1]):
+            outcome = index[item]
+            if outcome < 0 or outcome >= len(prob) or not prob[outcome] > 0.0:
+                return False
+            total += prob[outcome]
+        if offsets[pair + 1] > offsets[pair] and not abs(total - 1.0) <= TOLERANCE:
+            return False
+    return True
 
 
 def expansion_of(world: WorldModel, block: Block) -> Expansion:
@@ -34,7 +57,7 @@ def expansion_of(world: WorldModel, block: Block) -> Expansion:
     Raises:
         BrokenWorldError: The world breaks its contract.
     """
-    return contract.expansion_of(world, torch.from_numpy(block))
+    return contract.expansion_of(world, torch.from_numpy(block), is_sound)
 
 
 def _answer(world: WorldModel, block: Block) -> Answer:

@@ -12,7 +12,6 @@ from empo_core.errors import ConfigError
 from empo_core.pictures import EPISODE_FPS, episode_overlay, write_gif
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
-from empo_core.worlds.contract import achieved_in
 from empo_core.worlds.roles import check_humans
 from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep
 
@@ -34,7 +33,7 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
     reached = torch.zeros(episodes, dtype=torch.bool)
     frames: list[list[UInt8[np.ndarray, "height width 3"]]] = [[] for _ in range(episodes)]
     for step in sampler.play(asked, turn, generator):
-        achieved = achieved_in(world, step.states)
+        achieved = world.achieved(step.states)
         for position, episode in enumerate(step.episode.tolist()):
             goal = int(asked[episode])
             reached[episode] |= achieved[position, goal] & (step.played > 0)

@@ -10,7 +10,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.types import WorldSpec
-from empo_core.worlds.contract import achieved_in
 from empo_core.worlds.queries import is_terminal
 from empo_core.worlds.roles import check_humans
 from empo_learning.evaluation.episodes import EpisodeSampler
@@ -83,7 +82,7 @@ def evaluate(sampler: EpisodeSampler, *, episodes: int, seed: int) -> Evaluation
     cut = torch.zeros(asked.shape, dtype=torch.bool)
     for step in sampler.play(asked, torch.arange(episodes).repeat(len(goals)), generator):
         number = step.episode
-        achieved = achieved_in(sampler.world, step.states).gather(1, asked[number, None])[:, 0]
+        achieved = sampler.world.achieved(step.states).gather(1, asked[number, None])[:, 0]
         # As in V_h^e: a goal counts when it is arrived at, so not at the start.
         is_first = achieved & (reached[number] < 0) & (step.played > 0)
         reached[number[is_first]] = step.played
