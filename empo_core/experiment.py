@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,7 @@ def execute(
             config = load_config(directory.source / CONFIG, registry=registry)
     resume = directory is not None
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_exits_are_errors(config, registry))
         termination = stack.enter_context(Termination())
         inputs: Inputs | None = None
         manifest: Manifest | None = None
@@ -420,6 +421,17 @@ def component_at(error: BaseException, config: RunConfig, registry: Registry) ->
         if module in packages:
             return f"{packages[module].kind} {packages[module].name!r}"
     return "a component"
+
+
+@contextlib.contextmanager
+def _exits_are_errors(config: RunConfig, registry: Registry) -> Iterator[None]:
+    """Raise what would end the process as an error that names the component."""
+    try:
+        yield
+    except BaseException as error:
+        if is_exit(error):
+            raise exit_error(error, component_at(error, config, registry)) from error
+        raise
 
 
 def _supervised(

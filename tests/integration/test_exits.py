@@ -170,7 +170,6 @@ def config(folder: Path, registry: Registry, **at: str) -> RunConfig:
         ("tracker", "build"),
         ("tracker", "start"),
         ("tracker", "log"),
-        ("tracker", "finish"),
     ],
 )
 def test_a_component_that_exits_is_an_error_that_names_it(
@@ -182,8 +181,16 @@ def test_a_component_that_exits_is_an_error_that_names_it(
     assert isinstance(caught.value, ComponentExitError | TrackerError)
     assert "leaving" in str(caught.value).lower()
     for status in tmp_path.glob("runs/*/status.json"):
-        if place != "finish":
-            assert json.loads(status.read_text())["status"] == "failed"
+        assert json.loads(status.read_text())["status"] == "failed"
+
+
+def test_a_tracker_that_exits_at_the_end_is_named_and_costs_no_result(
+    tmp_path: Path, registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(config(tmp_path, registry, tracker="finish"), registry=registry)
+    assert "LeavingTracker failed (SystemExit: 0)" in caplog.text
+    (status,) = tmp_path.glob("runs/*/status.json")
+    assert json.loads(status.read_text())["status"] == "finished"
 
 
 def test_a_run_that_ended_without_a_word_is_told_at_the_next_look(
