@@ -48,12 +48,14 @@ class EnteredSituations:
     def add(self, block: Block) -> None:
         """Remember where a block's transitions start."""
         if self._table.count < MOST_ENTERED:
-            moves = block.transitions
-            self._table.number(self._fingerprints(block.states.at(moves.state), moves.steps_left))
+            moves, states = block.transitions, block.states
+            rows, layout = states.rows[moves.state], states.layout[moves.state]
+            self._table.number(self._fingerprints(rows, layout, moves.steps_left))
 
     def include(self, states: States, steps_left: Int[Tensor, " state"]) -> Bool[Tensor, " state"]:
         """True where a situation was entered."""
-        return torch.from_numpy(self._table.find(self._fingerprints(states, steps_left)) >= 0)
+        keys = self._fingerprints(states.rows, states.layout, steps_left)
+        return torch.from_numpy(self._table.find(keys) >= 0)
 
     def state_dict(self) -> StateDict:
         """The fingerprints."""
@@ -63,9 +65,9 @@ class EnteredSituations:
         """Restore what ``state_dict`` returned."""
         self._table = RowTable.of(state_dict["fingerprints"].numpy())
 
-    def _fingerprints(self, states: States, steps_left: Tensor) -> NDArray[np.int64]:
+    def _fingerprints(self, rows: Tensor, layout: Tensor, steps_left: Tensor) -> NDArray[np.int64]:
         """Sums of random multiples of words; two situations are confused once in 2**64 pairs."""
-        words = torch.cat([states.rows.long(), states.layout[:, None], steps_left[:, None]], 1)
+        words = torch.cat([rows.long(), layout[:, None], steps_left[:, None]], 1)
         if len(self._factors) != words.shape[1]:
             chance, bounds = np.random.default_rng(0), np.iinfo(np.int64)
             self._factors = chance.integers(bounds.min, bounds.max, words.shape[1])

@@ -87,7 +87,8 @@ class TransitionRecords:
         behaviour, behaviour_to_send = room((count, self._behaviour.shape[1]), np.float32)
         copy_records(positions, self.record, self._policy, columns, chosen, policy)
         self._acts_for.take(positions, 0, out=acts_for, mode="clip")
-        self._behaviour.take(positions, 0, out=behaviour, mode="clip")
+        if self._behaviour.shape[1]:
+            self._behaviour.take(positions, 0, out=behaviour, mode="clip")
         state, after, steps_left, action = send(columns_to_send, device).unbind()
         offsets, successor, prob = (send(part, device) for part in successors)
         return Transitions(
