@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,3 +213,62 @@ def test_a_state_that_cannot_be_meant_is_refused_with_what_can(
     done = CliRunner().invoke(app, ["explain", run_dir, *options])
     assert (done.exit_code, "Traceback" in done.stderr) == (2, False)
     assert message in " ".join(done.stderr.split())
+
+
+FATE = """
+{name: fate, horizon: 5, initial: s, states: [s, a1, a2, a3, b1, b2, b3],
+ agents: [{name: ann, role: human, actions: [be]}, {name: bot, role: robot, actions: [good, bad]}],
+ transitions: [{state: s, actions: [be, good], to: a1}, {state: s, actions: [be, bad], to: b1},
+   {state: a1, to: a2}, {state: a2, to: a3}, {state: a3, to: a3},
+   {state: b1, to: b2}, {state: b2, to: b3}, {state: b3, to: b3}],
+ goals: {ann: [{name: home, states: [s, a1, a2, a3, b1, b2]},
+   {name: any, states: [s, a1, a2, a3, b1, b2, b3]}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def fate(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run in whose world a bad action takes a goal away that looks safe at first."""
+    folder = tmp_path_factory.mktemp("fate")
+    (folder / "world.yaml").write_text(FATE)
+    (folder / "config.yaml").write_text(
+        f"world_model: {{name: table, params: {{file: {folder / 'world.yaml'}}}}}\n"
+        "algorithm: {name: exact, params: {theory: {gamma_r: 0.9, gamma_h: 0.95}, rollouts: 0}}\n"
+        f"runs: {folder}\ntrackers: []\n"
+    )
+    done = CliRunner().invoke(app, ["run", str(folder / "config.yaml"), "--json"])
+    found: str = json.loads(done.stdout)["run_dir"]
+    return found
+
+
+def test_a_part_is_told_with_the_step_the_state_and_the_chances_where_it_arises(fate: str) -> None:
+    done = CliRunner().invoke(app, ["explain", fate, "--json"])
+    found = json.loads(done.stdout)
+    home = next(goal for goal in found["goals"] if goal["goal"] == "home")
+    assert home["V_e_first"] == home["V_e_second"] == 1.0  # Which is no reason.
+    assert (home["step"], home["V_e_first_there"], home["V_e_second_there"]) == (2, 1.0, 0.0)
+    assert home["achieved"]
+    there = json.loads(
+        CliRunner().invoke(app, ["explain", fate, "--state", str(home["state"]), "--time", "2",
+                                 "--json"]).stdout or "{}"
+    )  # fmt: skip
+    assert there == {} or "b2" in there["description"] or "a2" in there["description"]
+    said = " ".join(found["sentences"])
+    assert "2 steps from now, ann reaches 'home' (achieved now) with discounted chance 1.00" in said
+    assert f"instead of 0.00, most of all from state {home['state']}" in said
+
+
+def test_a_goal_that_one_is_in_is_called_achieved(fate: str) -> None:
+    root = json.loads((Path(fate) / "results/summary.json").read_text())["root"]
+    assert [goal["achieved"] for goal in root["goals"]] == [True, True]
+    assert [goal["V_e"] for goal in root["goals"]] == pytest.approx([1.0, 1.0])
+    shown = CliRunner().invoke(app, ["explain", fate]).stdout
+    assert "home (achieved)" in shown
+
+
+def test_the_report_says_achieved_instead_of_hopes(fate: str) -> None:
+    command = ["run", f"{Path(fate) / 'config.yaml'}", "seed=1"]
+    lines = CliRunner().invoke(app, command).stdout.splitlines()
+    (row,) = (line for line in lines if " home " in line)
+    assert row.count("achieved") == 2  # Hoped for, and attainable.
+    assert "achieved (1.000000)" in row

@@ -79,7 +79,10 @@ def _least_power(found: Certificate) -> str:
             f"Taken from the run, and not proved here: {power} while a step is left, as in all "
             f"reachable states of its solution; {expanded}"
         )
-    return f"Assumed: {power} (min_power) while a step is left; {expanded}"
+    return (
+        f"Assumed: everybody's X_h is at least {claims.min_power:g} (min_power) while a step is "
+        f"left; {expanded}"
+    )
 
 
 def _why_unbounded(found: Certificate) -> str:
