@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, get_args
@@ -366,8 +366,19 @@ def _paths_of(config: BaseModel) -> Iterator[tuple[Path, list[Path]]]:
     """Every path in a config that is read, and further files that the file there includes."""
     for owner, path in _paths(config, None):
         included = getattr(owner, "included_files", None)
-        further = included() if callable(included) else ()
-        yield path, [Path(os.path.abspath(each)) for each in further]
+        further: Iterable[str | Path] = included() if callable(included) else ()
+        files = [Path(os.path.abspath(each)) for each in further]
+        folders = [each.parent for _, each in _paths(owner, None)] if files else []
+        elsewhere = [folder for folder in folders if folder != path.parent]
+        # What lies beside another path of the same model goes with that.
+        yield (
+            path,
+            [
+                each
+                for each in files
+                if each.is_relative_to(path.parent) or not any(map(each.is_relative_to, elsewhere))
+            ],
+        )
 
 
 def _paths(value: object, owner: object) -> Iterator[tuple[object, Path]]:
@@ -388,7 +399,7 @@ def _paths(value: object, owner: object) -> Iterator[tuple[object, Path]]:
 
 def _is_output(annotation: Any) -> bool:
     """Whether a type is marked as a path that is written."""
-    marks = getattr(annotation, "metadata", None) or getattr(annotation, "__metadata__", ())
+    marks = getattr(annotation, "metadata", ()) or getattr(annotation, "__metadata__", ())
     return any(isinstance(mark, Output) for mark in marks) or any(
         _is_output(part) for part in get_args(annotation)
     )
@@ -399,7 +410,7 @@ def _replaced(value: Any, places: Mapping[Path, Path]) -> Any:
     if isinstance(value, Path):
         return places.get(value, value)
     if isinstance(value, BaseModel):
-        changed = {}
+        changed: dict[str, Any] = {}
         for name, field in type(value).model_fields.items():
             before = getattr(value, name)
             if not (_is_output(field.annotation) or _is_output(field)):
@@ -436,6 +447,12 @@ def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
         return {}
     if (path / CONFIG).is_file():
         refuse_strange_files(path)
+        if not (path / INPUTS).is_dir():
+            log.warning(
+                "%s: has no copies of its inputs, which are read from where they were; run it "
+                "anew to have all in one place",
+                path,
+            )
     found: dict[PurePosixPath, Path] = {}
     for place, folders, names in os.walk(path):
         if Path(place) == path and (path / CONFIG).is_file():

@@ -573,7 +573,7 @@ def _unmakeable(path: Path, error: OSError) -> StorageError:
     )
 
 
-def strict_json(data: Mapping[str, object]) -> str:
+def strict_json(data: object) -> str:
     """Strict JSON text that terminals can show; infinities and NaN, which it lacks, as strings."""
     text = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
     return printable(text, escape=json.dumps)

@@ -180,5 +180,5 @@ def _some_actions(available: np.ndarray, step: int) -> Int[np.ndarray, "pair age
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
         mixed ^= mixed >> np.uint64(29)
     place = mixed % np.maximum(count, 1)[:, None].astype(np.uint64)
-    chosen = order[state, agent, place.astype(np.int64)]
+    chosen: Int[np.ndarray, "state draw agent"] = order[state, agent, place.astype(np.int64)]
     return chosen.reshape(states * ACTIONS, agents).astype(np.int64)

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def make(home: Path, **params: object) -> Path:
-    config = {
+    config: dict[str, Any] = {
         "world_model": {"name": "table", "params": {"file": "w.yaml"}},
         "algorithm": {"name": "exact", "params": {"keep": "all", "rollouts": 0, **params}},
         "trackers": [],
