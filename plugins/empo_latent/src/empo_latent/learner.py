@@ -26,8 +26,6 @@ from empo_learning.saved_state import count_in
 
 log = logging.getLogger(__name__)
 
-ENDS = 1
-"""Number of the random stream of weights of the termination head."""
 TIMERS = ("act", "environment", *UPDATE)
 """Names of what ``advance`` spends its time on."""
 
@@ -291,10 +289,9 @@ class LatentLearner(Learner):
         """Learn from now on where episodes end, for one has terminated."""
         parts, expected = self._parts, self._params.reward.episodic is not False
         task = parts.vector.spec.tasks[parts.vector.task_of[int(step.terminated.argmax())]]
-        words = np.random.SeedSequence((self._seed, ENDS)).generate_state(1)
         # Where learning has begun, a head that gave each step 1/2 would spoil all values at once.
         parts.model.add_termination(
-            generator=torch.Generator().manual_seed(int(words[0])),
+            generator=torch.Generator().manual_seed(seed_of(stream(self._seed, Stream.WEIGHTS, 1))),
             probability=1 / (self.steps + 1) if self.updates_made else None,
         )
         self._take_in_heads()
