@@ -107,7 +107,7 @@ def of_goals(world: WorldModel, number: float) -> Callable[[Tensor], Tensor]:
 @pytest.mark.parametrize("kind", ["nu", "habit", "beta_h", "nu by state", "beliefs"])
 def test_the_forecast_of_ram_counts_assumptions_by_state(kind: str) -> None:
     """Against what is taken while they are arranged, which numpy tells of."""
-    world = TableWorld(random_table(replace(SHAPE, num_states=500), 3))
+    world = TableWorld(random_table(replace(SHAPE, num_states=500, masked=False), 3))
     graph = build_graph(world, 4)
     assert graph.num_expanded > 300
     habit = UniformPrior(UniformParams(), world)
