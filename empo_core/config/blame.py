@@ -89,10 +89,10 @@ def _exists(value: object, loc: Loc) -> bool:
     for key in loc:
         if isinstance(value, BaseModel) and key in type(value).model_fields:
             value = getattr(value, str(key))
-        elif (isinstance(value, Mapping) and key in value) or (
-            isinstance(value, list) and isinstance(key, int) and key < len(value)
-        ):
+        elif isinstance(value, Mapping) and key in value:
             value = value[key]
+        elif isinstance(value, list) and isinstance(key, int):
+            value = value[key] if key < len(value) else None
         else:
             return False
     return bool(loc)

@@ -70,7 +70,8 @@ class LeavingPrior:
         self.leaving.at("policy")
         spec = self.world.spec
         available = self.world.available(states)[:, [goal.human for goal in spec.goals]].double()
-        return available / available.sum(-1, keepdim=True).clamp(min=1)
+        policy: Tensor = available / available.sum(-1, keepdim=True).clamp(min=1)
+        return policy
 
 
 class LeavingTracker(Tracker):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_games import Shape, Table, TableWorld, random_table
+from random_games import Item, Shape, Table, TableWorld, random_table
 
 from empo_core.errors import SolveError, WorldError
 from empo_exact.plugin import ExactParams
@@ -78,8 +78,9 @@ def test_processes_know_all_starts(tmp_path: Path) -> None:
 
 def dead_end() -> Table:
     """State 1 is where no human attains a goal; state 0 does not lead there."""
-    stays = ((0, 0), (0, 1), (1, 0), (1, 1))
-    outcomes = tuple(dict.fromkeys(stays, ((1.0, state, 1.0),)) for state in range(2))
+    stays: list[tuple[int, ...]] = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    ends: list[tuple[Item, ...]] = [((1.0, state, 1.0),) for state in range(2)]
+    outcomes = tuple(dict.fromkeys(stays, end) for end in ends)
     return Table(("human", "robot"), (2, 2), outcomes, ((0, 1.0, frozenset([0])),), (5, 7), 3)
 
 

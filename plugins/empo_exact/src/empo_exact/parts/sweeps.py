@@ -346,8 +346,9 @@ class PartSolver:
             if self._horizon is None:
                 valued = ~np.isnan(store.get(values_kind(done), part)["v_r"])
                 found = answers(problem, np.flatnonzero(valued).astype(np.int32), 1)
-            for left in range(1, done + 1) if self._horizon is not None else ():
-                count = min(problem.graph.within(self._horizon - left), problem.graph.num_expanded)
+            horizon = self._horizon or 0
+            for left in range(1, done + 1) if horizon else ():
+                count = min(problem.graph.within(horizon - left), problem.graph.num_expanded)
                 order = np.arange(count, dtype=np.int32)
                 found = combined(found, answers(problem, order, left))
             total = combined(total, self._of_part(part, found))
