@@ -30,6 +30,8 @@ MOST_ITEMS = 4_000_000
 """About so many recorded successors are looked at."""
 MOST_VALUED = 20_000
 """X_h is computed in at most so many situations."""
+AT_ONCE = 4096
+"""Transitions that are read at the same time."""
 TOLERATED = 0.01
 """Share of situations that may never have been entered without a warning."""
 
@@ -71,7 +73,8 @@ class EnteredSituations:
         if len(self._factors) != words.shape[1]:
             chance, bounds = np.random.default_rng(0), np.iinfo(np.int64)
             self._factors = chance.integers(bounds.min, bounds.max, words.shape[1])
-        return (words.numpy() * self._factors).sum(1, keepdims=True)
+        sums: NDArray[np.int64] = (words.numpy() * self._factors).sum(1, keepdims=True)
+        return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +156,9 @@ def blind_spots(
 def _situations(replay: Replay, spec: WorldSpec) -> tuple[States, Int[Tensor, " situation"]]:
     """The known situations of a replay in which an episode goes on, each once."""
     span, passed = span_of(spec), 0 if spec.horizon is None else 1
-    keys = np.empty(0, np.int64)
-    for places in replay.spread(MOST_ITEMS).split(4096):
-        batch = replay.transitions(places)
+    keys, places = np.empty(0, np.int64), replay.spread(MOST_ITEMS)
+    for first in range(0, len(places), AT_ONCE):
+        batch = replay.transitions(places[first : first + AT_ONCE])
         pairs = (len(batch.offsets) - 1) // len(batch)
         left = batch.steps_left - passed
         after = left.repeat_interleave(batch.offsets[::pairs].diff())

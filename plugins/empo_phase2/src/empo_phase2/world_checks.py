@@ -84,7 +84,7 @@ def check_reach(world: WorldModel, theory: TheoryParams) -> None:
                 f"{who} cannot reach any of its goals ({', '.join(never)}), so its power is 0 and "
                 "U_r infinite whatever the robots do. Add goals that it can reach."
             )
-        dead_end = reach.dead_end(reach.achieved[:, goals].any(1), spec.horizon)
+        dead_end = reach.dead_end(np.asarray(reach.achieved[:, goals].any(1)), spec.horizon)
         if dead_end is not None:
             state, time = dead_end
             when = "" if spec.horizon is None else f" after {time} steps"

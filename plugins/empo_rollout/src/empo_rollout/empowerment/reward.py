@@ -13,7 +13,6 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build, load_run
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
-from empo_core.saved_run import read_run
 from empo_core.storage.arrays import write_file
 from empo_core.storage.atomic import read_json
 from empo_core.storage.run_directory import (
@@ -25,7 +24,6 @@ from empo_core.storage.run_directory import (
 )
 from empo_core.storage.run_roots import refuse_gone
 from empo_core.tracker_group import TrackerGroup
-from empo_core.trees import Json
 from empo_core.worlds.content import difference, identity
 from empo_learning.state_cache import StateCache
 from empo_rollout.world_params import PowerReward
@@ -84,14 +82,13 @@ def power_reward(
 
 def warnings_of(params: PowerReward, directory: Path) -> list[str]:
     """What the source of U_r warned of, which the robots are paid by; as for ``power_reward``."""
-    found: Json = None
     if params.run is not None:
-        found, where = read_run(params.run).summary.get("warnings"), str(params.run)
+        where, file = str(params.run), existing_run(params.run) / RESULTS / SUMMARY
     else:
         assert params.algorithm is not None
-        where = f"algorithm {params.algorithm.name!r}"
-        if (directory / DONE).stat().st_size:
-            found = read_json(directory / DONE)
+        where, file = f"algorithm {params.algorithm.name!r}", directory / DONE
+    told = read_json(file) if file.is_file() and file.stat().st_size else None
+    found = told.get("warnings") if isinstance(told, dict) else None
     warnings = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
     return [f"U_r, by which robots are paid, comes from {where}: {each}" for each in warnings]
 
@@ -134,7 +131,7 @@ def _of_algorithm(
         directory.mkdir(parents=True, exist_ok=True)
         result = algorithm.run(_context(world, directory, seed, resume))
         result.save(directory / RESULTS)
-        write_file(done, strict_json(result.summary().get("warnings", [])) + "\n")
+        write_file(done, strict_json({"warnings": result.summary().get("warnings")}) + "\n")
     return algorithm.intrinsic_reward(_context(world, directory, seed))
 
 
