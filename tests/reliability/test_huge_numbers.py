@@ -42,6 +42,7 @@ def test_sizes_of_networks_rollouts_and_episodes_are_refused_without_being_alloc
     tmp_path: Path,
 ) -> None:
     latent = ("encoder.layers", "latents.size", "latents.heads", "bins.number", "value.heads")
+    asked: list[tuple[str, list[str], str]]
     asked = [(PENDULUM, [], f"algorithm.params.{key}") for key in latent]
     asked += [(ROOMS, MLP, f"algorithm.params.values.q_r.params.{key}") for key in ("hidden",)]
     asked += [
