@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -94,8 +94,8 @@ def test_a_step_of_four_things_is_told() -> None:
 class Parallel:
     """A PettingZoo environment of two agents."""
 
-    metadata: dict[str, Any] = {}
-    possible_agents = agents = ["a", "b"]
+    metadata: ClassVar[dict[str, Any]] = {}
+    possible_agents = agents = ("a", "b")
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
         return Plain.observation_space

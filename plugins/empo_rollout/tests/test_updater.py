@@ -349,6 +349,7 @@ def test_the_first_minibatch_is_learned_from_however_far_the_policy_is(scene: An
     metrics = updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL)).update(rollout, 0.0)
     assert metrics["policy/approx_kl"] > 0.1
     assert metrics["optim/minibatches"] == 1
+    assert metrics["policy/stopping_kl"] > 0.1  # Of the second, for which no step was taken.
     with pytest.raises(ConfigError, match="no policy loss reports 'approx_kl'"):
         updater(made, policy, made.plan(HORIZON, SEGMENTS, ALL), [(Entropy(), 1.0)]).update(
             rollout, 0.0
