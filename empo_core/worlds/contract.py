@@ -87,7 +87,7 @@ def available_in(
     shape = (len(states), len(spec.agents), max(spec.num_actions))
     found = world.available(states)
     _require_flags(world, "available", found, shape, "[state, agent, action]")
-    flags = found.numpy()
+    flags: Bool[np.ndarray, "state agent action"] = found.numpy()
     padding = np.arange(shape[2]) >= np.array(spec.num_actions)[:, None]
     if padding.any() and (flags & padding).any():
         state, agent, action = np.argwhere(flags & padding)[0].tolist()
@@ -97,7 +97,7 @@ def available_in(
             f"{spec.num_actions[agent]} actions, numbered from 0",
             states[state],
         )
-    acts = flags.any(2)
+    acts: Bool[np.ndarray, "state agent"] = np.any(flags, 2)
     some = acts.any(1) & ~acts.all(1)
     if some.any():
         state = int(some.argmax())

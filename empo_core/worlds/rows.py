@@ -11,13 +11,13 @@ from empo_core.errors import WorldError
 from empo_core.types import WorldSpec
 
 
-def dtype_of(spec: WorldSpec) -> np.dtype[np.generic]:
+def dtype_of(spec: WorldSpec) -> np.dtype[np.signedinteger]:
     """The dtype of a world's state rows, as numpy has it."""
     return torch.empty(0, dtype=spec.state_dtype).numpy().dtype
 
 
 def surviving(
-    rows: Shaped[np.ndarray, "state word"], dtype: np.dtype[np.generic]
+    rows: Shaped[np.ndarray, "state word"], dtype: np.dtype[np.signedinteger]
 ) -> Shaped[np.ndarray, " state"] | None:
     """Which rows of integers keep every word in another integer dtype [state]; None: all do."""
     if rows.dtype == dtype or np.can_cast(rows.dtype, dtype, "safe") or not rows.size:
@@ -47,7 +47,7 @@ def state_rows(spec: WorldSpec, rows: object) -> Int[np.ndarray, "state word"]:
 
 
 def rows_as(
-    name: str, words: int, dtype: np.dtype[np.generic], rows: object
+    name: str, words: int, dtype: np.dtype[np.signedinteger], rows: object
 ) -> Int[np.ndarray, "state word"]:
     """State rows of the world called ``name``, so long and of this dtype; see ``state_rows``."""
     array = integer_rows(name, words, rows)

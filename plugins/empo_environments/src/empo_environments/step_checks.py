@@ -110,7 +110,8 @@ def begun(
     try:
         found = reset(seed=seed)
     except TypeError as error:
-        if _takes_seed(getattr(environment, "unwrapped", environment).reset):
+        inner: Value = getattr(environment, "unwrapped", environment)
+        if _takes_seed(inner.reset):
             raise
         raise CollectError(
             f"reset(seed={seed}) failed: {error}; reset must take seed and return observation and "

@@ -169,13 +169,14 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         if others is None:
             return self._game.mask(agent)
         if not isinstance(others, HumanPrior):
-            found = others(self.world, agent, row.clone(), left)
-            return self._checked_chances(agent, found)
+            return self._checked_chances(agent, others(self.world, agent, row.clone(), left))
         if agent not in self._pursued:
             return self._game.mask(agent)
         number = len(self.world.spec.agents[agent].actions)
-        found = human_policy(self.world, others, row[None], left)
-        return found[0, self._pursued[agent], :number].numpy()
+        policy = human_policy(self.world, others, row[None], left)
+        chances: Shaped[np.ndarray, " action"]
+        chances = policy[0, self._pursued[agent], :number].numpy()
+        return chances
 
     def _checked_chances(self, agent: int, found: Sequence[float]) -> Sequence[float]:
         """What a function says that an agent does, if the agent can do so."""
