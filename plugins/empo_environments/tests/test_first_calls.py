@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
