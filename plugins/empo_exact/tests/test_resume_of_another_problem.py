@@ -32,7 +32,9 @@ WAYS = [
 
 
 def params(way: dict[str, Any], **theory: Any) -> ExactParams:
-    compute = {"workers": 1, "checkpoint_s": 0, **way.get("compute", {})}
+    compute = {"workers": 1, **way.get("compute", {})}
+    if "compute" in way:
+        compute["checkpoint_s"] = 0
     return ExactParams.model_validate({**way, "rollouts": 0, "compute": compute, "theory": theory})
 
 
