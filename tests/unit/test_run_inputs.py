@@ -447,7 +447,7 @@ def test_a_damaged_neighbour_stops_no_launch(
 
 
 def test_a_run_whose_folder_is_gone_ends_in_one_sentence(home: Path, registry: Registry) -> None:
-    with pytest.raises(StorageError, match="was moved or removed while the run was going on"):
+    with pytest.raises(StorageError, match="was removed or moved away while the run went on"):
         execute(make(home, registry, ends="gone"), registry=registry)
     assert not any((home / "runs").iterdir())
 
