@@ -100,6 +100,7 @@ class Compute(Config):
     ram_limit_gb: float | None = Field(
         None,
         gt=0,
+        le=1e6,
         description="Refuse what makes this process larger; null means 80 % of the machine's RAM, "
         "or what is free where that is less.",
     )
