@@ -35,10 +35,10 @@ class Snapshot(NamedTuple):
             ConfigError: if it is of another number of environments.
             ValueError: if a seed is no whole number of at least 0.
         """
+        for seed in state_dict["seeds"]:
+            whole_number(seed)
         snapshot = Snapshot(**{name: state_dict[name] for name in Snapshot._fields})
         env_spec = board.spec
-        for seed in snapshot.seeds:
-            whole_number(seed)
         if len(snapshot.environments) != env_spec.num_envs:
             raise ConfigError(
                 f"the state is that of {len(snapshot.environments)} environments, and there are "

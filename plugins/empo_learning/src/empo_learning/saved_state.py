@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from empo_core.errors import EmpoError, StorageError
+from empo_core.errors import ConfigError, EmpoError, StorageError
 from empo_core.trees import whole_number
 
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
@@ -93,10 +93,11 @@ def fitting(source: Source) -> Iterator[None]:
     """
     try:
         yield
-    except StorageError as error:
+    except (ConfigError, StorageError) as error:
         if str(source.file) in str(error):
             raise
-        raise StorageError(f"{source.file}: {source.newest}: {error}") from error
+        kind = ConfigError if isinstance(error, ConfigError) else StorageError
+        raise kind(f"{source.file}: {source.newest}: {error}") from error
     except EmpoError:
         raise
     except (*MISFITS, ValueError) as error:
