@@ -11,12 +11,12 @@ import contextlib
 import hashlib
 import logging
 import os
-import re
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -48,8 +48,15 @@ MOST_FILES = 10_000
 LARGE = 256 * 2**20
 """Bytes of copies from which on their size is said."""
 _FORMAT, _VERSION = "empo-inputs", 1
-_FOR_PEOPLE = re.compile(
-    r"\.lock|log\.txt|metrics\.jsonl|events\.out\..*|inspector\.html|evaluation|certificate|.*\.gif"
+_FOR_PEOPLE = (
+    ".lock",
+    "log.txt",
+    "metrics.jsonl",
+    "events.out.*",
+    "inspector.html",
+    "evaluation",
+    "certificate",
+    "*.gif",
 )
 """Names in a run's directory that no other run reads."""
 _PIECE = 2**20
@@ -472,7 +479,7 @@ def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
 
 def _read_by_runs(names: list[str]) -> list[str]:
     """What other runs read of a run's directory."""
-    return [name for name in names if not _FOR_PEOPLE.fullmatch(name)]
+    return [name for name in names if not any(fnmatchcase(name, each) for each in _FOR_PEOPLE)]
 
 
 def _state(path: Path) -> tuple[int, int, int]:
