@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -199,7 +200,11 @@ def _config(
 
 
 def _num_foreign(error: EmpoError) -> int:
-    """How many keys a world model does not know."""
+    """How many keys a world model does not know; more than any file has where it knows none."""
+    from empo_core.config.files import ForeignFileError
+
+    if isinstance(error, ForeignFileError):
+        return sys.maxsize
     lines = str(error).splitlines()
     return sum(bool(re.search(r": [^.\s]+: unknown key", line)) for line in lines)
 
@@ -238,7 +243,13 @@ def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
     if not failures:
         raise ConfigError(f"{path}: no installed world model reads files; see: empo plugins")
     # The format it nearly fits is most likely the one that was meant: whose keys it has.
-    _, nearest, failure = min(failures, key=lambda failure: failure[:2])
+    size, nearest, failure = min(failures, key=lambda failure: failure[:2])
+    if len(failures) > 1 and size[0] == sys.maxsize:
+        tried = ", ".join(kind for _, kind, _ in failures)
+        raise ConfigError(
+            f"{path}:1:1: is neither a config nor a world of any installed kind ({tried}), and "
+            "nothing of it is shown; check the path"
+        ) from failure
     if len(failures) > 1:
         message = f"{failure}\nread as a world of {nearest!r}; '--as NAME' says otherwise"
         raise ConfigError(message) from failure

@@ -40,6 +40,7 @@ from empo_core.suggestions import few_suggestions
 __all__ = [
     "COMMAND_LINE",
     "Document",
+    "ForeignFileError",
     "apply_override",
     "explain",
     "joined",
@@ -125,6 +126,10 @@ def validate_document(
         raise located_error(document, (), reason) from error
 
 
+class ForeignFileError(ConfigError):
+    """A file that is something else than it should be; the message quotes nothing of it."""
+
+
 def is_foreign(document: Document, model: type[BaseModel]) -> bool:
     """True if a file is something else than a model's, so that errors must not quote it.
 
@@ -150,12 +155,13 @@ def foreign_error(document: Document, model: type[BaseModel]) -> ConfigError:
     required = [key for key, info in keys_of(model).items() if info.is_required()]
     lacks = f"lacks {', '.join(required)}" if required else "has no key that belongs here"
     shape = "a mapping that" if isinstance(document.data, dict) else "not a mapping and"
-    return located_error(
+    error = located_error(
         document,
         (),
         f"should be a mapping with {', '.join(keys_of(model))}; the file is {shape} {lacks}, so it "
         "is something else, and nothing of it is shown; check the path",
     )
+    return ForeignFileError(str(error))
 
 
 def _too_large(value: Plain, loc: Loc = ()) -> Iterator[tuple[Loc, int]]:

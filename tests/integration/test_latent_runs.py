@@ -295,9 +295,10 @@ def test_what_is_told_last_comes_after_the_last_update(tmp_path: Path) -> None:
     looks = {"evaluate": ["policy"], "evaluation_interval": 40}
     run = small(tmp_path, total_steps=40, reporting=looks)
     untrained = small(
-        tmp_path, total_steps=40, reporting=looks, collection={"seed_updates": 0}
+        tmp_path, total_steps=40, reporting=looks, collection={"seed_updates": 1}
     ).result
     assert run.result.summary()["updates"] == 5
+    assert untrained.summary()["updates"] == 1
     assert '"loss/total"' in (run.directory / "metrics.jsonl").read_text()
     told, before = (
         each.evaluations[-1][1]["policy"].mean_return

@@ -238,7 +238,7 @@ def test_a_world_and_an_algorithm_are_as_good_as_a_config(
         (
             ["run", "RUN", "algorithm.params.mode=needs-world", "world_model=null"],
             2,
-            "^solve needs a world; add",
+            "^command line: world_model: solve needs a world; add",
         ),
         (["run", "RUN", "algorithm=elsewhere"], 3, "could not be loaded from 'no_such_module:"),
         (["run", "RUN", "algorithm=solv"], 2, "Did you mean 'solve'"),
@@ -280,7 +280,8 @@ def test_a_refusal_leaves_no_run_directory(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "refused.yaml").write_text(text)
     done = cli("run", "refused.yaml")
     assert done.exit_code == 2
-    assert done.stderr == "solve needs a world; add world_model: NAME to the config\n"
+    line = "solve needs a world; add world_model: NAME to the config"
+    assert done.stderr == f"refused.yaml:1:1: world_model: {line}\n"
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -460,7 +461,7 @@ def test_check_reads_a_world_as_it_is_told_also_where_overrides_make_it_a_config
     assert "Did you mean 'count'" in refused.stderr
     refused = cli("check", config(tmp_path), "--as", "count", "algorithm=solve")
     assert refused.exit_code == 2
-    assert "world_model: unknown key" in refused.stderr
+    assert "should be a mapping with title, limit" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "run"])

@@ -288,7 +288,7 @@ def test_a_page_gets_glyphs_of_boxes_and_the_human() -> None:
         ([0, 2, 1], "those of the boxes ascend"),
         ([0, 2, 2], "those of the boxes ascend"),
         ([0, 1, 9], "cells are 0 to 8"),
-        ([0, 1], "integer rows of 3 words"),
+        ([0, 1], "rows of 3 words"),
     ],
 )
 def test_rows_that_are_no_states_are_refused(row: list[int], complaint: str) -> None:

@@ -330,7 +330,7 @@ def test_a_state_belongs_to_a_number_of_copies() -> None:
         (lambda out: out.__setitem__(2, np.zeros(3)), "the terminations are float64"),
         (lambda out: out.__setitem__(3, None), "the truncations are object"),
         (lambda out: out.__setitem__(0, None), "observations are object"),
-        (lambda out: out.clear(), "failed in step: ValueError"),
+        (lambda out: out.clear(), "failed in step: CollectError: step returned a tuple of 0"),
     ],
 )
 def test_what_cannot_be_learned_from_is_named(

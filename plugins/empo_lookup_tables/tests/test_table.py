@@ -40,7 +40,7 @@ def learn(table: LookupTable, query: ValueQuery, values: list[list[float]]) -> N
 
 @pytest.mark.parametrize(
     ("quantity", "default"),
-    [("q_r", -1.0), ("v_r", -1.0), ("u_r", -2.0), ("v_h_e", 0.0), ("x_h", 1e-10)],
+    [("q_r", -1.0), ("v_r", -1.0), ("u_r", -2.0), ("v_h_e", 0.5), ("x_h", 0.5)],
 )
 def test_unknown_keys_have_the_default_exactly_and_reading_adds_none(
     make: Make, ask: Ask, quantity: Quantity, default: float
@@ -83,7 +83,7 @@ def test_states_times_goals_and_humans_are_told_apart(make: Make, ask: Ask) -> N
     table = make("v_h_e")
     learn(table, ask([1, 1, 1, 4], [1, 1, 2, 1], goal=[0, 2, 0, 0]), [[0.1], [0.2], [0.3], [0.4]])
     query = ask([1, 1, 1, 1, 4, 4], [1, 1, 1, 2, 1, 2], goal=[0, 1, 2, 0, 0, 0])
-    assert read(table, query) == [[pytest.approx(v)] for v in (0.1, 0.0, 0.2, 0.3, 0.4, 0.0)]
+    assert read(table, query) == [[pytest.approx(v)] for v in (0.1, 0.5, 0.2, 0.3, 0.4, 0.5)]
     table = make("x_h")
     learn(table, ask([1, 1], human=[0, 2]), [[0.5], [0.25]])
     assert read(table, ask([1, 1], human=[2, 0])) == [[0.25], [0.5]]
@@ -148,7 +148,7 @@ def test_an_optimiser_of_torch_can_train_it(make: Make, ask: Ask) -> None:
         (table(query) - torch.tensor([[0.2], [0.9]])).square().sum().backward()
         optimiser.step()
     assert read(table, query) == [[pytest.approx(0.2, abs=0.02)], [pytest.approx(0.9, abs=0.02)]]
-    assert read(table, ask([1, 3], goal=[1, 1])) == [[0.0], [0.0]]
+    assert read(table, ask([1, 3], goal=[1, 1])) == [[0.5], [0.5]]
     assert len(table.state_dict()["states"]) == 2
 
 

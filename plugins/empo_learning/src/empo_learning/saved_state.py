@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +33,18 @@ class Source:
 class SavedState(dict[Any, Any]):
     """A dictionary of a checkpoint that knows the way to it.
 
+    Copies, which are made from items alone, know no way.
+
     Raises:
         StorageError: if a key is read that is not there.
     """
 
-    def __init__(self, items: dict[Any, Any], source: Source, path: str) -> None:
+    def __init__(
+        self,
+        items: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = (),
+        source: Source | None = None,
+        path: str = "",
+    ) -> None:
         """Take over the items.
 
         Args:
@@ -46,7 +53,7 @@ class SavedState(dict[Any, Any]):
             path: The keys that lead here, joined by dots.
         """
         super().__init__(items)
-        self.source, self._path = source, path
+        self.source, self._path = source or Source(Path()), path
 
     def __getitem__(self, key: Any) -> Any:
         """The value of a key."""
