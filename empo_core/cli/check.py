@@ -251,7 +251,9 @@ def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
             "nothing of it is shown; check the path"
         ) from failure
     if len(failures) > 1:
-        message = f"{failure}\nread as a world of {nearest!r}; '--as NAME' says otherwise"
+        # The file is named as it was typed.
+        reason = str(failure).replace(str(path.absolute()), str(path))
+        message = f"{reason}\nread as a world of {nearest!r}; '--as NAME' says otherwise"
         raise ConfigError(message) from failure
     raise failure
 

@@ -16,10 +16,10 @@ import gymnasium
 import numpy as np
 import torch
 
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.storage.arrays import write_file
 from empo_environments.dmc import DmcEnv
 from empo_latent.result import CurveRow
-from empo_learning.learner import EVALUATION_SEED
 from empo_learning.report import csv_text
 
 GymEnv = gymnasium.Env[np.ndarray, np.ndarray]
@@ -78,7 +78,7 @@ def learn(
         model.learn(min(interval or steps, steps - model.num_timesteps), reset_num_timesteps=False)
         seconds += time.perf_counter() - began
         judge = Monitor(environment(task))
-        judge.reset(seed=seed + EVALUATION_SEED + model.num_timesteps)
+        judge.reset(seed=seed_of(stream(seed, Stream.EVALUATION, model.num_timesteps)) % 2**31)
         returns, lengths = evaluate_policy(model, judge, episodes, return_episode_rewards=True)
         yield CurveRow(
             step=model.num_timesteps,

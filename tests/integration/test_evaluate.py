@@ -18,8 +18,8 @@ from empo_core.cli.app import app
 from empo_core.config import HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build, execute
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
-from empo_learning.learner import EVALUATION_SEED
 
 LATENT: dict[str, Any] = {
     "size": "tiny",
@@ -109,7 +109,7 @@ def latent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_is_as_training_evaluated(run: Path) -> None:
     """The last evaluation of a run, played again by its seed, has the same outcome."""
     final = json.loads((run / "results" / "summary.json").read_text())["evaluation"]
-    seed = 1 + EVALUATION_SEED + 256 // (4 * 8)
+    seed = seed_of(stream(1, Stream.EVALUATION, 256 // (4 * 8)))
     evaluation = evaluate_run(run, episodes=6, seed=seed).evaluation
     assert isinstance(evaluation, ReturnEvaluation)
     (found,) = evaluation.groups

@@ -14,6 +14,7 @@ from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelR
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Run, RunInterrupted, build, execute, resume
 from empo_core.protocols import RunContext, Tracker, WorldModel
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.testing.environment import Player
 from empo_core.theory import CompleteTheory
 from empo_core.tracker_group import TrackerGroup
@@ -22,7 +23,6 @@ from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 from empo_learning.evaluation import evaluate_run
-from empo_learning.learner import EVALUATION_SEED
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
@@ -312,7 +312,8 @@ def test_humans_learn_to_reach_goals_and_are_a_prior_for_others(tmp_path: Path) 
         float(prior.policy(start, 6)[0, goal, forward]), abs=1e-5
     )
     # Humans are asked for their returns: 1 for a goal that is reached.
-    last, seed = run.result.evaluations[-1], EVALUATION_SEED + run.result.iterations
+    last = run.result.evaluations[-1]
+    seed = seed_of(stream(0, Stream.EVALUATION, run.result.iterations))
     (found,) = evaluate_run(run.directory, episodes=100, seed=seed).evaluation.groups
     assert found.episodes == last[2].episodes
     assert found.mean_return == pytest.approx(last[2].mean_return)

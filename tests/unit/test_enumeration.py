@@ -404,7 +404,7 @@ def test_arrays_that_contradict_one_another_are_refused() -> None:
     assert EnumeratedWorld(spec, "ab", good, available, achieved).num_states == 2
     for labels, bad, allowed, complaint in [
         ("aa", good, available, "same label"),
-        ("ab", good, available[:1], "available must have the shape"),
+        ("ab", good, available[:1], "available must be booleans of the shape"),
         ("ab", good, ~available, "available and offsets disagree"),
         ("ab", Successors(offsets, rows([2]), good.prob), available, "a successor is no state"),
         ("ab", Successors(offsets, rows([1]), good.prob / 2), available, "do not sum to 1"),

@@ -339,7 +339,7 @@ def test_closing_closes_everything_once(
     vector.close()
     vector.close()
     assert [each.closed for each in sys.modules["odds"].made] == [1] * 4
-    assert "environment 2 cannot be closed" in caplog.text
+    assert "closing environment 2 failed" in caplog.text
 
 
 def test_the_random_numbers_of_others_are_left_alone() -> None:

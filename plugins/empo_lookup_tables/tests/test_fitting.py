@@ -215,7 +215,8 @@ def test_each_output_counts_for_itself(make: Make, ask: Ask) -> None:
 def test_adam_is_the_usual_adam_where_every_value_is_asked_about_every_time(
     make: Make, ask: Ask, weight_decay: float
 ) -> None:
-    table, query = make("v_h_e", rule="adam"), ask([1, 2, 3], goal=[0, 0, 1])
+    table = make("v_h_e", rule="adam", default=0.0)
+    query = ask([1, 2, 3], goal=[0, 0, 1])
     regression = TableRegression(table, weight_decay=weight_decay, max_grad_norm=0.1)
     values = torch.nn.Parameter(torch.zeros(3, 1))
     usual = torch.optim.AdamW([values], lr=0.01, weight_decay=weight_decay)

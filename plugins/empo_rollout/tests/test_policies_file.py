@@ -137,7 +137,8 @@ def test_one_policy_for_all_agents_acts_for_any_agents(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"params": {"hidden": [2**40]}}, "size mismatch"),
+        ({"params": {"hidden": [2**40]}}, "hidden"),
+        ({"params": {"hidden": [7]}}, "size mismatch"),
         ({"params": {"memory": "gru", "critic": "shared"}}, "Missing key"),
         ({"params": {"network": "conv"}}, "without a picture"),
         ({"params": {"layers": 3}}, "layers"),
