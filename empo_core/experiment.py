@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np  # noqa: F401  # Before torch, which would lose a Ctrl-C within its own import.
+
 from empo_core.best_effort import best_effort
 from empo_core.config import ComponentRef, RunConfig, installed, references
 from empo_core.config.blame import blamed

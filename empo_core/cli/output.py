@@ -56,6 +56,9 @@ def reported(*, debug: bool = False) -> Iterator[None]:
         say(str(error) or "interrupted")
         raise typer.Exit(INTERRUPTED) from error
     except EXITS as error:
+        if isinstance(error.__context__, BrokenPipeError):  # Rich exits where a pipe is closed.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(UNREAD) from error
         # Of a component; a command of ours that ends early raises what typer knows.
         say(str(exit_error(error, "a component")))
         raise typer.Exit(FAULT) from error

@@ -75,9 +75,12 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
         problem.spec, problem.slots, build(params.aggregator),
         model_based=model_based, timing=StageTimings(enabled=False),
     )  # fmt: skip
-    found = compute(batch, replay.states, learner.values, SETTING)
+    uniform = torch.rand(len(batch), generator=torch.Generator().manual_seed(0))
+    found = compute(batch, replay.states, learner.values, SETTING, uniform)
     values = ReferenceValues(problem.spec, problem.slots, params.theory, learner.networks, SETTING)
-    plain = ReferenceTargets(values, model_based).compute(batch, replay.states, together=True)
+    plain = ReferenceTargets(values, model_based).compute(
+        batch, replay.states, uniform.tolist(), together=True
+    )
     for field in fields(PlainTargets):
         batched, expected = getattr(found, field.name), getattr(plain, field.name)
         if batched is None:

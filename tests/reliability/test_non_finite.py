@@ -226,8 +226,10 @@ def test_an_exact_run_goes_on_from_before_a_saved_level_that_is_not_finite(
 ) -> None:
     """An exact run has no moments; what it goes on from is a level on disk."""
 
-    def interrupted(self: ValueStore, time: int, values: Any, put: Any = ValueStore.put) -> None:
-        put(self, time, values)
+    def interrupted(
+        self: ValueStore, time: int, values: Any, answers: int = 0, put: Any = ValueStore.put
+    ) -> None:
+        put(self, time, values, answers)
         if time == LEVEL:
             raise KeyboardInterrupt
 

@@ -43,9 +43,12 @@ def test_ctrl_c_in_the_first_second_says_interrupted(tmp_path: Path, module: str
     if module.startswith("empo_learning"):
         pytest.importorskip("empo_learning")
     (tmp_path / "sitecustomize.py").write_text(PRESS.format(module=module))
-    (tmp_path / "run.yaml").write_text("trackers: []\nalgorithm: exact\n")
+    (tmp_path / "run.yaml").write_text(
+        "trackers: []\nalgorithm: exact\nworld_model: multigrid/trivial\n"
+    )
     if module in ("empo_core.experiment", "numpy"):
-        pytest.importorskip("empo_exact")  # What comes before it needs a config that is right.
+        pytest.importorskip("empo_exact")
+        pytest.importorskip("empo_multigrid")  # What comes before it needs a config that is right.
     command = [sys.executable, "-c", "from empo_core.cli import main; main()", "run", "run.yaml"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

@@ -101,7 +101,7 @@ def test_a_run_can_be_read_back_without_a_network(wandb: Any, tmp_path: Path) ->
     first, second, third = history(tmp_path)
     assert (first["step"], second["step"], third["step"]) == (5, 3, 4)
     assert math.isnan(float(first["loss"]))
-    assert (first["episodes/reward_ema"], first["episodes/completed"]) == (2.5, 2)
+    assert (first["episodes/reward_ema"], first["episodes/completed"]) == (1.25, 2)
     assert first["episodes/termination_won_prob"] == 1.0
     rewards = first["histograms/reward"]
     assert rewards["_type"] == "histogram"

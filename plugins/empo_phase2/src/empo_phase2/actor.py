@@ -31,7 +31,7 @@ from empo_phase2.episodes import Episodes
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
-from empo_phase2.joint_actions import JointActionOrder, sample_actions
+from empo_phase2.joint_actions import JointActionOrder, refuse_non_finite, sample_actions
 from empo_phase2.params import Phase2Params
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.ragged import select_pairs
@@ -270,6 +270,7 @@ class Phase2Actor:
         recorded = transitions.human_action
         beta_r = self._schedule.beta_r(training_step)
         policy = self._behaviour.policy(states, transitions, beta_r)
+        refuse_non_finite(policy, policy.sum(-1))
         around = None
         scene = None
         if self._explorers.robots:

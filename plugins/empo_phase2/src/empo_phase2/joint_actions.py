@@ -86,16 +86,27 @@ def sample_actions(
     """
     total = prob.double().cumsum(-1)
     whole = total[..., -1]
-    if not bool(whole.isfinite().all()):  # Else NaN would draw the first choice for ever.
+    refuse_non_finite(prob, whole)
+    # Rounding may lift the product to the whole itself, which lies behind the last choice.
+    target = torch.minimum(uniform * whole, whole.nextafter(torch.zeros_like(whole)))
+    return (total <= target[..., None]).sum(-1)
+
+
+def refuse_non_finite(prob: Float[Tensor, "*batch choice"], whole: Float[Tensor, "*batch"]) -> None:
+    """Refuse to act by probabilities whose sums are infinite or NaN.
+
+    NaN would draw the first choice for ever.
+
+    Raises:
+        NonFiniteError: if a sum is.
+    """
+    if not bool(whole.isfinite().all()):
         index = tuple((~whole.isfinite()).nonzero()[0].tolist())
         raise NonFiniteError(
             f"a policy to act with is not finite: probabilities {prob[index].tolist()} in "
             f"environment {index[0] if index else 0}; the learned values have diverged: go on from "
             "an older checkpoint with a lower optimiser.lr"
         )
-    # Rounding may lift the product to the whole itself, which lies behind the last choice.
-    target = torch.minimum(uniform * whole, whole.nextafter(torch.zeros_like(whole)))
-    return (total <= target[..., None]).sum(-1)
 
 
 def _joint_actions(spec: WorldSpec, agents: Sequence[int]) -> Int[Tensor, "choice agent"]:

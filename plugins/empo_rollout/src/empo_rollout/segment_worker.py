@@ -89,6 +89,7 @@ class SegmentWorker:
     def __init__(self, share: Share, number: int) -> None:
         """Make the environments; ``number`` is that of the part."""
         params, plan = share.params, share.plan
+        self._number = number
         seed_globals(np.random.SeedSequence(share.seed, spawn_key=(number,)))
         self._vector = share.environments.part(plan, number)
         env_spec = self._vector.spec
@@ -126,7 +127,8 @@ class SegmentWorker:
             }
             fresh = None if normaliser is None else normaliser.fresh()
             return [cloudpickle.dumps(Collected(_arrays(rollout), observed, state, fresh))]
-        seed_globals(np.random.SeedSequence(asked.seed))
+        # Parts that begin at the same time must not draw the same numbers.
+        seed_globals(np.random.SeedSequence(asked.seed, spawn_key=(self._number,)))
         exact = asked.state is not None and self._collector.load_state_dict(
             asked.state["collector"]
         )
