@@ -136,13 +136,13 @@ def test_one_state_in_which_a_policy_changes_is_found_by_chance(states: int) -> 
 
 @pytest.mark.parametrize("late", [1, 28])
 def test_every_state_in_which_a_policy_changes_is_found(late: int) -> None:
-    states = 3000
+    states = 300
     starts = {(0, act): tuple((1 / states, s, 1.0) for s in range(1, states + 1)) for act in (0, 1)}
     stays = [dict.fromkeys(((0, 0), (0, 1)), ((1.0, s, 1.0),)) for s in range(1, states + 1)]
     goal = (0, 1.0, frozenset(range(states + 1)))
     table = Table(("human", "robot"), (1, 2), (starts, *stays), (goal,), (*range(states + 1),), 30)
     question = question_of(table, 1)
-    late_robots = LateInOneState(question.world, 2995, late)  # type: ignore[arg-type]
+    late_robots = LateInOneState(question.world, 295, late)  # type: ignore[arg-type]
     with pytest.raises(SolveError, match="is_stationary"):
         certify(replace(question, robots=late_robots), Assumptions(), Effort(0.0), Tracker())
 
