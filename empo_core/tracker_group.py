@@ -12,7 +12,7 @@ from torch import Tensor
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, TrackerError
-from empo_core.exits import exits_are_errors
+from empo_core.exits import event, exits_are_errors
 from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
 from empo_core.stages import KernelStage
 from empo_core.trees import JsonData, StateDict
@@ -114,6 +114,8 @@ class TrackerGroup(Tracker):
             raise  # The person's wish, and the person's config: no fault of the tracker.
         except BaseException as error:
             told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            if isinstance(error, SystemExit):
+                told = event(error)
             what = f"the tracker {type(tracker).__name__} failed in {hook}: {told}"
             if self._on_error == "fail":
                 raise TrackerError(what) from error
