@@ -124,7 +124,7 @@ def refuse_wrong_choice(
         SolveError: They are not; the message says in which state, and of which choice.
     """
     wrong = (chances > UNAVAILABLE_TOLERANCE) & ~available
-    improper = ~((chances.sum(1) - 1).abs() <= SUM_TOLERANCE) | (chances < 0).any(1)
+    improper = _is_improper(chances, SUM_TOLERANCE)
     if bool(improper.any()):
         state = int(improper.int().argmax())
         raise SolveError(
@@ -156,6 +156,13 @@ def _numbers(found: object, shape: tuple[int | None, ...], of: str) -> Tensor:
     return found.detach().cpu().double()
 
 
+def _is_improper(
+    chances: Float[Tensor, "*batch action"], tolerance: float
+) -> Bool[Tensor, "*batch"]:
+    """Where probabilities over the last axis are negative, NaN, or do not sum to 1."""
+    return ~((chances.sum(-1) - 1).abs() <= tolerance) | (chances < 0).any(-1)
+
+
 def _refuse_improper(
     world: WorldModel,
     states: Tensor,
@@ -165,7 +172,7 @@ def _refuse_improper(
     tolerance: float = SUM_TOLERANCE,
 ) -> None:
     """Refuse numbers [state, whose, action] that are negative, NaN, or do not sum to 1."""
-    wrong = ~((chances.sum(-1) - 1).abs() <= tolerance) | (chances < 0).any(-1)
+    wrong = _is_improper(chances, tolerance)
     if bool(wrong.any()):
         state, place = wrong.nonzero()[0].tolist()
         raise SolveError(
