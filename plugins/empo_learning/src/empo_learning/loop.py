@@ -78,7 +78,6 @@ class Loop:
         self._shown = -math.inf
         self._is_midway = self._is_evaluating = False
         self._interrupts = Interrupts(self._announce_stop)
-        self._work = "the current step"
         self._failure: Exception | None = None
         self._is_agreed = False
         self.timers = timers or Timers()
@@ -202,10 +201,9 @@ class Loop:
 
     def _announce_stop(self, number: signal.Signals) -> None:
         log.warning(
-            "%s: the run stops as soon as %s is done and a checkpoint is written; a second signal "
-            "stops it at once, after which it may not go on exactly as it would have",
+            "%s: the run stops as soon as the current step is done and a checkpoint is written; a "
+            "second signal stops it at once, after which it may not go on exactly as it would have",
             number.name,
-            self._work,
         )
 
     def _report(self, tell: Callable[[], None]) -> None:
