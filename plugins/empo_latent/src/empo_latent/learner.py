@@ -12,7 +12,7 @@ import torch
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.random_streams import Stream, seed_of, stream
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
 from empo_latent.environments.task_vector import TaskStep
 from empo_latent.evaluation import Evaluation, score_of
@@ -22,7 +22,6 @@ from empo_latent.run_components import RunComponents
 from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.learner import Evaluated, Learner
-from empo_learning.saved_state import count_in
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +204,7 @@ class LatentLearner(Learner):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
         parts, state = self._parts, state_dict
-        self.steps, self.updates_made = count_in(state, "steps"), count_in(state, "updates")
+        self.steps, self.updates_made = whole_number(state["steps"]), whole_number(state["updates"])
         self._owed, self._line_updates = float(state["owed"]), self.updates_made
         self.history.load_state_dict(state["history"])
         self.evaluations = [

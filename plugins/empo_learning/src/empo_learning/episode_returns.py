@@ -12,9 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 
 from empo_core.protocols import Tracker
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_learning.distributed import Group
-from empo_learning.saved_state import count_in
 
 WINDOW = 100
 """Number of the newest episodes that averages are over, unless a learner chooses another."""
@@ -181,7 +180,7 @@ class EpisodeReturns:
         self._return[:] = state_dict["return"].numpy()
         self._length[:] = state_dict["length"].numpy()
         self._success[:] = state_dict["success"].numpy()
-        self.completed = count_in(state_dict, "completed")
+        self.completed = whole_number(state_dict["completed"])
         self.returns = deque(map(float, state_dict["returns"]), maxlen=self._window)
         self.lengths = deque(map(int, state_dict["lengths"]), maxlen=self._window)
         self.successes = deque(map(int, state_dict["successes"]), maxlen=self._window)

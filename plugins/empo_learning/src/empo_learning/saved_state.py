@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from empo_core.errors import ConfigError, EmpoError, StorageError
-from empo_core.trees import whole_number
 
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
 """Errors of code that gets a tree of other types or shapes; ``ValueError`` besides."""
@@ -67,15 +66,6 @@ class SavedState(dict[Any, Any]):
             "does not belong to this run or is of another version; remove its folder to go on from "
             "an older checkpoint"
         )
-
-
-def count_in(state: Mapping[str, Any], key: str) -> int:
-    """The value of a key that counts something.
-
-    Raises:
-        ValueError: if the value is no whole number of at least 0.
-    """
-    return whole_number(state[key])
 
 
 def traced(tree: Any, source: Source, path: str = "") -> Any:

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from empo_core.protocols import Collector, Weights
 from empo_core.stages import Tell, stage
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_core.types import Fit, Quantity
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
-from empo_learning.saved_state import count_in
 from empo_learning.stage_timings import StageTimings
 from empo_phase2 import metrics
 from empo_phase2.blind_spots import EnteredSituations, blind_spots
@@ -161,7 +160,7 @@ class Phase2Learner(LoopLearner):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
-        self.steps = count_in(state_dict, "steps")
+        self.steps = whole_number(state_dict["steps"])
         self.losses.load_state_dict(state_dict["losses"])
         self._learner.load_state_dict(state_dict["learner"])
         self._replay.load_state_dict(state_dict["replay"])

@@ -12,14 +12,13 @@ import torch
 from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError
 from empo_core.random_streams import Stream, seed_of, stream
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.distributed import Group
 from empo_learning.episode_returns import EpisodeReturns, EpisodeStatistics
 from empo_learning.learner import Evaluated, EvaluationInterrupted, Learner
 from empo_learning.randomness import seeded
-from empo_learning.saved_state import count_in
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
@@ -183,8 +182,8 @@ class RolloutLearner(Learner):
         """
         ranks, rank = state_dict["ranks"], self._group.rank
         own = ranks[rank] if rank < len(ranks) else {**ranks[0], "collector": None}
-        self.iteration = count_in(state_dict, "iteration")
-        self.steps = count_in(state_dict, "steps")
+        self.iteration = whole_number(state_dict["iteration"])
+        self.steps = whole_number(state_dict["steps"])
         self._line_steps = self.steps
         self.history.load_state_dict(state_dict["history"])
         self.evaluations = [(i, n, Evaluation(**each)) for i, n, each in state_dict["evaluations"]]

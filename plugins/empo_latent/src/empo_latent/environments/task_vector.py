@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt8
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError, StorageError
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_environments.single_env import episode_seed
 from empo_latent.environments.tasks import (
     Task,
@@ -27,7 +27,6 @@ from empo_latent.environments.tasks import (
     task_spec,
 )
 from empo_latent.types import MultiTaskSpec
-from empo_learning.saved_state import count_in
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +218,7 @@ class TaskVector:
                 f"the checkpoint has {state['count']} environments, and there are "
                 f"{len(self._envs)}; go on with as many as the run began with"
             )
-        self._seed, self._restarts = count_in(state, "seed"), count_in(state, "restarts")
+        self._seed, self._restarts = whole_number(state["seed"]), whole_number(state["restarts"])
         if states is None:  # One had failed when others had acted.
             self._restarts += 1
             self._begin(episode_seed(self._seed, len(self._envs), self._restarts))

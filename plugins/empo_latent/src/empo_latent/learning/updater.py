@@ -12,14 +12,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.gradient_contract import check_gradients
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
 from empo_learning.optimiser_moments import load_moments, moments_of
-from empo_learning.saved_state import count_in
 
 MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
 """Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
@@ -141,7 +140,7 @@ class Updater:
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
-        self._updates = count_in(state_dict, "updates")
+        self._updates = whole_number(state_dict["updates"])
         load_moments(self._optimiser, state_dict["model"])
         for name, each in self._policy_optimisers.items():
             load_moments(each, state_dict["policies"][name])

@@ -12,9 +12,8 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import PolicyLoss
 from empo_core.protocols.environments import EnvSpec
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_learning.distributed import Group
-from empo_learning.saved_state import count_in
 from empo_rollout.experience.advantages import advantage_sums, advantages, normalised
 from empo_rollout.experience.flat_rollout import FlatRollout, Minibatch
 from empo_rollout.experience.minibatches import annealed_beta, sampled_columns
@@ -167,7 +166,7 @@ class Updater:
             StorageError: It belongs to another optimiser, or to another policy.
         """
         self._context.optimiser.load_state_dict(state_dict["optimiser"])
-        self._steps = count_in(state_dict, "steps")
+        self._steps = whole_number(state_dict["steps"])
         self._generator.set_state(state_dict["generator"])
         if self._context.pull is not None:
             self._context.pull.load_state_dict(state_dict["l2_init"])
