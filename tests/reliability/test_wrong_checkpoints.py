@@ -15,7 +15,7 @@ from small_runs import CONFIGS
 
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, EmpoError, StorageError
-from empo_core.experiment import RunInterrupted, execute, resume
+from empo_core.experiment import RunInterrupted, execute, resume, saved_policies
 from empo_core.protocols import Tracker
 from empo_learning.checkpoint import STATE, Checkpoints
 from empo_learning.loop import CHECKPOINTS
@@ -36,6 +36,12 @@ KEYS: dict[str, list[tuple[str | int, ...]]] = {
     ],
 }
 """Keys that the quick tests change; the slow one changes every key."""
+PLAYED = {
+    "phase2": ("learner", "published"),
+    "rollout": ("learner", "policy"),
+    "latent": ("learner", "model"),
+}
+"""Where each algorithm keeps the weights that its players load."""
 
 
 class Stop(Tracker):
@@ -68,12 +74,16 @@ class Interrupted:
         step = checkpoints.steps()[-1]
         return cls(caught.value.directory, step, plain(checkpoints.load(step)))
 
-    def resumed_with(self, state: dict[str, Any], folder: Path) -> None:
-        """Resume a copy of the run with another state in its only checkpoint."""
+    def copied_with(self, state: dict[str, Any], folder: Path) -> None:
+        """Copy the run, with another state in its only checkpoint."""
         times = Checkpoints(self.directory / CHECKPOINTS).times(self.step)
         shutil.copytree(self.directory, folder)
         shutil.rmtree(folder / CHECKPOINTS)
         Checkpoints(folder / CHECKPOINTS).save(self.step, state, times=times)
+
+    def resumed_with(self, state: dict[str, Any], folder: Path) -> None:
+        """Resume a copy of the run with another state in its only checkpoint."""
+        self.copied_with(state, folder)
         try:
             resume(folder, watchers=[Stop(0)], quiet=True)
         except RunInterrupted:
@@ -134,6 +144,20 @@ def test_a_wrong_checkpoint_ends_in_a_sentence_with_file_and_key(name: str, tmp_
             file = tmp_path / "wrong" / CHECKPOINTS / f"step-{run.step}" / STATE
             named = path if isinstance(path[-1], str) else path[:-1]  # Items of lists are not.
             assert str(caught.value).startswith(f"{file}: {'.'.join(map(str, named))}: ")
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_player_names_file_and_key_of_wrong_weights(name: str, tmp_path: Path) -> None:
+    run = Interrupted.of(name, tmp_path / "runs")
+    for number, state in enumerate(
+        [changed(run.state, PLAYED[name], lambda _: "abc"), without(run.state, PLAYED[name])]
+    ):
+        folder = tmp_path / str(number)
+        run.copied_with(state, folder)
+        with pytest.raises((ConfigError, StorageError)) as caught:
+            saved_policies(folder)
+        file = folder / CHECKPOINTS / f"step-{run.step}" / STATE
+        assert str(caught.value).startswith(f"{file}: {'.'.join(PLAYED[name])}: ")
 
 
 @pytest.mark.slow

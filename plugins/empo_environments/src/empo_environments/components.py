@@ -131,6 +131,17 @@ class GymnasiumVectorEnvironment:
     uses_workers = False
 
     def __init__(self, params: GymnasiumVectorParams, context: EnvironmentContext) -> None:
+        """Take over the params.
+
+        Raises:
+            ConfigError: if Gymnasium is to start worker processes.
+        """
+        if params.kwargs.get("vectorization_mode") == "async":
+            raise ConfigError(
+                "kwargs.vectorization_mode: 'async': Gymnasium's workers begin with the same "
+                "process-wide random numbers, and would play the same episodes where an "
+                "environment draws from them; use environment 'gymnasium', whose workers do not"
+            )
         self.name, self._params = params.id, params
 
     def spec(self) -> EnvSpec:

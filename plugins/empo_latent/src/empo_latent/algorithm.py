@@ -103,10 +103,10 @@ class LatentAlgorithm:
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
             return LatentPlayer(self._params, tasks, load_model(path).model)
-        found = saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown)
         model = self._model(self._spec(tasks), torch.Generator())
-        model.fit_heads(found["model"])
-        model.load_state_dict(found["model"])
+        with saved_state(context.directory, checkpoint, LatentLearner.may_be_unknown) as state:
+            model.fit_heads(state["model"])
+            model.load_state_dict(state["model"])
         return LatentPlayer(self._params, tasks, model)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:

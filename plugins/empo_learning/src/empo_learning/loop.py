@@ -330,21 +330,23 @@ def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
         return {}
 
 
+@contextmanager
 def saved_state(
     directory: Path, checkpoint: CheckpointChoice, may_be_unknown: Collection[str] = ()
-) -> SavedState:
-    """The learner's state in a checkpoint of a run that is whole and finite.
+) -> Iterator[SavedState]:
+    """The learner's state in a checkpoint of a run that is whole and finite, while it is read.
 
     Args:
         directory: Of the run.
         checkpoint: Which one.
         may_be_unknown: As of the learner.
 
-    Returns:
+    Yields:
         What ``Learner.state_dict`` returned.
 
     Raises:
-        StorageError: There is no such checkpoint; or all are damaged or not finite.
+        StorageError: if there is no such checkpoint; all are damaged or not finite; or the code
+            that reads the state fails because a value has another type or shape.
     """
     checkpoints = Checkpoints(directory / CHECKPOINTS)
     if checkpoint == "newest":
@@ -358,7 +360,8 @@ def saved_state(
             f"on with: empo resume {directory}"
         )
     state: SavedState = found[1]["learner"]
-    return state
+    with fitting(state.source):
+        yield state
 
 
 def _finite(may_be_unknown: Collection[str]) -> Callable[[Mapping[str, Any]], None]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch import Tensor
 from empo_core.config import ComponentRef, WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, Weights, WorldModel
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict
 from empo_core.types import Experience, Scene, Successors
 from empo_core.worlds.queries import sample_successors
@@ -147,8 +147,8 @@ class Phase2Actor:
             steps_per_episode=settings.steps_per_episode,
             episodes_per_world=settings.episodes_per_world,
         )
-        seed = np.random.SeedSequence([settings.seed, index]).generate_state(1, np.uint64)
-        self._generator = torch.Generator().manual_seed(int(seed[0] >> 1))
+        seed = seed_of(stream(settings.seed, Stream.EPISODES, index))
+        self._generator = torch.Generator().manual_seed(seed)
         self._episodes.pursue(
             torch.ones_like(self._episodes.goal, dtype=torch.bool), self._random()
         )

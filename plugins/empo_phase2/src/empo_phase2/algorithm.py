@@ -28,6 +28,7 @@ from empo_core.protocols import (
     RunContext,
     WorldModel,
 )
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.stages import stage
 from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
@@ -257,7 +258,7 @@ class Phase2:
         problem.require_room()
         team = ExplorerSet(params.exploration, problem.spec)
         timing = StageTimings(params.compute.device, enabled=params.reporting.time_stages)
-        torch.manual_seed(context.seed)
+        torch.manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
         learner = problem.learner(timing, context.seed)
         encoder = problem.encoder()
         learned = problem.learned_values(learner, encoder)
@@ -315,7 +316,8 @@ class Phase2:
         if checkpoint == "newest" and file.exists():
             return load_policy(file, problem.world), prior
         policy = LearnedPolicy(self._params, problem.spec, problem.encoder())
-        policy.load(saved_state(context.directory, checkpoint)["published"])
+        with saved_state(context.directory, checkpoint) as state:
+            policy.load(state["published"])
         return policy, prior
 
     def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
@@ -328,8 +330,7 @@ class Phase2:
             WorldError: The state cannot be reached by that time.
         """
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
-        learner = problem.learner(StageTimings(enabled=False), context.seed)
-        learner.load_state_dict(saved_state(context.directory, "newest")["learner"])
+        learner = _learned(problem, context)
         encoder = problem.encoder()
         learned = problem.learned_values(learner, encoder)
         with tempfile.TemporaryDirectory() as folder:
@@ -339,8 +340,7 @@ class Phase2:
     def intrinsic_reward(self, context: RunContext) -> LearnedReward:
         """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
-        learner = problem.learner(StageTimings(enabled=False), context.seed)
-        learner.load_state_dict(saved_state(context.directory, "newest")["learner"])
+        learner = _learned(problem, context)
         encoder = StateEncoder(problem.world, self._params.replay.store, None)
         return LearnedReward(learner.values, encoder, self._params.compute.device)
 
@@ -407,6 +407,18 @@ class Phase2:
         reference = solver_for(name, self._params.theory, self._params.human_prior)
         solution = solve(reference, context.world, context.directory / "solution", context.seed)
         return Comparison(solution, context.world, encoder.stored)
+
+
+def _learned(problem: Problem, context: RunContext) -> Learner:
+    """A learner with what the newest checkpoint holds.
+
+    Raises:
+        StorageError: if there is no checkpoint, or none that fits.
+    """
+    learner = problem.learner(StageTimings(enabled=False), context.seed)
+    with saved_state(context.directory, "newest") as state:
+        learner.load_state_dict(state["learner"])
+    return learner
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import Aggregator, Regression, Tabular, ValueNetwork
+from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.storage.state_tree import flatten
 from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
@@ -80,7 +81,7 @@ class Learner:
             goals: The goals, by slot.
             aggregate: Adds up successors.
             timing: Measures the stages of target computation.
-            seed: Seeds the choice of transitions.
+            seed: That of the run, which the choice of transitions depends on.
         """
         self._params, self._schedule, self._spec = params, WarmUpSchedule(params), spec
         self.networks = build_networks(params.values, spec)
@@ -103,7 +104,7 @@ class Learner:
         plain = target_computer(params, spec, goals, aggregate, timing)
         self._compute = compiled(plain, params, self.networks["v_h_e"])
         self._cache = TargetCache()
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
         self._by_state = params.replay.sampling == "states"
         if params.replay.sampling is None:
             # A table has learned an expectation as soon as it has seen it once.

@@ -228,12 +228,12 @@ class RolloutAlgorithm:
         path = context.directory / RESULTS / POLICY
         if checkpoint == "newest" and path.exists():
             return load_policy(path, env_spec).policy
-        found = saved_state(context.directory, checkpoint)
         policy = build_policy(self._params.policy, env_spec, generator=torch.Generator())
-        policy.load_state_dict(found["policy"])
         normaliser = build_normaliser(self._params, env_spec)
-        if normaliser is not None:
-            normaliser.load_state_dict(found["ranks"][0]["normaliser"])
+        with saved_state(context.directory, checkpoint) as state:
+            policy.load_state_dict(state["policy"])
+            if normaliser is not None:
+                normaliser.load_state_dict(state["ranks"][0]["normaliser"])
         policy.normalisation = _normalisation(normaliser)
         return policy
 
