@@ -87,6 +87,12 @@ def test_last_observations_of_terminated_episodes_are_told_where_asked_for() -> 
         assert found[4]["final"][:, 1].tolist() == ([4, 4] if terminal else [])
 
 
+def test_workers_of_gymnasium_are_refused() -> None:
+    params = GymnasiumVectorParams(id="CartPole-v1", kwargs={"vectorization_mode": "async"})
+    with pytest.raises(ConfigError, match=r"^kwargs\.vectorization_mode: "):
+        GymnasiumVectorEnvironment(params, EnvironmentContext())
+
+
 def test_a_vector_environment_tells_them_too() -> None:
     params = GymnasiumVectorParams(id="CartPole-v1")
     for terminal in (False, True):
