@@ -503,6 +503,30 @@ def rare() -> Iterator[list[str]]:
     gymnasium.registry.pop("Rare-v0")
 
 
+class Far(Rare):
+    """As ``Rare``, in millimetres: positions, and a distance that is paid."""
+
+    observation_space = gymnasium.spaces.Box(-1e7, 1e7, (3,))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        seen, _, terminated, truncated, info = super().step(action)
+        return seen * 1e7, -2e6, terminated, truncated, info
+
+
+@pytest.mark.parametrize("name", ["Far-v0", "Rare-v0"])
+def test_numbers_that_are_too_large_are_a_warning(
+    tmp_path: Path, rare: list[str], name: str
+) -> None:
+    gymnasium.register("Far-v0", Far, max_episode_steps=20)
+    try:
+        run = small(tmp_path, tasks=[f"gymnasium/{name}"])
+    finally:
+        gymnasium.registry.pop("Far-v0")
+    large = [text for text in run.warnings if "'latent' does not normalise" in text]
+    expected = ["observation", "reward"] if name == "Far-v0" else []
+    assert [text.split()[2] for text in large] == expected
+
+
 @pytest.mark.parametrize("episodic", [None, False])
 @pytest.mark.parametrize("critic", ["v", "q"])
 def test_the_first_episode_that_terminates_is_learned_from(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.random_streams import Stream, seed_of, stream
@@ -21,6 +22,7 @@ from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
 from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
 from empo_learning.bounded_curve import BoundedCurve
+from empo_learning.finite import LARGE
 from empo_learning.learner import Evaluated, Learner
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class LatentLearner(Learner):
         self._owed = 0.0
         self._found: Mapping[str, Any] = {}
         self._line_updates = 0
+        self._large: set[str] = set()
         lengths = vector.spec.episode_lengths
         self._plan = WorkPlan(params, self.seed_steps, self._burst, lengths)
         self.steps = self.updates_made = 0
@@ -274,6 +277,8 @@ class LatentLearner(Learner):
             success=np.nan_to_num(step.success, nan=-1).astype(np.int64),
         )
         self._current, self._first = step.current, ended
+        self._warn_of_size("observation", step.observation)
+        self._warn_of_size("reward", step.reward)
         was = self.steps
         self.steps += len(ended)
         if self.steps >= self.seed_steps:
@@ -283,6 +288,21 @@ class LatentLearner(Learner):
                 self._owed += self._params.learning.updates_per_step * len(ended)
         if step.terminated.any() and not parts.model.terminates:
             self._learn_ends(step)
+
+    def _warn_of_size(self, name: str, values: Shaped[np.ndarray, "*shape"]) -> None:
+        """Warn once of numbers that are too large to be learned from."""
+        if name in self._large:
+            return
+        size = max(-float(values.min()), float(values.max()))
+        if size > LARGE:
+            self._large.add(name)
+            log.warning(
+                "an environment's %s has size %.3g, and networks learn badly from numbers beyond "
+                "%g, which 'latent' does not normalise: divide by a constant in the environment",
+                name,
+                size,
+                LARGE,
+            )
 
     def _learn_ends(self, step: TaskStep) -> None:
         """Learn from now on where episodes end, for one has terminated."""

@@ -11,6 +11,9 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError
 from empo_core.storage.state_tree import flatten
 
+LARGE = 1e6
+"""Networks learn badly from observations and rewards beyond this size as they are."""
+
 
 def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
     """Refuse numbers that are infinite or NaN; tensors of integers always pass.

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec
+from empo_learning.finite import LARGE
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
@@ -19,8 +20,6 @@ log = logging.getLogger(__name__)
 
 MISSED = 0.977
 """Share of a normal distribution below its mean + 2 standard deviations."""
-LARGE = 1e6
-"""Observations and rewards beyond this are hard to learn from as they are."""
 
 
 def warnings_before(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> Iterator[str]:
