@@ -132,7 +132,7 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     }
     found |= predictions(world, params, graph, is_complete=watch.is_complete)
     if graph.num_transitions and not params.reduce:
-        found |= in_parts(graph, sizes, (exploring, sweeping), _range)
+        found |= in_parts(graph, params, sizes, (exploring, sweeping), _range)
     if idle := params.idle_checkpoints(1):
         found["checkpoints"] = f"none, unless torchrun starts several processes: {idle}"
     if warning := warning_before(world, graph, params.theory):

@@ -10,7 +10,9 @@ from pydantic import JsonValue
 from empo_exact import ram
 from empo_exact.graph import StateGraph
 from empo_exact.parts.partition import change_counts, choose_partition, slow_words
+from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
+from empo_exact.setup import Assumptions
 
 COUNTS = (1, 2, 4, 8)
 EXCHANGE = 0.8e9
@@ -37,6 +39,7 @@ def halo_share(graph: StateGraph, parts: int) -> float:
 
 def in_parts(
     graph: StateGraph,
+    params: ExactParams,
     sizes: Sequence[Sizes],
     seconds: tuple[Sequence[float], Sequence[float]],
     shown: Callable[[Sequence[float]], str],
@@ -45,6 +48,7 @@ def in_parts(
 
     Args:
         graph: As much of its graph as was explored.
+        params: Of the solver.
         sizes: Sizes of the whole graph; the least and the most, where it was not explored.
         seconds: Time of one process to explore once, and to sweep; each likewise.
         shown: Shows a range of numbers.
@@ -55,6 +59,7 @@ def in_parts(
         for each, exploring, sweeping in zip(sizes, *seconds, strict=True):
             row = ram.state_bytes(each.spec)
             part = (each.graph_bytes + 2 * (1 + halo) * row * each.states) / count
+            part += ram.assumed_bytes(each, params, Assumptions()) / count
             exchanged = halo * row * int(each.by_time.sum()) / count / EXCHANGE
             exchanged += MEETING_S * len(each.by_time) * (count > 1)
             needs.append((part / MIB, (exploring + sweeping) / count + exchanged))
