@@ -14,7 +14,7 @@ import hypothesis
 import jaxtyping
 import pytest
 
-from empo_core.testing import shape_checks
+from empo_testing import shape_checks
 
 pytest_plugins = ["pytester"]
 

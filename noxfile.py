@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import nox
@@ -35,17 +37,16 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def core(session: nox.Session) -> None:
-    """The core alone, from its wheel: it must import and pass without any plugin."""
-    session.install(*PINNED, ".[testing]")
+    """The core, from its wheel, with the libraries that its tests use: no component at all."""
+    session.install(*PINNED, *_wheels("empo_testing"))
     session.run("python", "-P", "-m", "pytest", "tests/unit", *session.posargs)
 
 
 @nox.session
 @nox.parametrize("name", PLUGINS)
 def plugin(session: nox.Session, name: str) -> None:
-    """One plugin and the core, from wheels, with no other plugin installed."""
-    extras = "[testing]" if "testing = [" in _metadata(name) else ""
-    session.install(*PINNED, ".[testing]", f"./plugins/{name}{extras}")
+    """One plugin, from wheels, with nothing of ours but what it needs, and the kits."""
+    session.install(*PINNED, *_wheels(name, "empo_testing"))
     session.run("python", "-P", "-m", "pytest", f"plugins/{name}/tests", *session.posargs)
 
 
@@ -128,5 +129,18 @@ def slow(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-m", "slow", *session.posargs)
 
 
-def _metadata(name: str) -> str:
-    return (ROOT / "plugins" / name / "pyproject.toml").read_text()
+def _wheels(*names: str) -> list[str]:
+    """Folders of the core, of some plugins, and of all that they need of ours."""
+    needed, folders = list(names), ["."]
+    while needed:
+        name = needed.pop()
+        metadata = tomllib.loads((ROOT / "plugins" / name / "pyproject.toml").read_text())
+        extras = (
+            "[testing]" if "testing" in metadata["project"].get("optional-dependencies", {}) else ""
+        )
+        if (folder := f"./plugins/{name}{extras}") not in folders:
+            folders.append(folder)
+            lines = (*metadata["project"]["dependencies"],)
+            ours = [re.split(r"[\[<>=]", line)[0].replace("-", "_") for line in lines]
+            needed += [other for other in ours if other in PLUGINS]
+    return folders

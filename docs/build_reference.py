@@ -19,12 +19,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from empo_core import inspection, protocols
+from empo_core import protocols
 from empo_core.config import installed, library_files
 from empo_core.config.schema import config_schema, described
 from empo_core.plugins.hookspecs import KINDS, Kind
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_inspector.container import Header
+from empo_theory import inspection
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference"
@@ -59,7 +60,7 @@ PROTOCOLS = """# Protocols
 
 What the core asks of each kind of component, as `empo_core.protocols` says it. A class needs the
 methods, not a base class. Each protocol that a plugin may implement has a conformance kit in
-`empo_core.testing`: subclass it in your tests. Axis names are explained in [shapes](shapes.md).
+`empo_testing`: subclass it in your tests. Axis names are explained in [shapes](shapes.md).
 A component's `target` is called once, with its validated params first:
 
 | kind | protocol | call | kit |
@@ -162,7 +163,7 @@ def protocols_page() -> str:
     """Every protocol with its members."""
     rows = []
     for kind, (_, protocol) in ABOUT_KINDS.items():
-        kit = f"`empo_core.testing.{kind}.{protocol}Tests`"
+        kit = f"`empo_testing.{kind}.{protocol}Tests`"
         call = f"`factory(params{CALLS.get(kind, '')})`"
         rows.append(f"| {kind} | [{protocol}](#{protocol.lower()}) | {call} | {kit} |")
     implemented = {protocol for _, protocol in ABOUT_KINDS.values()}  # Trackers have a base class.

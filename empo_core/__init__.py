@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from empo_core.experiment import run
     from empo_core.plugins.hookspecs import Command, Component, Option, hookimpl
     from empo_core.saved_run import open_run
-    from empo_core.worlds.compiled import compiled_world
 
 __all__ = [
     "Command",
@@ -25,7 +24,6 @@ __all__ = [
     "ConfigOutput",
     "ConfigPath",
     "Option",
-    "compiled_world",
     "hookimpl",
     "load_config",
     "open_run",
@@ -36,7 +34,6 @@ __version__ = "0.1.0"
 _HOMES = {
     **dict.fromkeys(["Config", "ConfigFile", "ConfigOutput", "ConfigPath"], "empo_core.config"),
     **dict.fromkeys(["Command", "Component", "Option", "hookimpl"], "empo_core.plugins.hookspecs"),
-    "compiled_world": "empo_core.worlds.compiled",
     "load_config": "empo_core.config.files",
     "open_run": "empo_core.saved_run",
     "run": "empo_core.experiment",

@@ -65,7 +65,7 @@ from empo_core.storage.run_directory import (
 )
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
-from empo_core.worlds.content import difference, identity
+from empo_core.world_content import difference, identity
 
 log = logging.getLogger("empo_core")
 

@@ -5,12 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from empo_core.compilation import declared, watchers
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
 COMPILING, LOADING = "compiling kernels", "loading kernels"
+
+
+class Watcher(Protocol):
+    """Is told when kernels are compiled or loaded."""
+
+    def notice(self, *, compiles: bool) -> None:
+        """A kernel is being compiled; or looked for on disk, to be loaded."""
+
+    def end(self) -> None:
+        """That is over, as far as it is known."""
+
+
+watchers: list[Watcher] = []
+"""Whom compilers of kernels tell; only the first one is told."""
+
+declared: set[str] = set()
+"""Full names of the functions that may have to be compiled, as far as their files are loaded."""
 
 Tell = Callable[[str, float, float], object]
 """``Tracker.progress``, or a function like it."""

@@ -31,6 +31,6 @@ def whole_number(value: object) -> int:
 StateDict: TypeAlias = dict[str, Any]
 """State of an object by name, as ``state_dict`` returns and ``load_state_dict`` takes it.
 
-A tree of dictionaries, lists and tuples with tensors, numbers, strings, booleans and None; see
-``empo_core.storage.state_tree``. The types of its values are known to the class that made it.
+A tree of dictionaries, lists and tuples with tensors, numbers, strings, booleans and None.
+The types of its values are known to the class that made it.
 """

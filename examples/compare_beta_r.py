@@ -13,11 +13,11 @@ from rich.table import Table
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.figures import new_figure, write_figure
-from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
+from empo_pictures.figures import new_figure, write_figure
+from empo_theory.parameters import CompleteTheory
 
 WORLD = "multigrid/free_the_human"
 BETAS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)

@@ -21,13 +21,13 @@ from torch import Tensor
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.experiment import build, run
 from empo_core.protocols import WorldModel
-from empo_core.theory import CompleteTheory
-from empo_core.worlds.row_table import RowTable
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_rollout.empowerment.playback import LearnedRobots
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.row_table import RowTable
 
 WORLD = {"name": "multigrid/trivial", "params": {"max_steps": 8}}
 THEORY = {"beta_h": 5.0, "gamma_r": 0.95}

@@ -12,9 +12,9 @@ import minigrid  # noqa: F401 - registers its environments
 import rich
 from rich.table import Table
 
-from empo_core.figures import new_figure, write_figure
 from empo_multigrid.interchange.minigrid import from_minigrid
 from empo_multigrid.world import world_from_text
+from empo_pictures.figures import new_figure, write_figure
 
 # Seeds that draw the maps, and the robots' cells.
 MAPS = {

@@ -9,11 +9,11 @@ from typing import Any
 import rich
 import torch
 
-from empo_core.theory import CompleteTheory
 from empo_core.types import AgentSpec
-from empo_core.worlds.enumeration import enumerate_world
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.enumeration import enumerate_world
 
 ROOMS = ("hall", "left", "right")
 

@@ -10,7 +10,6 @@ from empo_core import __version__
 from empo_core.cli.catalogue import describe, plugins, schema, worlds
 from empo_core.cli.check import check
 from empo_core.cli.commands import CommandGroup, check_plugins
-from empo_core.cli.new_plugin import new_plugin
 from empo_core.cli.output import guarded, reported
 from empo_core.cli.run import ConfigCommand, RunCommand, resume, run
 from empo_core.plugins.imports import import_extra
@@ -27,7 +26,7 @@ app = typer.Typer(
 )
 app.command("run", cls=RunCommand)(guarded(run))
 app.command("check", cls=ConfigCommand)(guarded(check))
-for command in (resume, plugins, worlds, describe, schema, new_plugin):
+for command in (resume, plugins, worlds, describe, schema):
     app.command(command.__name__.replace("_", "-"))(guarded(command))
 
 

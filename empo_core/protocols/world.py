@@ -112,7 +112,7 @@ class Composed(Protocol):
     """A world that says what its law is made of, e.g. its layout; optional.
 
     Worlds are told apart by a digest of it and of their spec
-    (``empo_core.worlds.content.world_digest``), so that a change far from the start is found, too.
+    (``empo_core.world_content.world_digest``), so that a change far from the start is found, too.
     Worlds without it are told apart by samples of what they do.
     """
 

@@ -79,7 +79,7 @@ class Manifest(StrictModel):
     """What a run keeps of what it was made from.
 
     Attributes:
-        world: Its world, as ``empo_core.worlds.content.identity`` has it; None: no world.
+        world: Its world, as ``empo_core.world_content.identity`` has it; None: no world.
         files: Its copies by their paths in ``inputs/``, with slashes.
     """
 

@@ -27,8 +27,8 @@ from rich.table import Table
 from empo_blocks.plugin import BlocksParams
 from empo_blocks.world import load_world
 from empo_core.config.files import read_yaml, validate_document
-from empo_core.figures import new_figure, write_figure
 from empo_core.storage.arrays import write_file
+from empo_pictures.figures import new_figure, write_figure
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_blocks" / "tests")]

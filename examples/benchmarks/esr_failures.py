@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from empo_core.config.files import read_yaml, validate_document
-from empo_core.figures import new_figure, write_figure
 from empo_exact.result import ExactResult
+from empo_pictures.figures import new_figure, write_figure
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_blocks" / "tests")]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from empo_core.statistics import bootstrap, interval
+from empo_learning.statistics import bootstrap, interval
 
 Z = 1.959964
 """Quantile of the normal distribution for 95 %."""

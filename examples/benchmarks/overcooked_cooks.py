@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from empo_core.worlds.row_table import RowTable
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions
@@ -27,6 +26,7 @@ from empo_overcooked.world import OvercookedWorld, load_world
 from empo_phase2.policyfile import load_policy as load_learned
 from empo_rollout.empowerment.playback import LearnedRobots, chances
 from empo_rollout.policies.policyfile import load_policy
+from empo_worlds.row_table import RowTable
 
 Cook = Callable[[Tensor, int], Tensor]
 """From states and the number of the step to the probability of each action."""

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from empo_awr.loss import Awr
 from empo_awr.params import AwrParams
-from empo_core.distributions import BoundedNormal
 from empo_core.protocols import AdaptivePolicyLoss, Policy, PolicyLoss
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_learning.distributions import BoundedNormal
 from empo_svg.loss import Svg
 from empo_svg.params import SvgParams
 

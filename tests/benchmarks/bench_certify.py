@@ -26,7 +26,7 @@ from empo_bounds.unrolled import Unrolled
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import WorldModel
-from empo_core.theory import TheoryParams
+from empo_theory.parameters import TheoryParams
 
 WORLDS: list[dict[str, Any]] = [
     {"name": "blocks", "params": {"boxes": 3, "max_steps": 6}},

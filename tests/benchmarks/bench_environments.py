@@ -24,8 +24,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_core.worlds.queries import sample_successors
 from empo_multigrid.environments import MultigridParallelEnv
+from empo_worlds.queries import sample_successors
 
 WORLDS = ("trivial", "two_robots", "small_trolley", "household", "warehouse")
 TURNS, STEPS = 9, 1000

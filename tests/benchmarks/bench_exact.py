@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 import empo_multigrid
-from empo_core.theory import CompleteTheory
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.solver import solve
 from empo_multigrid.layout import AGENT_WORDS
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
+from empo_theory.parameters import CompleteTheory
 
 ROOT = Path(__file__).parents[2]
 for plugin in ("empo_exact", "empo_multigrid"):

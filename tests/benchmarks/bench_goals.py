@@ -23,11 +23,11 @@ from rich.table import Table
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import WorldModel
-from empo_core.worlds.compiled import CompiledWorld
 from empo_exact.graph import build_graph
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
+from empo_worlds.compiled import CompiledWorld
 
 TURNS = 5
 GOALS = (1, 2, 4, 8, 16, 25)

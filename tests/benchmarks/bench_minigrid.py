@@ -33,7 +33,7 @@ from rich.table import Table
 
 from empo_core.config import RunConfig
 from empo_core.experiment import run
-from empo_core.statistics import interval
+from empo_learning.statistics import interval
 
 ENVIRONMENT = "MiniGrid-Empty-Random-6x6-v0"
 ENVS, HORIZON, MINIBATCH, EPOCHS = 8, 128, 64, 10

@@ -21,11 +21,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.inspection import Wanted
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 from empo_inspector.page import write_page
+from empo_theory.inspection import Wanted
 
 ROOM = """\
 metadata: {name: Key room}

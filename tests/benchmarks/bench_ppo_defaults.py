@@ -23,7 +23,7 @@ from rich.table import Table
 
 from empo_core.config import RunConfig, merged
 from empo_core.experiment import run
-from empo_core.statistics import interval
+from empo_learning.statistics import interval
 
 TASKS: dict[str, tuple[int, dict[str, Any]]] = {
     "cartpole": (20_000, {"environment": "gymnasium/CartPole-v1"}),

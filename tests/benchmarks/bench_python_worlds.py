@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from empo_core.worlds.enumeration import EnumeratedWorld, enumerate_world
 from empo_exact.graph import build_graph
+from empo_worlds.enumeration import EnumeratedWorld, enumerate_world
 
 TURNS = 5
 

@@ -35,13 +35,13 @@ from torch import Tensor
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.worlds.queries import sample_successors
 from empo_learning.allocator import keep_freed_memory
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld
 from empo_rollout.empowerment.observation import WorldObservation
 from empo_rollout.empowerment.world_copies import Stage, WorldCopies
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
+from empo_worlds.queries import sample_successors
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_multigrid" / "tests"))
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from empo_core.types import AgentSpec
-from empo_core.worlds.compiled import CompiledWorld, compiled_world
+from empo_worlds.compiled import CompiledWorld, compiled_world
 
 MOVES = ((0, 0), (0, -1), (1, 0), (0, 1), (-1, 0))
 

@@ -49,9 +49,9 @@ from empo_bounds.round_off import Bounds, down, up
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Located
-from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
+from empo_theory.parameters import CompleteTheory
 
 WORLDS: dict[str, dict[str, Any]] = {
     "free_the_human": {"name": "multigrid/free_the_human", "params": {"max_steps": 16}},

@@ -33,7 +33,7 @@ from empo_bounds.power import accrual_bounds, discounts, lack_bounds, power_boun
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds, down, up
 from empo_core.protocols import WorldModel
-from empo_core.theory import CompleteTheory, TheoryParams
+from empo_theory.parameters import CompleteTheory, TheoryParams
 
 ENTRIES = 2_000_000
 """Numbers of one array that are worked on at a time."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_bounds.round_off import FUNCTION, UNIT, Bounds, down, up
-from empo_core.equations import TIE_TOLERANCE
+from empo_theory.equations import TIE_TOLERANCE
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -12,10 +12,10 @@ import numpy as np
 from latent_agents import AGENTS, SAC, TASKS
 
 from empo_core.config import EnvironmentRef
-from empo_core.figures import new_figure
-from empo_core.statistics import interval
 from empo_latent.published import STEPS, PublishedReturns
 from empo_latent.published import published as published_returns
+from empo_learning.statistics import interval
+from empo_pictures.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

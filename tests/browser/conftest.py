@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from empo_core.experiment import seed_everything
-from empo_core.inspection import Wanted
-from empo_core.testing.algorithm import fresh
 from empo_exact.plugin import ExactParams
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
+from empo_testing.algorithm import fresh
+from empo_theory.inspection import Wanted
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import WorldModel
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_inspector.page import write_page
+from empo_theory.inspection import Inspection, Wanted
 
 
 @dataclass

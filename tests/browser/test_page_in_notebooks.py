@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pages import Open, Opened, world_of
 
-from empo_core.notebooks import MOST_BYTES
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 from empo_inspector.notebook_page import NotebookPage
+from empo_pictures.notebooks import MOST_BYTES
 
 NOTEBOOK = '<!DOCTYPE html><html data-ready><meta charset="utf-8"><p>In [1]</p>{}</html>'
 

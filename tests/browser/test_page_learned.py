@@ -10,11 +10,11 @@ import pytest
 import torch
 from pages import Learned, Open, world_of
 
-from empo_core.inspection import Wanted
 from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.explanation import explain
 from empo_inspector.page import container, page
+from empo_theory.inspection import Wanted
 
 VIEWS = ("robot", "next", "why", "human", "find", "play", "about", "errors")
 DECIDE = """places => places.map(([s, t]) => {

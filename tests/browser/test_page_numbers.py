@@ -12,9 +12,9 @@ import pytest
 import torch
 from pages import Open, Solved
 
-from empo_core.theory import CompleteTheory
 from empo_inspector.decision import OneStep
 from empo_inspector.explanation import explain
+from empo_theory.parameters import CompleteTheory
 
 DECISIONS = """(places) => places.map(([s, t, theory]) => {
   const model = m;

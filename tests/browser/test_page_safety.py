@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pages import Learned, Open, Solved, solved_page, world_of
 
-from empo_core.inspection import Wanted
 from empo_exact.plugin import ExactParams
 from empo_inspector.page import write_page
+from empo_theory.inspection import Wanted
 
 VIEWS = ("robot", "next", "why", "human", "find", "play", "about")
 TEXT = "() => document.body.innerText"

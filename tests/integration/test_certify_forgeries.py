@@ -16,7 +16,7 @@ from empo_bounds.assumptions import Assumptions
 from empo_bounds.recorded import Recorded
 from empo_bounds.verification import verify_run
 from empo_core.protocols import Tracker
-from empo_core.worlds.enumeration import EnumeratedWorld
+from empo_worlds.enumeration import EnumeratedWorld
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from empo_bounds.rounds import certify
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Tracker
-from empo_core.theory import TheoryParams
+from empo_theory.parameters import TheoryParams
 
 
 class StandStill:

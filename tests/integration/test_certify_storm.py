@@ -16,11 +16,11 @@ from empo_bounds.question import Question
 from empo_bounds.unrolled import Unrolled
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedRobots
 from empo_exact.solver import solve
 from empo_exact.storm import write_labels
+from empo_theory.parameters import CompleteTheory
 
 stormpy = pytest.importorskip("stormpy")
 environments = pytest.importorskip("stormpy.environments")

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from empo_core.theory import CompleteTheory
-from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult, StateValues
 from empo_exact.solver import solve
 from empo_tabular import games
 from empo_tabular.table import Table
 from empo_tabular.world import world_of
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.enumeration import EnumeratedWorld
 
 ALIKE = {"x_agg": "sum", "u_agg": "sum", "accrual": "discrete", "terminal_value": -1e-300}
 

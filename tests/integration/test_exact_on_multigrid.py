@@ -11,12 +11,12 @@ import torch
 from ruamel.yaml import YAML
 
 import empo_multigrid
-from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import StateValues
 from empo_exact.solver import solve
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
+from empo_theory.parameters import CompleteTheory
 
 WORLDS = Path(empo_multigrid.__file__).parent / "worlds"
 PARAMS = ExactParams(

@@ -24,9 +24,9 @@ from empo_core.experiment import build, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Tracker
 from empo_core.storage.run_directory import RunDirectory
-from empo_core.testing.worlds import TinyWorld
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
+from empo_testing.worlds import TinyWorld
 
 
 class When(Config):

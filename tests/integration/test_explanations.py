@@ -15,10 +15,8 @@ from typer.testing import CliRunner
 
 from empo_core.cli.app import app
 from empo_core.config import WorldModelRef
-from empo_core.equations import human_policy, robot_policy
 from empo_core.errors import SolveError, WorldError
 from empo_core.experiment import build
-from empo_core.inspection import Inspection, Wanted
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -26,6 +24,8 @@ from empo_exact.solver import solve
 from empo_inspector.decision import OneStep
 from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons
+from empo_theory.equations import human_policy, robot_policy
+from empo_theory.inspection import Inspection, Wanted
 
 # One robot; two; two humans and every symbol; chance; durations; no horizon and no grid.
 WORLDS: dict[str, tuple[int | None, dict[str, Any]]] = {

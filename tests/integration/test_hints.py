@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from empo_core.cli.app import app
 from empo_core.config.files import load_config, parse_yaml
 from empo_core.errors import ConfigError
-from empo_core.testing.processor_time import timed
+from empo_testing.processor_time import timed
 
 EMPO = str(Path(sys.executable).with_name("empo"))
 CONFIG = """\

@@ -27,8 +27,6 @@ def test_every_plugin_is_on_a_shelf(script: dict[str, Any]) -> None:
     assert {"empo_core", *PLUGINS} == set(options.session_options["root_packages"])
     assert options.session_options["exclude_type_checking_imports"] == "False"
     contracts = {contract["name"]: contract for contract in options.contracts_options}
-    shelves = [
-        name for layer in contracts["three shelves"]["layers"] for name in layer.split(" | ")
-    ]
+    shelves = [name for layer in contracts["shelves"]["layers"] for name in layer.split(" | ")]
     assert sorted(shelves) == sorted({"empo_core", *PLUGINS})
     assert contracts["no circles inside a package"]["ancestors"] == ["*"]

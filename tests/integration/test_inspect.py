@@ -17,7 +17,6 @@ import empo_inspector
 from empo_core.config import WorldModelRef
 from empo_core.errors import StorageError
 from empo_core.experiment import build
-from empo_core.inspection import NOT_KEPT, Wanted
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -26,6 +25,7 @@ from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.decisive import worth_a_look
 from empo_inspector.page import container, page, script, style
+from empo_theory.inspection import NOT_KEPT, Wanted
 
 ROOT = Path(__file__).parents[2]
 """Own JavaScript and styles of a page as files, with comments; words are JSON, and not counted."""

@@ -10,14 +10,14 @@ import pytest
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import Algorithm, Result, RunContext, WorldModel
-from empo_core.testing.inspectable import InspectableTests
 from empo_core.trees import JsonData
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
+from empo_testing.inspectable import InspectableTests
+from empo_theory.inspection import Inspection, Wanted
 
 
 def trivial() -> WorldModel:

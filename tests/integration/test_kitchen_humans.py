@@ -14,8 +14,6 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import execute
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.storage.run_directory import RESULTS
-from empo_core.testing.human_prior import HumanPriorTests
-from empo_core.testing.worlds import TinyWorld
 from empo_overcooked.kitchens import env_spec
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
 from empo_overcooked.prior import KitchenPlanner
@@ -26,6 +24,8 @@ from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import build_policy
 from empo_rollout.policies.policyfile import POLICY, load_policy, save_policy
 from empo_rollout.ppo_params import SelfPlayParams
+from empo_testing.human_prior import HumanPriorTests
+from empo_testing.worlds import TinyWorld
 
 SMALL: dict[str, Any] = {
     "layout": ["XXPXX", "O1 2O", "XDXSX"], "onions": 1, "cook_time": 1, "counter_items": 1,

@@ -8,10 +8,10 @@ import pytest
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import Algorithm, RunContext
-from empo_core.testing.algorithm import AlgorithmTests, fresh
-from empo_core.testing.worlds import TinyWorld
 from empo_latent.algorithm import LatentAlgorithm
 from empo_latent.params import LatentParams
+from empo_testing.algorithm import AlgorithmTests, fresh
+from empo_testing.worlds import TinyWorld
 
 AGENT: dict[str, Any] = {
     "size": "tiny",

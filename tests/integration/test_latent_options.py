@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from empo_core.config import merged
-from empo_core.distributions import BoundedNormal
 from empo_core.experiment import build
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
@@ -25,6 +24,7 @@ from empo_latent.params import LatentParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.planning.plan import Noise
 from empo_latent.types import MultiTaskSpec, SequenceBatch
+from empo_learning.distributions import BoundedNormal
 
 NUMBERS = MultiTaskSpec(
     words=3,

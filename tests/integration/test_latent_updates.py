@@ -17,7 +17,6 @@ from empo_core import experiment
 from empo_core.config import RunConfig, merged
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
-from empo_core.storage.state_tree import flatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.evaluator import Evaluator
@@ -31,6 +30,7 @@ from empo_latent.planning.mppi import Planner
 from empo_latent.result import LatentResult
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.randomness import capture
+from empo_learning.state_tree import flatten
 
 AWR = {
     "name": "awr",

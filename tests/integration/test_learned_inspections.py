@@ -19,9 +19,7 @@ from empo_core.cli.app import app
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError, WorldError
 from empo_core.experiment import build
-from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.protocols import WorldModel
-from empo_core.testing.algorithm import fresh
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -37,6 +35,8 @@ from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons, goal_gains
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
+from empo_testing.algorithm import fresh
+from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
 
 WORLD: dict[str, Any] = {"name": "multigrid/trivial", "params": {"max_steps": 5}}
 

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import pytest
 import typer
 
-from empo_core.cli.new_plugin import write_plugin
 from empo_core.plugins.hookspecs import KINDS, Kind
+from empo_testing.new_plugin import write_plugin
 
 EMPO = "from empo_core.cli import main; main()"
 
@@ -98,18 +98,16 @@ def test_names_are_understood_in_every_spelling(tmp_path: Path, name: str) -> No
     assert "class GentleRobotParams(Config)" in source
 
 
-def test_the_wheel_of_the_core_ships_templates_and_kits(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+def test_the_wheel_of_the_kits_ships_templates(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2] / "plugins" / "empo_testing"
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
     subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(root)], check=True)
-    (wheel,) = tmp_path.glob("empo_core-*.whl")
+    (wheel,) = tmp_path.glob("empo_testing-*.whl")
     shipped = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("templates", "testing"):
-        files = [path for path in (root / "empo_core" / folder).rglob("*") if path.is_file()]
-        sources = [path for path in files if path.suffix in (".py", ".tmpl")]
-        assert sources
-        assert {path.relative_to(root).as_posix() for path in sources} <= shipped
-    assert "empo_core/py.typed" in shipped
+    sources = [path for path in (root / "src").rglob("*") if path.suffix in (".py", ".tmpl")]
+    assert any(path.suffix == ".tmpl" for path in sources)
+    assert {path.relative_to(root / "src").as_posix() for path in sources} <= shipped
+    assert "empo_testing/py.typed" in shipped
 
 
 BAD_NAMES = ["", "Gentle", "gentle robot", "2nd", "gentle--robot", "-x", "x-", "../x", "x/y", "é"]
@@ -131,7 +129,9 @@ def test_a_name_that_an_installed_plugin_provides_is_refused(tmp_path: Path) -> 
     message = "empo-trackers provides tracker 'jsonl' already; choose another name"
     with pytest.raises(typer.BadParameter, match=message):
         write_plugin("jsonl", "tracker", tmp_path)
-    with pytest.raises(typer.BadParameter, match="a plugin empo-trackers is installed already"):
+    with pytest.raises(
+        typer.BadParameter, match="a distribution empo-trackers is installed already"
+    ):
         write_plugin("trackers", "algorithm", tmp_path)
 
 

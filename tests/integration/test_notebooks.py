@@ -21,11 +21,11 @@ import empo_inspector
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
-from empo_core.notebooks import MOST_BYTES, NotebookReport, NotebookState, as_html
 from empo_core.protocols import WorldModel
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
+from empo_pictures.notebooks import MOST_BYTES, NotebookReport, NotebookState, as_html
 
 ROOT = Path(__file__).parents[2]
 BUILDER = runpy.run_path(str(ROOT / "docs/build_notebooks.py"))

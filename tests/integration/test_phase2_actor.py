@@ -12,12 +12,12 @@ from torch import Tensor
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.testing.exploration import as_mappings, joint_actions
 from empo_core.types import Successors, WorldSpec
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.experience import Block
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
+from empo_testing.exploration import as_mappings, joint_actions
 
 EVERYTHING = [
     {"name": "epsilon-greedy", "params": {"start": 0.7, "end": 0.7}},

@@ -18,14 +18,14 @@ import torch
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build, seed_everything
 from empo_core.protocols import RunContext
-from empo_core.storage.state_tree import flatten
-from empo_core.testing.algorithm import RecordingTracker, fresh
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.loop import CHECKPOINTS
 from empo_learning.stage_timings import StageTimings
+from empo_learning.state_tree import flatten
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.params import Phase2Params
+from empo_testing.algorithm import RecordingTracker, fresh
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
 SMALL: dict[str, Any] = {

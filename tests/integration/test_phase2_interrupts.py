@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 from empo_core.cli.app import app
 from empo_core.config.files import load_config
 from empo_core.experiment import RunInterrupted, execute, resume
-from empo_core.testing.algorithm import RecordingTracker
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
+from empo_testing.algorithm import RecordingTracker
 
 STEPS, EVERY = 200, 20
 """Enough steps for a signal to arrive before they are over, and how often they are logged."""

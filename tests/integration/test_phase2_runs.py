@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build, seed_everything
 from empo_core.protocols import Algorithm, RunContext, WorldModel
-from empo_core.testing.algorithm import SEED, AlgorithmTests, RecordingTracker, fresh
 from empo_core.types import Histogram
 from empo_learning.stage_timings import StageTimings
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
+from empo_testing.algorithm import SEED, AlgorithmTests, RecordingTracker, fresh
 
 TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
 SMALL = {"hidden": 16}

@@ -9,9 +9,9 @@ import pytest
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build, seed_everything
-from empo_core.testing.algorithm import fresh
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
+from empo_testing.algorithm import fresh
 
 MODES: dict[str, dict[str, Any]] = {
     "expectations": {},

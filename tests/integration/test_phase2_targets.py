@@ -12,7 +12,6 @@ from torch import Tensor
 
 import empo_multigrid
 from empo_core.protocols import ValueNetwork
-from empo_core.theory import CompleteTheory
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -29,6 +28,7 @@ from empo_phase2.state_recorder import StateRecorder
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
 from empo_scatter_add.aggregator import ScatterAdd
 from empo_scatter_add.plugin import ScatterAddParams
+from empo_theory.parameters import CompleteTheory
 
 WORLDS = Path(empo_multigrid.__file__).parent / "worlds"
 THEORY = {"gamma_h": 0.95, "gamma_r": 0.9, "beta_r": 5.0, "zeta": 2.0, "xi": 1.0, "eta": 1.1}

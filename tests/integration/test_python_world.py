@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from empo_core.testing.induction import Induction
-from empo_core.theory import CompleteTheory
-from empo_core.worlds.enumeration import enumerate_world
+from empo_testing.induction import Induction
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.enumeration import enumerate_world
 
 pytest.importorskip("empo_exact")
 SCRIPT = Path(__file__).parents[2] / "examples" / "python_world.py"

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from empo_blocks.plugin import BlocksParams
 from empo_blocks.world import load_world
 from empo_core.cli.app import app
-from empo_core.inspection import Wanted
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import load
 from empo_exact.solver import solve
+from empo_theory.inspection import Wanted
 
 SHOWN = (".png", ".gif", ".html", ".svg")
 WORLD = ["world_model.name=blocks", "world_model.params.size=3", "world_model.params.max_steps=4"]

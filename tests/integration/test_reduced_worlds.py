@@ -11,12 +11,12 @@ import torch
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Symmetric, WorldModel
-from empo_core.worlds.symmetry_checks import false_symmetry
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 from empo_tabular.table import Table
 from empo_tabular.world import find_problems, world_of
+from empo_worlds.symmetry_checks import false_symmetry
 
 THEORY = {"beta_h": 5.0, "gamma_h": 0.95, "gamma_r": 0.99, "beta_r": 5.0, "zeta": 2.0, "eta": 1.1}
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from empo_core.config import WorldModelRef
-from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_multigrid.interchange.public_states import from_reference
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
+from empo_theory.parameters import CompleteTheory
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TABLES = sorted(path.stem for path in GOLDEN.glob("micro_*.json"))

@@ -15,10 +15,10 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from empo_core.config.files import load_config
 from empo_core.experiment import run
-from empo_core.testing.algorithm import fresh
 from empo_rollout.algorithm import RolloutAlgorithm
 from empo_rollout.params import RolloutParams
 from empo_rollout.result import RolloutResult
+from empo_testing.algorithm import fresh
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ppo_cartpole.yaml"
 GAMMA = 0.8

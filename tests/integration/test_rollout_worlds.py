@@ -15,10 +15,7 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Run, RunInterrupted, build, execute, resume
 from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.random_streams import Stream, seed_of, stream
-from empo_core.testing.environment import Player
-from empo_core.theory import CompleteTheory
 from empo_core.tracker_group import TrackerGroup
-from empo_core.worlds.queries import is_terminal
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
@@ -29,6 +26,9 @@ from empo_rollout.empowerment.playback import LearnedRobots
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.world_params import PowerReward
+from empo_testing.environment import Player
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.queries import is_terminal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
 TABLES: dict[str, Any] = {

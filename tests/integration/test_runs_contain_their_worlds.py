@@ -17,7 +17,7 @@ from empo_core.config import WorldModelRef, installed, library_file, library_fil
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import StorageError
 from empo_core.experiment import build, build_world, load_run
-from empo_core.worlds.content import identity, world_digest
+from empo_core.world_content import identity, world_digest
 from empo_exact.result import load
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams

@@ -37,8 +37,8 @@ def test_every_installed_plugin_and_every_stable_name_has_docstrings_in_it(site:
         ("empo_core.experiment", "## run"),
         ("empo_core.config", "### load_config"),
         ("empo_core.saved_run", "## open_run"),
-        ("empo_core.worlds", "### transition_probabilities"),
-        ("empo_core.worlds", "### enumerate_world"),
+        ("empo_worlds", "### transition_probabilities"),
+        ("empo_worlds", "### enumerate_world"),
         ("empo_exact", "### solve"),
         ("empo_phase2", "### load_policy"),
     ]:
@@ -46,7 +46,7 @@ def test_every_installed_plugin_and_every_stable_name_has_docstrings_in_it(site:
 
 
 def test_docstrings_come_with_shapes_ranges_and_equations(site: Path) -> None:
-    page = (site / "docs/reference/api/empo_core.equations.md").read_text(encoding="utf-8")
+    page = (site / "docs/reference/api/empo_theory.equations.md").read_text(encoding="utf-8")
     section = page.partition("## robot_policy")[2].partition("\n## ")[0]
     assert "q_r: Float[Tensor, '*batch action']," in section
     assert "equation (5)" in section

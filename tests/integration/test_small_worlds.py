@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from empo_core.config import WorldModelRef, installed
-from empo_core.equations import Accrual
-from empo_core.testing.induction import Induction
-from empo_core.theory import CompleteTheory
+from empo_testing.induction import Induction
+from empo_theory.equations import Accrual
+from empo_theory.parameters import CompleteTheory
 
 solver = pytest.importorskip("empo_exact.solver")
 plugin = pytest.importorskip("empo_exact.plugin")

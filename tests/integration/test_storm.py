@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from empo_core.config import WorldModelRef
-from empo_core.theory import CompleteTheory
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import load_world
+from empo_theory.parameters import CompleteTheory
 
 stormpy = pytest.importorskip("stormpy")
 environments = pytest.importorskip("stormpy.environments")

@@ -18,7 +18,7 @@ from importlinter.application.user_options import UserOptions
 from importlinter.configuration import configure
 
 ROOT = Path(__file__).parents[2]
-SHELVES = "three shelves"
+SHELVES = "shelves"
 
 
 def packages() -> list[str]:

@@ -27,7 +27,7 @@ from empo_core.config.files import load_config
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.testing.processor_time import timed
+from empo_testing.processor_time import timed
 
 MAX_SECONDS = 1.0
 

@@ -13,7 +13,7 @@ from empo_core.cli.check import build_named
 from empo_core.config.files import load_config
 from empo_core.config.yaml import MAX_BYTES, MAX_PROBLEMS, MAX_VALUES
 from empo_core.errors import ConfigError, EmpoError
-from empo_core.testing.processor_time import timed
+from empo_testing.processor_time import timed
 
 SECONDS, MEMORY = 1.0, 256 * 2**20
 HEAD = "algorithm: exact\n"

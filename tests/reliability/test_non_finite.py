@@ -17,13 +17,13 @@ from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import EmpoError, NonFiniteError
 from empo_core.experiment import RunInterrupted, build, resume, run
 from empo_core.storage.arrays import load_arrays, save_arrays
-from empo_core.storage.state_tree import flatten
 from empo_exact.induction import Solver
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 from empo_exact.values import ValueStore
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.loop import CHECKPOINTS, Loop
+from empo_learning.state_tree import flatten
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.quantities import Quantities
 from empo_rollout.learning import updater

@@ -17,7 +17,6 @@ from empo_async_actors.collector import AsyncCollector
 from empo_async_actors.plugin import AsyncParams
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.testing.algorithm import RecordingTracker, fresh
 from empo_core.types import Histogram
 from empo_learning.loop import Loop
 from empo_learning.stage_timings import StageTimings
@@ -26,6 +25,7 @@ from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
 from empo_phase2.replay.buffer import Replay
 from empo_phase2.run_learner import Phase2Learner
+from empo_testing.algorithm import RecordingTracker, fresh
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
 ACTORS, ENVIRONMENTS, CAPACITY = 2, 8, 500

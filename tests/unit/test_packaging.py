@@ -12,7 +12,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OPTIONAL = {"empo_ray"}  # Of hundreds of MB, for the few who have several machines.
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
-FOUNDATIONS = ("empo-inspector", "empo-learning", "empo-executors", "empo-environments")
+LIBRARIES = ("empo-theory", "empo-pictures", "empo-worlds")
+"""Foundations that offer no component, command or hook."""
+FOUNDATIONS = (
+    *LIBRARIES,
+    "empo-learning",
+    "empo-inspector",
+    "empo-executors",
+    "empo-environments",
+)
 """Plugins that others may import; each may import those before it."""
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/plugins/*/pyproject.toml"))
 
@@ -50,7 +58,8 @@ def test_a_plugin_is_packaged_like_the_others(folder: Path) -> None:
     distribution = folder.name.replace("_", "-")
     assert project["name"] == distribution
     assert project["license"] == "Apache-2.0"
-    assert project["entry-points"]["empo"] == {distribution: f"{folder.name}.plugin"}
+    offers = {} if distribution in LIBRARIES else {distribution: f"{folder.name}.plugin"}
+    assert project.get("entry-points", {}).get("empo", {}) == offers
     assert "empo-core>=0.1,<0.2" in project["dependencies"]
     below = FOUNDATIONS
     if distribution in FOUNDATIONS:
@@ -67,24 +76,16 @@ def test_a_plugin_declares_what_it_imports(folder: Path) -> None:
     declared = names(project["dependencies"]) | {folder.name.replace("_", "-")}
     declared |= names(toml(ROOT)["project"]["dependencies"])  # They come with the core.
     extras = dict(project.get("optional-dependencies", {}))
-    kits = declared | names(extras.pop("testing", []))
+    extras.pop("testing", None)
     declared |= {name for extra in extras.values() for name in names(extra)}
     for path in (folder / "src").rglob("*.py"):
-        assert not imported(path) - (kits if "testing" in path.parts else declared), path
+        assert not imported(path) - declared, path
 
 
 def test_the_core_declares_what_it_imports() -> None:
-    project = toml(ROOT)["project"]
-    core = names(project["dependencies"]) | {"empo-core"}
-    kits = core | names(project["optional-dependencies"]["testing"])
-    kernels = ("compilation.py", "kernel_cache.py", "kernel_pipeline.py", "kernel_sources.py")
-    extras = dict.fromkeys(kernels, "compiling")
-    extras["figures.py"] = "figures"
+    core = names(toml(ROOT)["project"]["dependencies"]) | {"empo-core"}
     for path in (ROOT / "empo_core").rglob("*.py"):
-        allowed = kits if "testing" in path.parts else core
-        if path.name in extras:
-            allowed = core | names(project["optional-dependencies"][extras[path.name]])
-        assert not imported(path) - allowed, path
+        assert not imported(path) - core, path
 
 
 def test_every_plugin_is_installed_by_the_requirements() -> None:
@@ -97,12 +98,7 @@ def test_no_check_lists_plugins() -> None:
     tool = toml(ROOT)["tool"]
     assert "plugins/*/src" in tool["mypy"]["files"]
     assert tool["ruff"]["lint"]["isort"]["known-first-party"] == ["empo_*"]
-    foundations = {
-        "empo_environments",
-        "empo_executors",
-        "empo_inspector",
-        "empo_learning",
-    }  # The shelves.
+    foundations = {name.replace("-", "_") for name in (*FOUNDATIONS, "empo-testing")}
     text = (ROOT / "pyproject.toml").read_text()
     assert {folder.name for folder in PLUGINS if folder.name in text} <= foundations
 
@@ -125,5 +121,5 @@ def test_every_dependency_is_pinned() -> None:
 def test_templates_reach_the_wheel() -> None:
     # hatchling leaves out what git ignores, so a template must not look like a build output.
     ignored = (ROOT / ".gitignore").read_text().split()
-    for path in (ROOT / "empo_core" / "templates").rglob("*"):
+    for path in (ROOT / "plugins/empo_testing/src/empo_testing/templates").rglob("*"):
         assert f"{path.name}/" not in ignored, path

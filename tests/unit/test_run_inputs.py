@@ -20,8 +20,8 @@ from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, EmpoError, SolveError, StorageError
 from empo_core.experiment import execute, load_run, resume
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.testing.worlds import TinyWorld
-from empo_core.worlds.content import world_digest
+from empo_core.world_content import world_digest
+from empo_testing.worlds import TinyWorld
 
 
 class WorldParams(Config):

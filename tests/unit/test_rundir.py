@@ -32,8 +32,8 @@ from empo_core.experiment import RunInterrupted, execute, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Tracker
 from empo_core.storage.run_directory import RunDirectory
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Histogram
+from empo_testing.worlds import TinyWorld
 
 CALLS: list[str] = []
 

@@ -54,9 +54,9 @@ ALLOWED = {
     # Likewise a world to the processes that solve it, and what they found.
     ("plugins/empo_exact/src/empo_exact/parts/processes.py", "cloudpickle.loads"),
     # Numba's form of compiled kernels, from folders and files that nobody else can write.
-    ("empo_core/kernel_cache.py", "pickle.loads"),
+    ("plugins/empo_worlds/src/empo_worlds/kernel_cache.py", "pickle.loads"),
     # The kit sends a world through memory and back, as to a worker.
-    ("empo_core/testing/world_model.py", "cloudpickle.loads"),
+    ("plugins/empo_testing/src/empo_testing/world_model.py", "cloudpickle.loads"),
 }
 
 

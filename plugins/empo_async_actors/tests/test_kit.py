@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import empo_core.testing.collector as kit
+import empo_testing.collector as kit
 from empo_async_actors.collector import AsyncCollector
 from empo_async_actors.plugin import AsyncParams
 

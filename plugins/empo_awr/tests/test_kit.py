@@ -9,7 +9,7 @@ import pytest
 from empo_awr.loss import Awr
 from empo_awr.params import AwrParams
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss, WeighsCandidates
-from empo_core.testing.policy_loss import PolicyLossTests
+from empo_testing.policy_loss import PolicyLossTests
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -22,8 +22,8 @@ from torch.distributions import (
 import empo_awr.loss
 from empo_awr.loss import Awr
 from empo_awr.params import AwrParams
-from empo_core.distributions import BoundedNormal
 from empo_core.types import ImaginedBatch
+from empo_learning.distributions import BoundedNormal
 
 SILENT = {"coef": 0.0}
 """No entropy is paid for."""

@@ -14,8 +14,8 @@ from torch.distributions import Beta, Distribution, Independent, Normal, kl_dive
 from empo_awr.loss import Awr
 from empo_awr.params import AwrParams, TrustRegionParams
 from empo_awr.trust import TrustRegion
-from empo_core.distributions import BoundedNormal
 from empo_core.types import ImaginedBatch
+from empo_learning.distributions import BoundedNormal
 
 WEIGHT = torch.tensor([1.0, 3.0]).double()
 

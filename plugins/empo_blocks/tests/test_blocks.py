@@ -19,13 +19,13 @@ from empo_blocks.world import BlocksWorld, load_world
 from empo_core.config import WorldModelRef
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
-from empo_core.inspection import Sketchable
 from empo_core.protocols import Compactable, HumanPrior, Located, VectorDrawable, WorldModel
-from empo_core.testing.human_prior import HumanPriorTests
-from empo_core.testing.world_model import WorldModelTests
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Overlay
-from empo_core.worlds.row_table import RowTable
+from empo_testing.human_prior import HumanPriorTests
+from empo_testing.world_model import WorldModelTests
+from empo_testing.worlds import TinyWorld
+from empo_theory.inspection import Sketchable
+from empo_worlds.row_table import RowTable
 
 TURNS = [(swap, flip_x, flip_y) for swap in (0, 1) for flip_x in (0, 1) for flip_y in (0, 1)]
 """The 8 symmetries of a square."""

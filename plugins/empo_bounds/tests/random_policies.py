@@ -18,7 +18,7 @@ from random_games import Shape, Table, TableWorld, random_table
 from torch import Tensor
 
 from empo_bounds.question import Question
-from empo_core.theory import CompleteTheory, TheoryParams
+from empo_theory.parameters import CompleteTheory, TheoryParams
 
 DIGITS = 40
 Number = Any

@@ -18,7 +18,7 @@ from empo_bounds.question import Question
 from empo_bounds.recorded import Recorded
 from empo_bounds.rounds import Found, certify
 from empo_core.protocols import Tracker
-from empo_core.theory import TheoryParams
+from empo_theory.parameters import TheoryParams
 
 LEVELS = (0.1, 1e-3, 1e-5)
 QUICK, ALL = range(400, 406), range(400, 500)

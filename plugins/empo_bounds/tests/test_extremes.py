@@ -20,7 +20,7 @@ from empo_bounds.question import Question
 from empo_bounds.recorded import Recorded
 from empo_bounds.rounds import Found, certify
 from empo_core.protocols import Tracker
-from empo_core.theory import TheoryParams
+from empo_theory.parameters import TheoryParams
 
 
 class Constant:

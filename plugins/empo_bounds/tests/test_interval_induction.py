@@ -18,7 +18,7 @@ from reference_solver import Parameters, Values, reference_solve
 
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.round_off import Bounds
-from empo_core.theory import CompleteTheory
+from empo_theory.parameters import CompleteTheory
 
 SCRIPTS = Path(__file__).parents[3] / "tests" / "benchmarks"
 QUICK, ALL = range(40), range(300)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from empo_bounds.round_off import FUNCTION, UNIT, down, up
 from empo_bounds.value_kernels import powered
-from empo_core.compilation import compiled_closure
+from empo_worlds.compilation import compiled_closure
 
 
 @compiled_closure

@@ -22,8 +22,8 @@ from empo_bounds.question import Question
 from empo_bounds.rounds import Found, certify
 from empo_core.errors import ConfigError, SolveError
 from empo_core.protocols import Tracker
-from empo_core.theory import TheoryParams
 from empo_core.types import Successors
+from empo_theory.parameters import TheoryParams
 
 
 @pytest.fixture

@@ -18,18 +18,18 @@ from empo_bushworld.layout import WorldFile, layout_of, read_layout
 from empo_bushworld.plugin import BushworldParams, ShortestPathParams, empo_components
 from empo_bushworld.prior import ShortestPath
 from empo_bushworld.world import BushWorld, load_world
-from empo_core.canvas import heat_colour
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.errors import ConfigError, WorldError
-from empo_core.picture_sheet import CAPTION_HEIGHT, TITLE_HEIGHT
 from empo_core.protocols import Drawable, HumanPrior, Located, WorldModel
-from empo_core.testing.human_prior import HumanPriorTests
-from empo_core.testing.induction import Induction
-from empo_core.testing.world_model import WorldModelTests
-from empo_core.testing.worlds import TinyWorld
-from empo_core.theory import CompleteTheory
 from empo_core.types import AgentSpec, Overlay
-from empo_core.worlds.enumeration import enumerate_world
+from empo_pictures.canvas import heat_colour
+from empo_pictures.picture_sheet import CAPTION_HEIGHT, TITLE_HEIGHT
+from empo_testing.human_prior import HumanPriorTests
+from empo_testing.induction import Induction
+from empo_testing.world_model import WorldModelTests
+from empo_testing.worlds import TinyWorld
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.enumeration import enumerate_world
 
 COMPONENTS = {component.name: component for component in empo_components()}
 LIBRARY = COMPONENTS["bushworld"].library

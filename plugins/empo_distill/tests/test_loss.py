@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal, kl_divergence
 
-from empo_core.distributions import BoundedNormal
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_core.testing.policy_loss import PolicyLossTests
 from empo_core.types import ImaginedBatch
 from empo_distill.loss import Distill, normal_divergence
 from empo_distill.params import DistillParams
+from empo_learning.distributions import BoundedNormal
+from empo_testing.policy_loss import PolicyLossTests
 
 FREE = {"coef": 0.0}
 

@@ -11,11 +11,11 @@ import pytest
 from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError
-from empo_core.testing.environment import MakeVector, VectorEnvTests
 from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.single_env import SingleEnv, episode_seed
 from empo_environments.wrappers import DesyncEnv
+from empo_testing.environment import MakeVector, VectorEnvTests
 
 Make = Callable[[], SingleEnv]
 

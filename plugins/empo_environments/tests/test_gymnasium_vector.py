@@ -10,8 +10,8 @@ from gymnasium.vector.utils import batch_space
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import VectorEnv
-from empo_core.testing.environment import MakeVector, VectorEnvTests, kept
 from empo_environments.gymnasium_vector import Autoreset, GymnasiumVectorEnv
+from empo_testing.environment import MakeVector, VectorEnvTests, kept
 
 LENGTHS = ((3, 1, 4), (2, 5), (1, 6, 2, 1))
 """Steps of the episodes of each environment, again and again."""

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from empo_core.protocols.environments import Action, TimeStep
-from empo_core.testing.environment import MakeVector, VectorEnvTests
 from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.serial import SerialVectorEnv
+from empo_testing.environment import MakeVector, VectorEnvTests
 
 KitFailures = Callable[..., set[str]]
 FLAGS = "test_episodes_end_and_begin_where_the_flags_say_so"

@@ -9,12 +9,12 @@ from pettingzoo.test import parallel_api_test
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import TimeStep, VectorEnv, VectorLayout
-from empo_core.testing.environment import MakeVector, VectorEnvTests, kept
 from empo_environments.copies import CopiedEnvironment
 from empo_environments.params import WrapperParams
 from empo_environments.pettingzoo_env import PettingZooEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.wrappers import DesyncEnv
+from empo_testing.environment import MakeVector, VectorEnvTests, kept
 
 SEEN = gymnasium.spaces.Box(-100, 100, (3,), np.float32)
 DONE = gymnasium.spaces.Discrete(2)

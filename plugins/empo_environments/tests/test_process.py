@@ -23,11 +23,11 @@ from gymnasium import spaces
 
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import ObservationSpec, TimeStep
-from empo_core.testing.environment import MakeVector, Player, VectorEnvTests
 from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.process import OnCrash, ProcessVectorEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.single_env import MakeEnv
+from empo_testing.environment import MakeVector, Player, VectorEnvTests
 
 GRACE_S = 20.0
 """Time limit in seconds for operations that finish at once on an idle machine."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gymnasium
 import pytest
 
-from empo_core.testing.environment import MakeVector, VectorEnvTests
 from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.serial import SerialVectorEnv
+from empo_testing.environment import MakeVector, VectorEnvTests
 
 
 def cartpole() -> GymnasiumEnv:

@@ -20,7 +20,6 @@ from empo_core.protocols.environments import (
     VectorEnv,
     VectorLayout,
 )
-from empo_core.testing.environment import EnvironmentTests, kept
 from empo_environments.components import (
     CallableEnvironment,
     GymnasiumBacked,
@@ -32,6 +31,7 @@ from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.gymnasium_vector import GymnasiumVectorEnv
 from empo_environments.params import GymnasiumParams, GymnasiumVectorParams, WrapperParams
 from empo_environments.serial import SerialVectorEnv
+from empo_testing.environment import EnvironmentTests, kept
 
 
 class Clock(gymnasium.Env[Any, Any]):

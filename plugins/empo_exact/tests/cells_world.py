@@ -9,7 +9,7 @@ from torch import Tensor
 
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
-from empo_core.worlds.queries import sample_successors
+from empo_worlds.queries import sample_successors
 
 
 class Cells:

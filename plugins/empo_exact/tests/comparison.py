@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 from reference_solver import Game, Moment, Parameters, Values
 
-from empo_core.theory import CompleteTheory
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
+from empo_theory.parameters import CompleteTheory
 
 TINY = 1e-290
 """Probabilities below this leave the range of normal floats; they only have to be tiny."""

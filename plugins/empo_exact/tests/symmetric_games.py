@@ -13,7 +13,7 @@ from random_games import Item, Shape, Table, TableWorld
 from torch import Tensor
 
 from empo_core.world_structure import Symmetry
-from empo_core.worlds.queries import sample_successors
+from empo_worlds.queries import sample_successors
 
 Profile = tuple[int, ...]
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.types import Successors
 from empo_core.world_structure import Reads
-from empo_core.worlds.cone_checks import cone
-from empo_core.worlds.queries import sample_successors
 from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
+from empo_worlds.cone_checks import cone
+from empo_worlds.queries import sample_successors
 
 Leak = Literal["transitions", "achieved", "available", "prior"]
 CONE = exact_params(Parameters(), keep="all", reduce=["cone"])

@@ -25,11 +25,11 @@ from random_games import (
 )
 from reference_solver import Parameters
 
-from empo_core.theory import CompleteTheory, HumanTheory
-from empo_core.worlds.queries import is_terminal
 from empo_exact.plugin import Compute, ExactParams, PriorParams
 from empo_exact.result import StateValues
 from empo_exact.solver import solve
+from empo_theory.parameters import CompleteTheory, HumanTheory
+from empo_worlds.queries import is_terminal
 
 QUICK = settings(max_examples=30)
 SEEDS = st.integers(0, 2**32 - 1)

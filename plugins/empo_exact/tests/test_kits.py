@@ -3,13 +3,13 @@
 import pytest
 
 from empo_core.protocols import Algorithm, HumanPrior, WorldModel
-from empo_core.testing.algorithm import AlgorithmTests
-from empo_core.testing.human_prior import HumanPriorTests
 from empo_core.types import AgentSpec
-from empo_core.worlds.enumeration import enumerate_world
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import Compute, ExactParams, PriorParams, UniformParams
 from empo_exact.prior import ExactPrior, UniformPrior
+from empo_testing.algorithm import AlgorithmTests
+from empo_testing.human_prior import HumanPriorTests
+from empo_worlds.enumeration import enumerate_world
 
 
 class Ferry:

@@ -7,12 +7,12 @@ from PIL import Image
 from random_games import Shape, TableWorld, random_table
 from torch import Tensor
 
-from empo_core.theory import CompleteTheory
 from empo_core.types import Overlay
 from empo_exact import pictures
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
+from empo_theory.parameters import CompleteTheory
 
 
 @dataclass

@@ -11,12 +11,12 @@ from random_games import Shape, TableWorld, random_table
 
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import HumanPrior, Playable, RobotPolicy, RunContext, Solution
-from empo_core.theory import CompleteTheory
 from empo_core.tracker_group import TrackerGroup
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
+from empo_theory.parameters import CompleteTheory
 
 SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
 PARAMS = ExactParams(

@@ -18,9 +18,9 @@ from symmetric_games import Renaming, SymmetricWorld
 from test_symmetric_games import compare
 
 from empo_core.world_structure import Symmetry
-from empo_core.worlds import symmetry_group
-from empo_core.worlds.symmetry_group import SymmetryGroup
 from empo_exact.solver import solve
+from empo_worlds import symmetry_group
+from empo_worlds.symmetry_group import SymmetryGroup
 
 SEVEN = [exchange(7, 0, 1), cycle(7)]
 NEIGHBOURS = [exchange(7, i, i + 1) for i in range(6)]

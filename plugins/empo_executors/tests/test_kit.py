@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import empo_core.testing.executor as kit
+import empo_testing.executor as kit
 from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams
 

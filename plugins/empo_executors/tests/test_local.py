@@ -18,10 +18,10 @@ import pytest
 
 from empo_core.errors import StorageError, WorkerError
 from empo_core.protocols import Needs, Payload, Send, WorkerFactory, WorkerState
-from empo_core.testing.echo_worker import EchoWorker
-from empo_core.testing.executor import await_ready, reply_of
 from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams
+from empo_testing.echo_worker import EchoWorker
+from empo_testing.executor import await_ready, reply_of
 
 PATIENCE_S = 30.0
 
@@ -210,7 +210,7 @@ def test_workers_end_when_their_parent_is_killed_stopped_ones_too(
         import os, pathlib, sys, time
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from empo_core.protocols import Needs
-        from empo_core.testing.echo_worker import EchoWorker
+        from empo_testing.echo_worker import EchoWorker
         from empo_executors.local import LocalExecutor
         from empo_executors.plugin import LocalParams
 

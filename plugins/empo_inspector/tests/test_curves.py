@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from empo_core.figures import write_figure
 from empo_core.storage.metrics import Curve
 from empo_inspector.curves import band_of, picture
+from empo_pictures.figures import write_figure
 
 
 def curve(values: dict[int, float]) -> Curve:

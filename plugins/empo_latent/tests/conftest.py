@@ -11,11 +11,11 @@ import torch
 
 from empo_core import Component, Config
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.testing import shape_checks
 from empo_environments.plugin import empo_components
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec, SequenceBatch
+from empo_testing import shape_checks
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
 from empo_latent.evaluation import Evaluation, Recording, evaluate, score_of
 from empo_latent.networks.model import LatentModel
 from empo_latent.planning.mppi import Planner
 from empo_latent.videos import warn_no_videos
+from empo_learning.state_tree import flatten, unflatten
 
 SEED, GAMMAS = 11, (0.9, 0.8)
 NAME = "EvaluatedDrawn-v0"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_core.testing.imagined import compilable
+from empo_testing.imagined import compilable
 
 COMPILED = """
 import sys

@@ -8,7 +8,6 @@ import torch
 from reference_latent_planner import Asked, ReferencePlanner
 from torch import Tensor
 
-from empo_core.distributions import BoundedNormal
 from empo_core.errors import ConfigError
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -16,6 +15,7 @@ from empo_latent.params.planner import PlannerParams
 from empo_latent.planning.mppi import Planner
 from empo_latent.planning.plan import Noise, Plan
 from empo_latent.types import MultiTaskSpec
+from empo_learning.distributions import BoundedNormal
 
 Options = dict[str, Any]
 Small = Callable[..., LatentParams]

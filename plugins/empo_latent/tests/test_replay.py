@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from reference_latent_replay import PlainReplay
 
 from empo_core.errors import ConfigError, StorageError
-from empo_core.storage.state_tree import flatten, unflatten
 from empo_latent.replay import Replay
 from empo_latent.types import MultiTaskSpec, SequenceBatch
+from empo_learning.state_tree import flatten, unflatten
 
 ACTIONS = 2
 

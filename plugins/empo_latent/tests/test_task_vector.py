@@ -17,13 +17,13 @@ from gymnasium import spaces
 from empo_core.errors import CollectError, ConfigError, StorageError
 from empo_core.protocols import RunContext, Tracker
 from empo_core.protocols.environments import EnvironmentContext
-from empo_core.storage.state_tree import flatten, unflatten
 from empo_environments import components
 from empo_environments.components import GymnasiumBacked, GymnasiumEnvironment
 from empo_environments.params import GymnasiumParams, WrapperParams
 from empo_latent.algorithm import LatentAlgorithm
 from empo_latent.environments.task_vector import TaskStep, TaskVector, multi_task_spec
 from empo_latent.params import LatentParams
+from empo_learning.state_tree import flatten, unflatten
 
 
 def task(**given: Any) -> GymnasiumEnvironment:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from empo_core.storage.state_tree import flatten, unflatten
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.pace import Pace
+from empo_learning.state_tree import flatten, unflatten
 
 
 @given(count=st.integers(0, 300), most=st.integers(2, 20))

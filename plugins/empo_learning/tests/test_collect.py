@@ -11,7 +11,10 @@ from empo_core.config import CollectorRef
 from empo_core.errors import CollectError
 from empo_core.experiment import build
 from empo_core.protocols import Collector
-from empo_core.testing.collector import (
+from empo_core.types import Experience
+from empo_learning.plugin import SyncParams
+from empo_learning.sync_collector import Sync
+from empo_testing.collector import (
     ENVIRONMENTS,
     CollectorTests,
     CountingActor,
@@ -19,9 +22,6 @@ from empo_core.testing.collector import (
     unbuildable,
     weights,
 )
-from empo_core.types import Experience
-from empo_learning.plugin import SyncParams
-from empo_learning.sync_collector import Sync
 
 
 class TestSync(CollectorTests):

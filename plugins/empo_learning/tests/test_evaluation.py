@@ -15,10 +15,10 @@ from PIL import Image
 from torch import Tensor
 
 from empo_core.errors import ConfigError, SolveError
-from empo_core.testing.worlds import INSIDE, TinyWorld
 from empo_core.types import Goal, Overlay, WorldSpec
 from empo_learning.evaluation import EpisodeSampler, evaluate, film
 from empo_learning.evaluation.starts import Starts
+from empo_testing.worlds import INSIDE, TinyWorld
 
 EPISODES = 4000
 

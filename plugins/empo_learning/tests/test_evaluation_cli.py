@@ -41,9 +41,9 @@ PARTS = """
 import numpy as np
 import torch
 from empo_core.errors import StorageError
-from empo_core.pictures import write_gif
+from empo_pictures.pictures import write_gif
 from empo_core.protocols import PlayedEpisodes
-from empo_core.testing.worlds import TinyWorld
+from empo_testing.worlds import TinyWorld
 
 class Drawn(TinyWorld):
     def render(self, state, overlay=None):

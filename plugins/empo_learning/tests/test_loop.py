@@ -16,13 +16,13 @@ import torch
 
 from empo_core.errors import CollectError, NonFiniteError, StorageError, TrackerError
 from empo_core.protocols import RunContext, Tracker
-from empo_core.testing.algorithm import RecordingTracker
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.checkpoint import TIMES, Checkpoints
 from empo_learning.distributed import Group
 from empo_learning.learner import Evaluated, Learner
 from empo_learning.loop import CHECKPOINTS, Loop
 from empo_learning.params import Reporting, ScoredReporting
+from empo_testing.algorithm import RecordingTracker
 
 TOTAL = 12
 INTERVALS = {"log_interval": 2, "evaluation_interval": 5, "checkpoint_interval": 4}

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.distributions import Beta, Independent, Normal
 
-from empo_core.distributions import BoundedNormal
 from empo_core.types import ImaginedBatch, LossNeeds
+from empo_learning.distributions import BoundedNormal
 from empo_learning.entropy_params import EntropyParams
 from empo_learning.policy_losses import (
     EntropyCoefficient,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.testing.exploration import global_randomness_untouched
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.randomness import capture, restore
+from empo_testing.exploration import global_randomness_untouched
 
 
 def draws() -> list[float]:

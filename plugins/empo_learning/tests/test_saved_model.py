@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import pickle  # noqa: S403
+import pickle
 from pathlib import Path
 from typing import Any
 

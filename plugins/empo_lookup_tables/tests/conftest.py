@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
 from empo_lookup_tables.table import LookupTable
+from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., LookupTable]
 Ask = Callable[..., ValueQuery]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from empo_core.errors import ConfigError, NonFiniteError
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_lookup_tables.plugin import LookupParams
 from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.table import BOUNDS, LookupTable
+from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., LookupTable]
 Ask = Callable[..., ValueQuery]

@@ -8,11 +8,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_lookup_tables.inspection import as_table, records
 from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.table import LookupTable
+from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., LookupTable]
 Ask = Callable[..., ValueQuery]

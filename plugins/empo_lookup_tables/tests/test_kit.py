@@ -4,11 +4,11 @@ import pytest
 
 from empo_core.config import installed
 from empo_core.protocols import Regression, ValueNetwork
-from empo_core.testing.value_network import ValueNetworkTests
 from empo_core.types import Quantity, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
 from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.table import LookupTable
+from empo_testing.value_network import ValueNetworkTests
 
 
 @pytest.mark.parametrize("include_time", [True, False])

@@ -17,11 +17,11 @@ from safetensors.torch import load_file
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import Tabular
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
 from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.table import LookupTable
+from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., LookupTable]
 Ask = Callable[..., ValueQuery]
@@ -183,7 +183,7 @@ def test_what_was_saved_in_another_process_means_the_same_here(
     program = """
 import sys, torch
 from safetensors.torch import save_file
-from empo_core.testing.worlds import TinyWorld
+from empo_testing.worlds import TinyWorld
 from empo_core.types import ValueQuery
 from empo_lookup_tables.plugin import LookupParams
 from empo_lookup_tables.regression import TableRegression

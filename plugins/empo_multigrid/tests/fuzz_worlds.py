@@ -27,10 +27,10 @@ from ruamel.yaml import YAML
 import empo_multigrid
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError
-from empo_core.testing.processor_time import timed
 from empo_multigrid.compiler import compile_world
 from empo_multigrid.world import MultigridWorld
 from empo_multigrid.worldfile import WorldFile
+from empo_testing.processor_time import timed
 
 FOLDER = Path(empo_multigrid.__file__).parent / "worlds"
 LOCATED = re.compile(r"^world\.yaml:\d+:\d+: ", re.MULTILINE)
@@ -225,8 +225,8 @@ def main() -> None:
     tally = fuzz(options.count, options.seed)
     seconds = time.perf_counter() - start
     for failure in tally.failures[:20]:
-        print(failure[:2000])  # noqa: T201
-    print(  # noqa: T201
+        print(failure[:2000])
+    print(
         f"{options.count} mutants in {seconds:.0f} s: {tally.accepted} accepted, "
         f"{tally.refused} refused for {len(tally.reasons)} kinds of reasons, slowest "
         f"{tally.slowest_s:.2f} CPU s, {len(tally.failures)} failures"

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from empo_core.errors import ConfigError
-from empo_core.testing.human_prior import HumanPriorTests
-from empo_core.testing.worlds import TinyWorld
 from empo_multigrid.game import resolve_world
 from empo_multigrid.heuristic import PathHeuristic
 from empo_multigrid.layout import CELL, DIRECTION, EAST, NORTH, SOUTH, WEST
 from empo_multigrid.plugin import PathHeuristicParams
 from empo_multigrid.world import MultigridWorld, world_from_text
+from empo_testing.human_prior import HumanPriorTests
+from empo_testing.worlds import TinyWorld
 
 STILL, LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = range(7)
 BOTH = frozenset({LEFT, RIGHT})

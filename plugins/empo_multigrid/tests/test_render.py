@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.canvas import heat_colour
 from empo_core.config import WorldModelRef
 from empo_core.errors import WorldError
 from empo_core.experiment import build
-from empo_core.picture_sheet import CAPTION_HEIGHT, PANEL_WIDTH, TITLE_HEIGHT
 from empo_core.protocols import Drawable, VectorDrawable
 from empo_core.types import Overlay
 from empo_multigrid.layout import CELL, DIRECTION, FLAGS, FORCED, PAUSED, TERMINATED
 from empo_multigrid.mapcodes import all_codes
 from empo_multigrid.world import MultigridWorld, world_from_text
+from empo_pictures.canvas import heat_colour
+from empo_pictures.picture_sheet import CAPTION_HEIGHT, PANEL_WIDTH, TITLE_HEIGHT
 
 PLAIN = """
 map: |

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from empo_core import Config
 from empo_core.features import Features, FeatureShape
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, WorldSpec
 from empo_networks.network import Network, grid_conv, identity, mlp
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams
+from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., Network]
 

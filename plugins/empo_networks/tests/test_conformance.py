@@ -8,11 +8,11 @@ import pytest
 
 from empo_core.config import installed
 from empo_core.protocols import Regression, SharesEncoders, ValueNetwork, WorldModel
-from empo_core.testing.value_network import ValueNetworkTests
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, WorldSpec
 from empo_networks.network import Network
 from empo_networks.regression import NetworkRegression
+from empo_testing.value_network import ValueNetworkTests
+from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., Network]
 

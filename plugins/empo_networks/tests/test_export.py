@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from empo_core.errors import StorageError
-from empo_core.testing.value_network import QUANTITIES, disturb, every_question
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity
 from empo_networks.export import export_onnx, onnx_inputs
 from empo_networks.network import Network
+from empo_testing.value_network import QUANTITIES, disturb, every_question
+from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., Network]
 

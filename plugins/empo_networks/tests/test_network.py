@@ -11,14 +11,14 @@ import torch
 from pydantic import ValidationError
 
 from empo_core.errors import ConfigError
-from empo_core.testing.exploration import reachable_states
-from empo_core.testing.value_network import disturb, every_question
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_networks.encoders import MANY
 from empo_networks.network import Network, size_bytes
 from empo_networks.plugin import MlpParams
 from empo_networks.regression import NetworkRegression
+from empo_testing.exploration import reachable_states
+from empo_testing.value_network import disturb, every_question
+from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., Network]
 USERS: tuple[Quantity, ...] = ("q_r", "x_h", "u_r", "v_r")

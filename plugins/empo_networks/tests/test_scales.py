@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from empo_core.equations import robot_policy
 from empo_core.errors import ConfigError
 from empo_core.types import Quantity
 from empo_networks.scales import (
@@ -23,6 +22,7 @@ from empo_networks.scales import (
     soft_clamp,
     z_of_log,
 )
+from empo_theory.equations import robot_policy
 
 numbers = st.floats(-50, 50, width=32)
 QUICK = settings(max_examples=60)

@@ -15,12 +15,12 @@ from empo_core.protocols.environments import (
     VectorEnv,
     VectorLayout,
 )
-from empo_core.testing.environment import EnvironmentTests
-from empo_core.testing.worlds import TinyWorld
 from empo_overcooked.environment import KitchenEnvironment
 from empo_overcooked.kitchen import ACTIONS
 from empo_overcooked.plugin import KitchenParams, OvercookedParams
 from empo_overcooked.world import load_world
+from empo_testing.environment import EnvironmentTests
+from empo_testing.worlds import TinyWorld
 
 CORRIDOR = {"layout": ["XXPXX", "O1 2O", "XDXSX"], "onions": 1, "cook_time": 1}
 ROBOT = "west interact east north interact interact west south interact east north interact"

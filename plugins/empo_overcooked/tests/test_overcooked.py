@@ -13,13 +13,13 @@ from package import random_row
 from empo_core.config import WorldModelRef
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
-from empo_core.inspection import Sketchable
 from empo_core.protocols import FirstPerson, Located, VectorDrawable, WorldModel
-from empo_core.testing.world_model import WorldModelTests
 from empo_core.types import Overlay
 from empo_overcooked.kitchen import ACTIONS, DISH, NOTHING, ONION
 from empo_overcooked.plugin import TILES, OvercookedParams, empo_components
 from empo_overcooked.world import OvercookedWorld, load_world
+from empo_testing.world_model import WorldModelTests
+from empo_theory.inspection import Sketchable
 
 CORRIDOR = ["XXPXX", "O1 2O", "XDXSX"]
 """The cooks cannot pass each other: the robot, at the dishes, has to hand them over."""

@@ -7,12 +7,12 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.testing.human_prior import HumanPriorTests
-from empo_core.testing.worlds import TinyWorld
 from empo_overcooked.kitchen import ACTIONS, DISH, NOTHING, ONION
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
 from empo_overcooked.prior import KitchenPlanner
 from empo_overcooked.world import OvercookedWorld, load_world
+from empo_testing.human_prior import HumanPriorTests
+from empo_testing.worlds import TinyWorld
 
 NORTH, SOUTH, EAST, WEST = range(4)
 

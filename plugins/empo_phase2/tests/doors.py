@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from empo_core.protocols import Aggregator, ValueNetwork
-from empo_core.testing.induction import Induction
-from empo_core.testing.worlds import TinyWorld
-from empo_core.theory import CompleteTheory
 from empo_core.types import Goal, Quantity, Reduction, Segments, ValueQuery
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
+from empo_testing.induction import Induction
+from empo_testing.worlds import TinyWorld
+from empo_theory.parameters import CompleteTheory
 
 THEORY = Phase2Theory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0, zeta=2.0, xi=1.5, eta=1.1)
 

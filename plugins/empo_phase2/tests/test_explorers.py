@@ -13,8 +13,6 @@ from walks import Street
 from empo_core import Config
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import Explorer, WorldModel
-from empo_core.testing.explorer import ExplorerTests, Game
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_phase2.explorers.counts import CountBonus
 from empo_phase2.explorers.epsilon import EpsilonGreedy
@@ -28,6 +26,8 @@ from empo_phase2.explorers.params import (
 from empo_phase2.explorers.rnd import Rnd
 from empo_phase2.explorers.sequences import ActionSequences
 from empo_phase2.params import Exploration
+from empo_testing.explorer import ExplorerTests, Game
+from empo_testing.worlds import TinyWorld
 
 STILL, LEFT, RIGHT, FORWARD = range(4)
 SMALL = RndParams(feature_dim=8, hidden_dim=16, lr=1e-2)

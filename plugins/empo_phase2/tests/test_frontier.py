@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from empo_core.testing.worlds import TinyWorld
 from empo_phase2.frontier import Frontier
+from empo_testing.worlds import TinyWorld
 
 
 def test_marks_stay_when_entering_enlarges_the_frontier() -> None:

@@ -14,9 +14,9 @@ from doors import Adding
 from torch import Tensor, nn
 
 from empo_core.errors import NonFiniteError
-from empo_core.storage.state_tree import flatten
 from empo_core.types import Quantity
 from empo_learning.stage_timings import StageTimings
+from empo_learning.state_tree import flatten
 from empo_phase2.experience import States, Transitions
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params, Targets

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
-from empo_core.theory import TheoryParams
 from empo_phase2.world_checks import Reach, check_reach
+from empo_theory.parameters import TheoryParams
 
 
 class Helpless(DoorWorld):

@@ -10,7 +10,7 @@ import pytest
 
 from empo_core.errors import ConfigError, WorkerError
 from empo_core.protocols import Needs
-from empo_core.testing.echo_worker import EchoWorker
+from empo_testing.echo_worker import EchoWorker
 
 pytest.importorskip("empo_ray", reason="empo-ray is not installed")
 

@@ -20,16 +20,16 @@ from simulated_cluster import NODE, ray_params
 
 from empo_core.errors import WorkerError
 from empo_core.protocols import Needs
-from empo_core.testing.echo_worker import EchoWorker
-from empo_core.testing.executor import (
+from empo_ray.executor import RayExecutor
+from empo_ray.plugin import RayParams
+from empo_ray.software import software
+from empo_testing.echo_worker import EchoWorker
+from empo_testing.executor import (
     assert_balanced,
     await_ready,
     is_running,
     reply_of,
 )
-from empo_ray.executor import RayExecutor
-from empo_ray.plugin import RayParams
-from empo_ray.software import software
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
 PATIENCE_S = 30.0

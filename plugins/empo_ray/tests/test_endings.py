@@ -18,7 +18,7 @@ pytest.importorskip("empo_ray", reason="empo-ray is not installed")
 
 from simulated_cluster import simulated_cluster
 
-from empo_core.testing.executor import is_running
+from empo_testing.executor import is_running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 PATIENCE_S = 60.0
@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 DRIVER = """
 import pathlib, sys, time
 from empo_core.protocols import Needs
-from empo_core.testing.echo_worker import EchoWorker
+from empo_testing.echo_worker import EchoWorker
 from empo_ray.executor import RayExecutor
 from empo_ray.plugin import RayParams
 

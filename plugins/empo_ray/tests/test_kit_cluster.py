@@ -10,7 +10,7 @@ pytest.importorskip("empo_ray", reason="empo-ray is not installed")
 
 from simulated_cluster import ray_params
 
-import empo_core.testing.executor as kit
+import empo_testing.executor as kit
 from empo_ray.executor import RayExecutor
 from empo_ray.plugin import RayParams
 

@@ -17,15 +17,15 @@ pytest.importorskip("empo_ray", reason="empo-ray is not installed")
 
 from empo_core.errors import WorkerError
 from empo_core.protocols import Needs
-from empo_core.testing.echo_worker import EchoWorker
-from empo_core.testing.executor import (
+from empo_ray.executor import RayExecutor
+from empo_ray.plugin import RayParams
+from empo_testing.echo_worker import EchoWorker
+from empo_testing.executor import (
     assert_balanced,
     await_ready,
     is_running,
     reply_of,
 )
-from empo_ray.executor import RayExecutor
-from empo_ray.plugin import RayParams
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),

@@ -19,7 +19,6 @@ from empo_core.errors import CollectError, ConfigError, NonFiniteError
 from empo_core.experiment import RunInterrupted, build, resume, run
 from empo_core.protocols import Algorithm, Tracker
 from empo_core.protocols.environments import TimeStep, VectorEnv
-from empo_core.testing.algorithm import AlgorithmTests
 from empo_core.types import Histogram
 from empo_environments.normalisation import Moments, normalise_observations
 from empo_learning.checkpoint import Checkpoints
@@ -30,6 +29,7 @@ from empo_rollout.plan import VecPlan
 from empo_rollout.policies.networks import build_policy
 from empo_rollout.policies.policyfile import load_policy
 from empo_rollout.result import RolloutResult
+from empo_testing.algorithm import AlgorithmTests
 
 SMALL: dict[str, Any] = {
     "total_steps": 96,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from empo_core.errors import StorageError
-from empo_core.storage.state_tree import flatten, unflatten
+from empo_learning.state_tree import flatten, unflatten
 from empo_rollout.learning.learning_rate import learning_rate
 from empo_rollout.learning.optimisers import Optimiser, flattened
 from empo_rollout.params import OptimiserParams

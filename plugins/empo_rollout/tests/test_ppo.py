@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from empo_core.protocols import PolicyLoss
-from empo_core.testing.policy_loss import PolicyLossTests
 from empo_core.types import ImaginedBatch
 from empo_rollout.learning.ppo import Ppo
 from empo_rollout.learning.values import explained_variance, value_loss
 from empo_rollout.policies.distributions import MultiCategorical
 from empo_rollout.ppo_params import PpoParams
+from empo_testing.policy_loss import PolicyLossTests
 
 
 @pytest.mark.parametrize("entropy", [{}, {"target_entropy": -1.0}], ids=["constant", "tuned"])

@@ -11,10 +11,8 @@ import torch
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.protocols.environments import TimeStep
-from empo_core.testing.human_prior import HumanPriorTests
-from empo_core.testing.worlds import TinyWorld
 from empo_core.types import AgentSpec, WorldSpec
-from empo_core.worlds.content import identity
+from empo_core.world_content import identity
 from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots, UniformHumans
 from empo_rollout.empowerment.prior import GoalPpo
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
@@ -23,6 +21,8 @@ from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import save_policy
 from empo_rollout.policies.protocols import PolicyStep
 from empo_rollout.ppo_params import GoalPpoParams
+from empo_testing.human_prior import HumanPriorTests
+from empo_testing.worlds import TinyWorld
 
 
 def untrained(vector: WorldVectorEnv, **given: object) -> Networks:

@@ -18,10 +18,10 @@ from empo_core.protocols import Algorithm, Empowering, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext, VectorLayout
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import RESULTS, RunDirectory
-from empo_core.testing.worlds import TinyWorld
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.empowerment.world_environment import WorldEnvironment
 from empo_rollout.world_params import PowerReward, WorldParams
+from empo_testing.worlds import TinyWorld
 
 
 class DoorParams(Config):

@@ -18,8 +18,8 @@ from torch import Tensor
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import Policy
 from empo_core.protocols.environments import ActionSpec
-from empo_core.storage.state_tree import flatten, unflatten
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_learning.state_tree import flatten, unflatten
 from empo_rollout.experience.advantages import advantages
 from empo_rollout.experience.minibatches import probabilities
 from empo_rollout.experience.rollout import Rollout

@@ -13,10 +13,10 @@ from torch import Tensor
 from empo_core.errors import CollectError, ConfigError, SolveError, UnsuitableWorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.protocols.environments import TimeStep
-from empo_core.testing.environment import MakeVector, Player, VectorEnvTests
-from empo_core.testing.worlds import CLOSED, INSIDE, OPEN, TinyWorld
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
+from empo_testing.environment import MakeVector, Player, VectorEnvTests
+from empo_testing.worlds import CLOSED, INSIDE, OPEN, TinyWorld
 
 WAIT, GO = range(2)
 

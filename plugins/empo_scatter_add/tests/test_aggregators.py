@@ -8,11 +8,11 @@ from jaxtyping import TypeCheckError
 from pydantic import ValidationError
 
 from empo_core.protocols import Aggregator
-from empo_core.testing.aggregator import AggregatorTests
 from empo_core.types import Reduction, Segments
 from empo_scatter_add.aggregator import ScatterAdd
 from empo_scatter_add.loop import Loop
 from empo_scatter_add.plugin import LoopParams, ScatterAddParams, empo_components
+from empo_testing.aggregator import AggregatorTests
 
 CHOICES = [
     ScatterAddParams(method="auto"),

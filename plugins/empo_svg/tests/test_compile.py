@@ -12,7 +12,7 @@ SCRIPT = """
 import torch
 from torch import nn
 
-from empo_core.distributions import BoundedNormal
+from empo_learning.distributions import BoundedNormal
 from empo_core.types import ImaginedBatch
 from empo_svg.loss import Svg
 from empo_svg.params import SvgParams

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from empo_core.distributions import BoundedNormal
 from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
-from empo_core.testing.policy_loss import PolicyLossTests
 from empo_core.types import ImaginedBatch
+from empo_learning.distributions import BoundedNormal
 from empo_svg.loss import Svg
 from empo_svg.params import SvgParams
+from empo_testing.policy_loss import PolicyLossTests
 
 aten = torch.ops.aten
 FREE = {"coef": 0.0}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from empo_core.statistics import interval
+from empo_learning.statistics import interval
 from empo_sweep.report import csv_text, footers, headings_and_rows, write_results
 from empo_sweep.results import Results, as_data, results_of
 from empo_sweep.sweep_file import read_sweep

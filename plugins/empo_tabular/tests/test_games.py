@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from empo_core.testing.induction import Induction
-from empo_core.theory import CompleteTheory
-from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_tabular import games
 from empo_tabular.table import Table
 from empo_tabular.world import world_of
+from empo_testing.induction import Induction
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.enumeration import EnumeratedWorld
 
 
 def theory_of(beta_h: float = math.inf, **symbols: Any) -> CompleteTheory:

@@ -11,12 +11,12 @@ import torch
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, WorldError
 from empo_core.protocols import WorldModel
-from empo_core.testing.world_model import WorldModelTests
-from empo_core.worlds.queries import transition_probabilities
 from empo_tabular import games
 from empo_tabular.plugin import TableParams, empo_components
 from empo_tabular.table import Table
 from empo_tabular.world import load_world, read_table, world_of
+from empo_testing.world_model import WorldModelTests
+from empo_worlds.queries import transition_probabilities
 
 (COMPONENT,) = empo_components()
 LIBRARY = COMPONENT.library

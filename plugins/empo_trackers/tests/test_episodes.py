@@ -14,10 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from empo_core.config import installed
 from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodeMetric, Tracker
-from empo_core.testing.tracker import TrackerTests
 from empo_core.tracker_group import TrackerGroup
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
+from empo_testing.tracker import TrackerTests
 from empo_trackers.episodes import EpisodicEma, EpisodicHistogram
 from empo_trackers.plugin import EpisodicEmaParams, EpisodicHistogramParams
 

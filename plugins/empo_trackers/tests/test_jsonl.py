@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.protocols import Tracker
-from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
+from empo_testing.tracker import TrackerTests
 from empo_trackers.jsonl import JsonlTracker
 from empo_trackers.plugin import JsonlParams
 

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from empo_core.protocols import Tracker
-from empo_core.testing.tracker import TrackerTests
+from empo_testing.tracker import TrackerTests
 from empo_trackers.plugin import ProgressParams
 from empo_trackers.progress import ProgressTracker
 

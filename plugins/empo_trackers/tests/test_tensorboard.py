@@ -7,8 +7,8 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 from tensorboard.util.tensor_util import make_ndarray
 
 from empo_core.protocols import Tracker
-from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
+from empo_testing.tracker import TrackerTests
 from empo_trackers.plugin import TensorboardParams
 from empo_trackers.tensorboard import TensorboardTracker
 

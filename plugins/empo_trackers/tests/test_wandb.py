@@ -18,9 +18,9 @@ import torch
 from empo_core.config import installed
 from empo_core.errors import ConfigError, PluginLoadError
 from empo_core.protocols import Tracker
-from empo_core.testing.tracker import TrackerTests
 from empo_core.tracker_group import TrackerGroup
 from empo_core.types import Histogram
+from empo_testing.tracker import TrackerTests
 from empo_trackers.episodes import EpisodicHistogram
 from empo_trackers.plugin import EpisodicHistogramParams, WandbParams
 from empo_trackers.weights_and_biases import WandbTracker

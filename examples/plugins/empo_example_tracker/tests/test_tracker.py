@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from empo_core.protocols import Tracker
-from empo_core.testing.tracker import TrackerTests
 from empo_core.types import Histogram
 from empo_example_tracker.plugin import CsvParams
 from empo_example_tracker.tracker import CsvTracker
+from empo_testing.tracker import TrackerTests
 
 
 class TestCsvTracker(TrackerTests):

@@ -3,10 +3,10 @@ import torch
 
 from empo_core.errors import WorldError
 from empo_core.protocols import WorldModel
-from empo_core.testing.world_model import WorldModelTests
-from empo_core.worlds.queries import transition_probabilities
 from empo_example_world.lift import Lift
 from empo_example_world.plugin import LiftParams
+from empo_testing.world_model import WorldModelTests
+from empo_worlds.queries import transition_probabilities
 
 WAIT, DOOR = 0, 1
 DOWN, STOP, UP = 0, 1, 2

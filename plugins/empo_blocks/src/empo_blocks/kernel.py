@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int16, Int64
 
 from empo_blocks.board import HUMAN_MOVES, STAY, Board
-from empo_core.compilation import compiled, inlined
+from empo_worlds.compilation import compiled, inlined
 
 Rows = Int16[np.ndarray, "item word"]
 States = Int16[np.ndarray, "state word"]

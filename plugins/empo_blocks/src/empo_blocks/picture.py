@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Int16
 
 from empo_blocks.board import HUMAN_MOVES, MOVES, STAY, Board
-from empo_core.canvas import GROUND, INK, PAPER, RGB, Pen, heat_colour, svg, text_on
-from empo_core.inspection import Sketch
-from empo_core.picture_sheet import PictureSheet, goal_key, usual_tile_size
 from empo_core.types import Overlay, WorldSpec
+from empo_pictures.canvas import GROUND, INK, PAPER, RGB, Pen, heat_colour, svg, text_on
+from empo_pictures.picture_sheet import PictureSheet, goal_key, usual_tile_size
+from empo_theory.inspection import Sketch
 
 SIZE: Final = 96
 """Units per side of a glyph."""

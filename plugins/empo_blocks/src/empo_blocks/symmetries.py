@@ -8,8 +8,8 @@ from jaxtyping import Int, Int16, Int64
 from torch import Tensor
 
 from empo_blocks.board import DIRECTIONS, HUMAN_MOVES, MOVES, STAY, Board
-from empo_core.compilation import compiled
 from empo_core.world_structure import Symmetry
+from empo_worlds.compilation import compiled
 
 
 @compiled

@@ -17,12 +17,12 @@ from empo_blocks.plugin import BlocksParams
 from empo_blocks.ranks import Ranks
 from empo_blocks.symmetries import board_symmetries
 from empo_core.errors import WorldError
-from empo_core.inspection import Sketch
-from empo_core.picture_sheet import PictureSheet
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
-from empo_core.worlds.base import BaseWorld
-from empo_core.worlds.rows import state_rows
+from empo_pictures.picture_sheet import PictureSheet
+from empo_theory.inspection import Sketch
+from empo_worlds.base import BaseWorld
+from empo_worlds.rows import state_rows
 
 
 def load_world(params: BlocksParams) -> BlocksWorld:

@@ -19,8 +19,8 @@ from empo_bounds.rounds import Found, Round
 from empo_core.errors import StorageError
 from empo_core.storage.arrays import load_arrays, save_arrays, write_file
 from empo_core.storage.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
-from empo_core.theory import TheoryParams
-from empo_core.worlds.content import world_digest
+from empo_core.world_content import world_digest
+from empo_theory.parameters import TheoryParams
 
 FOLDER, FILE, ARRAYS, PICTURE = "certificate", "certificate.json", "arrays", "width.png"
 FORMAT, VERSION = "empo-certificate", 3

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from empo_bounds.round_off import SMALLEST, Floats
-from empo_core.compilation import compiled, inlined
+from empo_worlds.compilation import compiled, inlined
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

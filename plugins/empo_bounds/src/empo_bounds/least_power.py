@@ -41,8 +41,8 @@ from empo_bounds.round_off import Bounds, down
 from empo_core.errors import EmpoError
 from empo_core.protocols import Expandable, Solution
 from empo_core.types import Expansion
-from empo_core.worlds.row_table import RowTable
-from empo_core.worlds.samples import joint_actions
+from empo_worlds.row_table import RowTable
+from empo_worlds.samples import joint_actions
 
 ASKED_AT_ONCE = 1 << 14
 """Joint actions of states that are looked at together: bounds the memory in flight."""

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Int32, Int64, Shaped, UInt8
 from empo_bounds.growth import Grown
 from empo_bounds.kernels import Condensed, Steps
 from empo_bounds.question import Question
-from empo_core.worlds.contract import achieved_in, available_in
-from empo_core.worlds.row_table import RowTable, distinct
+from empo_worlds.contract import achieved_in, available_in
+from empo_worlds.row_table import RowTable, distinct
 
 
 class StateTable:

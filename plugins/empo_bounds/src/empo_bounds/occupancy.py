@@ -34,7 +34,7 @@ from empo_bounds.power import discounts
 from empo_bounds.question import Question
 from empo_bounds.unrolled import Goes, Unrolled
 from empo_core.protocols import ClosedLoop
-from empo_core.worlds.row_table import RowTable
+from empo_worlds.row_table import RowTable
 
 FINEST = 1e-9
 """Least occupancy before everything is expanded, where that is asked for."""

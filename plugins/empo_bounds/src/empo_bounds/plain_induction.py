@@ -17,8 +17,8 @@ from jaxtyping import Float64
 
 from empo_bounds.plain_frontier import PlainFrontier, counts_of, lack_of
 from empo_bounds.recorded import Contradiction, Recorded
-from empo_core.worlds.contract import successors_of
-from empo_core.worlds.samples import joint_actions
+from empo_worlds.contract import successors_of
+from empo_worlds.samples import joint_actions
 
 ROUNDING = 1e-11
 """Largest relative error of plain bounds."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64
 
 from empo_bounds.question import Question
-from empo_core.worlds.samples import joint_actions
+from empo_worlds.samples import joint_actions
 
 AT_ONCE = 256
 """States that the world and the prior are asked about at a time."""

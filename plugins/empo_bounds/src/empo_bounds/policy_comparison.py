@@ -8,7 +8,7 @@ from jaxtyping import Float64, Int32
 from torch import Tensor
 
 from empo_bounds.recorded import Contradiction, Recorded
-from empo_core.worlds.policy_checks import checked_human_policy, checked_robot_policy
+from empo_worlds.policy_checks import checked_human_policy, checked_robot_policy
 
 DOUBLE, SINGLE = (1e-14, 1e-12), (1e-5, 1e-3)
 """Largest difference of chances that are asked for again, and its largest share of them, by their

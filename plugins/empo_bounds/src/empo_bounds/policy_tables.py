@@ -14,8 +14,8 @@ from empo_bounds.growth import Grown
 from empo_bounds.question import Question
 from empo_bounds.round_off import SMALLEST
 from empo_core.errors import SolveError
-from empo_core.worlds.policy_checks import human_policy, robot_policy
-from empo_core.worlds.row_table import RowTable
+from empo_worlds.policy_checks import human_policy, robot_policy
+from empo_worlds.row_table import RowTable
 
 UNKNOWN = -1
 NO_TEST, ONCE, AT_THE_END = range(3)

@@ -11,9 +11,9 @@ from jaxtyping import Float64, Int64
 
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
-from empo_core.theory import TheoryParams
 from empo_core.types import WorldSpec
-from empo_core.worlds.roles import check_humans
+from empo_theory.parameters import TheoryParams
+from empo_worlds.roles import check_humans
 
 
 @dataclass(frozen=True)

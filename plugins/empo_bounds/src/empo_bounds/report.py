@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from typing import TYPE_CHECKING
 
 from empo_bounds.certificate import Certificate, Interval
-from empo_core.figures import new_figure
+from empo_pictures.figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,8 @@ from empo_bounds.kernels import DONE, Batch, Condensed, Scratch, condense
 from empo_bounds.question import Question
 from empo_core.errors import SolveError
 from empo_core.types import Expansion, WorldSpec
-from empo_core.worlds.contract import expansion_of, state_text, successors_of
-from empo_core.worlds.samples import action_names, joint_actions
+from empo_worlds.contract import expansion_of, state_text, successors_of
+from empo_worlds.samples import action_names, joint_actions
 
 SHARE_OF_ALL = 0.5
 """Share of all joint actions from which on a world is asked about all of them, where that pays."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from empo_bounds.kernels import Ints, Longs, Steps
 from empo_bounds.round_off import FUNCTION, LARGEST, OWN, TINY, UNIT, Floats
-from empo_core.compilation import compiled, inlined
+from empo_worlds.compilation import compiled, inlined
 
 
 class Pairs(NamedTuple):

@@ -34,7 +34,7 @@ from empo_core.errors import StorageError
 from empo_core.protocols import Solution, Tracker
 from empo_core.storage.atomic import digest
 from empo_core.storage.run_directory import existing_run
-from empo_core.worlds.content import world_digest
+from empo_core.world_content import world_digest
 
 INSIDE, OUTSIDE = 1e-11, 1e-6
 """Largest share by which a certified bound may be tighter than the plain one, and by which it may

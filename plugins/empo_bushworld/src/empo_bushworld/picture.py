@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from empo_bushworld.layout import MOVES, Layout
-from empo_core.canvas import INK, PAPER, RGB, Pen, blend, heat_colour, text_on
-from empo_core.picture_sheet import PictureSheet, goal_key, usual_tile_size
 from empo_core.types import Overlay, WorldSpec
+from empo_pictures.canvas import INK, PAPER, RGB, Pen, blend, heat_colour, text_on
+from empo_pictures.picture_sheet import PictureSheet, goal_key, usual_tile_size
 
 GROUND: Final[RGB] = (236, 228, 208)
 BUSH: Final[RGB] = (38, 110, 48)

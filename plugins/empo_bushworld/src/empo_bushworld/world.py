@@ -16,8 +16,8 @@ from empo_bushworld.picture import sheet
 from empo_bushworld.plugin import BushworldParams
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
-from empo_core.worlds.base import BaseWorld
-from empo_core.worlds.rows import state_rows
+from empo_worlds.base import BaseWorld
+from empo_worlds.rows import state_rows
 
 ACTIONS = ("N", "W", "S", "E", "pass")
 PASS = len(ACTIONS) - 1

@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
-from empo_core.distributions import BoundedNormal
 from empo_core.protocols import Critic, Policy
 from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_distill.params import DistillParams
+from empo_learning.distributions import BoundedNormal
 from empo_learning.policy_losses import (
     EntropyCoefficient,
     RunningScale,

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from jaxtyping import Int32, Int64, Shaped
 
-from empo_core.compilation import compiled
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_exact.graph import StateGraph
+from empo_worlds.compilation import compiled
 
 
 @compiled

@@ -10,12 +10,10 @@ from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, StorageError
-from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
 from empo_core.stages import stage
 from empo_core.storage.run_directory import RESULTS, SUMMARY
 from empo_core.threads import torch_threads
-from empo_core.worlds.roles import check_humans
 from empo_exact.forecast import forecast
 from empo_exact.inspection import inspect, nbytes
 from empo_exact.parts.peers import joined
@@ -24,6 +22,8 @@ from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
 from empo_exact.solver import solve
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
+from empo_theory.inspection import Inspection, Wanted
+from empo_worlds.roles import check_humans
 
 log = logging.getLogger("empo_exact")
 
@@ -84,7 +84,7 @@ class Exact:
         return SolvedPower(_finished(context))
 
     def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
-        """The values of a finished run; see ``empo_core.inspection.Inspectable``.
+        """The values of a finished run; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
             StorageError: The run has not finished, is damaged, or kept the start only.

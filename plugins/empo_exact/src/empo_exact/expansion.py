@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int32, Int64, Shaped
 
-from empo_core.compilation import compiled
 from empo_core.config import ExecutorRef
 from empo_core.errors import EmpoError
 from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
-from empo_core.worlds import contract
 from empo_executors.supervised_process import StartMethod
 from empo_executors.worker_pool import WorkerPool
+from empo_worlds import contract
+from empo_worlds.compilation import compiled
 
 Block = Shaped[np.ndarray, "state word"]
 Numbers = Int32[np.ndarray, " outcome"]

@@ -17,13 +17,13 @@ from empo_core.config import ExecutorRef
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
-from empo_core.worlds.contract import initial_row
-from empo_core.worlds.row_table import RowTable
-from empo_core.worlds.rows import state_rows
 from empo_exact.expansion import expander, one_behind
 from empo_exact.plugin import ExactParams
 from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
 from empo_executors.supervised_process import StartMethod
+from empo_worlds.contract import initial_row
+from empo_worlds.row_table import RowTable
+from empo_worlds.rows import state_rows
 
 ITEMS_PER_BLOCK = 1 << 16
 """Transitions expanded at a time: bounds the memory in flight."""

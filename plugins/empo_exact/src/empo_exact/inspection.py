@@ -6,18 +6,18 @@ import numpy as np
 from jaxtyping import Int64
 
 from empo_core.errors import SolveError, WorldError
-from empo_core.inspection import NOT_KEPT, Inspection, Wanted
-from empo_core.theory import CompleteTheory
 from empo_exact.chain import visits_over_time
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.kernel_data import Floats
 from empo_exact.solution import Solution
+from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
+from empo_theory.parameters import CompleteTheory
 
 Numbers = Int64[np.ndarray, " state"]
 
 
 def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspection:
-    """Everything that can follow a state; see ``empo_core.inspection.Inspectable``.
+    """Everything that can follow a state; see ``empo_theory.inspection.Inspectable``.
 
     Args:
         solution: The solved world.

@@ -106,7 +106,7 @@ class Humans(NamedTuple):
 
 
 class Theory(NamedTuple):
-    """The symbols of Phase 2; see ``empo_core.theory.TheoryParams``.
+    """The symbols of Phase 2; see ``empo_theory.parameters.TheoryParams``.
 
     Attributes:
         is_weighted: X_h weighs goals; ``x_agg``.

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-any-return"
 """Phase 1 over a range of states at one time: equations (1)-(3); compiled.
 
-``empo_core.equations`` has the same equations as plain tensor functions, and the tests
+``empo_theory.equations`` has the same equations as plain tensor functions, and the tests
 compare with an independent reference solver.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-from empo_core.compilation import inlined
-from empo_core.equations import TIE_TOLERANCE
 from empo_exact import simd
 from empo_exact.kernel_data import (
     Block,
@@ -31,6 +29,8 @@ from empo_exact.rows import (
     find_rows,
     kind_of,
 )
+from empo_theory.equations import TIE_TOLERANCE
+from empo_worlds.compilation import inlined
 
 
 @inlined

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-any-return"
 """Phase 2 over a range of states at one time: equations (4)-(9); compiled.
 
-``empo_core.equations`` has the same equations as plain tensor functions, and the tests
+``empo_theory.equations`` has the same equations as plain tensor functions, and the tests
 compare with an independent reference solver.
 """
 
@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 
-from empo_core.compilation import inlined
 from empo_exact.kernel_data import (
     Block,
     CurrentState,
@@ -50,6 +49,7 @@ from empo_exact.simd import (
     store,
     where_less,
 )
+from empo_worlds.compilation import inlined
 
 
 @inlined

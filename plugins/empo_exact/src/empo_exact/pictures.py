@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from empo_core.pictures import Frame, replace_file, robot_policies, write_gif, write_png
 from empo_core.protocols import Drawable, VectorDrawable
 from empo_core.types import Overlay
 from empo_exact.rollout import play
 from empo_exact.solution import Solution
+from empo_pictures.pictures import Frame, replace_file, robot_policies, write_gif, write_png
 
 FRAMES_PER_SECOND = 2
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from empo_core import Component, Config, Option, hookimpl
 from empo_core.config import ExecutorRef, HumanPriorRef, merged
-from empo_core.theory import CompleteTheory, HumanTheory
+from empo_theory.parameters import CompleteTheory, HumanTheory
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {

@@ -12,9 +12,6 @@ from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
-from empo_core.theory import CompleteTheory
-from empo_core.worlds.roles import check_humans
-from empo_core.worlds.row_table import RowTable
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.graph import StateGraph, build_graph
@@ -26,6 +23,9 @@ from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.setup import Assumptions, build_prior, pose
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.roles import check_humans
+from empo_worlds.row_table import RowTable
 
 
 class ExactPrior:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from empo_core.compilation import compiled
 from empo_exact.graph import StateGraph
+from empo_worlds.compilation import compiled
 
 Mask = Bool[np.ndarray, " state"]
 

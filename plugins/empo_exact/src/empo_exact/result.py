@@ -16,9 +16,6 @@ from torch import Tensor
 from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
-from empo_core.inspection import Wanted
-from empo_core.notebooks import NotebookReport
-from empo_core.pictures import Frame
 from empo_core.protocols import HumanPrior, Located, WorldModel
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
@@ -37,6 +34,9 @@ from empo_exact.values import Store
 from empo_inspector.explanation import Explanation, explain
 from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
 from empo_inspector.page import MAX_BYTES
+from empo_pictures.notebooks import NotebookReport
+from empo_pictures.pictures import Frame
+from empo_theory.inspection import Wanted
 
 CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""

@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Int32
 
-from empo_core.compilation import inlined
 from empo_exact.kernel_data import Floats, Game, GoalPayoffs, Scratch
 from empo_exact.simd import (
     EIGHT,
@@ -27,6 +26,7 @@ from empo_exact.simd import (
     smaller,
     store,
 )
+from empo_worlds.compilation import inlined
 
 TERMINAL, SOME, PLAIN = 0, 1, 2
 """A state without joint actions; any other; one where each has exactly one successor."""

@@ -13,14 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from empo_core.config import HumanPriorRef
-from empo_core.equations import reward_weight
 from empo_core.errors import SolveError
 from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.theory import CompleteTheory
 from empo_core.types import WorldSpec
-from empo_core.worlds.contract import achieved_in
-from empo_core.worlds.policy_checks import checked_human_policy
 from empo_exact.beliefs import Believed, belief_table, believe, refuse_impossible_beliefs
 from empo_exact.goal_axis import goal_places, padded
 from empo_exact.graph import StateGraph
@@ -29,6 +25,10 @@ from empo_exact.images import Images
 from empo_exact.kernel_data import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
+from empo_theory.equations import reward_weight
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.contract import achieved_in
+from empo_worlds.policy_checks import checked_human_policy
 
 STATES_AT_ONCE = 1 << 14
 

@@ -31,8 +31,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from empo_core.compilation import Function, compiled
 from empo_exact.simd_plain import Lanes as Lanes
+from empo_worlds.compilation import Function, compiled
 
 PLAIN_KERNELS = os.environ.get("EMPO_PLAIN_KERNELS") == "1"
 

@@ -25,8 +25,8 @@ from numba.core.typing.context import BaseContext as TypingContext
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-from empo_core.compilation import inlined
 from empo_exact.simd_plain import NEGLIGIBLE, Lanes
+from empo_worlds.compilation import inlined
 
 FOUR: Final = 4
 EIGHT: Final = 8

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from jaxtyping import Shaped
 
-from empo_core.compilation import inlined
+from empo_worlds.compilation import inlined
 
 Lanes: TypeAlias = float
 """Neighbouring numbers, in the annotations of kernels: their arithmetic is that of a float."""

@@ -18,8 +18,6 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
-from empo_core.worlds.row_table import RowTable
-from empo_core.worlds.rows import integer_rows, state_row
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
     Continuation,
@@ -34,6 +32,8 @@ from empo_exact.kernel_data import Block, Floats, Policies, Values, make_scratch
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
 from empo_exact.values import Store
+from empo_worlds.row_table import RowTable
+from empo_worlds.rows import integer_rows, state_row
 
 AT_ONCE = 8192
 """States whose policies are worked out at the same time."""

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from empo_core.compilation import is_loaded
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import kernel_stage, stage
-from empo_core.worlds.roles import check_humans
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.answers import answers
@@ -46,6 +44,8 @@ from empo_exact.setup import Assumptions, pose
 from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
+from empo_worlds.compilation import is_loaded
+from empo_worlds.roles import check_humans
 
 log = logging.getLogger("empo_exact")
 

@@ -17,7 +17,7 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.storage.arrays import load_arrays, save_arrays
 from empo_core.storage.atomic import StrictModel
 from empo_core.storage.inputs import in_this_run, without_place
-from empo_core.worlds.content import difference, identity
+from empo_core.world_content import difference, identity
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values

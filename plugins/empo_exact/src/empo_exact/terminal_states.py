@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 
-from empo_core.equations import reward_weight
 from empo_core.protocols import WorldModel
-from empo_core.terminal_states import best_reward, warning_of
-from empo_core.theory import CompleteTheory
 from empo_exact.graph import StateGraph
 from empo_exact.problem import Problem
 from empo_exact.solution import Solution
 from empo_exact.values import Store
+from empo_theory.equations import reward_weight
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.terminal_states import best_reward, warning_of
 
 
 def first_terminal(graph: StateGraph) -> int | None:

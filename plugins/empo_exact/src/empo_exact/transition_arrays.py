@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64, Shaped, UInt16, UInt32
 
-from empo_core.compilation import compiled
 from empo_core.types import Expansion
-from empo_core.worlds.row_table import RowTable
+from empo_worlds.compilation import compiled
+from empo_worlds.row_table import RowTable
 
 Offsets = UInt32[np.ndarray, " pair_plus_1"] | Int64[np.ndarray, " pair_plus_1"]
 Codes = UInt16[np.ndarray, " transition"] | Int32[np.ndarray, " transition"]

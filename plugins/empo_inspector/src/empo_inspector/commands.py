@@ -10,8 +10,8 @@ from empo_core.cli.arguments import RunDirectory
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, stdout
 
 if TYPE_CHECKING:
-    from empo_core.inspection import Inspection
     from empo_core.protocols import WorldModel
+    from empo_theory.inspection import Inspection
 
 
 def explain(

@@ -14,12 +14,12 @@ from empo_core.errors import ConfigError, EmpoError
 from empo_core.experiment import load_run
 from empo_core.protocols import ClosedLoop, Reopenable, WorldModel
 from empo_core.saved_run import SavedRun
-from empo_core.statistics import interval
 from empo_core.suggestions import nearest
 from empo_core.trees import Json
 from empo_inspector.curves import Band, band_of
 from empo_inspector.policy_differences import PolicyDifference, policy_differences
 from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, shown, varying
+from empo_learning.statistics import interval
 
 MOST_PANELS = 4
 """Metrics that are shown where none are asked for."""

@@ -16,10 +16,10 @@ import numpy as np
 from pydantic import Field, JsonValue, ValidationError
 
 from empo_core.errors import StorageError
-from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.storage.atomic import StrictModel
 from empo_inspector.action_keys import signs_of
 from empo_inspector.decision import Digits
+from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
 
 MAGIC, VERSION = b"EMPOVIEW", 1
 MOST_BYTES = 1 << 31

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from empo_core.statistics import interval
 from empo_core.storage.metrics import Curve
+from empo_learning.statistics import interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ def picture(bands: Mapping[str, Mapping[str, Band]], labels: Mapping[str, str]) 
         bands: By metric and group.
         labels: Of the groups.
     """
-    from empo_core.figures import COLOURS, LINE_STYLES, new_figure
+    from empo_pictures.figures import COLOURS, LINE_STYLES, new_figure
 
     columns = min(2, len(bands))
     rows = math.ceil(len(bands) / columns)

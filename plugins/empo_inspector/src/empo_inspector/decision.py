@@ -1,6 +1,6 @@
 """Decisions of an inspection: policies and values worked out from the values one step later.
 
-Plain tensor arithmetic with the equations of ``empo_core.equations``, whatever solved or learned
+Plain tensor arithmetic with the equations of ``empo_theory.equations``, whatever solved or learned
 the values; the solvers' own numbers agree. Another theory answers "what if, just here".
 """
 
@@ -15,11 +15,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.equations import human_policy, human_power, reward_weight, robot_policy, robot_reward
 from empo_core.errors import WorldError
-from empo_core.inspection import Inspection
-from empo_core.theory import CompleteTheory
 from empo_core.types import WorldSpec
+from empo_theory.equations import (
+    human_policy,
+    human_power,
+    reward_weight,
+    robot_policy,
+    robot_reward,
+)
+from empo_theory.inspection import Inspection
+from empo_theory.parameters import CompleteTheory
 
 AT_ONCE = 1 << 21
 """Numbers per state, joint action and goal that are worked out at the same time."""

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.inspection import NOT_KEPT, Inspection
 from empo_inspector.container import Lists
 from empo_inspector.decision import OneStep, Policies
 from empo_inspector.why import TIE
+from empo_theory.inspection import NOT_KEPT, Inspection
 
 MOST = 50
 """States that are listed."""

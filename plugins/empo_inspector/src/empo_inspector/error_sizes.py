@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
-from empo_core.inspection import Inspection, Wanted
 from empo_inspector.container import Histogram
+from empo_theory.inspection import Inspection, Wanted
 
 BOUNDS = 10.0 ** np.arange(-8, 1)
 """Greatest size that each count but the last covers."""

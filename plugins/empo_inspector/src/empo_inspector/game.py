@@ -13,12 +13,12 @@ import torch
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.pictures import episode_overlay
 from empo_core.protocols import Drawable, HumanPrior, RobotPolicy, WorldModel
-from empo_core.worlds.contract import successors_of
-from empo_core.worlds.policy_checks import human_policy, robot_policy
-from empo_core.worlds.queries import is_terminal
 from empo_inspector.pcg32 import Pcg32
+from empo_pictures.pictures import episode_overlay
+from empo_worlds.contract import successors_of
+from empo_worlds.policy_checks import human_policy, robot_policy
+from empo_worlds.queries import is_terminal
 
 Policies: TypeAlias = tuple[RobotPolicy, HumanPrior]
 

@@ -11,15 +11,15 @@ import torch
 from jaxtyping import Float, Float64, Int, Int64, Shaped
 from torch import Tensor
 
-from empo_core.equations import robot_policy
 from empo_core.errors import WorldError
-from empo_core.inspection import NOT_KEPT, Inspection, Wanted
 from empo_core.protocols import WorldModel
-from empo_core.theory import CompleteTheory
 from empo_core.types import Successors
-from empo_core.worlds.contract import achieved_in, successors_of
-from empo_core.worlds.queries import is_terminal
-from empo_core.worlds.row_table import RowTable
+from empo_theory.equations import robot_policy
+from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
+from empo_theory.parameters import CompleteTheory
+from empo_worlds.contract import achieved_in, successors_of
+from empo_worlds.queries import is_terminal
+from empo_worlds.row_table import RowTable
 
 AT_ONCE = 4096
 """States that are valued at the same time."""
@@ -96,7 +96,7 @@ class LearnedRun:
     estimate: Estimate
 
     def inspection(self, wanted: Wanted) -> Inspection:
-        """Everything that can follow a state; see ``empo_core.inspection.Inspectable``.
+        """Everything that can follow a state; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
             WorldError: There is no such state, or time.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from empo_core.inspection import Inspection, Wanted
-from empo_core.notebooks import MOST_BYTES
 from empo_core.protocols import WorldModel
 from empo_core.storage.atomic import write_file
 from empo_inspector.page import PAGE, whole_page
+from empo_pictures.notebooks import MOST_BYTES
+from empo_theory.inspection import Inspection, Wanted
 
 HEIGHT = 760
 """Pixels; the page then has room for a board, the time and a table beside them."""

@@ -17,11 +17,9 @@ import numpy as np
 from pydantic import JsonValue
 
 from empo_core.errors import WorldError
-from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import WorldModel
 from empo_core.storage.atomic import digest, read_json, write_file
 from empo_core.storage.run_directory import CONFIG, ENVIRONMENT
-from empo_core.theory import CompleteTheory
 from empo_core.threads import torch_threads
 from empo_inspector.container import Header, pack, unpack
 from empo_inspector.decisive import worth_a_look
@@ -29,6 +27,8 @@ from empo_inspector.error_sizes import histograms
 from empo_inspector.explanation import explain
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
+from empo_theory.inspection import Inspection, Wanted
+from empo_theory.parameters import CompleteTheory
 
 MODULES = ("parts", "container", "decision", "why", "sentences", "play", "board", "views", "app")
 """Files of the script, which share one scope."""

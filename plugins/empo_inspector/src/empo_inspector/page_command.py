@@ -12,7 +12,7 @@ from empo_core.cli.arguments import RunDirectory
 from empo_core.cli.output import Debug, kept_in, only_ours_on_stdout, show
 
 if TYPE_CHECKING:
-    from empo_core.inspection import Wanted
+    from empo_theory.inspection import Wanted
 
 Precision = Literal["exact", "compact"]
 
@@ -60,7 +60,7 @@ def inspect(
     with only_ours_on_stdout(json=False, quiet=False):
         from empo_core.errors import ConfigError
         from empo_core.storage.atomic import write_file
-        from empo_core.worlds.content import world_digest
+        from empo_core.world_content import world_digest
         from empo_inspector.page import PAGE, write_page
         from empo_inspector.right_values import compared
         from empo_inspector.saved_inspection import inspect_run
@@ -98,7 +98,7 @@ def inspect(
 def _wanted(start: str | None, max_mb: float, times: str | None, precision: Precision) -> Wanted:
     import numpy as np
 
-    from empo_core.inspection import Wanted
+    from empo_theory.inspection import Wanted
 
     row = None if start is None else np.array(_whole_numbers("--start", start))
     return Wanted(

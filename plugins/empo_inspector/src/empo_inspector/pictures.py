@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Shaped
 from PIL import Image
 
-from empo_core.inspection import Sketch, Sketchable
 from empo_core.protocols import Drawable, WorldModel
 from empo_inspector.container import Glyph, Picture, Shape
+from empo_theory.inspection import Sketch, Sketchable
 
 MOST_PIXELS, SIDE = 8_000_000, 240
 """Pixels of all pictures together, and of a picture's longer side."""

@@ -14,8 +14,8 @@ from empo_core.cli.check import library_world, world_in
 from empo_core.cli.output import Debug, only_ours_on_stdout, show, stdout
 from empo_core.errors import ConfigError
 from empo_core.storage.atomic import digest, write_file
-from empo_core.theory import HumanTheory
 from empo_inspector.pcg32 import MOST_SEED
+from empo_theory.parameters import HumanTheory
 
 if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
@@ -144,8 +144,8 @@ def _play(game: Game, guess: bool) -> None:
 
 def _write(game: Game, theory: str | None, record: Path | None, gif: Path | None) -> Iterator[Path]:
     """Write a game; the files."""
-    from empo_core.pictures import EPISODE_FPS, write_gif
     from empo_inspector.game_record import record_of
+    from empo_pictures.pictures import EPISODE_FPS, write_gif
 
     if record is not None:
         write_file(record, record_of(game, theory).model_dump_json() + "\n")

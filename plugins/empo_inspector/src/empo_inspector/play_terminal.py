@@ -13,10 +13,10 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from empo_core.errors import ConfigError
-from empo_core.pictures import robot_policies
 from empo_inspector.action_keys import ARROWS, signs_of
 from empo_inspector.explanation import policy_table
 from empo_inspector.game import Game
+from empo_pictures.pictures import robot_policies
 
 UNDO, END = ("u", "\x7f", "\b"), ("q", "\x04")
 _KEY = re.compile(r"\x1b(?:[\[O][0-9;]*[A-Za-z~]?)?|.", re.DOTALL)

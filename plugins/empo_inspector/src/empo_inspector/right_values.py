@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int, Shaped
 
 from empo_core.errors import ConfigError
-from empo_core.inspection import Inspection, RightValues
-from empo_core.theory import TheoryParams
-from empo_core.worlds.row_table import RowTable
 from empo_inspector.decision import OneStep
+from empo_theory.inspection import Inspection, RightValues
+from empo_theory.parameters import TheoryParams
+from empo_worlds.row_table import RowTable
 
 MOST_COMPARED = 200
 """States at each time in which humans' policies are compared."""

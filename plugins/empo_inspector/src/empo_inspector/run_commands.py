@@ -150,7 +150,7 @@ def compare(
             raise ConfigError("--picture: these runs have logged no metrics to draw")
         policies = comparison.compare_policies(found.groups, states)
         if picture is not None:
-            from empo_core.figures import write_figure
+            from empo_pictures.figures import write_figure
 
             write_figure(curves.picture(found.bands, found.labels), picture)
     if json:

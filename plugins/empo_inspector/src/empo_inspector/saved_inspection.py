@@ -6,8 +6,8 @@ from pathlib import Path
 
 from empo_core.errors import ConfigError
 from empo_core.experiment import load_run
-from empo_core.inspection import Inspectable, Inspection, Wanted
 from empo_core.protocols import WorldModel
+from empo_theory.inspection import Inspectable, Inspection, Wanted
 
 
 def inspect_run(path: Path, wanted: Wanted | None = None) -> tuple[Inspection, WorldModel]:

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool
 
 from empo_core.errors import ConfigError
-from empo_core.inspection import Inspection
 from empo_core.protocols import Headed, Located, WorldModel
 from empo_core.types import WorldSpec
 from empo_inspector.decision import OneStep
+from empo_theory.inspection import Inspection
 
 HEADINGS = "ESWN"
 _PLACE = re.compile(

@@ -17,10 +17,10 @@ from jaxtyping import Float, Float64, Integer
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.inspection import Inspection
 from empo_core.suggestions import nearest
 from empo_core.types import WorldSpec
 from empo_inspector.decision import OneStep, Outcomes, Policies
+from empo_theory.inspection import Inspection
 
 TIE = 1e-9
 """Difference of Q_r, relative to Q_r, below which two actions are equally good."""

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from empo_core.distributions import BoundedNormal
 from empo_core.errors import NonFiniteError, StorageError
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
 from empo_latent.planning.mppi import Planner
 from empo_latent.planning.plan import Plan
+from empo_learning.distributions import BoundedNormal
 
 EDGE = 0.999
 """Actions beyond this count as this where tanh is inverted, which has no end."""

@@ -13,8 +13,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from empo_core.best_effort import best_effort
-from empo_core.figures import new_figure, write_figure
-from empo_core.notebooks import NotebookReport
 from empo_core.storage.arrays import write_file
 from empo_core.tables import FittingTable
 from empo_latent.evaluation import Evaluation, ReturnStatistics, score_of
@@ -25,6 +23,8 @@ from empo_latent.published import SOURCE, STEPS, PublishedReturns, published
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import save_videos
 from empo_learning.report import csv_text, time_table
+from empo_pictures.figures import new_figure, write_figure
+from empo_pictures.notebooks import NotebookReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from empo_core.distributions import BoundedNormal
+from empo_learning.distributions import BoundedNormal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Bool
 from PIL import Image
 
-from empo_core.pictures import MAX_GIF_FPS, Frame, write_gif
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.params.run import Actor
+from empo_pictures.pictures import MAX_GIF_FPS, Frame, write_gif
 
 log = logging.getLogger(__name__)
 

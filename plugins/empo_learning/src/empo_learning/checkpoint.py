@@ -36,8 +36,8 @@ from empo_core.storage.atomic import (
     written_directory,
 )
 from empo_core.storage.regular_files import reason_of
-from empo_core.storage.state_tree import flatten, unflatten
 from empo_learning.saved_state import SavedState, Source, traced
+from empo_learning.state_tree import flatten, unflatten
 from empo_learning.tensor_file import read_tensors, write_tensors
 
 log = logging.getLogger("empo_core")

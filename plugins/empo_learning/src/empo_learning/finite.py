@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.storage.state_tree import flatten
+from empo_learning.state_tree import flatten
 
 LARGE = 1e6
 """Networks learn badly from observations and rewards beyond this size as they are."""

@@ -17,10 +17,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
-from empo_core.distributions import BoundedNormal
 from empo_core.protocols import Critic
 from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds
+from empo_learning.distributions import BoundedNormal
 
 if TYPE_CHECKING:
     from empo_learning.entropy_params import EntropyParams

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols import HumanPrior
-from empo_core.worlds.row_table import Rows, RowTable
+from empo_worlds.row_table import Rows, RowTable
 
 StateFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """From rows ``[state word]`` and steps left ``[state]`` to one value (of any shape) per state."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled, inlined, nested
+from empo_worlds.compilation import compiled, inlined, nested
 
 Floats = NDArray[Any]
 Lines = NDArray[np.int64]

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.features import Features
-from empo_core.worlds.row_table import RowTable
+from empo_worlds.row_table import RowTable
 
 _WORD = 8
 """Keys are padded to multiples of this many bytes, by which they are hashed and compared."""

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from empo_core.errors import NonFiniteError
 from empo_core.types import Fit, ValueQuery
-from empo_core.worlds.row_table import RowTable
 from empo_lookup_tables.kernels import REFUSED, UNKNOWN, Outcome, Questions, Rates, fit_lines
 from empo_lookup_tables.keys import has_unknown
 from empo_lookup_tables.rules import Adam, Rule, RunningMean, Step, UniqueEntries, grown
 from empo_lookup_tables.table import BOUNDS, LookupTable
+from empo_worlds.row_table import RowTable
 
 
 class TableRegression:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import nested
 from empo_multigrid import layout as codes
 from empo_multigrid.layout import Bools, Floats, Ints
+from empo_worlds.compilation import nested
 
 # Columns of the tables.
 TERRAIN, FIXED, NEIGHBOUR = range(3)  # four neighbours follow, one per direction

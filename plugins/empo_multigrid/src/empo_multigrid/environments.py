@@ -22,8 +22,6 @@ from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 import empo_multigrid.registration  # noqa: F401  Importing this module registers the id.
 from empo_core.errors import SolveError, WorldError
 from empo_core.protocols import HumanPrior
-from empo_core.worlds.contract import state_text
-from empo_core.worlds.policy_checks import SUM_TOLERANCE, UNAVAILABLE_TOLERANCE, human_policy
 from empo_multigrid.game import (
     FPS,
     RENDER_MODES,
@@ -41,6 +39,8 @@ from empo_multigrid.game import (
 )
 from empo_multigrid.plugin import Simultaneity
 from empo_multigrid.world import MultigridWorld
+from empo_worlds.contract import state_text
+from empo_worlds.policy_checks import SUM_TOLERANCE, UNAVAILABLE_TOLERANCE, human_policy
 
 Others = HumanPrior | Callable[[MultigridWorld, int, torch.Tensor, int], Sequence[float]]
 """Behaviour of agents that are not controlled: a human prior (each human pursues a goal drawn by

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled, nested
 from empo_multigrid.channels import CONDITION, MOBILE
 from empo_multigrid.descriptions import (
     AGENT_FEATURES,
@@ -31,6 +30,7 @@ from empo_multigrid.layout import (
     Ints,
     Longs,
 )
+from empo_worlds.compilation import compiled, nested
 
 Numbers = NDArray[np.float32]
 CELLS, WIDTH, AGENTS, ITEMS, FIRST_ITEM, OPENED, AGENTS_AT, OBJECTS_AT = range(8)

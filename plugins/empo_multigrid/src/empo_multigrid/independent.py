@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import inlined, nested
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import Scene, Tables, is_pushable, perform
@@ -41,6 +40,7 @@ from empo_multigrid.outcomes import (
     sort_items,
     stumble,
 )
+from empo_worlds.compilation import inlined, nested
 
 Indices = NDArray[np.uint16]
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_core.compilation import inlined, nested
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import Scene, Tables, contested_cell, front_cell, is_acting, is_pushable
 from empo_multigrid.layout import Ints
+from empo_worlds.compilation import inlined, nested
 
 # How an agent's action is resolved.
 IDLE, NORMAL, STUMBLER, WALL_ENTERER, BUSH_ENTERER = range(5)

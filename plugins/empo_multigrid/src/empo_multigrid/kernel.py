@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from empo_core.compilation import compiled, nested
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Scene, Tables, empty_scene
 from empo_multigrid.independent import (
@@ -48,6 +47,7 @@ from empo_multigrid.outcomes import (
     play_out,
 )
 from empo_multigrid.sampler import draw
+from empo_worlds.compilation import compiled, nested
 
 
 @nested

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_core.compilation import nested
 from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import (
@@ -37,6 +36,7 @@ from empo_multigrid.intents import (
     unload,
 )
 from empo_multigrid.layout import Floats, Ints, Longs
+from empo_worlds.compilation import nested
 
 # What an individual outcome lets the agent do.
 WALK, SUCCEED, FAIL, SOLIDIFIED = range(4)

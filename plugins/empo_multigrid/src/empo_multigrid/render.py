@@ -8,8 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from empo_core.canvas import GROUND, INK, PAPER, RGB, Pen, Point, blend, font, heat_colour, text_on
-from empo_core.picture_sheet import PictureSheet, goal_key, usual_tile_size
 from empo_core.types import Overlay, WorldSpec
 from empo_multigrid import layout as codes
 from empo_multigrid import tiles
@@ -17,6 +15,19 @@ from empo_multigrid.layout import Bools, Floats, Ints, Layout
 from empo_multigrid.scene import AgentView, Scene, control, scene
 from empo_multigrid.text import agent_mark
 from empo_multigrid.tiles import AGENT_RGB
+from empo_pictures.canvas import (
+    GROUND,
+    INK,
+    PAPER,
+    RGB,
+    Pen,
+    Point,
+    blend,
+    font,
+    heat_colour,
+    text_on,
+)
+from empo_pictures.picture_sheet import PictureSheet, goal_key, usual_tile_size
 
 MIN_TILE: Final = 8
 MAX_TILE: Final = 256

@@ -8,10 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.worlds.rows import rows_as
 from empo_multigrid import layout as codes
 from empo_multigrid.effects import PROGRAMMED_MASK
 from empo_multigrid.layout import Ints, Layout, Longs
+from empo_worlds.rows import rows_as
 
 LARGEST: Final = {
     codes.DOOR: codes.DOOR_LOCKED,

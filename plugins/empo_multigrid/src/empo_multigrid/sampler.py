@@ -7,7 +7,6 @@ and one is picked. The answers are those of picking from ``kernel.transitions``.
 
 from __future__ import annotations
 
-from empo_core.compilation import compiled, nested
 from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Tables
 from empo_multigrid.intents import (
     NORMAL,
@@ -28,6 +27,7 @@ from empo_multigrid.outcomes import (
     play_out,
     sort_items,
 )
+from empo_worlds.compilation import compiled, nested
 
 
 @nested

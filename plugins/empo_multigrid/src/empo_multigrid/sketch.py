@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from empo_core.canvas import Pen, svg
-from empo_core.inspection import Sketch
 from empo_core.types import WorldSpec
 from empo_multigrid import tiles
 from empo_multigrid.layout import Ints, Layout
 from empo_multigrid.render import draw_agent, draw_fixed
 from empo_multigrid.scene import AgentView, VisibleItem, scene
 from empo_multigrid.text import FIXED_NAMES, agent_facts, fixed_facts, thing_name
+from empo_pictures.canvas import Pen, svg
+from empo_theory.inspection import Sketch
 
 SIZE = 96
 """Units per side of a glyph."""

@@ -20,10 +20,10 @@ from torch import Tensor
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_core.world_structure import Symmetry
-from empo_core.worlds.samples import walked_states
-from empo_core.worlds.symmetry_checks import false_symmetry
 from empo_multigrid import layout as codes
 from empo_multigrid.layout import Layout
+from empo_worlds.samples import walked_states
+from empo_worlds.symmetry_checks import false_symmetry
 
 MOST_PAIRS = 20
 """Pairs of agents that a mirror may exchange, at most."""

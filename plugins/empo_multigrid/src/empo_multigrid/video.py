@@ -13,8 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.pictures import Frame, check_fps, check_frames, write_gif
 from empo_core.types import Overlay
+from empo_pictures.pictures import Frame, check_fps, check_frames, write_gif
 
 if TYPE_CHECKING:
     from empo_multigrid.world import MultigridWorld

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gymnasium.error import DependencyNotInstalled
 
-from empo_core.pictures import Frame
+from empo_pictures.pictures import Frame
 
 if TYPE_CHECKING:
     import pygame

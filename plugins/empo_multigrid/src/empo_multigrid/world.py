@@ -14,10 +14,8 @@ import empo_multigrid.registration  # noqa: F401  So that gym.make knows the env
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError, WorldError
-from empo_core.inspection import Sketch
 from empo_core.types import Expansion, Overlay, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
-from empo_core.worlds.base import BaseWorld
 from empo_multigrid import kernel
 from empo_multigrid.compact import CompactFeatures, Compactor
 from empo_multigrid.compiler import compile_world
@@ -27,6 +25,8 @@ from empo_multigrid.plugin import MultigridParams, Simultaneity
 from empo_multigrid.rows import RowCheck
 from empo_multigrid.text import describe
 from empo_multigrid.worldfile import WorldFile, read_world_file
+from empo_theory.inspection import Sketch
+from empo_worlds.base import BaseWorld
 
 
 class MultigridWorld(BaseWorld):

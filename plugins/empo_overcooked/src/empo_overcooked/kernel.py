@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int8, Int16, Int64
 
-from empo_core.compilation import compiled, inlined, nested
 from empo_overcooked.kitchen import (
     ACTIONS,
     COOK_WORDS,
@@ -31,6 +30,7 @@ from empo_overcooked.kitchen import (
     Table,
     Tables,
 )
+from empo_worlds.compilation import compiled, inlined, nested
 
 Rows = Int16[np.ndarray, "item word"]
 States = Int16[np.ndarray, "state word"]

@@ -13,12 +13,12 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import HumanPrior
 from empo_core.protocols.environments import Action, ActionSpec, EnvSpec, ObservationSpec, TimeStep
 from empo_core.trees import StateDict
-from empo_core.worlds.policy_checks import human_policy
 from empo_environments.batched_copies import BatchedCopies
 from empo_environments.block_schedule import check_action
 from empo_overcooked import kernel
 from empo_overcooked.kitchen import ACTIONS
 from empo_overcooked.world import OvercookedWorld
+from empo_worlds.policy_checks import human_policy
 
 SHAPED = torch.tensor([0.0, 3.0, 3.0, 5.0, 0.0])
 """What the game pays for the events of ``kernel`` on the way to soups."""

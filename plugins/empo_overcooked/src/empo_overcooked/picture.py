@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from empo_core.canvas import GROUND, INK, PAPER, RGB, Pen, heat_colour, text_on
-from empo_core.picture_sheet import PictureSheet, goal_key, usual_tile_size
 from empo_core.types import Overlay, WorldSpec
 from empo_overcooked.goals import AT, HOLD, SERVE, KitchenGoal
 from empo_overcooked.kitchen import (
@@ -23,6 +21,8 @@ from empo_overcooked.kitchen import (
     WINDOW,
     Kitchen,
 )
+from empo_pictures.canvas import GROUND, INK, PAPER, RGB, Pen, heat_colour, text_on
+from empo_pictures.picture_sheet import PictureSheet, goal_key, usual_tile_size
 
 _LINE: Final[RGB] = (190, 186, 176)
 _BENCH: Final[RGB] = (203, 170, 125)

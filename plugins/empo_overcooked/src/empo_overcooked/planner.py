@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int8, Int16, Int64
 
-from empo_core.compilation import compiled, nested
 from empo_overcooked.goals import AT, FILL, HOLD, READY, KitchenGoal
 from empo_overcooked.kernel import (
     COOK_TIME,
@@ -39,6 +38,7 @@ from empo_overcooked.kitchen import (
     Rules,
     Tables,
 )
+from empo_worlds.compilation import compiled, nested
 
 Distances = Int16[np.ndarray, "place place place"]
 Pairs = Int64[np.ndarray, "goal 2"]

@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 from jaxtyping import Int16
 
-from empo_core.canvas import Pen, svg
-from empo_core.inspection import Sketch
 from empo_core.types import WorldSpec
 from empo_overcooked.goals import KitchenGoal
 from empo_overcooked.kitchen import COOK_WORDS, DIRECTIONS, FACING, NOTHING, PLACE, Kitchen
 from empo_overcooked.picture import TINTS, draw_cook, draw_item, draw_pot, draw_tile, station
+from empo_pictures.canvas import Pen, svg
+from empo_theory.inspection import Sketch
 
 SIZE = 96
 """Units per side of a glyph."""

@@ -8,18 +8,18 @@ from jaxtyping import Bool, Float, Int, Int16, UInt8
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.inspection import Sketch
-from empo_core.picture_sheet import PictureSheet
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
-from empo_core.worlds.base import BaseWorld
-from empo_core.worlds.queries import checked_actions
-from empo_core.worlds.rows import state_rows
 from empo_overcooked import goals, kernel, planner
 from empo_overcooked.features import KitchenFeatures
 from empo_overcooked.kitchen import ACTIONS, COOK_WORDS, DIRECTIONS, PLACE, Kitchen
 from empo_overcooked.picture import sheet
 from empo_overcooked.plugin import OvercookedParams
 from empo_overcooked.sketch import sketch
+from empo_pictures.picture_sheet import PictureSheet
+from empo_theory.inspection import Sketch
+from empo_worlds.base import BaseWorld
+from empo_worlds.queries import checked_actions
+from empo_worlds.rows import state_rows
 
 
 def load_world(params: OvercookedParams) -> OvercookedWorld:

@@ -16,7 +16,6 @@ from empo_core.protocols import HumanPrior, Weights, WorldModel
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict
 from empo_core.types import Experience, Scene, Successors
-from empo_core.worlds.queries import sample_successors
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.ensemble import (
@@ -39,6 +38,7 @@ from empo_phase2.state_recorder import StateRecorder, learner_spec
 from empo_phase2.successors import SuccessorQuery
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_starts, check_world
+from empo_worlds.queries import sample_successors
 
 
 @runtime_checkable

@@ -18,7 +18,6 @@ from empo_core.best_effort import best_effort
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
-from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import (
     Aggregator,
     CheckpointChoice,
@@ -33,7 +32,6 @@ from empo_core.stages import stage
 from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_core.types import WorldSpec
-from empo_core.worlds.queries import is_terminal
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
@@ -62,6 +60,8 @@ from empo_phase2.successors import SuccessorQuery
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
+from empo_theory.inspection import Inspection, Wanted
+from empo_worlds.queries import is_terminal
 
 log = logging.getLogger(__name__)
 
@@ -321,7 +321,7 @@ class Phase2:
         return policy, prior
 
     def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
-        """The values learned so far; see ``empo_core.inspection.Inspectable``.
+        """The values learned so far; see ``empo_theory.inspection.Inspectable``.
 
         Where the run compared them with right ones, these are worked out again.
 

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from empo_core.trees import StateDict
 from empo_core.types import WorldSpec
-from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block, States, TimedStates
 from empo_phase2.forward import blocks
 from empo_phase2.quantities import Quantities
 from empo_phase2.replay.buffer import Replay
 from empo_phase2.targets import span_of
+from empo_worlds.row_table import RowTable
 
 MOST_ENTERED = 4_000_000
 """Further situations are not remembered: their fingerprints would take too much memory."""

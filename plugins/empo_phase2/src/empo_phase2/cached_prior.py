@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.worlds.policy_checks import checked_human_policy
 from empo_learning.state_cache import StateCache, policies_at
 from empo_phase2.ensemble import EnsembleWorld, goal_index_of, layouts_of
+from empo_worlds.policy_checks import checked_human_policy
 
 
 class CachedPrior:

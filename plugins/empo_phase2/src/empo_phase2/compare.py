@@ -20,10 +20,10 @@ from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, RunContext, Solution, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import StateDict
-from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Theory
 from empo_phase2.values import ValueEstimates
+from empo_worlds.row_table import RowTable
 
 AT_ONCE = 4096
 """TimedStates that are assessed at the same time."""

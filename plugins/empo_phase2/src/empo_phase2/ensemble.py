@@ -16,13 +16,13 @@ from empo_core.experiment import build
 from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.protocols import Compactable, HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec
-from empo_core.worlds.content import world_digest
-from empo_core.worlds.contract import achieved_in, available_in, successors_of
-from empo_core.worlds.policy_checks import human_policy
-from empo_core.worlds.queries import sample_successors
-from empo_core.worlds.rows import state_rows
+from empo_core.world_content import world_digest
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.ragged import concatenate, select_pairs
+from empo_worlds.contract import achieved_in, available_in, successors_of
+from empo_worlds.policy_checks import human_policy
+from empo_worlds.queries import sample_successors
+from empo_worlds.rows import state_rows
 
 
 def ensemble_of(worlds: Sequence[WorldModel]) -> EnsembleWorld:

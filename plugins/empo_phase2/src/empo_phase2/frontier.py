@@ -10,7 +10,7 @@ from torch import Tensor
 
 from empo_core.trees import StateDict
 from empo_core.types import WorldSpec
-from empo_core.worlds.row_table import RowTable
+from empo_worlds.row_table import RowTable
 
 LIMIT = 1_000_000
 """Once more timed states than this are known, all are dropped."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 from jaxtyping import Int
 from torch import Tensor
 
-from empo_core.inspection import Inspection, Wanted
 from empo_core.protocols import HumanPrior
-from empo_core.theory import CompleteTheory, TheoryParams
-from empo_core.worlds.policy_checks import checked_human_policy
 from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import with_right_values
 from empo_learning.state_cache import policies_at
@@ -17,6 +14,9 @@ from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import LEAST_Q
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
+from empo_theory.inspection import Inspection, Wanted
+from empo_theory.parameters import CompleteTheory, TheoryParams
+from empo_worlds.policy_checks import checked_human_policy
 
 
 def inspect(
@@ -27,7 +27,7 @@ def inspect(
     wanted: Wanted,
     right: SolvedStates | None = None,
 ) -> Inspection:
-    """What a learner thinks of the first world's states; see ``empo_core.inspection``.
+    """What a learner thinks of the first world's states; see ``empo_theory.inspection``.
 
     Args:
         learned: Its values.

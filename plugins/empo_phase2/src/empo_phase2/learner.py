@@ -15,12 +15,12 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import Aggregator, Regression, Tabular, ValueNetwork
 from empo_core.random_streams import Stream, seed_of, stream
-from empo_core.storage.state_tree import flatten
 from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_learning.regression import regression_of
 from empo_learning.stage_timings import StageTimings
+from empo_learning.state_tree import flatten
 from empo_phase2.behaviour import build_networks
 from empo_phase2.compiled_targets import CompiledTargets
 from empo_phase2.experience import States, Transitions

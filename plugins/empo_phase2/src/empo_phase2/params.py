@@ -16,8 +16,8 @@ from empo_core.config import (
     ValueNetworkRef,
     WorldModelRef,
 )
-from empo_core.theory import TheoryParams
 from empo_learning.params import Compute, Optimiser, Replay, Reporting
+from empo_theory.parameters import TheoryParams
 
 if TYPE_CHECKING:
     from empo_core.types import Quantity, WorldSpec

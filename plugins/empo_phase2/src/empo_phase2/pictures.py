@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from empo_core.figures import COLOURS, new_figure, write_figure
+from empo_pictures.figures import COLOURS, new_figure, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

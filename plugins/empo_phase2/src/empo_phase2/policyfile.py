@@ -17,7 +17,7 @@ from empo_core.protocols import ValueNetwork, Weights, WorldModel
 from empo_core.storage.atomic import StrictModel
 from empo_core.storage.inputs import in_this_run
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
-from empo_core.worlds.content import world_digest
+from empo_core.world_content import world_digest
 from empo_learning.saved_model import Format, read_model, rebuilding, write_model
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.ensemble import EnsembleWorld, ensemble_of, prior_of

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.equations import robot_policy
 from empo_core.protocols import Aggregator, ValueNetwork
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
 from empo_phase2.experience import TimedStates
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
+from empo_theory.equations import robot_policy
 
 LEAST_Q = -1e-10
 """Estimates of Q_r are lowered to this before their logarithm is taken."""

@@ -14,8 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from empo_core.best_effort import best_effort
-from empo_core.inspection import Inspection, Wanted
-from empo_core.notebooks import NotebookReport
 from empo_core.protocols import Weights, WorldModel
 from empo_core.storage.arrays import write_file
 from empo_core.storage.run_directory import strict_json
@@ -32,6 +30,8 @@ from empo_phase2.pictures import Curve, draw
 from empo_phase2.policyfile import save_policy
 from empo_phase2.values import ValueEstimates
 from empo_phase2.world_checks import warning
+from empo_pictures.notebooks import NotebookReport
+from empo_theory.inspection import Inspection, Wanted
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20

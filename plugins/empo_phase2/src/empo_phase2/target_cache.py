@@ -10,9 +10,9 @@ from jaxtyping import Int, Int32, Int64
 from torch import Tensor
 
 from empo_core.trees import StateDict
-from empo_core.worlds.row_table import RowTable
 from empo_phase2.experience import TimedStates
 from empo_phase2.target_kernels import places
+from empo_worlds.row_table import RowTable
 
 MOST_NUMBERS = 2**21
 """At most about so many numbers are kept."""

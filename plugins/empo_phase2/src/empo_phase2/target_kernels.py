@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled, inlined
-from empo_core.worlds.row_table import find_slot
 from empo_phase2.quantities import LEAST_Q
+from empo_worlds.compilation import compiled, inlined
+from empo_worlds.row_table import find_slot
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
-from empo_core.terminal_states import best_reward, first_terminal, warning_of
-from empo_core.theory import TheoryParams
 from empo_core.types import WorldSpec
-from empo_core.worlds.contract import achieved_in, available_in, successors_of
-from empo_core.worlds.roles import check_humans
-from empo_core.worlds.row_table import RowTable
+from empo_theory.parameters import TheoryParams
+from empo_worlds.contract import achieved_in, available_in, successors_of
+from empo_worlds.roles import check_humans
+from empo_worlds.row_table import RowTable
+from empo_worlds.terminal_states import best_reward, first_terminal, warning_of
 
 log = logging.getLogger(__name__)
 

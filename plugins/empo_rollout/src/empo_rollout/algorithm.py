@@ -17,7 +17,6 @@ from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunCo
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.storage.run_directory import RESULTS
-from empo_core.terminal_states import attraction, first_terminal
 from empo_core.threads import torch_threads
 from empo_environments.normalisation import Normaliser
 from empo_learning.allocator import keep_freed_memory
@@ -46,6 +45,7 @@ from empo_rollout.result import Mark, RolloutResult
 from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
 from empo_rollout.world_params import PowerReward, WorldParams
+from empo_worlds.terminal_states import attraction, first_terminal
 
 log = logging.getLogger(__name__)
 

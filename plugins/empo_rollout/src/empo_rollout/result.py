@@ -12,14 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from empo_core.best_effort import best_effort
-from empo_core.figures import new_figure, write_figure
-from empo_core.notebooks import NotebookReport
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.storage.arrays import write_file
 from empo_core.tables import report_table
-from empo_core.worlds.content import identity
+from empo_core.world_content import identity
 from empo_learning.report import csv_text, time_table
+from empo_pictures.figures import new_figure, write_figure
+from empo_pictures.notebooks import NotebookReport
 from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams, ReportingParams
 from empo_rollout.policies.networks import Networks

@@ -9,7 +9,7 @@ from empo_core.errors import EmpoError
 from empo_core.experiment import build_world
 from empo_core.storage.inputs import Inputs, file_digest
 from empo_core.trees import Json
-from empo_core.worlds.content import world_digest
+from empo_core.world_content import world_digest
 
 
 class Contents:

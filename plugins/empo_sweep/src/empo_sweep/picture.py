@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from empo_core.figures import COLOURS, new_figure
 from empo_core.trees import Json
 from empo_inspector.curves import literal
 from empo_inspector.run_table import short_names, shown
+from empo_pictures.figures import COLOURS, new_figure
 from empo_sweep.arms import arm_text
 from empo_sweep.results import ArmResult, Results
 

@@ -33,7 +33,7 @@ def write_results(sweep: Sweep, found: Results) -> list[Path]:
     Raises:
         StorageError: The disk refuses.
     """
-    from empo_core.figures import write_figure
+    from empo_pictures.figures import write_figure
     from empo_sweep.picture import picture
 
     stem = sweep.folder / RESULT

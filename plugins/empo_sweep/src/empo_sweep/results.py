@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from empo_core.saved_run import read_run
-from empo_core.statistics import bootstrap, interquartile_mean, interval
 from empo_core.trees import Json
 from empo_inspector.run_table import key_results, leaves
+from empo_learning.statistics import bootstrap, interquartile_mean, interval
 from empo_sweep.arms import Arm, Sweep
 from empo_sweep.sweep_config import Objective
 from empo_sweep.trial_log import TrialLog, TrialState

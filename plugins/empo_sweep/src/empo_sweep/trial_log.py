@@ -12,8 +12,8 @@ from pydantic import Field, JsonValue, ValidationError
 
 from empo_core.errors import StorageError
 from empo_core.storage.atomic import StrictModel
-from empo_core.storage.event_log import EventLog
 from empo_sweep.arms import Trial
+from empo_sweep.event_log import EventLog
 
 TRIALS = "trials.jsonl"
 Kind = Literal["planned", "started", "reported", "interrupted", "done", "failed", "pruned"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from empo_core.theory import CompleteTheory
 from empo_sweep.sweep_config import SweepConfig
+from empo_theory.parameters import CompleteTheory
 
 
 def theory_warning(config: SweepConfig) -> str | None:

@@ -44,14 +44,14 @@ def _agents(table: Table) -> Iterator[Problem]:
         yield (
             ("states",),
             f"the game has {pairs} pairs of a state and a joint action, more than {MAX_PAIRS}; "
-            "write it in Python (empo_core.worlds.enumeration)",
+            "write it in Python (empo_worlds.enumeration)",
         )
     elif pairs * (len(table.transitions) + len(table.agents)) > MAX_WORK:
         yield (
             ("transitions",),
             f"{len(table.transitions)} rules and {len(table.agents)} agents are too many for "
             f"{pairs} pairs of a state and a joint action; write the game in Python "
-            "(empo_core.worlds.enumeration)",
+            "(empo_worlds.enumeration)",
         )
 
 

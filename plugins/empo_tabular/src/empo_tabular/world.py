@@ -14,12 +14,12 @@ from empo_core.config.files import joined, located_error, read_yaml, validate_do
 from empo_core.errors import WorldError
 from empo_core.suggestions import few_suggestions
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
-from empo_core.worlds.enumeration import EnumeratedWorld
 from empo_tabular.checks import problems_with_names
 from empo_tabular.features import OneHotFeatures
 from empo_tabular.plugin import TableParams
 from empo_tabular.symmetries import Problem, symmetries_of
 from empo_tabular.table import ANY, Table, TableRule
+from empo_worlds.enumeration import EnumeratedWorld
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
-from empo_core.worlds.queries import sample_successors
 from empo_example_world.plugin import LiftParams
+from empo_worlds.queries import sample_successors
 
 HUMAN, ROBOT = 0, 1
 

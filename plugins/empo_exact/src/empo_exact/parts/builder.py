@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from jaxtyping import Int32, Int64, Shaped
 
-from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
-from empo_core.worlds.contract import achieved_in
 from empo_exact.expansion import Expand
 from empo_exact.parts.exploration import blocks_of, rank_of
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
 from empo_exact.parts.territory import Territory, transitions_of
 from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays, mark, renumber
+from empo_worlds.compilation import compiled
+from empo_worlds.contract import achieved_in
 
 GRAPH = "graph"
 """Kind of the stored arrays of a part's transitions."""

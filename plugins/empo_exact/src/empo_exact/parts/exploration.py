@@ -15,13 +15,13 @@ from jaxtyping import Int, Int32, Int64, Shaped
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
-from empo_core.worlds.row_table import RowTable
 from empo_exact.expansion import Block, Expand
 from empo_exact.graph import ITEMS_PER_BLOCK, Explored, Progress
 from empo_exact.parts.partition import Partition, choose_partition, key_order
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
 from empo_exact.transition_arrays import TransitionArrays, renumber
+from empo_worlds.row_table import RowTable
 
 FOUND = "found"
 """Kind of the stored arrays of a piece of the transitions that a process found."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int32, Int64, Shaped
 
-from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph, build_graph
+from empo_worlds.compilation import compiled
 
 SAMPLE = 200_000
 """Transitions from which the order of words is found."""

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.protocols import WorldModel
-from empo_core.worlds.row_table import RowTable
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.induction import Seconds
 from empo_exact.kernel_data import Values
@@ -23,6 +22,7 @@ from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions, pose
 from empo_exact.transition_arrays import Codes
 from empo_exact.values import ValueStore
+from empo_worlds.row_table import RowTable
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled
 from empo_core.protocols import WorldModel
 from empo_exact.answers import answers, combined
 from empo_exact.checks import refuse_non_finite
@@ -34,6 +33,7 @@ from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.reach import Mask, advance_mask
 from empo_exact.setup import Assumptions, pose
+from empo_worlds.compilation import compiled
 
 Slots: TypeAlias = Int64[np.ndarray, " halo_state"]
 Numbers: TypeAlias = Int32[np.ndarray, " halo_state"]

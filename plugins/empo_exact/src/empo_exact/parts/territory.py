@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, Shaped
 
-from empo_core.worlds.row_table import RowTable
 from empo_exact.parts.exploration import FOUND, Found, piece_number, rank_of
 from empo_exact.parts.partition import Partition
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import Arrays, PartStore
 from empo_exact.transition_arrays import Codes, mark
+from empo_worlds.row_table import RowTable
 
 SHARED = "shared"
 """Kind of the stored arrays of a piece of transitions from the process that found them."""

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64, UInt8, UInt64
 
-from empo_core.compilation import compiled, inlined
 from empo_core.errors import SolveError
-from empo_core.worlds.row_table import RowTable
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.images import Images
 from empo_exact.reductions.exploration import with_images
 from empo_exact.transition_arrays import Codes, Offsets
+from empo_worlds.compilation import compiled, inlined
+from empo_worlds.row_table import RowTable
 
 GRAIN = float(1 << 44)
 """Chances that differ by less than about 1 over this count as equal: sums are rounded."""

@@ -14,7 +14,9 @@ from torch import Tensor
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import Factored, HumanPrior, Symmetric, WorldModel
 from empo_core.world_structure import Reads, RowMap, Symmetry
-from empo_core.worlds.cone_checks import (
+from empo_exact.plugin import ExactParams
+from empo_exact.setup import Assumptions, build_prior
+from empo_worlds.cone_checks import (
     MOST_ROWS,
     cone,
     difference_by_words,
@@ -22,17 +24,15 @@ from empo_core.worlds.cone_checks import (
     prior_without_words,
     word_that_matters,
 )
-from empo_core.worlds.row_table import distinct
-from empo_core.worlds.signatures import expansion
-from empo_core.worlds.symmetry_checks import (
+from empo_worlds.row_table import distinct
+from empo_worlds.signatures import expansion
+from empo_worlds.symmetry_checks import (
     false_symmetry,
     first_false,
     mixed_words,
     prior_without_symmetry,
     wrong_form,
 )
-from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions, build_prior
 
 States = Int[Tensor, "state word"]
 Donors = Int[Tensor, "donor word"]

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Int32, Shaped
 
 from empo_core.protocols import WorldModel
-from empo_core.worlds.row_table import RowTable
 from empo_exact.graph import Explored, Progress, Start, StateGraph, starts_of, world_graph
 from empo_exact.images import Images
 from empo_exact.plugin import ExactParams
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.transition_arrays import Growing
+from empo_worlds.row_table import RowTable
 
 Rows = Shaped[np.ndarray, "outcome word"]
 

@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
-from empo_core.worlds.contract import achieved_in
 from empo_exact.graph import StateGraph
 from empo_exact.images import Images
 from empo_exact.plugin import ExactParams
@@ -20,6 +19,7 @@ from empo_exact.reductions.canonical import Canonical
 from empo_exact.reductions.declarations import RefusedError
 from empo_exact.reductions.preparation import prepare
 from empo_exact.setup import Assumptions
+from empo_worlds.contract import achieved_in
 
 MOST_STATES = 50_000
 """States, the first ones, by which symmetry and cone are judged."""

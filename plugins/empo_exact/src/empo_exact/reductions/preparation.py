@@ -14,16 +14,16 @@ from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
-from empo_core.worlds.comparison import MOST_PAIRS
-from empo_core.worlds.row_table import RowTable
-from empo_core.worlds.samples import walked_states
-from empo_core.worlds.symmetry_checks import rows_and_images
-from empo_core.worlds.symmetry_group import SymmetryGroup
 from empo_exact.graph import ITEMS_PER_BLOCK, StateGraph
 from empo_exact.plugin import ExactParams
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.reductions.declarations import Declarations, declared
 from empo_exact.setup import Assumptions
+from empo_worlds.comparison import MOST_PAIRS
+from empo_worlds.row_table import RowTable
+from empo_worlds.samples import walked_states
+from empo_worlds.symmetry_checks import rows_and_images
+from empo_worlds.symmetry_group import SymmetryGroup
 
 MOST_STATES = 1000
 """States on which declarations are checked, and some ten thousand of their transitions."""

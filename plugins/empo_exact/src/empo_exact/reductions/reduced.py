@@ -11,8 +11,6 @@ from jaxtyping import Int32, Shaped
 
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import Tell, stage
-from empo_core.worlds.contract import achieved_in
-from empo_core.worlds.row_table import RowTable
 from empo_exact.exploration_progress import exploring
 from empo_exact.graph import Progress, Start, StateGraph
 from empo_exact.images import Images
@@ -26,6 +24,8 @@ from empo_exact.reductions.declarations import Declarations
 from empo_exact.reductions.exploration import Exploration, explore
 from empo_exact.reductions.preparation import Preparation, prepare, refuse_assumptions
 from empo_exact.setup import Assumptions
+from empo_worlds.contract import achieved_in
+from empo_worlds.row_table import RowTable
 
 
 @dataclass(frozen=True, eq=False)

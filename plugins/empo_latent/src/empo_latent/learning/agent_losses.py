@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.distributions import BoundedNormal
 from empo_core.protocols import PolicyLoss, WeighsCandidates
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
 from empo_latent.learning.loss_terms import (
@@ -49,6 +48,7 @@ from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import LatentParams
 from empo_latent.types import PolicyRollout, SequenceBatch, WeightedLoss
+from empo_learning.distributions import BoundedNormal
 
 
 class AgentLosses:

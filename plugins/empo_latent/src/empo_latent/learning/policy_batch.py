@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.distributions import Bound, BoundedNormal
 from empo_core.protocols import Critic
 from empo_core.types import ImaginedBatch
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.types import PolicyRollout
+from empo_learning.distributions import Bound, BoundedNormal
 
 
 class PolicyBatch(NamedTuple):

@@ -12,13 +12,13 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from empo_core.distributions import BoundedNormal
 from empo_latent.networks.encoders import Encoder
 from empo_latent.networks.functions import TwoHot
 from empo_latent.networks.heads import Head, made_dynamics, made_heads, made_termination
 from empo_latent.networks.network_inputs import Task, TaskEmbedding
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
+from empo_learning.distributions import BoundedNormal
 
 Network = Literal["online", "target"]
 """Values as they are learned, or their running average, from which targets are made."""

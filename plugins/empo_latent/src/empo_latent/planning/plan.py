@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.distributions import BoundedNormal
+from empo_learning.distributions import BoundedNormal
 
 
 @runtime_checkable

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.pictures import EPISODE_FPS, episode_overlay, write_gif
 from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
-from empo_core.worlds.roles import check_humans
 from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep
+from empo_pictures.pictures import EPISODE_FPS, episode_overlay, write_gif
+from empo_worlds.roles import check_humans
 
 
 def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) -> list[Path]:

@@ -10,9 +10,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.types import WorldSpec
-from empo_core.worlds.queries import is_terminal
-from empo_core.worlds.roles import check_humans
 from empo_learning.evaluation.episodes import EpisodeSampler
+from empo_worlds.queries import is_terminal
+from empo_worlds.roles import check_humans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
-from empo_core.worlds.policy_checks import human_policy, robot_policy
-from empo_core.worlds.queries import is_terminal
 from empo_learning.evaluation.starts import Starts
+from empo_worlds.policy_checks import human_policy, robot_policy
+from empo_worlds.queries import is_terminal
 
 AT_ONCE = 8192
 """Episodes that are played at the same time."""

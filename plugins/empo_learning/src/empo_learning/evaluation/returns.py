@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from empo_core.errors import CollectError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
-from empo_core.statistics import interval
+from empo_learning.statistics import interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from empo_core.errors import ConfigError, EmpoError, WorldError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.suggestions import nearest
 from empo_core.types import WorldSpec
-from empo_core.worlds.contract import successors_of
-from empo_core.worlds.policy_checks import human_policy, robot_policy
-from empo_core.worlds.queries import is_terminal
+from empo_worlds.contract import successors_of
+from empo_worlds.policy_checks import human_policy, robot_policy
+from empo_worlds.queries import is_terminal
 
 ANY_GOAL = -1
 MOST_BYTES = 2**22

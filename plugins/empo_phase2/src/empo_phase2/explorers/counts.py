@@ -11,9 +11,9 @@ from torch import Tensor
 
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
-from empo_core.worlds.row_table import RowTable
 from empo_phase2.explorers.expectation import boosted, expected
 from empo_phase2.explorers.params import CountBonusParams
+from empo_worlds.row_table import RowTable
 
 LEAST = 1e-6
 """No bonus is smaller than this."""

@@ -13,9 +13,9 @@ from empo_core.experiment import build
 from empo_core.protocols import Explorer, LearnedExplorer, Weights
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
-from empo_core.worlds.policy_checks import refuse_wrong_choice
 from empo_phase2.experience import Block
 from empo_phase2.params import Exploration
+from empo_worlds.policy_checks import refuse_wrong_choice
 
 _PREFIX = "explorers."
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
-from empo_core.worlds.row_table import RowTable
 from empo_phase2.explorers.params import ActionSequencesParams, SequenceType
 from empo_phase2.joint_actions import sample_actions
+from empo_worlds.row_table import RowTable
 
 ACTIONS = ("still", "left", "right", "forward")
 TYPES: tuple[SequenceType, ...] = get_args(SequenceType)

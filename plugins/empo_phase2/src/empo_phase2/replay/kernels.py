@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-any-return"
 """Compiled loops of the replay: numbering of states, and copies of ragged successors.
 
-The hash table is that of ``empo_core.worlds.row_table``. A ``RowTable`` only grows; here states are
+The hash table is that of ``empo_worlds.row_table``. A ``RowTable`` only grows; here states are
 removed, too, and their ids used again. A state in use has its number of references; an id that is
 free has ``-2 - next``, where ``next`` is the free id after it or -1.
 """
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_core.compilation import compiled, inlined
-from empo_core.worlds.row_table import find_slot, row_hash
+from empo_worlds.compilation import compiled, inlined
+from empo_worlds.row_table import find_slot, row_hash
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]

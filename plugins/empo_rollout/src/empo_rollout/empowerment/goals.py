@@ -9,7 +9,7 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
-from empo_core.worlds.contract import achieved_in
+from empo_worlds.contract import achieved_in
 
 
 class Goals:

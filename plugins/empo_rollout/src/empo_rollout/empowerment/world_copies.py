@@ -12,11 +12,11 @@ from torch import Tensor
 from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.trees import StateDict
-from empo_core.worlds.contract import available_in, initial_row
-from empo_core.worlds.policy_checks import checked_human_policy
 from empo_learning.state_cache import StateCache, policies_at
 from empo_rollout.empowerment.goals import Goals, arrived, draw
 from empo_rollout.empowerment.observation import WorldObservation
+from empo_worlds.contract import available_in, initial_row
+from empo_worlds.policy_checks import checked_human_policy
 
 REASONS = ("terminal", "horizon", "cut", "goal")
 TERMINAL, HORIZON, CUT, GOAL = range(4)

@@ -12,12 +12,12 @@ from empo_core.features import UpdatableFeaturizer
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.types import WorldSpec
-from empo_core.worlds.roles import check_roles
 from empo_environments.batched_copies import BatchedCopies
 from empo_environments.block_schedule import check_action
 from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.observation import Learners, WorldObservation
 from empo_rollout.empowerment.world_copies import GOAL, REASONS, Stage, WorldCopies
+from empo_worlds.roles import check_roles
 
 
 class WorldVectorEnv(BatchedCopies[WorldCopies]):

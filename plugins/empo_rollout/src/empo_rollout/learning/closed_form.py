@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from empo_core.distributions import HALF_LOG_2_PI
+from empo_learning.distributions import HALF_LOG_2_PI
 from empo_rollout.experience.flat_rollout import Microbatch
 from empo_rollout.learning.gradients import LossGradient
 from empo_rollout.learning.losses import PolicyLosses

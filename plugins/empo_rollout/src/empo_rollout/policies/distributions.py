@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
-from empo_core.distributions import BoundedNormal
 from empo_core.protocols.environments import ActionSpec
+from empo_learning.distributions import BoundedNormal
 
 UNBOUNDED = 1e9
 """Bounds of actions from this on stand for none, e.g. MuJoCo's 1e10."""

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from empo_core.distributions import BoundedNormal
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import EnvSpec
+from empo_learning.distributions import BoundedNormal
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.distributions import ActionMap, MultiCategorical, diagonal_normal
 from empo_rollout.policies.layers import (

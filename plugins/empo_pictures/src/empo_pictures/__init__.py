@@ -1,0 +1,1 @@
+"""Pictures of worlds and results: canvas, sheets, figures, notebooks."""

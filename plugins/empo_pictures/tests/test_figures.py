@@ -1,0 +1,59 @@
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("matplotlib")
+
+from empo_pictures.figures import COLOURS, LINE_STYLES, new_figure, write_figure
+
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
+DEFICIENCIES = {
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+               [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+               [-0.011820, 0.042940, 0.968881]],
+}  # fmt: skip
+
+
+def test_a_figure_is_written_as_png_and_as_svg_with_texts(tmp_path: Path) -> None:
+    figure, (first, second) = new_figure(columns=2, width=8)
+    first.plot([0, 1], [1, 2], label="one curve")
+    first.legend()
+    second.set_title("another panel")
+    write_figure(figure, tmp_path / "curve.png")
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["curve.png", "curve.svg"]
+    with Image.open(files[0]) as picture:
+        assert picture.size == (8 * 240, 3.6 * 240)
+    texts = {text.strip() for text in ElementTree.parse(files[1]).getroot().itertext()}
+    assert {"one curve", "another panel"} <= texts
+
+
+def test_equal_figures_give_equal_files(tmp_path: Path) -> None:
+    written = []
+    for name in ("first", "second"):
+        figure, (axes,) = new_figure()
+        axes.plot([0, 1], [1, 2])
+        write_figure(figure, tmp_path / name / "curve.png")
+        written.append([file.read_bytes() for file in sorted((tmp_path / name).iterdir())])
+    assert written[0] == written[1]
+
+
+def test_curves_differ_in_colour_and_in_style() -> None:
+    _, (axes,) = new_figure()
+    for height in range(len(COLOURS)):
+        axes.plot([0, 1], [height, height])
+    lines = axes.get_lines()
+    assert len({line.get_color() for line in lines}) == len(COLOURS)
+    assert len({str(style) for style in LINE_STYLES}) == len(COLOURS)
+
+
+@pytest.mark.parametrize("matrix", DEFICIENCIES.values(), ids=DEFICIENCIES.keys())
+def test_colours_of_curves_differ_with_any_colour_vision(matrix: list[list[float]]) -> None:
+    rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS])
+    seen = np.clip(rgb**2.2 @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
+    apart = np.abs(seen[:, None] - seen[None]).sum(-1) + np.eye(len(seen)) * 9
+    assert apart.min() > 0.2

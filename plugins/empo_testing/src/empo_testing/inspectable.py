@@ -1,0 +1,127 @@
+"""Conformance kit of inspections: the world's transitions, and values at the states that follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from empo_core.protocols import Algorithm, RunContext, WorldModel
+from empo_core.storage.run_directory import RESULTS
+from empo_testing.algorithm import fresh
+from empo_theory.inspection import NOT_KEPT, Inspectable, Inspection, Wanted
+
+
+class InspectableTests:
+    """Subclass this in your plugin's tests and override ``algorithm`` and ``world``.
+
+    Choose params with which a run takes a second or so, and can be inspected.
+    """
+
+    @pytest.fixture
+    def algorithm(self) -> Algorithm:
+        """The algorithm under test."""
+        raise NotImplementedError("override the fixture 'algorithm'")
+
+    @pytest.fixture
+    def world(self) -> WorldModel:
+        """The world it runs on."""
+        raise NotImplementedError("override the fixture 'world'")
+
+    @pytest.fixture
+    def tolerance(self) -> float:
+        """Relative error of a value that is asked for beside others than before.
+
+        The last digits of a network's answers depend on what else it is asked.
+        """
+        return 0.0
+
+    @pytest.fixture
+    def context(self, algorithm: Algorithm, world: WorldModel, tmp_path: Path) -> RunContext:
+        """Context of a finished run."""
+        context = fresh(world, tmp_path / "run")
+        algorithm.run(context).save(context.directory / RESULTS)
+        return context
+
+    @pytest.fixture
+    def inspection(self, algorithm: Algorithm, context: RunContext) -> Inspection:
+        """The run as a whole."""
+        assert isinstance(algorithm, Inspectable)
+        return algorithm.inspection(context, Wanted())
+
+    def test_it_begins_with_the_start(self, inspection: Inspection, world: WorldModel) -> None:
+        first = np.flatnonzero(inspection.number == 0)
+        assert np.array_equal(inspection.rows[first], world.initial_state().numpy()[None])
+        assert len(np.unique(inspection.rows, axis=0)) == inspection.num_states
+        assert (np.diff(inspection.number) > 0).all()
+
+    def test_transitions_are_those_of_the_world(
+        self, inspection: Inspection, world: WorldModel
+    ) -> None:
+        rows = torch.from_numpy(inspection.rows)
+        assert np.array_equal(inspection.achieved, world.achieved(rows).numpy())
+        found = world.transitions(rows)
+        offsets, ends = inspection.offsets, found.offsets.tolist()
+        assert len(offsets) == len(ends)
+        for pair in range(len(ends) - 1):
+            mine = slice(offsets[pair], offsets[pair + 1])
+            chances = dict[tuple[int, ...], float]()
+            for item in range(ends[pair], ends[pair + 1]):
+                row = tuple(found.states[item].tolist())
+                chances[row] = chances.get(row, 0.0) + float(found.prob[item])
+            prob = inspection.prob[inspection.code[mine]]
+            if mine.start != mine.stop:
+                assert prob.sum() == pytest.approx(1.0)
+            for state, chance in zip(inspection.successor[mine], prob, strict=True):
+                if state != NOT_KEPT:
+                    assert chances[tuple(inspection.rows[state].tolist())] == pytest.approx(chance)
+
+    def test_values_are_known_where_episodes_can_be(
+        self, inspection: Inspection, world: WorldModel
+    ) -> None:
+        kept, spec = inspection, inspection.spec
+        times = 1 if spec.horizon is None else spec.horizon
+        shape = (times, kept.num_states)
+        assert kept.v_r.shape == shape
+        assert kept.v_e.shape == (*shape, len(spec.goals))
+        assert (kept.v_m is None) != (kept.pi_h is None)
+        if kept.q_r is not None:
+            assert kept.q_r.shape == (*shape, spec.num_robot_actions)
+        goes_on = np.diff(kept.offsets[:: spec.num_joint_actions]) > 0
+        source = np.repeat(np.arange(len(kept.offsets) - 1), np.diff(kept.offsets))
+        source //= spec.num_joint_actions
+        known = ~np.isnan(kept.v_r) & goes_on
+        assert known[0, np.flatnonzero(kept.number == 0)].all()
+        for time in range(1 if spec.horizon is None else times - 1):
+            later = known[time if spec.horizon is None else time + 1]
+            follows = kept.successor[known[time][source]]
+            follows = follows[follows != NOT_KEPT]
+            assert later[follows[goes_on[follows]]].all(), "a state that follows has no value"
+        assert (kept.v_r[known] < 0).all()
+        assert ((kept.v_e[known] >= -1e-9) & (kept.v_e[known] <= 1 + 1e-6)).all()
+
+    def test_a_limit_keeps_fewer_states_with_the_same_values(
+        self, inspection: Inspection, algorithm: Algorithm, context: RunContext
+    ) -> None:
+        assert isinstance(algorithm, Inspectable)
+        part = algorithm.inspection(context, Wanted(max_bytes=1))
+        assert 0 < part.num_states <= inspection.num_states
+        place = [int(np.flatnonzero((inspection.rows == row).all(1))[0]) for row in part.rows]
+        both = ~np.isnan(part.v_r)
+        np.testing.assert_array_equal(part.v_r[both], inspection.v_r[:, place][both])
+
+    def test_it_may_begin_elsewhere(
+        self, inspection: Inspection, algorithm: Algorithm, context: RunContext, tolerance: float
+    ) -> None:
+        assert isinstance(algorithm, Inspectable)
+        spec, time = inspection.spec, int(inspection.spec.horizon is not None)
+        goes_on = np.diff(inspection.offsets[:: spec.num_joint_actions]) > 0
+        state = int(np.flatnonzero(goes_on & ~np.isnan(inspection.v_r[time]))[-1])
+        wanted = Wanted(start=inspection.rows[state], time=time)
+        found = algorithm.inspection(context, wanted)
+        here = int(np.flatnonzero((found.rows == inspection.rows[state]).all(1))[0])
+        value = inspection.v_r[time, state]
+        assert abs(found.v_r[0, here] - value) <= tolerance * abs(value)
+        assert found.first_time == time

@@ -1,0 +1,1 @@
+"""The theory of human empowerment: parameters, equations and values to inspect."""

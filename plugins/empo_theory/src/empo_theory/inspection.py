@@ -1,0 +1,200 @@
+"""Inspections: the part of a run from which every number of its decisions can be worked out again.
+
+An algorithm offers one by ``Inspectable``; explanations and pages read it, whatever computed or
+learned its values. Symbols and equations: arXiv 2508.00159v2, Table 1, (1)-(9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64, Integer, Shaped
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.protocols import RunContext
+from empo_core.types import WorldSpec
+from empo_theory.parameters import CompleteTheory
+
+NOT_KEPT = -1
+"""Successor that an inspection left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The part of a run that an inspection is to cover.
+
+    Attributes:
+        start: State row to begin with; None means the world's initial state [word].
+        time: Steps of the episode that lie behind ``start``. Earlier times are left out.
+        max_bytes: Size of the arrays at which states are left out, those that episodes visit
+            least first; None keeps all.
+        times: Times whose decisions are to be kept in the end; None means all. Fewer leave room
+            for more states.
+        compact: Whether values are to be kept in 32 bits in the end, which take half the room.
+    """
+
+    start: Shaped[np.ndarray, " word"] | None = None
+    time: int = 0
+    max_bytes: int | None = None
+    times: tuple[int, ...] | None = None
+    compact: bool = False
+
+    def kept_times(self, horizon: int | None) -> list[int]:
+        """Times whose values are to be kept: those asked for, and one step later.
+
+        Raises:
+            WorldError: There is no decision at one of them.
+        """
+        times = range(self.time, 1 if horizon is None else horizon)
+        if self.times is None:
+            return list(times)
+        for time in self.times:
+            if time not in times:
+                limit = (
+                    f"times go from {times[0]} to {times[-1]}" if times else "the world ends before"
+                )
+                raise WorldError(f"there is no decision at time {time}: {limit}")
+        return sorted({later for t in self.times for later in (t, t + 1)} & set(times))
+
+    def value_bytes(self, numbers: int, horizon: int | None) -> int:
+        """Bytes in which so many values of a state are kept."""
+        size = 4 if self.compact else 8
+        return size * numbers * len(self.kept_times(horizon))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RightValues:
+    """Exact values beside learned ones, at the same times; NaN where they are not known.
+
+    Attributes:
+        v_r: V_r [time state].
+        v_e: V_h^e [time state goal].
+    """
+
+    v_r: Float64[np.ndarray, "time state"]
+    v_e: Float64[np.ndarray, "time state goal"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """States, transitions and values, from which policies and their reasons follow.
+
+    Pair ``s * num_joint + j`` is state ``s`` under joint action ``j`` of ``spec.strides``; its
+    transitions are ``offsets[pair] : offsets[pair + 1]``. A pair without transitions is
+    unavailable; a state with none at all is terminal. Values hold at the times ``first_time``,
+    ``first_time + 1`` and so on, up to one before the horizon; there is one time, 0, where the
+    world has no horizon. Values are NaN where a state cannot be reached by then.
+
+    Attributes:
+        spec: The world's specification.
+        theory: The parameters of the equations.
+        rows: State rows [state word].
+        number: What the run calls each state [state].
+        total: How many states the run has, kept here or not; None where nobody counted them.
+        offsets: Start of each pair's transitions [pair + 1].
+        successor: State reached, or ``NOT_KEPT`` [transition].
+        code: Position of the transition's probability and duration in the next two
+            [transition].
+        prob: The distinct probabilities [code].
+        duration: The durations that go with them [code].
+        achieved: Goals of ``spec.goals`` that are achieved [state goal].
+        first_time: The earliest time.
+        v_r: V_r [time state].
+        v_e: V_h^e [time state goal].
+        v_m: V_h^m; None where humans do not act by equations (1)-(3) with the parameters of
+            ``theory`` and even expectations of each other [time state goal].
+        pi_h: The humans' policies, where ``v_m`` is None [time state goal action].
+        q_r: Q_r by which the robots act, where values are learned, which need not satisfy the
+            equations; None where it follows from V_r one step later. NaN where a joint robot
+            action is not available [time state robot_action].
+        x_h_floor: Least X_h in equation (8); lower ones count as this.
+        right: Exact values beside learned ones, where they are known.
+    """
+
+    spec: WorldSpec
+    theory: CompleteTheory
+    rows: Shaped[np.ndarray, "state word"]
+    number: Int64[np.ndarray, " state"]
+    total: int | None
+    offsets: Int64[np.ndarray, " pair_plus_1"]
+    successor: Integer[np.ndarray, " transition"]
+    code: Integer[np.ndarray, " transition"]
+    prob: Float64[np.ndarray, " code"]
+    duration: Float64[np.ndarray, " code"]
+    achieved: Bool[np.ndarray, "state goal"]
+    first_time: int
+    v_r: Float64[np.ndarray, "time state"]
+    v_e: Float64[np.ndarray, "time state goal"]
+    v_m: Float64[np.ndarray, "time state goal"] | None
+    pi_h: Float64[np.ndarray, "time state goal action"] | None
+    q_r: Float64[np.ndarray, "time state robot_action"] | None = None
+    x_h_floor: float = 0.0
+    right: RightValues | None = None
+
+    @property
+    def num_states(self) -> int:
+        """Number of states that are kept."""
+        return len(self.rows)
+
+    @property
+    def last_time(self) -> int:
+        """The last time at which anybody acts."""
+        return self.first_time + len(self.v_r) - 1
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """An algorithm whose finished runs can be inspected; optional.
+
+    ``empo explain`` asks for it.
+    """
+
+    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+        """What the run in ``context.directory`` knows, from a state and time on.
+
+        Raises:
+            StorageError: The run left nothing that can be loaded, or too little to explain.
+            WorldError: The state cannot be reached by that time.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """Pictures of states of a grid, made of glyphs that repeat.
+
+    Cells are numbered row by row. Glyph 0 is nothing.
+
+    Attributes:
+        width: Columns of the grid.
+        height: Rows of the grid.
+        glyphs: Name of each glyph, for those who do not see it, and an SVG document of polygons,
+            polylines, circles, rectangles and texts.
+        ground: Glyph of each cell's ground [cell].
+        things: Glyph of what is in each cell [state cell].
+        agents: Glyph of each agent [state agent].
+        places: Cell of each agent [state agent].
+        headings: Direction that each agent faces: 0 east, 1 south, 2 west, 3 north; -1 where
+            agents face none [state agent].
+        goals: Cells of each goal of the world's ``spec.goals`` [goal cell].
+    """
+
+    width: int
+    height: int
+    glyphs: tuple[tuple[str, str], ...]
+    ground: Integer[np.ndarray, " cell"]
+    things: Integer[np.ndarray, "state cell"]
+    agents: Integer[np.ndarray, "state agent"]
+    places: Integer[np.ndarray, "state agent"]
+    headings: Integer[np.ndarray, "state agent"]
+    goals: Bool[np.ndarray, "goal cell"]
+
+
+@runtime_checkable
+class Sketchable(Protocol):
+    """A world on a grid whose states a page can draw; optional."""
+
+    def sketch(self, states: Integer[Tensor, "state word"]) -> Sketch:
+        """Pictures of some states."""

@@ -1,0 +1,367 @@
+"""Questions to a world model whose answers are checked against its contract.
+
+The contract is that of ``empo_core.protocols.WorldModel``. A world that breaks it would be solved
+all the same, and every number would be wrong; so whoever walks transitions asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.errors import BrokenWorldError, WorldError
+from empo_core.protocols.world import Expandable, WorldModel
+from empo_core.types import Expansion, Successors, WorldSpec
+from empo_worlds.rows import state_row, state_rows
+
+SUM_TOLERANCE = 1e-9
+"""Tolerance of the sum of one pair's probabilities around 1."""
+
+Found = TypeVar("Found", Successors, Expansion)
+
+
+def successors_of(
+    world: WorldModel,
+    states: Int[Tensor, "state word"],
+    actions: Int[Tensor, "state agent"] | None = None,
+) -> Successors:
+    """What ``world.transitions`` answers.
+
+    Raises:
+        BrokenWorldError: The answer breaks the contract.
+    """
+    found = world.transitions(states, actions)
+    if not isinstance(found, Successors):
+        raise broken(world, f"transitions() returned {type(found).__name__}, not Successors")
+    return _checked(world, states, actions, found, None)
+
+
+IsSound = Callable[[np.ndarray, np.ndarray, np.ndarray], bool]
+"""True if offsets ascend, each index names an outcome, and probabilities (by offsets, index, prob)
+are positive and sum to 1 in each pair: what is looked at one by one where it is False."""
+
+
+def expansion_of(
+    world: WorldModel, states: Int[Tensor, "state word"], is_sound: IsSound | None = None
+) -> Expansion:
+    """All successors of every joint action; compared with what ``world.available`` says, too.
+
+    Args:
+        world: The world.
+        states: Its states.
+        is_sound: Looks at the transitions sooner than this module does; compiled.
+
+    Raises:
+        BrokenWorldError: An answer breaks the contract.
+    """
+    available = available_in(world, states)
+    if not isinstance(world, Expandable):
+        found = world.transitions(states)
+        if not isinstance(found, Successors):
+            raise broken(world, f"transitions() returned {type(found).__name__}, not Successors")
+        if not isinstance(found.prob, Tensor):
+            raise broken(world, f"transitions gave {type(found.prob).__name__} as prob")
+        return _checked(world, states, None, Expansion.of(found), available, is_sound)
+    expansion = world.expand(states)
+    if not isinstance(expansion, Expansion):
+        raise broken(world, f"expand() returned {type(expansion).__name__}, not Expansion")
+    return _checked(world, states, None, expansion, available, is_sound)
+
+
+def available_in(
+    world: WorldModel, states: Int[Tensor, "state word"]
+) -> Bool[Tensor, "state agent action"]:
+    """What ``world.available`` answers.
+
+    Raises:
+        BrokenWorldError: The answer breaks the contract.
+    """
+    spec = world.spec
+    shape = (len(states), len(spec.agents), max(spec.num_actions))
+    found = world.available(states)
+    _require_flags(world, "available", found, shape, "[state, agent, action]")
+    flags: Bool[np.ndarray, "state agent action"] = found.numpy()
+    padding = np.arange(shape[2]) >= np.array(spec.num_actions)[:, None]
+    if padding.any() and (flags & padding).any():
+        state, agent, action = np.argwhere(flags & padding)[0].tolist()
+        raise broken(
+            world,
+            f"available() says that {spec.agents[agent].name} has action {action}, and it has "
+            f"{spec.num_actions[agent]} actions, numbered from 0",
+            states[state],
+        )
+    acts: Bool[np.ndarray, "state agent"] = np.any(flags, 2)
+    some = acts.any(1) & ~acts.all(1)
+    if some.any():
+        state = int(some.argmax())
+        agent = int(acts[state].argmin())
+        raise broken(
+            world,
+            f"available() gives {spec.agents[agent].name} no action where others have some; give "
+            "it one that does nothing, or give nobody any where the state is terminal",
+            states[state],
+        )
+    return found
+
+
+def achieved_in(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
+    """What ``world.achieved`` answers.
+
+    Raises:
+        BrokenWorldError: The answer has another shape or dtype.
+    """
+    found = world.achieved(states)
+    shape = (len(states), len(world.spec.goals))
+    _require_flags(world, "achieved", found, shape, "[state, goal]")
+    return found
+
+
+def initial_row(world: WorldModel) -> Int[np.ndarray, "1 word"]:
+    """What ``world.initial_state`` answers, alone in a batch.
+
+    Raises:
+        BrokenWorldError: It is no state row.
+    """
+    found = world.initial_state()
+    if not isinstance(found, Tensor):
+        raise broken(world, f"initial_state() returned {type(found).__name__}, not a tensor")
+    try:
+        return state_row(world.spec, found)
+    except WorldError as error:
+        raise broken(world, f"initial_state() returned no state row: {error}") from None
+
+
+def possible_pairs(
+    spec: WorldSpec, available: Bool[Tensor, "state agent action"]
+) -> Bool[Tensor, "state joint"]:
+    """True where each agent's part of each joint action is available."""
+    flags = available.numpy()
+    possible = np.ones((len(flags), 1), np.bool_)
+    for agent, number in enumerate(spec.num_actions):  # Agent 0 counts fastest.
+        own = flags[:, agent, :number, None]
+        possible = (own & possible[:, None]).reshape(len(flags), -1)
+    return torch.from_numpy(possible)
+
+
+def broken(world: WorldModel, what: str, state: Tensor | None = None) -> BrokenWorldError:
+    """The error about a world that breaks its contract, with the plugin that it comes from."""
+    where = "" if state is None else f" {state_text(world, state)}"
+    return BrokenWorldError(
+        f"{world.spec.name!r} ({origin(world)}) breaks the contract of world models: {what}. "
+        f"Correct the world model.{where}"
+    )
+
+
+def state_text(world: WorldModel, state: Tensor) -> str:
+    """A state for the end of a message: its row, and what the world says about it."""
+    row = state.tolist()
+    try:
+        return f"The state is {row}:\n{world.describe(state.clone())}"
+    except Exception:  # A world that is broken may well be so here, too.
+        return f"The state is {row}."
+
+
+def origin(thing: object) -> str:
+    """The class of an object, and the plugin that it comes from, for people."""
+    kind = type(thing)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    package = kind.__module__.partition(".")[0]
+    try:
+        plugins = [
+            plugin.name if plugin.dist is None else plugin.dist.name
+            for plugin in entry_points(group="empo")
+            if plugin.module.partition(".")[0] == package
+        ]
+    except Exception:  # Another distribution's metadata may be damaged.
+        plugins = []
+    return f"{name} of plugin {plugins[0]}" if plugins else name
+
+
+def _require_flags(
+    world: WorldModel, method: str, found: object, shape: tuple[int, ...], axes: str
+) -> None:
+    if not isinstance(found, Tensor):
+        raise broken(world, f"{method}() returned {type(found).__name__}, not a tensor")
+    if found.dtype != torch.bool or tuple(found.shape) != shape:
+        raise broken(
+            world,
+            f"{method}() returned {found.dtype} of shape {list(found.shape)}, not torch.bool of "
+            f"shape {list(shape)} {axes}",
+        )
+
+
+def _checked(
+    world: WorldModel,
+    states: Tensor,
+    actions: Tensor | None,
+    found: Found,
+    available: Tensor | None,
+    is_sound: IsSound | None = None,
+) -> Found:
+    """The successors, their rows of the dtype that ``spec`` says.
+
+    Without ``available``, the world is asked about it where joint actions have no successors.
+    """
+    spec = world.spec
+    each = spec.num_joint_actions if actions is None else 1
+    if problem := _form_problem(spec, found, len(states) * each):
+        raise broken(world, f"transitions gave {problem}")
+    if is_sound is not None and isinstance(found, Expansion) and found.duration is None:
+        arrays = found.offsets.numpy(), found.index.numpy(), found.prob.numpy()
+        looks_right = is_sound(*arrays)
+    else:
+        looks_right = False
+    if not looks_right and (problem := _disorder(found)):
+        raise broken(world, f"transitions gave {problem}")
+    if not looks_right and (wrong := _first_wrong(found)):
+        pair, what = wrong
+        joint = _joint_of(spec, actions, pair, each)
+        raise broken(
+            world,
+            f"the successors of one state under ({_names(spec, joint)}) have {what}",
+            states[pair // each],
+        )
+    _require_availability(world, states, actions, found, available)
+    if found.states.dtype != spec.state_dtype:
+        try:
+            return replace(found, states=torch.from_numpy(state_rows(spec, found.states)))
+        except WorldError as error:
+            raise broken(world, f"transitions gave a successor that is no state: {error}") from None
+    return found
+
+
+def _form_problem(spec: WorldSpec, found: Successors | Expansion, pairs: int) -> str:
+    """What is wrong with shapes and dtypes of successors, in words; nothing is ""."""
+    offsets, states, prob, duration = found.offsets, found.states, found.prob, found.duration
+    index = found.index if isinstance(found, Expansion) else None
+    tensors = {"offsets": offsets, "states": states, "prob": prob}
+    tensors |= {} if duration is None else {"duration": duration}
+    tensors |= {} if index is None else {"index": index}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            return f"{type(tensor).__name__} as {name}, which must be a tensor"
+        is_real = name in ("prob", "duration")
+        if tensor.dtype.is_floating_point != is_real or tensor.dtype in (torch.bool, torch.cfloat):
+            return f"{name} of {tensor.dtype}, which must be {'floats' if is_real else 'integers'}"
+    if tuple(offsets.shape) != (pairs + 1,):
+        return f"offsets of shape {list(offsets.shape)} for {pairs} pairs of state and joint action"
+    outcomes = len(prob) if prob.ndim == 1 else -1
+    if outcomes < 0 or tuple(states.shape) != (outcomes, spec.state_words):
+        return (
+            f"states of shape {list(states.shape)} and prob of shape {list(prob.shape)}, which "
+            f"must be [item, {spec.state_words}] and [item]"
+        )
+    if duration is not None and duration.shape != prob.shape:
+        return f"duration of shape {list(duration.shape)} and prob of shape {list(prob.shape)}"
+    if index is not None and index.ndim != 1:
+        return f"index of shape {list(index.shape)}, which must be [item]"
+    items = outcomes if index is None else len(index)
+    if int(offsets[0]) != 0 or int(offsets[-1]) != items:
+        return f"offsets that do not go from 0 to the number of items, {items}"
+    return ""
+
+
+def _disorder(found: Successors | Expansion) -> str:
+    """What is wrong with offsets and indices of successors, in words; nothing is ""."""
+    bounds = found.offsets.numpy()
+    index = found.index if isinstance(found, Expansion) else None
+    items, outcomes = int(bounds[-1]), len(found.prob)
+    if (bounds[1:] < bounds[:-1]).any():
+        return f"offsets that do not ascend from 0 to the number of items, {items}"
+    if index is not None and items and not 0 <= int(index.min()) <= int(index.max()) < outcomes:
+        return f"an index beyond the {outcomes} outcomes"
+    return ""
+
+
+def _first_wrong(found: Successors | Expansion) -> tuple[int, str] | None:
+    """The first pair with numbers that are no probabilities or durations, and what they are."""
+    offsets, prob = found.offsets.numpy(), found.prob.numpy()
+    index = found.index.numpy() if isinstance(found, Expansion) else None
+    duration = None if found.duration is None else found.duration.numpy()
+    checks = [(prob, "a probability of {!r}, and probabilities lie in (0, 1]")]
+    wrong = [~((prob > 0) & (prob <= 1 + SUM_TOLERANCE))]
+    if duration is not None:
+        checks.append((duration, "a duration of {!r}, and durations are positive"))
+        wrong.append(~((duration > 0) & (duration < np.inf)))
+    for (numbers, what), outcomes in zip(checks, wrong, strict=True):
+        if outcomes.any():
+            items = np.flatnonzero(outcomes if index is None else outcomes[index])
+            if len(items):
+                item = int(items[0])
+                pair = int(np.searchsorted(offsets, item, side="right")) - 1
+                number = float(numbers[item if index is None else index[item]])
+                return pair, what.format(number)
+    filled = np.flatnonzero(offsets[1:] > offsets[:-1])
+    if not len(filled):
+        return None
+    items = prob if index is None else prob[index]
+    total = np.add.reduceat(items, offsets[filled], dtype=np.float64)
+    off = ~(np.abs(total - 1) <= SUM_TOLERANCE)
+    if off.any():
+        at = int(off.argmax())
+        return int(filled[at]), f"probabilities that sum to {float(total[at])!r}, not 1"
+    return None
+
+
+def _require_availability(
+    world: WorldModel,
+    states: Tensor,
+    actions: Tensor | None,
+    found: Successors | Expansion,
+    available: Tensor | None,
+) -> None:
+    """Refuse joint actions without successors although ``available()`` allows them, or reverse."""
+    spec, offsets = world.spec, found.offsets.numpy()
+    each = spec.num_joint_actions if actions is None else 1
+    filled = (offsets[1:] > offsets[:-1]).reshape(-1, each)
+    is_full = filled.all()
+    if available is None:
+        if is_full:
+            return
+        here = np.flatnonzero(~filled.all(1))
+        available = available_in(world, states[torch.from_numpy(here)])
+        filled = filled[here]
+    else:
+        here = np.arange(len(states))
+        if is_full and np.count_nonzero(available.numpy()) == len(states) * sum(spec.num_actions):
+            return
+    if actions is None:
+        possible = possible_pairs(spec, available).numpy()
+    else:
+        chosen = actions[torch.from_numpy(here)].long()[..., None]
+        possible = available.gather(2, chosen)[..., 0].all(1)[:, None].numpy()
+    wrong = possible != filled
+    if wrong.any():
+        place, joint = np.argwhere(wrong)[0].tolist()
+        row, allowed = int(here[place]), bool(possible[place, joint])
+        names = _names(spec, _joint_of(spec, actions, row * each + joint, each))
+        raise broken(
+            world,
+            f"available() {'allows' if allowed else 'does not allow'} ({names}), and transitions "
+            f"have {'no' if allowed else 'some'} successors of one state under that joint action",
+            states[row],
+        )
+
+
+def _joint_of(spec: WorldSpec, actions: Tensor | None, pair: int, each: int) -> list[int]:
+    """The action of each agent in a pair."""
+    if actions is not None:
+        found: list[int] = actions[pair].tolist()
+        return found
+    joint = pair % each
+    return [joint // s % n for s, n in zip(spec.strides, spec.num_actions, strict=True)]
+
+
+def _names(spec: WorldSpec, actions: list[int]) -> str:
+    """A joint action for people, e.g. ``human: left, robot: still``."""
+    return ", ".join(
+        f"{agent.name}: {agent.actions[action]}"
+        for agent, action in zip(spec.agents, actions, strict=True)
+    )

@@ -1,0 +1,202 @@
+"""Policies whose numbers are checked where they enter: probabilities, of actions that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from empo_core.errors import SolveError
+from empo_core.protocols.world import HumanPrior, RobotPolicy, WorldModel
+from empo_core.types import WorldSpec
+from empo_worlds.contract import available_in, state_text
+
+SUM_TOLERANCE = 1e-5
+"""Tolerance of the sum of a human's probabilities around 1: they may be in single precision."""
+ROBOTS_TOLERANCE = 1e-4
+"""The same for robots, whose probabilities are rescaled by whoever asks: joint actions are many."""
+UNAVAILABLE_TOLERANCE = 1e-9
+"""Probability of an action that is not available that is taken for rounding, and for 0."""
+
+PRIOR = "the human prior"
+ROBOTS = "the robots' policy"
+
+
+def human_policy(
+    world: WorldModel,
+    prior: HumanPrior,
+    states: Int[Tensor, "state word"],
+    steps_left: int,
+    of: str = PRIOR,
+) -> Float[Tensor, "state goal action"]:
+    """What ``prior.policy`` answers, after a look at it; see ``checked_human_policy``."""
+    return checked_human_policy(world, states, prior.policy(states, steps_left), of)
+
+
+def robot_policy(
+    world: WorldModel,
+    robots: RobotPolicy,
+    states: Int[Tensor, "state word"],
+    steps_left: Int[Tensor, " state"],
+) -> Float[Tensor, "state robot_action"]:
+    """What ``robots.probabilities`` answers, after a look at it; see ``checked_robot_policy``."""
+    return checked_robot_policy(world, states, robots.probabilities(states, steps_left))
+
+
+def checked_robot_policy(
+    world: WorldModel, states: Int[Tensor, "state word"], found: Tensor
+) -> Float[Tensor, "state robot_action"]:
+    """Probability of each joint robot action, on the CPU in float64; unavailable ones have 0.
+
+    Args:
+        world: The world.
+        states: Non-terminal states.
+        found: The policy's answer in them, as ``RobotPolicy.probabilities`` gives it.
+
+    Raises:
+        SolveError: They are no probabilities of available actions; the message says in which state.
+    """
+    spec = world.spec
+    chances = _numbers(found, (len(states), spec.num_robot_actions), ROBOTS)
+    _refuse_improper(world, states, chances[:, None], ROBOTS, [""], ROBOTS_TOLERANCE)
+    may = available_in(world, states)[:, list(spec.robots)]
+    forbidden = (chances != 0) & ~_joint_available(spec, may)
+    wrong = forbidden & (chances > UNAVAILABLE_TOLERANCE)
+    if bool(wrong.any()):
+        state, action = wrong.nonzero()[0].tolist()
+        what = f"{float(chances[state, action]):g} to {spec.robot_action_names[action]!r}"
+        raise _unavailable(world, ROBOTS, what, states[state])
+    return chances.masked_fill(forbidden, 0.0)
+
+
+def checked_human_policy(
+    world: WorldModel, states: Int[Tensor, "state word"], found: Tensor, of: str = PRIOR
+) -> Float[Tensor, "state goal action"]:
+    """Action probabilities of each goal's human, on the CPU in float64; unavailable ones are 0.
+
+    Args:
+        world: The world.
+        states: Non-terminal states.
+        found: The policy's answer in them, as ``HumanPrior.policy`` gives it.
+        of: The policy, for the message.
+
+    Raises:
+        SolveError: They are no probabilities of actions that are available to the goal's human;
+            the message says in which state, and of which human and action.
+    """
+    spec = world.spec
+    chances = _numbers(found, (len(states), len(spec.goals), None), of)
+    whose = [
+        f" of {spec.agents[goal.human].name} (agent {goal.human}) for goal {goal.name!r}"
+        for goal in spec.goals
+    ]
+    _refuse_improper(world, states, chances, of, whose)
+    humans = [goal.human for goal in spec.goals]
+    may = torch.zeros(chances.shape, dtype=torch.bool)
+    width = min(chances.shape[2], max(spec.num_actions))
+    may[:, :, :width] = available_in(world, states)[:, humans, :width]
+    forbidden = (chances != 0) & ~may
+    wrong = forbidden & (chances > UNAVAILABLE_TOLERANCE)
+    if bool(wrong.any()):
+        state, goal, action = wrong.nonzero()[0].tolist()
+        agent, number = spec.agents[humans[goal]], spec.num_actions[humans[goal]]
+        if action >= number:
+            raise SolveError(
+                f"{of} knows more actions of {agent.name} than the {number} that it has; it was "
+                "made for another world"
+            )
+        what = f"{float(chances[state, goal, action]):g} to {agent.actions[action]!r}{whose[goal]}"
+        raise _unavailable(world, of, what, states[state])
+    return chances.masked_fill(forbidden, 0.0)
+
+
+def refuse_wrong_choice(
+    chances: Float[Tensor, "state choice"],
+    available: Bool[Tensor, "state choice"],
+    states: Int[Tensor, "state word"],
+    of: str,
+) -> None:
+    """Refuse what are no probabilities of available choices, where those are known already.
+
+    Raises:
+        SolveError: They are not; the message says in which state, and of which choice.
+    """
+    wrong = (chances > UNAVAILABLE_TOLERANCE) & ~available
+    improper = _is_improper(chances, SUM_TOLERANCE)
+    if bool(improper.any()):
+        state = int(improper.int().argmax())
+        raise SolveError(
+            f"{of} is no probability distribution, e.g. {chances[state].tolist()} in the state "
+            f"{states[state].tolist()}"
+        )
+    if bool(wrong.any()):
+        state, choice = wrong.nonzero()[0].tolist()
+        raise SolveError(
+            f"{of} acts in a way that is not available: it gives probability "
+            f"{float(chances[state, choice]):g} to choice {choice} in the state "
+            f"{states[state].tolist()}"
+        )
+
+
+def _numbers(found: object, shape: tuple[int | None, ...], of: str) -> Tensor:
+    """The answer of a policy on the CPU, in double precision."""
+    if not isinstance(found, Tensor):
+        raise SolveError(f"{of} must return a tensor, not {type(found).__name__}")
+    expected = [
+        here if wanted is None else wanted for here, wanted in zip(found.shape, shape, strict=False)
+    ]
+    if found.ndim != len(shape) or list(found.shape) != expected:
+        wanted = [size if size is not None else "action" for size in shape]
+        raise SolveError(
+            f"{of} must return shape {wanted}, not {list(found.shape)}; it was made for another "
+            "world"
+        )
+    return found.detach().cpu().double()
+
+
+def _is_improper(
+    chances: Float[Tensor, "*batch action"], tolerance: float
+) -> Bool[Tensor, "*batch"]:
+    """Where probabilities over the last axis are negative, NaN, or do not sum to 1."""
+    return ~((chances.sum(-1) - 1).abs() <= tolerance) | (chances < 0).any(-1)
+
+
+def _refuse_improper(
+    world: WorldModel,
+    states: Tensor,
+    chances: Tensor,
+    of: str,
+    whose: Sequence[str],
+    tolerance: float = SUM_TOLERANCE,
+) -> None:
+    """Refuse numbers [state, whose, action] that are negative, NaN, or do not sum to 1."""
+    wrong = _is_improper(chances, tolerance)
+    if bool(wrong.any()):
+        state, place = wrong.nonzero()[0].tolist()
+        raise SolveError(
+            f"{of} is no probability distribution in {int(wrong.sum())} of {wrong.numel()} cases, "
+            f"e.g. {chances[state, place].tolist()}{whose[place]}; {of} must return probabilities "
+            f"that are at least 0 and sum to 1 over actions. {state_text(world, states[state])}"
+        )
+
+
+def _unavailable(world: WorldModel, of: str, what: str, state: Tensor) -> SolveError:
+    return SolveError(
+        f"{of} acts in a way that is not available in a state of {world.spec.name!r}: it gives "
+        f"probability {what}. An action that is not available must have probability 0: correct "
+        f"the policy, unless it was made for another world. {state_text(world, state)}"
+    )
+
+
+def _joint_available(
+    spec: WorldSpec, may: Bool[Tensor, "state robot action"]
+) -> Bool[Tensor, "state robot_action"]:
+    """Which joint robot actions are available; the first robot counts fastest."""
+    joint = torch.arange(spec.num_robot_actions)
+    found, stride = torch.ones(len(may), len(joint), dtype=torch.bool), 1
+    for position, robot in enumerate(spec.robots):
+        found &= may[:, position, joint // stride % spec.num_actions[robot]]
+        stride *= spec.num_actions[robot]
+    return found

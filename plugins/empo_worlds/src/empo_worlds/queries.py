@@ -1,0 +1,94 @@
+"""Helpers that any world model can use: sampling, EMPO's own interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from empo_core.errors import WorldError
+from empo_core.types import Successors, WorldSpec
+from empo_worlds.contract import successors_of
+from empo_worlds.rows import state_row
+
+if TYPE_CHECKING:
+    from empo_core.protocols import WorldModel
+
+
+def sample_successors(
+    successors: Successors, states: Int[Tensor, "pair word"], generator: torch.Generator
+) -> Int[Tensor, "pair word"]:
+    """Draw one successor per pair; a pair without successors keeps its own state.
+
+    Args:
+        successors: What can follow each pair.
+        states: The state of each pair.
+        generator: Source of the randomness; one uniform number is drawn per pair.
+    """
+    uniform = torch.rand(successors.num_pairs, generator=generator, dtype=torch.float64)
+    start, end = successors.offsets[:-1].long(), successors.offsets[1:].long()
+    total = torch.cat([torch.zeros(1, dtype=torch.float64), successors.prob.double().cumsum(0)])
+    # The target lies in the pair's own stretch of the running total; rounding may push it out.
+    target = total[start] + uniform * (total[end] - total[start])
+    item = torch.searchsorted(total, target, right=True) - 1
+    item = torch.minimum(torch.maximum(item, start), end - 1)
+    chosen = states.clone()
+    ends = end > start
+    chosen[ends] = successors.states[item[ends]]
+    return chosen
+
+
+def checked_actions(
+    spec: WorldSpec, actions: Int[Tensor, "state agent"], rows: int
+) -> Int[Tensor, "state agent"]:
+    """Actions that were asked about, one per state and agent, as ``int64``.
+
+    Raises:
+        WorldError: They have another shape, or one is out of range.
+    """
+    expected = (rows, len(spec.agents))
+    if tuple(actions.shape) != expected or actions.dtype.is_floating_point:
+        raise WorldError(
+            f"actions must be integers of shape {expected}, one per state and agent; got "
+            f"{actions.dtype} of shape {tuple(actions.shape)}"
+        )
+    wrong = (actions < 0) | (actions >= torch.tensor(spec.num_actions))
+    if bool(wrong.any()):
+        row, agent = (int(place) for place in wrong.nonzero()[0])
+        who = spec.agents[agent]
+        raise WorldError(
+            f"action {int(actions[row, agent])} of {who.name} in row {row} is out of range; "
+            f"it has actions 0 to {len(who.actions) - 1}"
+        )
+    return actions.long()
+
+
+def is_terminal(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Tensor, " state"]:
+    """True where each state is terminal: no agent has an available action there."""
+    return ~world.available(states).flatten(1).any(1)
+
+
+def transition_probabilities(
+    world: WorldModel, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
+) -> list[tuple[float, tuple[int, ...]]] | None:
+    """The successors of one state under one joint action, as EMPO users know it.
+
+    Args:
+        world: Any world model.
+        state: A state row, as a tensor or a tuple.
+        actions: One action per agent.
+
+    Returns:
+        ``(probability, state row as a tuple)`` pairs, most probable first; None where the
+        state is terminal or an action is unavailable.
+    """
+    row = torch.from_numpy(state_row(world.spec, state))
+    found = successors_of(world, row, torch.tensor([list(actions)]))
+    pairs = [
+        (float(prob), tuple(words))
+        for prob, words in zip(found.prob.tolist(), found.states.tolist(), strict=True)
+    ]
+    return sorted(pairs, key=lambda pair: -pair[0]) or None

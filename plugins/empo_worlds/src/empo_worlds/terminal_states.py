@@ -1,0 +1,64 @@
+"""Terminal states that attract robots: V_r is about 0 there, and negative everywhere else."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from empo_core.protocols import WorldModel
+from empo_theory.equations import robot_reward
+from empo_theory.parameters import TheoryParams
+from empo_worlds.contract import available_in, successors_of
+from empo_worlds.row_table import RowTable
+
+MOST_PAIRS = 50_000
+"""Pairs of states and joint actions among which a terminal state is looked for."""
+
+
+def best_reward(world: WorldModel, theory: TheoryParams) -> float:
+    """The highest U_r that there could be: every human attains every goal with certainty."""
+    spec, is_weighted = world.spec, theory.x_agg == "weighted"
+    powers = [
+        sum(spec.goals[goal].weight if is_weighted else 1.0 for goal in spec.goals_of(human))
+        for human in spec.humans
+    ]
+    highest = torch.tensor(powers, dtype=torch.float64)
+    return float(robot_reward(highest, theory.xi, theory.eta, theory.u_agg))
+
+
+def first_terminal(world: WorldModel) -> Int[Tensor, " word"] | None:
+    """A terminal state that few steps lead to; None: there is none, or none was found soon."""
+    start = world.initial_state()[None]
+    table = RowTable(world.spec.state_words, start.numpy().dtype)
+    table.number(start.numpy())
+    known = 0
+    while known < table.count and table.count * world.spec.num_joint_actions <= MOST_PAIRS:
+        rows = torch.from_numpy(table.rows[known:].copy())
+        known = table.count
+        ended = ~available_in(world, rows).any(2).all(1)
+        if bool(ended.any()):
+            return rows[ended][0]
+        table.number(successors_of(world, rows).states.numpy())
+    return None
+
+
+def warning_of(world: WorldModel, state: Tensor, value: float, best: float) -> str | None:
+    """A warning where V_r is higher in a terminal state than the best anywhere else."""
+    if value <= best:
+        return None
+    compared = (
+        f"its V_r is {value:.3g} (theory.terminal_value), that of all others at most {best:.3g}"
+    )
+    other = "; or, with gamma_r < 1 or without a horizon, lower theory.terminal_value"
+    return attraction(world, state, compared, other)
+
+
+def attraction(world: WorldModel, state: Tensor, compared: str, other: str = "") -> str:
+    """The warning, with the comparison that shows it, and another remedy where there is one."""
+    return (
+        f"A terminal state is better than every other state: {compared}. Robots are drawn there, "
+        "even where humans lose everything. If that is not meant, let the state go on to itself, "
+        f"with a goal of small weight that the human still attains there{other}. See "
+        f"docs/explanation/conventions.md. The state is:\n{world.describe(state.clone())}"
+    )
