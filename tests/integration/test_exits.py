@@ -292,5 +292,5 @@ def test_a_world_in_worker_processes_that_exits_is_named(
     path.write_text(
         json.dumps({"world_model": world, "algorithm": exact, "runs": str(tmp_path / "runs")})
     )
-    with pytest.raises(EmpoError, match=r"in transitions\b"):
+    with pytest.raises(EmpoError, match=r"^world_model .leaving. calls sys\.exit\(0\)"):
         run(load_config(path, registry=registry), registry=registry)

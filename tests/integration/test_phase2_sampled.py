@@ -81,14 +81,16 @@ def test_defaults_converge_to_exact_values(
 ) -> None:
     """40,000 transitions on defaults: some 20 for each of 2,000 situations, more at the start.
 
-    In free_the_human situations are so many that most are seen a few times or never.
+    In free_the_human situations are so many that most are seen a few times or never, and without
+    a model 40,000 are too few: the error at the start is 0.47, and 0.14 after four times as many.
     """
-    found = gap(f"multigrid/{world}", MODES[mode], seed, tmp_path)
     is_large = world == "free_the_human"
+    longer = {"total_steps": 20_000} if is_large and mode == "no model" else {}
+    found = gap(f"multigrid/{world}", MODES[mode] | longer, seed, tmp_path)
     at_start, policy = {
         "expectations": (0.01, 0.01),
         "sampled humans": (0.1 if is_large else 0.03, 0.05),
-        "no model": (0.3 if is_large else 0.08, 0.2 if is_large else 0.1),
+        "no model": (0.2 if is_large else 0.08, 0.2 if is_large else 0.1),
     }[mode]
     assert found["V_r_root_rel"] < at_start
     assert found["pi_r_root_tv"] < policy

@@ -53,6 +53,7 @@ def test_sizes_of_networks_rollouts_and_episodes_are_refused_without_being_alloc
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("config", "overrides"),
     [

@@ -165,6 +165,7 @@ def test_a_player_names_file_and_key_of_wrong_weights(name: str, tmp_path: Path)
 @pytest.mark.parametrize("name", STOPS)
 def test_no_wrong_value_of_a_checkpoint_is_an_error_of_python(name: str, tmp_path: Path) -> None:
     run, tried = Interrupted.of(name, tmp_path / "runs"), set()
+    failures = []
     for path in leaves(run.state):
         kind = tuple(re.sub(r"\d+", "#", str(part)) for part in path)
         if kind in tried:
@@ -173,8 +174,11 @@ def test_no_wrong_value_of_a_checkpoint_is_an_error_of_python(name: str, tmp_pat
         wrong = [changed(run.state, path, lambda _: "abc"), changed(run.state, path, reshaped)]
         if isinstance(path[-1], str):
             wrong.append(without(run.state, path))
-        for state in wrong:
+        for change, state in enumerate(wrong):
             try:
                 run.resumed_with(state, tmp_path / "wrong")
             except EmpoError:
                 continue
+            except Exception as error:
+                failures.append((path, ("text", "reshaped", "missing")[change], repr(error)))
+    assert failures == []

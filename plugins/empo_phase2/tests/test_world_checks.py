@@ -2,6 +2,7 @@
 
 import logging
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -68,7 +69,9 @@ def test_only_what_can_be_reached_in_time_counts() -> None:
 
 @settings(max_examples=60)
 @given(
-    seed=st.integers(0, 10_000), count=st.integers(1, 7), horizon=st.sampled_from([1, 2, 5, None])
+    seed=st.integers(0, 10_000),
+    count=st.integers(1, 7),
+    horizon=st.sampled_from([1, 2, 5, 100, None]),
 )
 def test_dead_ends_are_those_that_a_search_along_every_path_finds(
     seed: int, count: int, horizon: int | None
@@ -78,6 +81,7 @@ def test_dead_ends_are_those_that_a_search_along_every_path_finds(
     achieved = np.array([chance.random() < 0.2 for _ in range(count)])
     following = {s: [b for a, b in edges if a == s] for s in range(count)}
 
+    @cache
     def can(state: int, left: int) -> bool:
         return left > 0 and any(achieved[b] or can(b, left - 1) for b in following[state])
 
@@ -101,3 +105,11 @@ def test_dead_ends_are_those_that_a_search_along_every_path_finds(
         assert found[1] == max(time for _, time in expected)
     else:
         assert found is None
+    # 420 is a multiple of every period that seven states can have.
+    state_and_time, later = (reach.dead_end(achieved, 1000 + 420 * n) for n in (0, 10**12))
+    if state_and_time is None:
+        assert later is None
+    else:
+        assert later is not None
+        assert later[0] == state_and_time[0]
+        assert later[1] - state_and_time[1] in {0, 420 * 10**12}  # 0: only reached early.

@@ -179,9 +179,9 @@ def _of_tasks(params: LatentParams, spec: MultiTaskSpec) -> Iterator[str]:
     sequences, envs = params.learning.horizon + 1, params.num_envs
     if params.replay.capacity < sequences * envs:
         yield (
-            f"replay.capacity: {params.replay.capacity} rows of {envs} environment(s) "
-            f"cannot hold a sequence of each, which has {sequences}; set it to at least "
-            f"{sequences * envs}"
+            f"replay.capacity: {params.replay.capacity} rows cannot hold a sequence of each "
+            f"environment (num_envs: {envs}), which has {sequences}; set replay.capacity to at "
+            f"least {sequences * envs}, or lower num_envs"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 
 MOST = 10_000
 """Rows of a curve; a longer one has every second, fourth, ... row, and the newest."""
@@ -73,7 +73,8 @@ class BoundedCurve(Sequence[T], Generic[T]):
         self._rows, self._count, self._stride = [], 0, 1
         if isinstance(state_dict, Mapping):
             self._rows = list(state_dict["rows"])
-            self._count, self._stride = state_dict["count"], state_dict["stride"]
+            self._count = whole_number(state_dict["count"])
+            self._stride = max(whole_number(state_dict["stride"]), 1)
             return
         for row in state_dict:
             self.append(tuple(row) if isinstance(row, list) else row)  # type: ignore[arg-type]

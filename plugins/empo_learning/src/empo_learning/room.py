@@ -54,7 +54,8 @@ def require_room(key: str, params: BaseModel, needed: float, what: str) -> None:
     most = psutil.virtual_memory().total
     if needed <= most:
         return
-    number = largest_number(params, key)
+    # The length of a run, which may be great, changes no size.
+    number = largest_number(params.model_copy(update={"total_steps": 1}), key)
     where = key if number is None else number.key
     size = f"{needed / GIB:,.1f} GiB" if math.isfinite(needed) else "more than 2^63 bytes"
     given = "" if number is None else f"with {number.value:,} "

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from empo_core.errors import ConfigError, EmpoError, StorageError
 
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError)
@@ -79,6 +81,22 @@ def traced(tree: Any, source: Source, path: str = "") -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(traced(item, source, f"{path}.{i}") for i, item in enumerate(tree))
     return tree
+
+
+def tensor_like(value: object, expected: Tensor) -> Tensor:
+    """A copy of a tensor of a saved state.
+
+    Raises:
+        ValueError: if the value is no tensor of the expected shape and type.
+    """
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{repr(value)[:40]} is no tensor")
+    if (value.shape, value.dtype) != (expected.shape, expected.dtype):
+        raise ValueError(
+            f"a tensor of shape {list(value.shape)} and {value.dtype} is not one of shape "
+            f"{list(expected.shape)} and {expected.dtype}"
+        )
+    return value.clone()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from empo_core.errors import CollectError
 from empo_core.protocols import Actor, ActorFactory, Weights
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_core.types import Experience
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Sync:
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned, exactly so with the weights of that time."""
         actor = self._running()
-        self._env_steps, self._version = state_dict["env_steps"], state_dict["policy_version"]
+        self._env_steps = whole_number(state_dict["env_steps"])
+        self._version = whole_number(state_dict["policy_version"])
         if self._weights is not None:
             actor.load(self._weights, self._version)
         actor.load_state_dict(state_dict["actor"])

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from empo_core.trees import StateDict
 from empo_core.types import WorldSpec
+from empo_learning.saved_state import tensor_like
 from empo_phase2.experience import Block, States, TimedStates
 from empo_phase2.forward import blocks
 from empo_phase2.quantities import Quantities
@@ -65,7 +66,9 @@ class EnteredSituations:
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
-        self._table = RowTable.of(state_dict["fingerprints"].numpy())
+        rows = state_dict["fingerprints"]
+        like = torch.zeros(len(rows), 1, dtype=torch.int64)
+        self._table = RowTable.of(tensor_like(rows, like).numpy())
 
     def _fingerprints(self, rows: Tensor, layout: Tensor, steps_left: Tensor) -> NDArray[np.int64]:
         """Sums of random multiples of words; two situations are confused once in 2**64 pairs."""

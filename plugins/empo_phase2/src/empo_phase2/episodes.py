@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.trees import StateDict
+from empo_learning.saved_state import tensor_like
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.joint_actions import sample_actions
 
@@ -121,4 +122,4 @@ class Episodes:
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for name in _STATE:
-            setattr(self, name, state_dict[name].clone())
+            setattr(self, name, tensor_like(state_dict[name], getattr(self, name)))

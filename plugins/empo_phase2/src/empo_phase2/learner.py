@@ -15,7 +15,7 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError
 from empo_core.protocols import Aggregator, Regression, Tabular, ValueNetwork
 from empo_core.random_streams import Stream, seed_of, stream
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_learning.regression import regression_of
@@ -84,6 +84,7 @@ class Learner:
             seed: That of the run, which the choice of transitions depends on.
         """
         self._params, self._schedule, self._spec = params, WarmUpSchedule(params), spec
+        self._goals = goals
         self.networks = build_networks(params.values, spec)
         for network in self.networks.values():
             _move(network, params.compute.device)
@@ -246,9 +247,29 @@ class Learner:
             self.networks[name].load_state_dict(state_dict["networks"][name])
             self._targets[name].load_state_dict(state_dict["targets"][name])
             self._regressions[name].load_state_dict(state_dict["regressions"][name])
-        self._cache.load_state_dict(state_dict["cache"])
+        self._cache.load_state_dict(state_dict["cache"], self._cached_columns())
         self._generator.set_state(state_dict["generator"])
-        self.skipped = state_dict["skipped"]
+        self.skipped = whole_number(state_dict["skipped"])
+
+    def _cached_columns(self) -> dict[str, Tensor]:
+        """What the cache of targets holds, of no state at all."""
+        humans, slots = len(self._spec.humans), len(self._goals)
+        robots = self._spec.num_robot_actions
+        dtype = next(iter(self.networks["v_h_e"].parameters())).dtype
+        columns = {"v_h_e": torch.zeros(0, slots), "x_h": torch.zeros(0, humans)}
+        columns["u_r"] = torch.zeros(0)
+        widths = {"q_r": (robots,), "v_r": ()}
+        columns |= {name: torch.zeros(0, *widths[name]) for name in widths if name in self.networks}
+        if not isinstance(self._compute, CompiledTargets):
+            return {name: column.to(dtype) for name, column in columns.items()}
+        columns = {"q_r": torch.zeros(0, 0), "v_r": torch.zeros(0)} | columns
+        columns["beta_r"] = torch.zeros(0)
+        return {name: column.double() for name, column in columns.items()} | {
+            "layout": torch.zeros(0, dtype=torch.int64),
+            "alive": torch.zeros(0, dtype=torch.bool),
+            "achieved": torch.zeros(0, slots, dtype=torch.bool),
+            "available": torch.zeros(0, robots, dtype=torch.bool),
+        }
 
     def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
         query, target, weight = self._regression_batch(quantity, targets)

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Int, Int32, Int64
 from torch import Tensor
 
-from empo_core.trees import StateDict
+from empo_core.trees import StateDict, whole_number
+from empo_learning.saved_state import tensor_like
 from empo_phase2.experience import TimedStates
 from empo_phase2.target_kernels import places
 from empo_worlds.row_table import RowTable
@@ -129,12 +130,28 @@ class TargetCache:
             "expected": torch.from_numpy(self._expected),
         }
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
+    def load_state_dict(self, state_dict: StateDict, columns: Values) -> None:
+        """Restore what ``state_dict`` returned.
+
+        Args:
+            state_dict: The state.
+            columns: Values of no timed state, by name.
+
+        Raises:
+            ValueError: if the state has values of another shape or type.
+        """
         self.clear()
-        self._freed_states = state_dict["freed_states"]
-        self._add(state_dict["key"].numpy(), dict(state_dict["values"]))
-        self._asked, self._expected = state_dict["asked"], state_dict["expected"].numpy()
+        self._freed_states = whole_number(state_dict["freed_states"])
+        no_key = torch.zeros(0, dtype=torch.int64)
+        key, expected = state_dict["key"], state_dict["expected"]
+        key, expected = (tensor_like(each, no_key.new_zeros(len(each))) for each in (key, expected))
+        values, like = state_dict["values"], {}
+        if len(key):
+            for name, column in columns.items():
+                shape = (len(key), *column.shape[1:])
+                like[name] = tensor_like(values[name], column.new_zeros(()).expand(shape))
+        self._add(key.numpy(), like)
+        self._asked, self._expected = whole_number(state_dict["asked"]), expected.numpy()
 
     @property
     def _key(self) -> Int64[np.ndarray, " distinct"]:

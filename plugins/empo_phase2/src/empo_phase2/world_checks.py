@@ -175,12 +175,18 @@ class Reach:
         if horizon is None:
             stuck = np.flatnonzero(goes_on & ~can[-1])
             return (int(stuck[0]), 0) if len(stuck) else None
-        found = None
-        for time in range(horizon):
+        latest, time = None, 0
+        first_time = dict[bytes, int]()
+        while time < horizon:
+            # Once the same states come again, whole periods are skipped up to the last ones, in
+            # which fewer steps are left than goals may take.
+            again = first_time.setdefault(np.packbits(here).tobytes(), time)
+            if period := time - again:
+                time += period * max((horizon - len(can) - time) // period, 0)
             stuck = np.flatnonzero(here & goes_on & ~can[min(horizon - time, len(can) - 1)])
             if len(stuck):
-                found = int(stuck[0]), time
+                latest = int(stuck[0]), time
             following = np.zeros(count, np.bool_)
             following[self.after[here[self.source]]] = True
-            here = following
-        return found
+            here, time = following, time + 1
+        return latest
