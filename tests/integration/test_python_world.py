@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from empo_testing.induction import Induction
 from empo_theory.parameters import CompleteTheory
+from empo_theory.reference import Reference
 from empo_worlds.enumeration import enumerate_world
 
 pytest.importorskip("empo_exact")
@@ -28,11 +28,13 @@ def test_the_python_world_is_solved_as_plain_induction_solves_it() -> None:
     spec.loader.exec_module(example)
     world = enumerate_world(example.TwoDoors())
     theory = CompleteTheory(beta_h=10.0, beta_r=20.0, zeta=2.0)
-    solved = Induction(world, theory)
-    position, values = solved.at(world.initial_state(), 3)
-    assert f"{values.v_r[position]:.5f}" in done.stdout
-    assert f"X_h = {solved.at(world.initial_state() + 1, 2)[1].x_h[1, 0]:.6f}" in done.stdout
-    waits, left, right = values.policy_r[position].tolist()
+    reference = Reference(world, theory)
+    (start,) = world.initial_state().tolist()
+    values = reference.at((start,), 3)
+    assert f"{values.v_r:.5f}" in done.stdout
+    (power,) = reference.at((start + 1,), 2).x_h.values()
+    assert f"X_h = {power:.6f}" in done.stdout
+    waits, left, right = values.pi_r.values()
     assert left == pytest.approx(right)
     assert left > 1000 * waits
 

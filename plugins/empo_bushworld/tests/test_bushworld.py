@@ -25,10 +25,10 @@ from empo_core.types import AgentSpec, Overlay
 from empo_pictures.canvas import heat_colour
 from empo_pictures.picture_sheet import CAPTION_HEIGHT, TITLE_HEIGHT
 from empo_testing.human_prior import HumanPriorTests
-from empo_testing.induction import Induction
 from empo_testing.world_model import WorldModelTests
 from empo_testing.worlds import TinyWorld
 from empo_theory.parameters import CompleteTheory
+from empo_theory.reference import Reference
 from empo_worlds.enumeration import enumerate_world
 
 COMPONENTS = {component.name: component for component in empo_components()}
@@ -178,11 +178,10 @@ def test_the_corridor_has_its_known_values(
         accrual="continuous",
     )  # fmt: skip
     prior = ShortestPath(ShortestPathParams(), world) if with_prior else None
-    solved = Induction(world, theory, prior)
-    position, values = solved.at(world.initial_state(), steps)
-    assert values.v_r[position].item() == pytest.approx(value, rel=1.2e-5)
+    values = Reference(world, theory, prior).at(tuple(world.initial_state().tolist()), steps)
+    assert values.v_r == pytest.approx(value, rel=1.2e-5)
     if policy is not None:
-        assert values.policy_r[position].tolist() == pytest.approx(policy, abs=3e-5)
+        assert list(values.pi_r.values()) == pytest.approx(policy, abs=3e-5)
 
 
 def test_a_python_author_would_get_the_same_world() -> None:

@@ -15,9 +15,9 @@ from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
-from empo_testing.induction import Induction
 from empo_testing.worlds import TinyWorld
 from empo_theory.parameters import CompleteTheory
+from empo_theory.reference import Reference
 
 THEORY = Phase2Theory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0, zeta=2.0, xi=1.5, eta=1.1)
 
@@ -86,7 +86,7 @@ class SolvedDoors:
             if name in type(theory).model_fields
         }
         self.world = world
-        self.exact = Induction(world, CompleteTheory(**named), EagerHumans(world))
+        self.exact = Reference(world, CompleteTheory(**named), EagerHumans(world))
 
     def reachable_states(self, steps_left: int) -> Tensor:
         horizon = self.world.spec.horizon
@@ -97,19 +97,28 @@ class SolvedDoors:
         return rows[self.world.available(rows).flatten(1).any(1)]
 
     def robot_values(self, states: Tensor, steps_left: int) -> Tensor:
-        return self.exact.values[steps_left - 1].v_r[self._places(states)]
+        values = [self.exact.at(tuple(row), steps_left).v_r for row in states.tolist()]
+        return torch.tensor(values, dtype=torch.float64)
 
     def robot_policies(self, states: Tensor, steps_left: int) -> Tensor:
-        return self.exact.values[steps_left - 1].policy_r[self._places(states)]
+        return self._numbers("pi_r", states, steps_left)
 
     def goal_values(self, states: Tensor, steps_left: int) -> Tensor:
-        return self.exact.values[steps_left - 1].v_e[self._places(states)]
+        return self._numbers("v_e", states, steps_left)
 
     def q_r(self, states: Tensor, steps_left: int) -> Tensor:
-        return self.exact.values[steps_left - 1].q_r[self._places(states)]
+        return self._numbers("q_r", states, steps_left)
 
-    def _places(self, states: Tensor) -> Tensor:
-        return (states[:, None] == self.exact.states).all(-1).int().argmax(1)
+    def _numbers(self, name: str, states: Tensor, steps_left: int) -> Tensor:
+        """Numbers by goal, or by the action of the only robot: 0 where it is not available."""
+        spec = self.world.spec
+        (robot,) = spec.robots
+        keys = list(range(len(spec.goals)))
+        if name != "v_e":
+            keys = [spec.strides[robot] * action for action in range(spec.num_robot_actions)]
+        rows = [getattr(self.exact.at(tuple(row), steps_left), name) for row in states.tolist()]
+        numbers = [[row.get(key, 0.0) for key in keys] for row in rows]
+        return torch.tensor(numbers, dtype=torch.float64).view(len(states), len(keys))
 
 
 _ASK = {"q_r": "q_r", "v_r": "robot_values", "v_h_e": "goal_values"}

@@ -1,0 +1,163 @@
+"""The nine equations of the paper in plain Python, one state at a time; the oracle of all solvers.
+
+Source: arXiv 2508.00159v2, Table 1. Works for any world with a horizon. Nothing here is fast.
+
+``h`` is a human, ``g`` a position in ``spec.goals``, ``p`` a probability, ``d`` a duration. A joint
+action is a number as in ``WorldModel.transitions``, to which agent ``k`` adds ``spec.strides[k]``
+times its action; ``a_r`` is the share of the robots, ``a`` that of some humans.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+import torch
+
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_theory.parameters import CompleteTheory
+
+Policy = dict[int, float]
+TIE = 1e-12
+"""Values that differ from the best by no more, relative to values above 1, are best, too."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values and policies of a state: by goal, human, or share ``a_r`` of the joint action."""
+
+    v_m: dict[int, float]
+    pi_h: dict[int, Policy]
+    v_e: dict[int, float]
+    x_h: dict[int, float]
+    u_r: float
+    q_r: dict[int, float]
+    pi_r: Policy
+    v_r: float
+
+
+class Reference:
+    """Values of a world, computed when they are first asked for.
+
+    Args:
+        world: A world whose spec has a horizon.
+        theory: Parameters of the equations.
+        prior: How humans act; None computes it by equations (1)-(3).
+        habit: The habitual policy of equation (2); None takes every available action alike.
+    """
+
+    def __init__(
+        self, world: WorldModel, theory: CompleteTheory,
+        prior: HumanPrior | None = None, habit: HumanPrior | None = None,
+    ) -> None:  # fmt: skip
+        self._world, self._theory, self._prior, self._habit = world, theory, prior, habit
+        self._values: dict[tuple[tuple[int, ...], int], Values] = {}
+
+    def at(self, state: tuple[int, ...], steps_left: int) -> Values:
+        """Values of a state, given as the words of its row, with some steps left."""
+        if (state, steps_left) not in self._values:
+            self._values[state, steps_left] = self._solve(state, steps_left)
+        return self._values[state, steps_left]
+
+    def _solve(self, state: tuple[int, ...], steps_left: int) -> Values:
+        world, spec, theory = self._world, self._world.spec, self._theory
+        row = torch.tensor([state], dtype=spec.state_dtype)
+        available = [[a for a, is_available in enumerate(agent) if is_available]
+                     for agent in world.available(row)[0].tolist()]  # fmt: skip
+        if steps_left == 0 or not all(available):
+            zeros = dict.fromkeys(range(len(spec.goals)), 0.0)
+            return Values(zeros, {}, zeros, {}, 0.0, {}, {}, theory.terminal_value)
+        even = [dict.fromkeys(actions, 1 / len(actions)) for actions in available]
+
+        following = world.transitions(row)
+        lasting = torch.ones(len(following.prob), dtype=torch.float64)
+        lasting = lasting if following.duration is None else following.duration
+        states, prob = following.states.tolist(), following.prob.tolist()
+        successors = [
+            (p, d, self.at(tuple(after), steps_left - 1), achieved)
+            for p, d, after, achieved in zip(
+                prob, lasting.tolist(), states, world.achieved(following.states).tolist(),
+                strict=True,
+            )
+        ]  # fmt: skip
+        outcomes = [successors[i:j] for i, j in pairwise(following.offsets.tolist())]
+
+        def profiles(policies: dict[int, Policy]) -> list[tuple[int, float]]:
+            """Joint actions of some agents that act independently, and their probabilities."""
+            return [
+                (sum(spec.strides[k] * a for k, (a, _) in zip(policies, choice, strict=True)),
+                 math.prod(p for _, p in choice))
+                for choice in product(*(policy.items() for policy in policies.values()))
+            ]  # fmt: skip
+
+        def attained(joint: int, g: int, value: str) -> float:
+            """E of 1 if the next state achieves the goal, else of its discounted value there."""
+            return sum((p * (1.0 if achieved[g] else theory.gamma_h**d * getattr(after, value)[g])
+                        for p, d, after, achieved in outcomes[joint]), 0.0)  # fmt: skip
+
+        robots = [a_r for a_r, _ in profiles({r: even[r] for r in spec.robots})]
+        extreme = min if theory.robot_model == "pessimistic" else max
+        v_m, pi_h = dict[int, float](), dict[int, Policy]()
+        for g, goal in enumerate(spec.goals):
+            h = goal.human
+            others = profiles({k: even[k] for k in spec.humans if k != h})
+            q_m = {a_h: sum(p * extreme(attained(a + spec.strides[h] * a_h + a_r, g, "v_m")
+                                        for a_r in robots) for a, p in others)
+                   for a_h in available[h]}  # (1)  # fmt: skip
+            pi_h[g] = self._human_policy(q_m, row, steps_left, g)  # (2)
+            v_m[g] = sum(pi_h[g][a_h] * q_m[a_h] for a_h in q_m)  # (3)
+            if world.achieved(row)[0, g]:  # There is nothing left to attain.
+                v_m[g], pi_h[g] = 0.0, {a_h: float(a_h == available[h][0]) for a_h in q_m}
+            if self._prior is not None:
+                policy = self._prior.policy(row, steps_left)[0, g].tolist()
+                pi_h[g] = {a_h: policy[a_h] for a_h in q_m}
+
+        mean = dict[int, Policy]()  # Of each human over its goals.
+        for h in spec.humans:
+            weight = {g: spec.goals[g].weight for g in spec.goals_of(h)}
+            mean[h] = {a_h: sum(weight[g] * pi_h[g][a_h] for g in weight) / sum(weight.values())
+                       for a_h in available[h]}  # fmt: skip
+        ends = {a_r: [(p * q, d, after.v_r) for a, p in profiles(mean)
+                      for q, d, after, _ in outcomes[a + a_r]] for a_r in robots}  # fmt: skip
+        q_r = {a_r: sum(p * theory.gamma_r**d * v for p, d, v in ends[a_r])
+               for a_r in robots}  # (4)  # fmt: skip
+        pi_r = softmax({a_r: -theory.beta_r * math.log(-q) for a_r, q in q_r.items()})  # (5)
+        v_e = {g: sum(pi_r[a_r] * p * attained(a + a_r, g, "v_e") for a_r in robots
+                      for a, p in profiles(mean | {goal.human: pi_h[g]}))
+               for g, goal in enumerate(spec.goals)}  # (6)  # fmt: skip
+        weights = [goal.weight if theory.x_agg == "weighted" else 1.0 for goal in spec.goals]
+        x_h = {h: sum(weights[g] * v_e[g] ** theory.zeta for g in spec.goals_of(h))
+               for h in spec.humans}  # (7)  # fmt: skip
+        lack = sum(x**-theory.xi if x else math.inf for x in x_h.values())
+        u_r = -((lack / (len(x_h) if theory.u_agg == "mean" else 1)) ** theory.eta)  # (8)
+        accrued = {a_r: sum(p * self._accrual(d) for p, d, _ in ends[a_r]) for a_r in robots}
+        v_r = sum(pi_r[a_r] * (u_r * accrued[a_r] + q_r[a_r]) for a_r in robots)  # (9)
+        return Values(v_m, pi_h, v_e, x_h, u_r, q_r, pi_r, v_r)
+
+    def _human_policy(self, q_m: Policy, row: torch.Tensor, steps_left: int, g: int) -> Policy:
+        """Equation (2): Boltzmann-rational, blended with a habit."""
+        beta, nu, best = float(self._theory.beta_h), self._theory.nu, max(q_m.values())
+        if math.isinf(beta):
+            ties = [a_h for a_h, q in q_m.items() if q >= best - TIE * max(1.0, abs(best))]
+            rational = {a_h: (a_h in ties) / len(ties) for a_h in q_m}
+        else:
+            rational = softmax({a_h: beta * (q - best) for a_h, q in q_m.items()})
+        habit = dict.fromkeys(q_m, 1 / len(q_m))
+        if self._habit is not None:
+            habit = dict(enumerate(self._habit.policy(row, steps_left)[0, g].tolist()))
+        return {a_h: nu * habit[a_h] + (1 - nu) * rational[a_h] for a_h in q_m}
+
+    def _accrual(self, duration: float) -> float:
+        """What U_r counts over a transition in (9): 1, or the integral of gamma_r^t over it."""
+        rho = -math.log(self._theory.gamma_r)
+        if self._theory.accrual == "discrete":
+            return 1.0
+        return duration if rho == 0 else -math.expm1(-rho * duration) / rho
+
+
+def softmax(logits: Policy) -> Policy:
+    """Probabilities proportional to the exponentials."""
+    most = max(logits.values())
+    powers = {a: math.exp(logit - most) for a, logit in logits.items()}
+    return {a: power / sum(powers.values()) for a, power in powers.items()}

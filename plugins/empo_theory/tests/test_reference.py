@@ -1,0 +1,79 @@
+"""The plain equations and those on tensors say the same; and closed forms of a small world."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from empo_core.types import Goal
+from empo_testing.worlds import TinyWorld
+from empo_theory.equations import human_power, robot_policy, robot_reward
+from empo_theory.parameters import CompleteTheory
+from empo_theory.reference import Reference, Values
+
+THEORIES: list[dict[str, Any]] = [
+    {
+        **{"beta_h": 3.0, "gamma_h": 0.9, "gamma_r": 0.8, "beta_r": 3.0},
+        **{"zeta": 2.0, "xi": 1.5, "eta": 1.1},
+    },
+    {"beta_h": "inf", "robot_model": "optimistic", "x_agg": "sum", "u_agg": "sum", "nu": 0.25},
+]
+
+
+class Door(TinyWorld):
+    """``TinyWorld`` with goals that leave nobody helpless."""
+
+    def __init__(self) -> None:
+        super().__init__(horizon=4)
+        names = [(0, "shut", 1.0), (0, "inside", 0.25), (0, "not shut", 1.0)]
+        names += [(2, "shut", 0.5), (2, "not shut", 2.0)]
+        goals = tuple(Goal(human=h, name=name, weight=weight) for h, name, weight in names)
+        self._spec = dataclasses.replace(self._spec, goals=goals)
+        shut, ajar, inside = (1, 0, 0, 1, 0), (0, 0, 1, 0, 1), (0, 1, 1, 0, 1)
+        self._achieved = torch.tensor([shut, ajar, inside]).bool()
+
+
+def solved(theory: dict[str, Any], steps_left: int) -> Values:
+    world = Door()
+    start = tuple(world.initial_state().tolist())
+    return Reference(world, CompleteTheory(**theory)).at(start, steps_left)
+
+
+@pytest.mark.parametrize("theory", THEORIES)
+def test_policies_sum_to_one_and_values_are_chances(theory: dict[str, Any]) -> None:
+    values = solved(theory, 4)
+    for policy in (*values.pi_h.values(), values.pi_r):
+        assert math.fsum(policy.values()) == pytest.approx(1.0, abs=1e-15)
+    assert all(0 <= value <= 1 for value in (*values.v_m.values(), *values.v_e.values()))
+    assert values.v_r < values.u_r < 0
+
+
+@pytest.mark.parametrize("theory", THEORIES)
+def test_equations_on_tensors_agree(theory: dict[str, Any]) -> None:
+    values, spec, params = solved(theory, 4), Door().spec, CompleteTheory(**theory)
+    q_r = torch.tensor(list(values.q_r.values()), dtype=torch.float64)
+    pi_r = robot_policy(q_r, params.beta_r, torch.ones(len(q_r), dtype=torch.bool))
+    assert pi_r.tolist() == pytest.approx(list(values.pi_r.values()), rel=1e-12)
+    for h in spec.humans:
+        v_e = torch.tensor([values.v_e[g] for g in spec.goals_of(h)], dtype=torch.float64)
+        weight = torch.tensor([spec.goals[g].weight for g in spec.goals_of(h)]).double()
+        power = human_power(v_e, weight, params.zeta, params.x_agg)
+        assert float(power) == pytest.approx(values.x_h[h], rel=1e-12)
+    x_h = torch.tensor(list(values.x_h.values()), dtype=torch.float64)
+    u_r = robot_reward(x_h, params.xi, params.eta, params.u_agg)
+    assert float(u_r) == pytest.approx(values.u_r, rel=1e-12)
+
+
+def test_nobody_attains_anything_when_time_is_over() -> None:
+    values = solved({}, 0)
+    assert set(values.v_m.values()) == set(values.v_e.values()) == {0.0}
+    assert values.v_r == CompleteTheory().terminal_value
+
+
+def test_more_time_is_never_worse_for_humans_that_are_not_discounted() -> None:
+    fewer, more = (solved({"beta_h": "inf"}, steps) for steps in (2, 4))
+    assert all(more.v_m[g] >= fewer.v_m[g] - 1e-12 for g in fewer.v_m)
