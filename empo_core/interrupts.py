@@ -47,6 +47,22 @@ def comes_again(number: int, frame: FrameType | None) -> bool:
     return True
 
 
+_entered = threading.local()
+"""What was entered in each thread, the newest last: ``_entered.stack``."""
+
+
+def interrupt() -> None:
+    """Interrupt the run of this thread as SIGTERM would, without a signal: others go on.
+
+    Raises:
+        KeyboardInterrupt: if the run does not wait for a good moment, or there is none.
+    """
+    stack: list[Termination] = getattr(_entered, "stack", [])
+    if not stack:
+        raise KeyboardInterrupt
+    stack[-1].handle(signal.SIGTERM, None)
+
+
 class Termination:
     """While entered, signals raise KeyboardInterrupt, but not while a run is being wound up.
 
@@ -62,10 +78,12 @@ class Termination:
         """Take over the signals; only the main thread may, elsewhere nothing changes."""
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self.handle) for number in heeded()}
+        _entered.stack = [*getattr(_entered, "stack", []), self]
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the signals back."""
+        _entered.stack = _entered.stack[:-1]
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}

@@ -17,6 +17,7 @@ from empo_async_actors.collector import AsyncCollector
 from empo_async_actors.plugin import AsyncParams
 from empo_core.errors import CollectError
 from empo_core.types import Experience
+from empo_executors.owned_folder import process_space
 
 SCRIPT = Path(__file__).with_name("async_learner.py")
 PATIENCE_S = 60
@@ -161,8 +162,9 @@ def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str, tmp_pat
 def test_what_a_killed_learner_left_is_removed_by_the_next(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
-    left, others = tmp_path / f"workers-{gone.pid}-abc", tmp_path / "workers-of-mine"
-    alive = tmp_path / f"workers-{os.getpid()}-abc"
+    own = f"workers-{process_space()}"
+    left, others = tmp_path / f"{own}-{gone.pid}-abc", tmp_path / "workers-of-mine"
+    alive = tmp_path / f"{own}-{os.getpid()}-abc"
     for folder in (left, others, alive):
         folder.mkdir()
         (folder / "file").touch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
@@ -97,3 +98,26 @@ def test_a_signal_while_the_compiler_calls_back_ends_a_run_and_breaks_no_kernel(
         call()
     assert reached == [callback]
     assert successor(1) == 2
+
+
+def test_a_run_in_another_thread_is_interrupted_without_a_signal() -> None:
+    ends: list[str] = []
+
+    def run() -> None:
+        with Termination(), Interrupts() as waiting:
+            interrupts.interrupt()
+            ends.append("goes on to a good moment" if waiting.are_pending else "")
+        with Termination():
+            try:
+                interrupts.interrupt()
+            except KeyboardInterrupt:
+                ends.append("ends at once")
+
+    before = signal.signal(signal.SIGTERM, lambda *_: ends.append("a signal"))
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ends == ["goes on to a good moment", "ends at once"]

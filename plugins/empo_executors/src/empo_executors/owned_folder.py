@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
+import platform
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,8 +16,19 @@ from empo_core.errors import StorageError
 from empo_core.storage.run_roots import refuse_gone
 
 
+def process_space() -> str:
+    """Eight hexadecimal digits of the machine and container in which process numbers hold."""
+    space = platform.node()
+    with contextlib.suppress(OSError):  # Other systems have no such file.
+        space += f" {os.stat('/proc/self/ns/pid').st_ino}"
+    return hashlib.sha256(space.encode()).hexdigest()[:8]
+
+
 def owned_folder(directory: Path, prefix: str) -> Path:
-    """A new folder of this process; those of processes that are gone are removed.
+    """A new folder of this process; those of processes of this machine that are gone are removed.
+
+    Processes of other machines and containers, which may share the directory, cannot be seen from
+    here, and their folders stay.
 
     Args:
         directory: Receives it, and is made where it is not there.
@@ -26,11 +40,12 @@ def owned_folder(directory: Path, prefix: str) -> Path:
     refuse_gone(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for old in directory.glob(f"{prefix}*"):
-            pid = old.name.removeprefix(prefix).split("-")[0]
+        own = f"{prefix}{process_space()}-"
+        for old in directory.glob(f"{own}*"):
+            pid = old.name.removeprefix(own).split("-")[0]
             if pid.isdigit() and not psutil.pid_exists(int(pid)):
                 shutil.rmtree(old, ignore_errors=True)
-        return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=directory))
+        return Path(tempfile.mkdtemp(prefix=f"{own}{os.getpid()}-", dir=directory))
     except OSError as error:
         raise StorageError(
             f"{directory}: the files that workers need cannot be made there: {error}"

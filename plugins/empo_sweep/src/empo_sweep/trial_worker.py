@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ import torch
 from empo_core import experiment
 from empo_core.config import RunConfig, installed
 from empo_core.errors import EmpoError, StorageError, WorkerError
-from empo_core.interrupts import Termination
+from empo_core.interrupts import Termination, interrupt
 from empo_core.protocols import Tracker
 from empo_core.protocols.executors import Payload, Send
 from empo_core.storage.locks import hold
@@ -150,4 +149,4 @@ class _Reporter(Tracker):
         self._send([json.dumps([self._order.trial, step, float(value)]).encode()])
         if self._worker.is_pruned(self._order.trial):
             self._is_stopped = True
-            signal.raise_signal(signal.SIGTERM)  # As if by hand, so that the run can be resumed.
+            interrupt()  # As if by hand, so that the run can be resumed.
