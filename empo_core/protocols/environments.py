@@ -82,6 +82,8 @@ class VectorLayout:
         blocks: Number of blocks.
         order: Order in which blocks are received.
         on_crash: What happens when a worker dies.
+        answer_limit_s: Seconds after which a worker that has not answered counts as dead; None:
+            never. Copies in this process have no limit.
         desync: Cut the first episode of each copy at a random length, so that ends spread out.
         first: Number of the first copy, from which and the run's seed its episodes' seeds follow.
         terminal_observations: Tell last observations of episodes that terminated, too; workers
@@ -96,6 +98,7 @@ class VectorLayout:
     blocks: int = 1
     order: Order = "rotation"
     on_crash: OnCrash = "stop"
+    answer_limit_s: float | None = None
     desync: bool = False
     first: int = 0
     terminal_observations: bool = False

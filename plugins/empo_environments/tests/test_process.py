@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -396,6 +397,38 @@ def test_closing_takes_seconds_whatever_the_workers_are_doing(build: Build) -> N
     vector.close()
     assert time.monotonic() - begin < GRACE_S
     assert not workers()
+
+
+class Hanging(Obedient):
+    """Never ends a step in which it is told to die."""
+
+    def step(self, action: Any) -> Any:
+        if action == DIE:
+            threading.Event().wait()
+        return super().step(action)
+
+
+def hanging() -> GymnasiumEnv:
+    return GymnasiumEnv(Hanging())
+
+
+def test_an_environment_that_hangs_ends_the_run_with_its_worker_named(build: Build) -> None:
+    vector = build(hanging, answer_limit_s=1.0)
+    vector.start(0)
+    recv_block(vector, 0)
+    act(vector, 0, DIE, GO)
+    with pytest.raises(CollectError, match=r"^worker 0 .* hangs.*answer_limit_s: 1\)"):
+        recv_all(vector)
+
+
+def test_an_environment_that_hangs_is_started_anew_where_that_is_asked_for(build: Build) -> None:
+    vector = build(hanging, answer_limit_s=1.0, on_crash="restart")
+    vector.start(0)
+    recv_block(vector, 0)
+    act(vector, 0, DIE, GO)
+    assert recv_block(vector, 1).starts.all()
+    act(vector, 1, GO, GO)
+    assert recv_block(vector, 0).starts.all()
 
 
 def test_nothing_is_left_behind() -> None:

@@ -100,6 +100,7 @@ class CopiedEnvironment:
             blocks=layout.blocks,
             order=layout.order,
             on_crash=layout.on_crash,
+            answer_limit_s=layout.answer_limit_s,
             first=layout.first,
             seed=layout.seed,
         )

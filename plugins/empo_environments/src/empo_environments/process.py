@@ -39,7 +39,7 @@ class ProcessVectorEnv:
 
     def __init__(
         self, make: Sequence[MakeEnv], *, workers: int, blocks: int, order: Order,
-        on_crash: OnCrash, first: int = 0, seed: int = 0,
+        on_crash: OnCrash, first: int = 0, seed: int = 0, answer_limit_s: float | None = None,
     ) -> None:  # fmt: skip
         """Start the workers, and let them make their environments.
 
@@ -52,6 +52,7 @@ class ProcessVectorEnv:
                 vector fails, or the worker is started anew and its environments begin episodes.
             first: Number of the first environment.
             seed: Of the workers' process-wide generators, see ``VectorLayout``.
+            answer_limit_s: Seconds after which a worker counts as dead, see there.
 
         Raises:
             ConfigError: The environments do not fit each other, or the sizes do not.
@@ -59,6 +60,7 @@ class ProcessVectorEnv:
         """
         _check_sizes(len(make), workers, blocks)
         self._envs, self._on_crash, self._first = len(make) // workers, on_crash, first
+        self._limit_s = answer_limit_s
         self._seed, self._restarts = seed, [0] * workers
         self._payloads = [_payload(part) for part in shares(make, workers)]
         self._context = worker_context()
@@ -171,7 +173,7 @@ class ProcessVectorEnv:
     def _worker(self, number: int, block: int) -> Worker:
         places = number * self._envs, self._first
         globals_seed = self._seed, number, self._restarts[number]
-        worker = Worker(self._context, number, block, places, globals_seed)
+        worker = Worker(self._context, number, block, places, globals_seed, self._limit_s)
         worker.make(self._payloads[number])
         return worker
 
@@ -188,9 +190,15 @@ class ProcessVectorEnv:
             self._selector.unregister(worker.sentinel)
 
     def _listen(self) -> None:
-        """Sleep until a worker answers or ends."""
-        for key, _ in self._selector.select():
-            worker: Worker = key.data
+        """Sleep until a worker answers or ends, or has owed an answer for too long."""
+        events = self._selector.select(self._limit_s)
+        if self._limit_s is not None:
+            answering = {key.data for key, _ in events}
+            for worker in self._workers:
+                if worker not in answering:
+                    self._replace_late(worker)
+        for key, _ in events:
+            worker = key.data
             if not worker.busy:
                 # It has died in its sleep, which is found out when it is asked to step. Until
                 # then its end must not wake us up again and again.
@@ -201,6 +209,13 @@ class ProcessVectorEnv:
                 _ = worker.receive() if key.fileobj is worker.pipe else worker.reply()
             except CollectError as error:
                 self._replace(worker, error)
+            self._missing[worker.block] -= 1
+
+    def _replace_late(self, worker: Worker) -> None:
+        try:
+            worker.refuse_late()
+        except Crash as error:
+            self._replace(worker, error)
             self._missing[worker.block] -= 1
 
     def _ask(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

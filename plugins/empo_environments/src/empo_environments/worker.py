@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from multiprocessing.reduction import send_handle
 from typing import Any
 
@@ -40,6 +41,7 @@ class Worker:
         block: int,
         places: tuple[int, int],
         globals_seed: tuple[int, ...] = (0,),
+        answer_limit_s: float | None = None,
     ) -> None:
         """Start the process.
 
@@ -49,7 +51,9 @@ class Worker:
             block: The block that its environments belong to.
             places: Place of its first environment, and number of the vector's first one.
             globals_seed: Seed of its process-wide generators, and the key of their stream.
+            answer_limit_s: Seconds that it may take to answer; None: as long as it likes.
         """
+        self._limit_s, self._asked_at = answer_limit_s, time.monotonic()
         self.number, self.block = number, block
         self.busy = self.watched = self._answered = False
         self._process = SupervisedProcess(
@@ -84,9 +88,27 @@ class Worker:
             ConfigError: An environment does not fit.
             CollectError: An environment did what it must not.
         """
-        if not self._process.has_message():
+        if not self._process.has_message(self._limit_s):
+            self.refuse_late()
             raise Crash(self._obituary())
         return self.receive()
+
+    def refuse_late(self) -> None:
+        """Give up a worker that has owed an answer for too long.
+
+        Raises:
+            Crash: if it has.
+        """
+        late_s = time.monotonic() - self._asked_at
+        if self._limit_s is None or not self.busy or late_s < self._limit_s:
+            return
+        if self._process.has_ended:
+            return
+        raise Crash(
+            f"worker {self.number} (process {self.pid}) has not answered for {late_s:.0f} s: one "
+            "of its environments hangs, or takes longer than the limit "
+            f"(vectorisation.answer_limit_s: {self._limit_s:g})"
+        )
 
     def receive(self) -> Any:
         """The same, where something is known to be there."""
@@ -113,7 +135,7 @@ class Worker:
         self._process.end(deadline)
 
     def _send(self, kind: bytes, content: bytes | None = None) -> None:
-        self.busy = True
+        self.busy, self._asked_at = True, time.monotonic()
         # Whoever waits for the answer finds out that the process is gone.
         with contextlib.suppress(OSError):
             os.write(self.pipe.fileno(), kind)

@@ -110,6 +110,7 @@ class EnvironmentFactory:
             blocks=plan.blocks,
             order=sizes.order,
             on_crash=sizes.on_crash,
+            answer_limit_s=sizes.answer_limit_s,
             desync=sizes.desync,
             seed=seed_of(stream(self._seed, Stream.WORKERS, self.rank)),
         )

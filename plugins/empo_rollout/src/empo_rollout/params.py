@@ -55,6 +55,12 @@ class Vectorisation(Config):
         "stop",
         description="Reaction to the death of a worker: end the run, or start the worker anew.",
     )
+    answer_limit_s: float | None = Field(
+        600.0,
+        gt=0,
+        description="A worker whose environments take longer for a step, a reset or their making "
+        "counts as dead; null waits for ever. Environments in this process have no limit.",
+    )
     desync: bool = Field(
         False,
         description="Truncate the first episode of each environment at a random length, so that "
