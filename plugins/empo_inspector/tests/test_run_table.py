@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from empo_core.cli.app import app
 from empo_core.errors import ConfigError
+from empo_core.saved_run import read_run
 from empo_core.storage.run_directory import write_config
 from empo_inspector import run_table
 from empo_inspector.run_table import differences, ordered, read_rows, short_names, span, where
@@ -62,6 +63,23 @@ def empo(*arguments: object) -> Result:
 
 def names(rows: list[run_table.Row]) -> str:
     return "".join(row.run.path.name for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "key"),
+    [
+        (None, "return_mean"),
+        ({"mean_return": 9.0, "standard_error": 1.0}, "evaluation.mean_return"),
+        ({"planner": {"cup": {"return_mean": 9.0}}}, "evaluation.planner.cup.return_mean"),
+    ],
+)
+def test_returns_are_those_of_the_evaluation_where_there_is_one(
+    tmp_path: Path, evaluation: JsonValue, key: str
+) -> None:
+    summary = {"steps": 7, "return_mean": 3.5, "evaluation": evaluation}
+    path = write_run(tmp_path, "c", algorithm="rollout", summary=summary)
+    results = run_table.key_results(read_run(path))
+    assert results == {key: 3.5 if evaluation is None else 9.0}
 
 
 def test_the_table_has_what_matters_of_each_run(runs: Path) -> None:

@@ -18,8 +18,12 @@ from empo_core.suggestions import nearest
 from empo_core.trees import Json
 
 COLUMNS = ("run", "task", "algorithm", "status", "age", "duration")
-KEY_RESULTS = ("root.V_r", "return_mean", "solved")
-"""Keys of summaries that say most; of a run that has none of them, its first numbers do."""
+KEY_RESULTS = (
+    r"root\.V_r",
+    r"evaluation\.(.+\.)?(mean_return|return_mean)|return_mean",
+    "solved",
+)
+"""Patterns of the keys of summaries that say most; of a run that has none, its first numbers do."""
 NOT_COMPARED = ("seed", "runs")
 """Keys of configs that two runs of one experiment differ in."""
 _MEASURES = ("seconds", "peak_memory_bytes", "steps", "env_steps", "iterations", "updates")
@@ -189,9 +193,16 @@ def varying(configs: Sequence[Mapping[str, Json]]) -> list[str]:
 
 
 def key_results(run: SavedRun) -> dict[str, Json]:
-    """The few values of a run's summary that say most."""
-    found = leaves(run.summary)
-    known = {key: found[key] for key in KEY_RESULTS if found.get(key) is not None}
+    """The few values of a run's summary that say most; of returns those of the last evaluation."""
+    values = {key: value for key, value in leaves(run.summary).items() if value is not None}
+    known = {
+        key: values[key]
+        for pattern in KEY_RESULTS
+        for key in sorted(values, key=lambda key: key == "return_mean")
+        if re.fullmatch(pattern, key)
+    }
+    if next(iter(known), "").startswith("evaluation."):
+        known.pop("return_mean", None)  # The average of training, exploration included.
     numbers = {
         key: value
         for key, value in run.summary.items()
