@@ -100,8 +100,9 @@ def worlds(json: Json = False, debug: Debug = False) -> None:
 
 def _library(offer: Offer) -> list[dict[str, str | int | None]]:
     """Title and size of every file of one library; a broken file says why it is."""
-    from empo_core.cli.check import build_named, sizes
+    from empo_core.cli.check import sizes
     from empo_core.config import library_files
+    from empo_core.documents import build_named
 
     component = offer.component
     listed = []

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
-from empo_core.config import AlgorithmRef, RunConfig, WorldModelRef, installed, library_file
+from empo_core.config import AlgorithmRef, RunConfig, installed
 from empo_core.config.blame import located
+from empo_core.documents import as_config, is_config, library_world, world_in
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
 if TYPE_CHECKING:
-    from empo_core.config.yaml import Document
     from empo_core.protocols import WorldModel
 
 
@@ -51,7 +48,7 @@ def check(
         # What a world model is to read need not be YAML.
         document = read_yaml(path) if world_model is None else None
         if overrides or (document is not None and is_config(document)):
-            document = _config(path, document, overrides or [], world_model)
+            document = as_config(path, document, overrides or [], world_model)
             config = load_config(document, overrides)
             with located(document, config, every=True):
                 try:
@@ -84,30 +81,6 @@ def sizes(world: WorldModel) -> dict[str, str | int | None]:
         "state_words": spec.state_words,
         "state_bytes": spec.state_words * spec.state_dtype.itemsize,
     }
-
-
-def build_named(name: str, file: Path) -> WorldModel:
-    """The world in a file, as the world model called ``name`` reads it."""
-    from pydantic import ValidationError
-
-    from empo_core.experiment import build
-
-    try:
-        ref = WorldModelRef.model_validate({"name": name, "params": {"file": str(file)}})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ConfigError(f"{file}: world model {name!r} does not fit: {first['msg']}") from error
-    world: WorldModel = build(ref)
-    return world
-
-
-def is_config(document: Document) -> bool:
-    """True if a file is meant as a config; everything else is taken for a world."""
-    data = document.data
-    if not isinstance(data, dict):
-        return data is None
-    known = {"algorithm", "world_model", "trackers"}
-    return not known.isdisjoint(data) or RunConfig.model_fields.keys() >= data.keys()
 
 
 def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
@@ -144,71 +117,6 @@ def _too_large(config: RunConfig, error: Exception) -> ConfigError:
     )
 
 
-def config_at(path: Path, overrides: list[str]) -> RunConfig:
-    """The config in a file; of a world file one that names the world, for overrides to complete.
-
-    Raises:
-        ConfigError: With one located line per problem.
-    """
-    return read_config_at(path, overrides)[1]
-
-
-def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfig]:
-    """As ``config_at``, and the document that it was read from."""
-    from empo_core.config.files import load_config
-
-    document = document_at(path, overrides)
-    return document, load_config(document, overrides)
-
-
-def document_at(path: Path, overrides: Sequence[str]) -> Document:
-    """As ``config_at``, before the overrides are applied and it is validated."""
-    from empo_core.config.yaml import read_yaml
-
-    path = library_world(str(path)) or path
-    return _config(path, read_yaml(path), overrides)
-
-
-def _config(
-    path: Path,
-    document: Document | None,
-    overrides: Sequence[str],
-    world_model: str | None = None,
-) -> Document:
-    """As ``document_at``; without ``document``, of a file that this world model reads."""
-    from empo_core.config.yaml import dump_yaml, parse_yaml
-
-    if document is not None and is_config(document):
-        return document
-    logging.disable()  # The world is built again, and warns then.
-    try:
-        name, _ = world_in(path, world_model)
-    except EmpoError as error:
-        if document is not None and _num_foreign(error):
-            return document  # Whoever validates it says what a config has to have.
-        raise
-    finally:
-        logging.disable(logging.NOTSET)
-    if not any(override.startswith("algorithm") for override in overrides):
-        algorithms = ", ".join(installed().names("algorithm")) or "none is installed"
-        raise ConfigError(
-            f"{path} is a world ({name}), not a config; add algorithm=NAME, where NAME is one of "
-            f"{algorithms}; or give a config, and world_model.params.file={path.resolve()}"
-        )
-    named: JsonData = {"world_model": {"name": name, "params": {"file": str(path.resolve())}}}
-    return parse_yaml(dump_yaml(named), name=str(path))
-
-
-def _num_foreign(error: EmpoError) -> int:
-    """How many keys a world model does not know; more than any file has where it knows none."""
-    from empo_core.config.files import ForeignFileError
-
-    if isinstance(error, ForeignFileError):
-        return sys.maxsize
-    lines = str(error).splitlines()
-    return sum(bool(re.search(r": [^.\s]+: unknown key", line)) for line in lines)
-
-
 def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
     candidate, world = world_in(path, name)
     spec = world.spec
@@ -227,37 +135,6 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
     }
 
 
-def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
-    """The world model that reads a file (None: the one it fits best), and the world."""
-    registry = installed()
-    names = [name] if name is not None else registry.names("world_model")
-    failures: list[tuple[tuple[int, int], str, EmpoError]] = []
-    for candidate in names:
-        if "file" not in registry.get("world_model", candidate).params_model().model_fields:
-            continue
-        try:
-            return candidate, build_named(candidate, path)
-        except EmpoError as error:
-            size = _num_foreign(error), len(str(error).splitlines())
-            failures.append((size, candidate, error))
-    if not failures:
-        raise ConfigError(f"{path}: no installed world model reads files; see: empo plugins")
-    # The format it nearly fits is most likely the one that was meant: whose keys it has.
-    size, nearest, failure = min(failures, key=lambda failure: failure[:2])
-    if len(failures) > 1 and size[0] == sys.maxsize:
-        tried = ", ".join(kind for _, kind, _ in failures)
-        raise ConfigError(
-            f"{path}:1:1: is neither a config nor a world of any installed kind ({tried}), and "
-            "nothing of it is shown; check the path"
-        ) from failure
-    if len(failures) > 1:
-        # The file is named as it was typed.
-        reason = str(failure).replace(str(path.absolute()), str(path))
-        message = f"{reason}\nread as a world of {nearest!r}; '--as NAME' says otherwise"
-        raise ConfigError(message) from failure
-    raise failure
-
-
 def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData]:
     """The needs of the algorithms that size any world, with their defaults, but for one."""
     from empo_core.experiment import build
@@ -271,18 +148,6 @@ def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData
         except EmpoError as error:
             found[name] = {"refused": str(error)}
     return found
-
-
-def library_world(name: str) -> Path | None:
-    """The file of a world named as in a config, e.g. ``grid/small``."""
-    component, slash, stem = name.partition("/")
-    registry = installed()
-    if Path(name).exists() or not slash or component not in registry.names("world_model"):
-        return None
-    try:
-        return library_file(registry, "world_model", component, stem)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _words(value: JsonData) -> str:

@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand
 
 from empo_core.cli.arguments import RunDirectory
-from empo_core.cli.check import config_at, read_config_at
 from empo_core.cli.commands import click_command
 from empo_core.cli.options import declared_flags, with_flags
 from empo_core.cli.output import (
@@ -28,6 +27,7 @@ from empo_core.cli.output import (
 )
 from empo_core.config import installed
 from empo_core.config.blame import located
+from empo_core.documents import config_at, read_config_at
 from empo_core.errors import ConfigError, EmpoError
 
 if TYPE_CHECKING:

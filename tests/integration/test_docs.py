@@ -36,10 +36,10 @@ import pytest
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
-from empo_core.cli.check import build_named
 from empo_core.config import installed
 from empo_core.config.files import load_config
 from empo_core.config.yaml import dump_yaml, parse_yaml
+from empo_core.documents import build_named
 from empo_core.errors import EmpoError
 from empo_core.plugins.hookspecs import KINDS
 

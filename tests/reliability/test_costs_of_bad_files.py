@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from empo_core.cli.check import build_named
 from empo_core.config.files import load_config
 from empo_core.config.yaml import MAX_BYTES, MAX_PROBLEMS, MAX_VALUES
+from empo_core.documents import build_named
 from empo_core.errors import ConfigError, EmpoError
 from empo_testing.processor_time import timed
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from empo_core.cli.check import library_world, world_in
 from empo_core.cli.output import Debug, only_ours_on_stdout, show, stdout
+from empo_core.documents import library_world, world_in
 from empo_core.errors import ConfigError
 from empo_core.storage.atomic import digest, write_file
 from empo_inspector.pcg32 import MOST_SEED

@@ -194,8 +194,10 @@ def varying(configs: Sequence[Mapping[str, Json]]) -> list[str]:
 
 def key_results(run: SavedRun) -> dict[str, Json]:
     """The few values of a run's summary that say most; of returns those of the last evaluation."""
-    values = {key: value for key, value in leaves(run.summary).items() if value is not None}
-    known = {
+    values: dict[str, Json] = {
+        key: value for key, value in leaves(run.summary).items() if value is not None
+    }
+    known: dict[str, Json] = {
         key: values[key]
         for pattern in KEY_RESULTS
         for key in sorted(values, key=lambda key: key == "return_mean")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 
-from empo_core.cli.check import document_at, library_world
 from empo_core.config.files import COMMAND_LINE, apply_override, read_yaml, validate_document
 from empo_core.config.yaml import Document, Plain, parse_value, problems
+from empo_core.documents import document_at, library_world
 from empo_core.errors import ConfigError
 from empo_inspector.run_table import short_names
 from empo_sweep.arms import Sweep
