@@ -446,7 +446,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "too little memory": ({"replay": {"capacity": 2}}, "replay.capacity"),
     "too little memory for each": (
         {"num_envs": 3, "replay": {"capacity": 8}},
-        "replay.capacity: 8 rows of 3 .* set it to at least 9",
+        r"replay.capacity: .*num_envs: 3.* to at least 9",
     ),
     "more judges than heads": (
         {"planner": {"value_heads": 3}},
