@@ -152,7 +152,7 @@ class Inspectable(Protocol):
     ``empo explain`` asks for it.
     """
 
-    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+    def inspection(self, context: RunContext, query: Wanted) -> Inspection:
         """What the run in ``context.directory`` knows, from a state and time on.
 
         Raises:
