@@ -24,8 +24,8 @@ class BaseWorld(NotebookWorld):
         generator: torch.Generator,
     ) -> Int[Tensor, "state word"]:
         """One sampled successor per state; a terminal state is returned as it is."""
-        found = successors_of(self, states, actions)
-        return queries.sample_successors(found, states, generator)
+        successors = successors_of(self, states, actions)
+        return queries.sample_successors(successors, states, generator)
 
     def transition_probabilities(
         self: WorldModel, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]

@@ -155,14 +155,14 @@ class CompiledWorld(BaseWorld):
             chosen = queries.checked_actions(self.spec, actions, len(states)).numpy()
         per_state = len(chosen) if actions is None else 1
         counts, successors, prob = self._list_successors(rows, chosen, per_state)
-        found = PairItems(counts, np.arange(len(prob)), prob, None)
+        pair_items = PairItems(counts, np.arange(len(prob)), prob, None)
         if (prob != 1).any():
-            found = rescale(found, partial(self._call, rows, chosen, per_state))
-        offsets = np.concatenate([[0], found.counts.cumsum()])
+            pair_items = rescale(pair_items, partial(self._call, rows, chosen, per_state))
+        offsets = np.concatenate([[0], pair_items.counts.cumsum()])
         return Successors(
             torch.from_numpy(offsets),
             torch.from_numpy(successors),
-            torch.from_numpy(found.prob),
+            torch.from_numpy(pair_items.prob),
         )
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
@@ -232,8 +232,8 @@ class CompiledWorld(BaseWorld):
             )
             parts.append((successors[:used], prob[:used]))
         if code != DONE:
-            what = MISTAKES[code].format(used, self.model.max_successors)
-            raise WorldError(f"{self._call(rows, chosen, per_state, pair)} {what}")
+            mistake = MISTAKES[code].format(used, self.model.max_successors)
+            raise WorldError(f"{self._call(rows, chosen, per_state, pair)} {mistake}")
         successors, prob = (np.concatenate(part) for part in zip(*parts, strict=True))
         return counts, successors, prob
 
@@ -246,7 +246,7 @@ class CompiledWorld(BaseWorld):
     ) -> str:
         actions = chosen[pair % len(chosen)].tolist()
         names = ", ".join(
-            who.actions[action] for who, action in zip(self.spec.agents, actions, strict=True)
+            agent.actions[action] for agent, action in zip(self.spec.agents, actions, strict=True)
         )
         state = tuple(rows[pair // per_state].tolist())
         return f"{self.model.write.__name__}({state}, {tuple(actions)}, ...) [{names}]"
@@ -267,6 +267,6 @@ def _check(model: CompiledModel) -> None:
         (model.horizon is not None and model.horizon < 1, "an episode needs at least 1 step"),
         (not model.agents, "there must be an agent"),
     ]
-    for wrong, what in problems:
+    for wrong, problem in problems:
         if wrong:
-            raise WorldError(f"the world {model.name!r} cannot be compiled: {what}")
+            raise WorldError(f"the world {model.name!r} cannot be compiled: {problem}")

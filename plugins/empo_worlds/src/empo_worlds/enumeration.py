@@ -91,8 +91,8 @@ class EnumeratedWorld(BaseWorld):
 
     def content(self) -> Sequence[object]:
         """All arrays and the start; see ``empo_core.protocols.Composed``."""
-        every = self._all
-        arrays = every.offsets, every.states, every.prob, every.duration
+        successors = self._all
+        arrays = successors.offsets, successors.states, successors.prob, successors.duration
         return *arrays, self._available, self._achieved, self._initial
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -233,7 +233,7 @@ def _search(
     while frontier:
         goes_on = spec.horizon is None or depth < spec.horizon
         chunks = ((frontier[i : i + chunk], goes_on) for i in range(0, len(frontier), chunk))
-        known = len(order)
+        level_start = len(order)
         for part in expand(chunks):
             if isinstance(part, WorldError):
                 raise part
@@ -245,7 +245,7 @@ def _search(
                     f"{depth + 1} steps; shorten the horizon or raise max_states"
                 )
             parts.append((part, np.array(ids, dtype=np.int32)[part.items]))
-        frontier = order[known:]
+        frontier = order[level_start:]
         depth += 1
     return EnumeratedWorld(
         spec,
@@ -275,8 +275,8 @@ def goals_of(model: Any) -> tuple[tuple[Goal, ...], list[Predicate]]:
     """
     goals: list[Goal] = []
     predicates: list[Predicate] = []
-    given: Mapping[int, Sequence[tuple[Any, ...]]] = getattr(model, "goals", {})
-    for human, entries in given.items():
+    goals_by_human: Mapping[int, Sequence[tuple[Any, ...]]] = getattr(model, "goals", {})
+    for human, entries in goals_by_human.items():
         if not 0 <= human < len(model.agents) or model.agents[human].role != "human":
             raise WorldError(f"goals are given for agent {human!r}, which is not a human")
         for entry in entries:
@@ -341,6 +341,6 @@ def _check_arrays(
             "available and offsets disagree",
         ),
     ]
-    for wrong, what in problems:
+    for wrong, problem in problems:
         if wrong:
-            raise WorldError(f"the arrays of world {spec.name!r} are wrong: {what}")
+            raise WorldError(f"the arrays of world {spec.name!r} are wrong: {problem}")

@@ -149,7 +149,7 @@ class Expander:
         Raises:
             WorldError: It cannot be a state.
         """
-        state: Hashable = self._asked(lambda: "initial_state()", self._model.initial_state)
+        state: Hashable = self._answer(lambda: "initial_state()", self._model.initial_state)
         _check_state(state, lambda: "initial_state() returned")
         return state
 
@@ -157,18 +157,18 @@ class Expander:
         spec = self._spec
         counts = np.zeros((len(states), spec.num_joint_actions), dtype=np.int64)
         available = np.zeros((len(states), len(spec.agents), max(spec.num_actions)), dtype=bool)
-        found = _Items(self._durations is not None)
+        items = _Items(self._durations is not None)
         for row, state in enumerate(states if goes_on else ()):
             choices = self._choices(state)
-            if self._list_successors(state, choices, counts[row], found):
+            if self._list_successors(state, choices, counts[row], items):
                 for agent, chosen in enumerate(choices):
                     available[row, agent, chosen] = True
         return Expansion(
-            list(found.number),
-            np.array(found.items, dtype=np.int64),
+            list(items.number),
+            np.array(items.items, dtype=np.int64),
             counts.ravel(),
-            np.array(found.prob),
-            np.array(found.duration) if self._durations is not None else None,
+            np.array(items.prob),
+            np.array(items.duration) if self._durations is not None else None,
             available,
             self._achieved(states),
         )
@@ -178,19 +178,22 @@ class Expander:
         if self._available is None:
             return [list(range(number)) for number in self._spec.num_actions]
         choices = []
-        for agent, who in enumerate(self._spec.agents):
-            what = partial("available_actions({!r}, {})".format, state, agent)
-            found = self._asked(what, _listing(self._available), state, agent)
-            if any(not _is_index(action, len(who.actions)) for action in found):
-                last = len(who.actions) - 1
-                raise WorldError(f"{what()} returned {found!r}; {who.name} has actions 0 to {last}")
-            choices.append(sorted(set(found)))
+        for agent, agent_spec in enumerate(self._spec.agents):
+            describe_call = partial("available_actions({!r}, {})".format, state, agent)
+            answer = self._answer(describe_call, _listing(self._available), state, agent)
+            if any(not _is_index(action, len(agent_spec.actions)) for action in answer):
+                last = len(agent_spec.actions) - 1
+                raise WorldError(
+                    f"{describe_call()} returned {answer!r}; {agent_spec.name} has actions 0 to "
+                    f"{last}"
+                )
+            choices.append(sorted(set(answer)))
         empty = [agent for agent, actions in enumerate(choices) if not actions]
         if 0 < len(empty) < len(choices):
-            who = self._spec.agents[empty[0]]
+            agent_spec = self._spec.agents[empty[0]]
             raise WorldError(
-                f"state {state!r}: {who.name} has no available action but others do; give it one "
-                "that does nothing, or give no agent any where the state is terminal"
+                f"state {state!r}: {agent_spec.name} has no available action but others do; give "
+                "it one that does nothing, or give no agent any where the state is terminal"
             )
         return [] if empty else choices
 
@@ -199,7 +202,7 @@ class Expander:
         state: Hashable,
         choices: Sequence[Sequence[int]],
         counts: Int[np.ndarray, " pair"],
-        found: _Items,
+        items: _Items,
     ) -> bool:
         """Add every joint action's successors, agent 0 fastest; False if the state is terminal."""
         ask: Any = self._transitions
@@ -220,7 +223,7 @@ class Expander:
                     "available_actions to say that an action is not available"
                 )
             if answer is not None:
-                counts[index] = self._add(state, actions, answer, found)
+                counts[index] = self._add(state, actions, answer, items)
         return first is not None and not none_at_first
 
     def _joint_actions(
@@ -231,16 +234,16 @@ class Expander:
             return self._all_joint_actions
         return _index_joint_actions(choices, self._spec.strides)
 
-    def _add(self, state: Hashable, actions: tuple[int, ...], answer: Any, found: _Items) -> int:
+    def _add(self, state: Hashable, actions: tuple[int, ...], answer: Any, items: _Items) -> int:
         """Add one pair's distinct successors; returns their number."""
         if self._durations is None and type(answer) is list and len(answer) == 1:
             only = answer[0]
             # Most worlds are certain nearly everywhere, and nearly all successors known.
-            if type(only) is tuple and len(only) == 2 and only[0] == 1 and found.add_known(only[1]):
+            if type(only) is tuple and len(only) == 2 and only[0] == 1 and items.add_known(only[1]):
                 return 1
         merged = self._merged(state, actions, answer)
         for successor, (p, time) in merged.items():
-            found.add(successor, p, time)
+            items.add(successor, p, time)
         return len(merged)
 
     def _merged(
@@ -281,14 +284,14 @@ class Expander:
     ) -> list[float]:
         if self._durations is None:
             return [1.0] * len(answer)
-        what = partial("transition_durations({!r}, {}, ...)".format, state, actions)
-        found = self._asked(what, _listing(self._durations), state, actions, answer)
-        if len(found) != len(answer) or not all(map(_is_duration, found)):
+        describe_call = partial("transition_durations({!r}, {}, ...)".format, state, actions)
+        durations = self._answer(describe_call, _listing(self._durations), state, actions, answer)
+        if len(durations) != len(answer) or not all(map(_is_duration, durations)):
             raise WorldError(
-                f"{what()} returned {found!r} for {len(answer)} transitions; each needs one "
-                "positive duration"
+                f"{describe_call()} returned {durations!r} for {len(answer)} transitions; each "
+                "needs one positive duration"
             )
-        return [float(time) for time in found]
+        return [float(time) for time in durations]
 
     def _achieved(self, states: Sequence[Hashable]) -> Bool[np.ndarray, "state goal"]:
         achieved = np.zeros((len(states), len(self._predicates)), dtype=bool)
@@ -299,8 +302,8 @@ class Expander:
                     achieved[row, column] = bool(predicate(state))
             except Exception as error:
                 goal = self._spec.goals[column].name
-                what = f"the predicate of goal {goal!r} at state {states[row]!r}"
-                raise _raised(what, error) from error
+                description = f"the predicate of goal {goal!r} at state {states[row]!r}"
+                raise _raised(description, error) from error
         return achieved
 
     def _call(
@@ -312,14 +315,17 @@ class Expander:
         return f"{method}({state!r}, {actions}) [{names}]"
 
     @staticmethod
-    def _asked(
-        what: Callable[[], str], question: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    def _answer(
+        describe_call: Callable[[], str],
+        question: Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         """The model's answer; an exception of its code becomes a WorldError that says where."""
         try:
             return question(*args, **kwargs)
         except Exception as error:
-            raise _raised(what(), error) from error
+            raise _raised(describe_call(), error) from error
 
 
 class _Items:
@@ -382,8 +388,8 @@ def precise_sum(values: Iterable[float]) -> float:
     return total + lost
 
 
-def _raised(what: str, error: Exception) -> WorldError:
-    complaint = WorldError(f"{what} raised {type(error).__name__}: {error}")
+def _raised(call: str, error: Exception) -> WorldError:
+    complaint = WorldError(f"{call} raised {type(error).__name__}: {error}")
     # The traceback reaches the author even from a worker process.
     complaint.add_note(traceback.format_exc())
     return complaint

@@ -135,7 +135,9 @@ class _KernelFile:
         """
         index = self._index()
         names = (f"{self._stem}.{number}.nbc" for number in itertools.count(1))
-        name = index.get(key) or next(each for each in names if each not in index.values())
+        name = index.get(key) or next(
+            candidate for candidate in names if candidate not in index.values()
+        )
         self._write(name, (key, data))
         self._write(f"{self._stem}.nbi", index | {key: name})
 
@@ -215,10 +217,10 @@ def _folder(source: str) -> Path | None:
                 )
             return chosen
     else:
-        beside = Path(source).parent / "__pycache__"
+        pycache = Path(source).parent / "__pycache__"
         # Whoever owns the sources has this user's trust already.
-        if _is_writable(beside) and not _reason_against(beside, os.stat(source).st_uid):
-            return beside
+        if _is_writable(pycache) and not _reason_against(pycache, os.stat(source).st_uid):
+            return pycache
     path = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir, part)
     if not _is_writable(path):
         reason = f"{path} cannot be written"
@@ -277,10 +279,10 @@ def _is_private(group: int) -> bool:
         return False
     try:
         user = pwd.getpwuid(os.geteuid())
-        name, own = user.pw_name, user.pw_gid == group and user.pw_name == members.gr_name
+        name, is_own = user.pw_name, user.pw_gid == group and user.pw_name == members.gr_name
     except KeyError:  # Containers run under numbers that nobody has.
-        name, own = "root", False
-    return not set(members.gr_mem) - {name, "root"} and (own or group == 0)
+        name, is_own = "root", False
+    return not set(members.gr_mem) - {name, "root"} and (is_own or group == 0)
 
 
 def _is_writable(folder: Path) -> bool:
@@ -301,11 +303,11 @@ def _make_folder(folder: Path) -> None:
                 path.mkdir(mode=0o755)
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def _warn(message: str, *values: object) -> None:
     """Tell a kind of trouble once a process, not once a kernel."""
-    if message not in _told:
-        _told.add(message)
+    if message not in _warned:
+        _warned.add(message)
         log.warning(message, *values)

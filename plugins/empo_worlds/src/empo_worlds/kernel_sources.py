@@ -47,16 +47,16 @@ def stamp(function: Callable[..., Any]) -> bytes:
         UnreadableSourceError: A function has no source file, or that cannot be read.
     """
     functions, constants = _reach(function)
-    files = {each.__code__.co_filename for each in functions}
+    files = {callee.__code__.co_filename for callee in functions}
     files |= {file for _, value in constants if (file := _file_of_class(value))}
     folders = {_folder(Path(file)) for file in files}
     digest = hashlib.sha256()
     _add(digest, _compiler())
     for content in sorted([_content(folder) for folder in folders]):
         _add(digest, content)
-    for each in functions:
-        _add(digest, f"{each.__module__}.{each.__qualname__}".encode())
-        for code in _codes(each.__code__):
+    for callee in functions:
+        _add(digest, f"{callee.__module__}.{callee.__qualname__}".encode())
+        for code in _codes(callee.__code__):
             _add(digest, code.co_code)
             _add(digest, repr((code.co_names, code.co_freevars)).encode())
             _add(digest, b"".join(map(_value, code.co_consts)))
@@ -136,14 +136,14 @@ def _reach(function: Callable[..., Any]) -> tuple[list[FunctionType], list[tuple
     functions: list[FunctionType] = []
     constants: list[tuple[str, Any]] = []
     waiting: list[tuple[str, Any]] = [("", function)]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while waiting:
         name, value = waiting.pop()
         inner = _inner(value)
         if inner is None:
             constants.append((name, value))
-        elif id(inner) not in seen and not _is_by_version(inner.__module__):
-            seen.add(id(inner))
+        elif id(inner) not in visited and not _is_by_version(inner.__module__):
+            visited.add(id(inner))
             functions.append(inner)
             waiting += _read_outside(inner)
     return functions, constants
@@ -189,7 +189,7 @@ def _read_outside(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(
-    module: ModuleType, names: list[str], seen: set[ModuleType]
+    module: ModuleType, names: list[str], visited: set[ModuleType]
 ) -> Iterator[tuple[str, Any]]:
     """What code with such names may read from a module, and from modules in that."""
     if _is_by_version(module.__name__):
@@ -198,8 +198,8 @@ def _attributes(
         value = getattr(module, name, None)
         if not isinstance(value, ModuleType):
             yield f"{module.__name__}.{name}", value
-        elif value not in seen:
-            yield from _attributes(value, names, seen | {value})
+        elif value not in visited:
+            yield from _attributes(value, names, visited | {value})
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -100,8 +100,8 @@ def look_up(rows: Rows, states: Rows, slots: NDArray[np.int32], index: NDArray[n
 
 def distinct(rows: Rows) -> Rows:
     """Each row once, in order of first appearance."""
-    found: Rows = RowTable.of(rows).rows.copy()
-    return found
+    unique_rows: Rows = RowTable.of(rows).rows.copy()
+    return unique_rows
 
 
 class RowTable:

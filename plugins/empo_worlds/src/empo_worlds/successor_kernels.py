@@ -48,7 +48,7 @@ class Kernels:
 def compile_kernels(
     write: Callable[..., int],
     available: Callable[..., bool] | None,
-    most: int,
+    max_successors: int,
     values: Sequence[int],
     num_actions: Sequence[int],
 ) -> Kernels:
@@ -57,7 +57,7 @@ def compile_kernels(
     Args:
         write: The author's function.
         available: The author's function for what is available; None means everything.
-        most: The most successors that ``write`` may write.
+        max_successors: The most successors that ``write`` may write.
         values: How many values each word has.
         num_actions: How many actions each agent has.
 
@@ -81,7 +81,7 @@ def compile_kernels(
 
     @compiled_closure
     def fill(state: Ints, actions: Ints, there: Ints, chance: Floats) -> int:
-        for successor in range(most):
+        for successor in range(max_successors):
             chance[successor] = successor == 0
             for word in range(len(state)):
                 there[successor, word] = state[word]
@@ -91,7 +91,7 @@ def compile_kernels(
     def keep(
         there: Ints, chance: Floats, number: int, successors: Rows, prob: Floats, used: int
     ) -> tuple[int, int]:
-        kept = 0
+        num_distinct = 0
         for item in range(number):
             if not 0 <= chance[item] < math.inf:
                 return NO_PROBABILITY, item
@@ -101,16 +101,16 @@ def compile_kernels(
                 if not 0 <= there[item, word] < limits[word]:
                     return NO_STATE, item
             place = used
-            while place < used + kept and (successors[place] != there[item]).any():
+            while place < used + num_distinct and (successors[place] != there[item]).any():
                 place += 1
-            if place < used + kept:
+            if place < used + num_distinct:
                 prob[place] += chance[item]
                 continue
             for word in range(len(limits)):
                 successors[place, word] = there[item, word]
             prob[place] = chance[item]
-            kept += 1
-        return (DONE, kept) if kept or not number else (NO_PROBABILITY, 0)
+            num_distinct += 1
+        return (DONE, num_distinct) if num_distinct or not number else (NO_PROBABILITY, 0)
 
     @compiled_closure
     def list_successors(
@@ -122,31 +122,31 @@ def compile_kernels(
         successors: Rows,
         prob: Floats,
     ) -> tuple[int, int, int]:
-        there, chance = np.empty((most, len(limits)), np.int64), np.empty(most)
-        state, used, known, lives = np.empty(len(limits), np.int64), 0, -1, False
+        there, chance = np.empty((max_successors, len(limits)), np.int64), np.empty(max_successors)
+        state, used, last_state, lives = np.empty(len(limits), np.int64), 0, -1, False
         for pair in range(first, len(counts)):
             index, actions = pair // per_state, choices[pair % len(choices)]
             state[:] = states[index]
             if not are_available(state, actions):
                 continue
-            if used + most > len(prob):
+            if used + max_successors > len(prob):
                 return FULL, pair, used
             number = fill(state, actions, there, chance)
-            if not 0 <= number <= most:
+            if not 0 <= number <= max_successors:
                 return MANY, pair, number
-            code, kept = keep(there, chance, number, successors, prob, used)
+            code, num_distinct = keep(there, chance, number, successors, prob, used)
             if code != DONE:
-                return code, pair, kept
-            if known == index and lives != (number > 0):
+                return code, pair, num_distinct
+            if last_state == index and lives != (number > 0):
                 return SOMETIMES, pair, 0
-            known, lives = index, number > 0
-            counts[pair] = kept
-            used += kept
+            last_state, lives = index, number > 0
+            counts[pair] = num_distinct
+            used += num_distinct
         return DONE, len(counts), used
 
     @compiled_closure
     def list_available(states: Ints, out: Bools) -> int:
-        there, chance = np.empty((most, len(limits)), np.int64), np.empty(most)
+        there, chance = np.empty((max_successors, len(limits)), np.int64), np.empty(max_successors)
         state, actions = np.empty(len(limits), np.int64), np.empty(len(sizes), np.int64)
         for index in range(len(states)):
             state[:] = states[index]

@@ -32,10 +32,10 @@ def first_terminal(world: WorldModel) -> Int[Tensor, " word"] | None:
     start = world.initial_state()[None]
     table = RowTable(world.spec.state_words, start.numpy().dtype)
     table.number(start.numpy())
-    known = 0
-    while known < table.count and table.count * world.spec.num_joint_actions <= MOST_PAIRS:
-        rows = torch.from_numpy(table.rows[known:].copy())
-        known = table.count
+    done = 0
+    while done < table.count and table.count * world.spec.num_joint_actions <= MOST_PAIRS:
+        rows = torch.from_numpy(table.rows[done:].copy())
+        done = table.count
         ended = ~available_in(world, rows).any(2).all(1)
         if bool(ended.any()):
             return rows[ended][0]
