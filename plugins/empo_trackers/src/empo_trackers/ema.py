@@ -130,7 +130,7 @@ class EMATracker(Accumulators):
         self.ema.mul_(remains).add_((weights * numbers).sum(), alpha=1 - self.decay)
         self.N.add_(count)
 
-    def update_few(self, numbers: Sequence[float], *, each: bool) -> None:
+    def update_few(self, numbers: Sequence[float], *, one_by_one: bool) -> None:
         """The same as ``update_each``, or else ``update_mean``, for an average on the CPU.
 
         As long as numbers are few, to start an operation on tensors takes longer than all of this.
@@ -138,7 +138,7 @@ class EMATracker(Accumulators):
         if self.disable or not numbers:
             return
         average, updates = self._array("ema"), self._array("N")
-        new = numbers if each else [sum(numbers) / len(numbers)]
+        new = numbers if one_by_one else [sum(numbers) / len(numbers)]
         now = float(average)
         for number in new:
             now = self.decay * now + (1 - self.decay) * number

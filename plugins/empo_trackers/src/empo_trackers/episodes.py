@@ -73,13 +73,16 @@ class EpisodicEma(Tracker):
             if state_dict:
                 raise ValueError("load_state_dict needs to know the environments: follow first")
             return
-        own = self._tracker.state_dict()
-        for name in sorted({*own, *state_dict}):
-            found, needed = (tuple(s[name].shape) if name in s else None for s in (state_dict, own))
-            if found != needed:
+        current = self._tracker.state_dict()
+        for name in sorted({*current, *state_dict}):
+            loaded_shape, current_shape = (
+                tuple(s[name].shape) if name in s else None for s in (state_dict, current)
+            )
+            if loaded_shape != current_shape:
                 raise ConfigError(
-                    f"the checkpoint does not fit the tracker: its {name} has shape {found}, here "
-                    f"it is {needed}; resume with the same environments, reasons and bins"
+                    f"the checkpoint does not fit the tracker: its {name} has shape "
+                    f"{loaded_shape}, here it is {current_shape}; resume with the same "
+                    "environments, reasons and bins"
                 )
         self._tracker.load_state_dict(state_dict)
 
@@ -91,11 +94,11 @@ class EpisodicHistogram(EpisodicEma):
 
     def statistics(self) -> dict[str, float | Histogram]:
         """Statistics so far; empty before ``follow``."""
-        found = super().statistics()
-        for name in ("reward", "length") if found else ():
+        statistics = super().statistics()
+        for name in ("reward", "length") if statistics else ():
             histogram = getattr(self._tracker, f"{name}_histogram")
             edges, counts = histogram.bin_edges.tolist(), histogram.bins.tolist()
-            found[f"histograms/{name}"] = Histogram(edges=edges, counts=counts)
+            statistics[f"histograms/{name}"] = Histogram(edges=edges, counts=counts)
             for beyond in ("underflow", "overflow"):
-                found[f"histograms/{name}_{beyond}"] = getattr(histogram, beyond)
-        return found
+                statistics[f"histograms/{name}_{beyond}"] = getattr(histogram, beyond)
+        return statistics

@@ -147,11 +147,11 @@ class EpisodicEMATracker(RunningEpisodes):
         for name in whole:
             self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device))
         if self.track_extremes:
-            inf, most = torch.inf, torch.iinfo(torch.int64).max
+            inf, highest = torch.inf, torch.iinfo(torch.int64).max
             self.register_buffer(
                 "reward_extremes", torch.tensor([inf, -inf], dtype=torch.float32, device=device)
             )
-            self.register_buffer("length_extremes", torch.tensor([most, -1], device=device))
+            self.register_buffer("length_extremes", torch.tensor([highest, -1], device=device))
 
     def step_update(
         self,
@@ -221,31 +221,31 @@ class EpisodicEMATracker(RunningEpisodes):
         """
         if self.disable:
             return {}
-        found: dict[str, float] = {
+        statistics: dict[str, float] = {
             "episodes/reward_ema": self.ema_reward_tracker.value,
             "episodes/length_ema": self.ema_length_tracker.value,
         }
         if self.track_extremes:
             for name in ("reward", "length"):
                 low, high = self.get_buffer(f"{name}_extremes").tolist()
-                seen = low <= high
-                found[f"episodes/{name}_min"] = low if seen else type(low)(0)
-                found[f"episodes/{name}_max"] = high if seen else type(high)(0)
-        found |= _reason_shares(self)
+                has_values = low <= high
+                statistics[f"episodes/{name}_min"] = low if has_values else type(low)(0)
+                statistics[f"episodes/{name}_max"] = high if has_values else type(high)(0)
+        statistics |= _reason_shares(self)
         if nan := int(self.nan_episodes):
-            found["episodes/nan"] = nan
-        found["episodes/completed"] = int(self.episodes_completed)
-        found["episodes/total_steps"] = int(self.total_steps)
-        return found
+            statistics["episodes/nan"] = nan
+        statistics["episodes/completed"] = int(self.episodes_completed)
+        statistics["episodes/total_steps"] = int(self.total_steps)
+        return statistics
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, *rest: object
+        self, state_dict: dict[str, Tensor], prefix: str, *further: object
     ) -> None:
         # Averages of reasons, which the specification keeps in its state and has no use for.
         for key in [*state_dict]:
             if key.startswith(f"{prefix}ema_termination_trackers."):
                 del state_dict[key]
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *further)
 
     def _complete(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
@@ -311,9 +311,9 @@ class EpisodicEMATracker(RunningEpisodes):
 
     def _record_few(self, rewards: Sequence[float], lengths: Sequence[int]) -> None:
         """The same as ``_record`` without a mask."""
-        each = self.ema_update == "per_episode"
-        self.ema_reward_tracker.update_few(rewards, each=each)
-        self.ema_length_tracker.update_few(lengths, each=each)
+        one_by_one = self.ema_update == "per_episode"
+        self.ema_reward_tracker.update_few(rewards, one_by_one=one_by_one)
+        self.ema_length_tracker.update_few(lengths, one_by_one=one_by_one)
         fitting = [number for number in rewards if number == number]
         if nan := len(rewards) - len(fitting):
             self._array("nan_episodes")[()] += nan
@@ -345,13 +345,13 @@ def _tally(
     mask: Bool[Tensor, " item"] | None = None,
 ) -> None:
     """Count why episodes ended."""
-    known = len(tracker.reasons)
-    slot = torch.where((reasons >= 0) & (reasons < known), reasons, known)
+    num_reasons = len(tracker.reasons)
+    slot = torch.where((reasons >= 0) & (reasons < num_reasons), reasons, num_reasons)
     ones = torch.ones_like(slot) if mask is None else mask.to(torch.int64)
-    counts = torch.zeros(known + 1, dtype=torch.int64, device=slot.device)
+    counts = torch.zeros(num_reasons + 1, dtype=torch.int64, device=slot.device)
     counts.index_add_(0, slot, ones)
-    tracker.termination_counts.add_(counts[:known])
-    tracker.other_terminations.add_(counts[known])
+    tracker.termination_counts.add_(counts[:num_reasons])
+    tracker.other_terminations.add_(counts[num_reasons])
     tracker.total_terminations.add_(counts.sum())
 
 
@@ -403,6 +403,6 @@ def _widen(
         extreme.copy_(reduce(torch.cat([extreme, candidates]), dim=0))
 
 
-def _widen_few(found: Shaped[np.ndarray, " 2"], values: Sequence[float]) -> None:
+def _widen_few(extremes: Shaped[np.ndarray, " 2"], values: Sequence[float]) -> None:
     """The same as ``_widen`` on a CPU, without a mask."""
-    found[:] = min([found[0], *values]), max([found[1], *values])
+    extremes[:] = min([extremes[0], *values]), max([extremes[1], *values])

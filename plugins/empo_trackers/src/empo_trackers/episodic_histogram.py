@@ -72,12 +72,12 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
 
         ``wandb.Histogram(np_histogram=(counts, edges))`` shows them as they are.
         """
-        found = {}
+        arrays = {}
         for key, histogram in self._histograms.items():
-            found[f"histograms/{key}_counts"] = _array(histogram.bins)
-            found[f"histograms/{key}_distribution"] = _array(histogram.get_probabilities())
-            found[f"histograms/{key}_bin_edges"] = _array(histogram.bin_edges)
-        return found
+            arrays[f"histograms/{key}_counts"] = _array(histogram.bins)
+            arrays[f"histograms/{key}_distribution"] = _array(histogram.get_probabilities())
+            arrays[f"histograms/{key}_bin_edges"] = _array(histogram.bin_edges)
+        return arrays
 
     def reset_histograms(self) -> None:
         """Begin the histograms anew; everything else goes on."""

@@ -64,9 +64,9 @@ class JsonlTracker(Tracker):
         if self._file is None or self._path is None:
             raise ValueError("rewind needs a started tracker: call start first, finish last")
         lines = _contents(self._file).splitlines(keepends=True)
-        kept = [line for line in lines if _step(line) <= step]
-        if len(kept) < len(lines):
-            write_file(self._path, b"".join(kept))
+        earlier = [line for line in lines if _step(line) <= step]
+        if len(earlier) < len(lines):
+            write_file(self._path, b"".join(earlier))
             self._file.close()
             self._file = open_append(self._path)
 

@@ -123,7 +123,7 @@ class RunningEpisodes(Accumulators):
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, *rest: object
+        self, state_dict: dict[str, Tensor], prefix: str, *further: object
     ) -> None:
         self._settle()  # What was pending belongs to what is replaced now.
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *further)
