@@ -89,10 +89,10 @@ class Awr:
             assert batch.proposal is not None
             distance = self._region.distance(distribution, batch.proposal, weight)
             per_start = per_start + distance.cost
-            statistics["multipliers"] = distance.moved
+            statistics["multipliers"] = distance.new_multipliers
             metrics |= distance.metrics
-        if weighed.moved is not None:
-            statistics["scale"] = weighed.moved
+        if weighed.new_scale is not None:
+            statistics["scale"] = weighed.new_scale
         with torch.no_grad():
             metrics["nll"] = weighted_mean(nll, weight)
             metrics["entropy_ratio"] = metrics["entropy_term"].abs() / metrics["nll"].abs().clamp(
