@@ -70,18 +70,18 @@ class Sweep:
     def seeds(self) -> list[int]:
         """Seeds that all arms share."""
         data = self.base.data
-        given = data.get(SEED, 0) if isinstance(data, dict) else 0
-        seeds = self.config.over.get(SEED, [given])
-        found = [seed for seed in seeds if isinstance(seed, int) and 0 <= seed < 2**32]
-        if len(found) < len(seeds):
+        base_seed = data.get(SEED, 0) if isinstance(data, dict) else 0
+        seeds = self.config.over.get(SEED, [base_seed])
+        valid = [seed for seed in seeds if isinstance(seed, int) and 0 <= seed < 2**32]
+        if len(valid) < len(seeds):
             raise ConfigError(f"over.seed: seeds are whole numbers from 0 (got {seeds})")
-        return found
+        return valid
 
     @cached_property
     def _fixed(self) -> dict[str, Json]:
         """Keys with a single value, which all trials share."""
         over = self.config.over
-        return {key: each[0] for key, each in over.items() if len(each) == 1 and key != SEED}
+        return {key: values[0] for key, values in over.items() if len(values) == 1 and key != SEED}
 
     def arms(self) -> Iterator[Arm]:
         """The arms that are known beforehand, in their order; none where they are searched.
@@ -95,8 +95,8 @@ class Sweep:
         lists = self._lists()
         rows = itertools.product(*lists.values())
         grid = itertools.product(rows, self.config.zip or [dict[str, Json]()])
-        most = None if search is None else search.trials
-        for count, (row, zipped) in enumerate(itertools.islice(grid, most)):
+        limit = None if search is None else search.trials
+        for count, (row, zipped) in enumerate(itertools.islice(grid, limit)):
             if (count + 1) * len(self.seeds) > MOST_TRIALS:
                 raise ConfigError(f"the sweep has more than {MOST_TRIALS:,} trials")
             arm: dict[str, Json] = dict(zip(lists, row, strict=True))
@@ -108,7 +108,7 @@ class Sweep:
             space = self.config.search.space
             return {k: v.points() if isinstance(v, Range) else v for k, v in space.items()}
         over = self.config.over
-        return {key: each for key, each in over.items() if len(each) > 1 and key != SEED}
+        return {key: values for key, values in over.items() if len(values) > 1 and key != SEED}
 
     def probes(self) -> list[Arm]:
         """Arms by which a search is checked before it begins: the ends of every range."""
@@ -157,20 +157,20 @@ class Sweep:
         Raises:
             ConfigError: With the problems of all trials, each once; or of the baseline.
         """
-        found: list[Trial] = []
+        trials: list[Trial] = []
         lines: dict[str, None] = {}
         pairs = [(arm, seed) for arm in self.arms() for seed in self.seeds]
         is_open = self.config.search is not None and not pairs
         for arm, seed in [(arm, 0) for arm in self.probes()] if is_open else pairs:
             try:
-                found.append(self.trial(len(found), arm, seed))
+                trials.append(self.trial(len(trials), arm, seed))
             except ConfigError as error:
                 lines |= dict.fromkeys(str(error).splitlines()[:-1])
         if lines:
             raise problems(lines)
         if not is_open:
-            self.baseline([trial.arm for trial in found[:: len(self.seeds)]])
-        return [] if is_open else found
+            self.baseline([trial.arm for trial in trials[:: len(self.seeds)]])
+        return [] if is_open else trials
 
     def baseline(self, arms: Sequence[Arm]) -> int | None:
         """The place of the arm that others are compared with; None without.
@@ -178,17 +178,17 @@ class Sweep:
         Raises:
             ConfigError: It is none of them, or not one.
         """
-        wanted = self.config.baseline
-        if wanted is None:
+        baseline = self.config.baseline
+        if baseline is None:
             return None
         fits = [
             place
             for place, arm in enumerate(arms)
-            if all(key in arm and arm[key] == value for key, value in wanted.items())
+            if all(key in arm and arm[key] == value for key, value in baseline.items())
         ]
         if len(fits) != 1:
             raise ConfigError(
-                f"baseline: {len(fits)} of {len(arms)} arms have {wanted}; give values of the "
+                f"baseline: {len(fits)} of {len(arms)} arms have {baseline}; give values of the "
                 "swept keys that one arm has"
             )
         return fits[0]

@@ -75,11 +75,11 @@ class Plan:
         begin = len(self._log.states)
         if begin >= self.total:
             return ()
-        point, known = divmod(begin, self._seeds)  # A kill may have left a part of the seeds.
-        arm = self._log.states[begin - 1].trial.arm if known else self._next_arm(point)
+        point, num_planned = divmod(begin, self._seeds)  # A kill may have left a part of the seeds.
+        arm = self._log.states[begin - 1].trial.arm if num_planned else self._next_arm(point)
         trials = [
             self._sweep.trial(begin + index, arm, seed)
-            for index, seed in enumerate(self._sweep.seeds[known:])
+            for index, seed in enumerate(self._sweep.seeds[num_planned:])
         ]
         self._log.plan(trials)
         return self._log.states[begin:]

@@ -106,10 +106,10 @@ class Study:
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Add an intermediate value; true if the trial should be stopped."""
-        known = self._reported.setdefault(number, set())
-        if step in known:
+        steps = self._reported.setdefault(number, set())
+        if step in steps:
             return False  # A run that was resumed repeats some steps.
-        known.add(step)
+        steps.add(step)
         trial = self._trials[number]
         trial.report(value, step)
         return bool(trial.should_prune())
@@ -120,5 +120,5 @@ class Study:
         if is_pruned and not self._reported.get(number):
             is_pruned = False
         state = states.PRUNED if is_pruned else states.FAIL if value is None else states.COMPLETE
-        told = None if state is not states.COMPLETE else value
-        self._study.tell(self._trials[number], told, state)
+        objective = None if state is not states.COMPLETE else value
+        self._study.tell(self._trials[number], objective, state)

@@ -79,11 +79,11 @@ def opened(sweep: Sweep, digest: str) -> Iterator[TrialLog]:
 def _keep_config(sweep: Sweep, digest: str) -> None:
     """Write ``sweep.yaml``; one that is there must be of the same trials."""
     path = sweep.folder / SWEEP
-    known = [sweep.config.digest]
+    digests = [sweep.config.digest]
     if path.exists():
-        kept = read_yaml(path).data
-        known.append(str(kept.get("digest")) if isinstance(kept, dict) else "")
-    if any(each not in (None, digest) for each in known):
+        saved = read_yaml(path).data
+        digests.append(str(saved.get("digest")) if isinstance(saved, dict) else "")
+    if any(other not in (None, digest) for other in digests):
         raise ConfigError(
             f"{path}: a sweep with other trials has this folder, or its world or another file that "
             "its config names was changed since; change that back, or give this sweep another name "
@@ -259,7 +259,7 @@ class Runner:
         summary = leaves(summary_of(self._sweep.folder / trial.run))
         value = summary.get(goal.key)
         if goal.key not in summary and not self._is_known:
-            numbers = [key for key, each in summary.items() if isinstance(each, int | float)]
+            numbers = [key for key, number in summary.items() if isinstance(number, int | float)]
             raise ConfigError(
                 f"objective.key: {trial.run} has no result {goal.key!r}; it has "
                 f"{', '.join(numbers[:20])}"
@@ -283,8 +283,8 @@ class Runner:
             self._log.record(trial, "interrupted")
 
     def _show(self) -> None:
-        said = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
-        self._tracker.narrate(_TRIALS, ", ".join(said))
+        parts = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
+        self._tracker.narrate(_TRIALS, ", ".join(parts))
         self._tracker.progress(_TRIALS, self._over, self._plan.total)
 
 

@@ -25,10 +25,10 @@ def expanded(values: object) -> object:
     """
     if not isinstance(values, str):
         return values
-    found = _WHOLE_NUMBERS.fullmatch(values.strip())
-    if found is None:
+    match = _WHOLE_NUMBERS.fullmatch(values.strip())
+    if match is None:
         raise ValueError(f"write a list of values, or whole numbers as 0..9 (got {values!r})")
-    low, high = int(found[1]), int(found[2])
+    low, high = int(match[1]), int(match[2])
     if not low <= high < low + MOST_TRIALS:
         raise ValueError(f"{values!r} must go upwards, by less than {MOST_TRIALS:,}")
     return list(range(low, high + 1))

@@ -75,7 +75,7 @@ def _apply(document: Document, override: str) -> None:
 
 def _values(text: str) -> list[Plain]:
     """Values between commas; ``[1, 2]`` and ``{a: 1}`` are one value, ``0..4`` are five."""
-    found: list[Plain] = []
+    values: list[Plain] = []
     for part in _parts(text):
         value = parse_value(part)
         is_range = isinstance(value, str) and ".." in value and not part.strip().startswith('"')
@@ -83,8 +83,8 @@ def _values(text: str) -> list[Plain]:
             several = expanded(value) if is_range else [value]
         except ValueError:
             several = [value]  # A path, or the like.
-        found += several if isinstance(several, list) else [value]
-    return found
+        values += several if isinstance(several, list) else [value]
+    return values
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _parts(text: str) -> Iterator[str]:
 
 def _short(config: SweepConfig) -> list[str]:
     """The last words of the keys that vary."""
-    varying = [key for key, each in config.over.items() if len(each) > 1 or key == SEED]
+    varying = [key for key, values in config.over.items() if len(values) > 1 or key == SEED]
     return list(short_names([*varying, *config.swept()][: max(1, len(varying))]).values())
 
 

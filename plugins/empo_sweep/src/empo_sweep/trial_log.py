@@ -120,8 +120,8 @@ class TrialLog:
         reason: str | None = None,
     ) -> None:
         """Write an event of a trial; see ``TrialEvent``."""
-        known = {"value": value, "step": step, "threads": threads, "reason": reason}
-        self._write([_of(trial, event).model_copy(update=known)])
+        fields = {"value": value, "step": step, "threads": threads, "reason": reason}
+        self._write([_of(trial, event).model_copy(update=fields)])
 
     def in_state(self, *status: Kind) -> list[TrialState]:
         """The trials whose last event is one of these."""
