@@ -32,10 +32,10 @@ class OneHotFeatures:
         if states.ndim != 2 or states.shape[1] != 1:
             raise WorldError(f"states must have shape [state, 1]; got {list(states.shape)}")
         count = len(states)
-        shown = torch.zeros((count, self.num_states), device=states.device)
+        one_hot = torch.zeros((count, self.num_states), device=states.device)
         return Features(
-            shown.new_zeros(count, 0, 0, 0),
-            shown.scatter_(1, states.long(), 1.0),
-            shown.new_zeros(count, 0, 0),
-            shown.new_zeros(count, 0, 0),
+            one_hot.new_zeros(count, 0, 0, 0),
+            one_hot.scatter_(1, states.long(), 1.0),
+            one_hot.new_zeros(count, 0, 0),
+            one_hot.new_zeros(count, 0, 0),
         )

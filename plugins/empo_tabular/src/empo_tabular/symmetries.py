@@ -29,8 +29,8 @@ def problems_with_symmetries(table: Table) -> Iterator[Problem]:
         yield from _renaming((*loc, "agents"), symmetry.agents, agents, agents)
         if not set(symmetry.agents.values()) <= set(agents):
             continue
-        for key, given in (("actions", symmetry.actions), ("goals", symmetry.goals)):
-            for name in sorted(given.keys() - set(agents)):
+        for key, by_agent in (("actions", symmetry.actions), ("goals", symmetry.goals)):
+            for name in sorted(by_agent.keys() - set(agents)):
                 yield (*loc, key, name), f"there is no agent {name!r}; agents: {', '.join(agents)}"
         for agent in table.agents:
             other = _agent(table, symmetry.agents.get(agent.name, agent.name))
@@ -40,8 +40,8 @@ def problems_with_symmetries(table: Table) -> Iterator[Problem]:
             place = (*loc, "actions", agent.name)
             yield from _renaming(place, renamed, agent.actions, other.actions)
             goals = symmetry.goals.get(agent.name, {})
-            own, theirs = _goal_names(table, agent), _goal_names(table, other)
-            yield from _renaming((*loc, "goals", agent.name), goals, own, theirs)
+            ours, theirs = _goal_names(table, agent), _goal_names(table, other)
+            yield from _renaming((*loc, "goals", agent.name), goals, ours, theirs)
 
 
 def _renaming(
@@ -75,7 +75,7 @@ def _listed(names: Collection[str]) -> str:
 
 def _symmetry(table: Table, symmetry: TableSymmetry) -> Symmetry:
     number = {state: i for i, state in enumerate(table.states)}
-    moved = [number[symmetry.states.get(state, state)] for state in table.states]
+    images = [number[symmetry.states.get(state, state)] for state in table.states]
     names = [agent.name for agent in table.agents]
     agents = [names.index(symmetry.agents.get(name, name)) for name in names]
     width = max(len(agent.actions) for agent in table.agents)
@@ -92,7 +92,7 @@ def _symmetry(table: Table, symmetry: TableSymmetry) -> Symmetry:
         goals.index((agents[i], symmetry.goals.get(names[i], {}).get(name, name)))
         for i, name in goals
     ]
-    image = torch.tensor(moved, dtype=torch.int32)
+    image = torch.tensor(images, dtype=torch.int32)
 
     def rows(states: Int[Tensor, "state word"]) -> Int[Tensor, "state word"]:
         return image[states.long()]

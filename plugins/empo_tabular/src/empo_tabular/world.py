@@ -75,14 +75,14 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
             Goal(
                 human=i,
                 name=goal.name,
-                weight=_weight(goal.weight, own),
+                weight=_weight(goal.weight, agent_goals),
                 features=_indicator(table.states, goal.states),
             ),
             goal.states,
         )
         for i, agent in enumerate(table.agents)
-        for own in [table.goals.get(agent.name, [])]
-        for goal in own
+        for agent_goals in [table.goals.get(agent.name, [])]
+        for goal in agent_goals
     ]
     spec = WorldSpec(
         name=table.name,
@@ -114,18 +114,18 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
 
 def _indicator(states: Sequence[str], reached: Sequence[str]) -> tuple[float, ...]:
     """1 for each state that is reached, 0 for the others: a goal, as states are described."""
-    those = set(reached)
-    return tuple(float(state in those) for state in states)
+    members = set(reached)
+    return tuple(float(state in members) for state in states)
 
 
-def _weight(weight: float | None, own: Sequence[object]) -> float:
-    return 1 / len(own) if weight is None else weight
+def _weight(weight: float | None, goals: Sequence[object]) -> float:
+    return 1 / len(goals) if weight is None else weight
 
 
 def _available(table: Table) -> Bool[np.ndarray, "state agent action"]:
     """Which actions each agent has in each state."""
-    most = max(len(agent.actions) for agent in table.agents)
-    available = np.zeros((len(table.states), len(table.agents), most), dtype=bool)
+    width = max(len(agent.actions) for agent in table.agents)
+    available = np.zeros((len(table.states), len(table.agents), width), dtype=bool)
     for k, agent in enumerate(table.agents):
         available[:, k, : len(agent.actions)] = True
     number = {state: i for i, state in enumerate(table.states)}
