@@ -61,13 +61,13 @@ class BushFeatures:
         places = states[:, :agents].long()
         picture = torch.zeros((len(states), CHANNELS, cells), device=states.device)
         picture[:, 0] = states[:, agents:] / self.impenetrable
-        for channel, who in ((1, slice(0, self.robots)), (2, slice(self.robots, agents))):
-            picture[:, channel].scatter_(1, places[:, who], 1.0)
+        for channel, agent_slice in ((1, slice(0, self.robots)), (2, slice(self.robots, agents))):
+            picture[:, channel].scatter_(1, places[:, agent_slice], 1.0)
         is_human = torch.arange(agents, device=states.device) >= self.robots
-        seen = [places % self.width, places // self.width, is_human.expand_as(places)]
+        columns = [places % self.width, places // self.width, is_human.expand_as(places)]
         return Features(
             picture.view(len(states), CHANNELS, self.height, self.width),
             picture.new_zeros(len(states), 0),
-            torch.stack(seen, -1).float(),
+            torch.stack(columns, -1).float(),
             picture.new_zeros(len(states), 0, 0),
         )
