@@ -191,10 +191,12 @@ class Expansion:
     duration: Float[Tensor, " outcome"] | None = None
 
     @classmethod
-    def of(cls, found: Successors) -> Expansion:
+    def of(cls, successors: Successors) -> Expansion:
         """The same successors, each of them an outcome of its own."""
-        index = torch.arange(len(found.prob))
-        return cls(found.offsets, index, found.states, found.prob, found.duration)
+        index = torch.arange(len(successors.prob))
+        return cls(
+            successors.offsets, index, successors.states, successors.prob, successors.duration
+        )
 
     @property
     def num_pairs(self) -> int:
