@@ -205,8 +205,10 @@ def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
     """
     data = read_json(path)
     if isinstance(data, dict) and data.get("format") == form and data.get("version") != version:
-        found = data.get("version")
-        raise StorageError(f"{path}: has format version {found!r}; this core reads {version}")
+        file_version = data.get("version")
+        raise StorageError(
+            f"{path}: has format version {file_version!r}; this core reads {version}"
+        )
     try:
         outer = _Sealed.model_validate(data)
         if outer.format != form:

@@ -374,16 +374,16 @@ def _paths_of(config: BaseModel) -> Iterator[tuple[Path, list[Path]]]:
     for owner, path in _paths(config, None):
         included = getattr(owner, "included_files", None)
         further: Iterable[str | Path] = included() if callable(included) else ()
-        files = [Path(os.path.abspath(each)) for each in further]
-        folders = [each.parent for _, each in _paths(owner, None)] if files else []
+        files = [Path(os.path.abspath(file)) for file in further]
+        folders = [file.parent for _, file in _paths(owner, None)] if files else []
         elsewhere = [folder for folder in folders if folder != path.parent]
         # What lies beside another path of the same model goes with that.
         yield (
             path,
             [
-                each
-                for each in files
-                if each.is_relative_to(path.parent) or not any(map(each.is_relative_to, elsewhere))
+                file
+                for file in files
+                if file.is_relative_to(path.parent) or not any(map(file.is_relative_to, elsewhere))
             ],
         )
 
@@ -429,7 +429,7 @@ def _replaced(value: Any, places: Mapping[Path, Path]) -> Any:
         return value if all(parts[key] is value[key] for key in value) else parts
     if type(value) in (list, tuple, set, frozenset):
         items = [_replaced(part, places) for part in value]
-        same = all(one is other for one, other in zip(items, value, strict=True))
+        same = all(item is other for item, other in zip(items, value, strict=True))
         return value if same else type(value)(items)
     return value
 
@@ -460,7 +460,7 @@ def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
                 "anew to have all in one place",
                 path,
             )
-    found: dict[PurePosixPath, Path] = {}
+    files_by_place: dict[PurePosixPath, Path] = {}
     for place, folders, names in os.walk(path):
         if Path(place) == path and (path / CONFIG).is_file():
             folders[:], names = _read_by_runs(folders), _read_by_runs(names)
@@ -468,27 +468,29 @@ def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
         for name in sorted(names):
             file = Path(place, name)
             if file.is_file():
-                found[PurePosixPath(path.name, file.relative_to(path).as_posix())] = file
-        if len(found) > MOST_FILES:
+                files_by_place[PurePosixPath(path.name, file.relative_to(path).as_posix())] = file
+        if len(files_by_place) > MOST_FILES:
             raise ConfigError(
                 f"{path}: has more than {MOST_FILES:,} files, too many for a run to keep copies "
                 "of; name a smaller folder (params that are written to are declared ConfigOutput)"
             )
-    return found
+    return files_by_place
 
 
 def _read_by_runs(names: list[str]) -> list[str]:
     """What other runs read of a run's directory."""
-    return [name for name in names if not any(fnmatchcase(name, each) for each in _FOR_PEOPLE)]
+    return [
+        name for name in names if not any(fnmatchcase(name, pattern) for pattern in _FOR_PEOPLE)
+    ]
 
 
 def _state(path: Path) -> tuple[int, int, int]:
     """Size, time of change and identity of a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {reason_of(error)}") from error
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _copied(path: Path, target: Path) -> FileEntry:

@@ -158,15 +158,15 @@ class RunDirectory:
                 f"{path}: this run has finished; start a new one with: "
                 f"empo run {directory.path / CONFIG}"
             )
-        who = f"process {status.get('pid')} on {status.get('host')}"
-        alive = ConfigError(f"{path}: this run is still going on ({who}); wait for it or stop it")
+        owner = f"process {status.get('pid')} on {status.get('host')}"
+        alive = ConfigError(f"{path}: this run is still going on ({owner}); wait for it or stop it")
         here = status.get("host") == socket.gethostname()
         # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
         here |= launch() is not None and status.get("launch") == launch()
         running = status.get("status") == "running"
         if running and not here:
             raise ConfigError(
-                f"{path}: this run was started as {who}, which cannot be seen from here; if it "
+                f"{path}: this run was started as {owner}, which cannot be seen from here; if it "
                 f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
             )
         if not CAN_LOCK and running and process_exists(status.get("pid")):
@@ -300,15 +300,15 @@ class RunDirectory:
         root = logging.getLogger()
         level = root.level
         handlers = (handler, *listeners)
-        for each in handlers:
-            root.addHandler(each)
+        for log_handler in handlers:
+            root.addHandler(log_handler)
         root.setLevel(logging.INFO)
         try:
             yield
         finally:
             root.setLevel(level)
-            for each in handlers:
-                root.removeHandler(each)
+            for log_handler in handlers:
+                root.removeHandler(log_handler)
             stream.close()
 
     def release(self) -> None:
@@ -445,11 +445,11 @@ def _changes(before: Mapping[str, object], here: Mapping[str, object]) -> Iterat
     if before.get("python") != here.get("python"):
         yield f"Python {before.get('python')}, now {here.get('python')}"
     for group in ("versions", "compilers", "plugins"):
-        one, other = before.get(group), here.get(group)
-        one, other = (part if isinstance(part, dict) else {} for part in (one, other))
-        for name in dict.fromkeys([*one, *other]):
-            if one.get(name) != other.get(name):
-                yield f"{name} {one.get(name) or 'none'}, now {other.get(name) or 'none'}"
+        old, new = before.get(group), here.get(group)
+        old, new = (part if isinstance(part, dict) else {} for part in (old, new))
+        for name in dict.fromkeys([*old, *new]):
+            if old.get(name) != new.get(name):
+                yield f"{name} {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
 
 
 def labels(config: RunConfig) -> list[str]:

@@ -15,8 +15,8 @@ _roots: dict[Path, tuple[int, int]] = {}
 
 def watch(root: Path) -> None:
     """Remember which directory a run has, until ``forget``."""
-    found = root.stat()
-    _roots[root.absolute()] = found.st_dev, found.st_ino
+    status = root.stat()
+    _roots[root.absolute()] = status.st_dev, status.st_ino
 
 
 def forget(root: Path) -> None:
@@ -26,14 +26,14 @@ def forget(root: Path) -> None:
 
 def is_gone(root: Path) -> bool:
     """True if a run's directory is not where it was when the run began."""
-    known = _roots.get(root.absolute())
-    if known is None:
+    recorded = _roots.get(root.absolute())
+    if recorded is None:
         return False
     try:
-        found = root.stat()
+        status = root.stat()
     except OSError:
         return True
-    return known != (found.st_dev, found.st_ino)
+    return recorded != (status.st_dev, status.st_ino)
 
 
 def refuse_gone(path: Path) -> None:
