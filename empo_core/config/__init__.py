@@ -81,8 +81,8 @@ ConfigOutput = Annotated[ConfigPath, Output()]
 
 def _exists(path: Path) -> Path:
     if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise ValueError(f"{str(path)!r} {what}; a relative path starts from the config's folder")
+        reason = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise ValueError(f"{str(path)!r} {reason}; a relative path starts from the config's folder")
     return path
 
 
@@ -132,15 +132,15 @@ class ComponentRef(Config, Generic[K]):
         data = {"params": {}, **data}
         name = data.get("name")
         if isinstance(name, str) and "/" in name and isinstance(data["params"], dict):
-            name, _, rest = name.partition("/")
+            name, _, stem = name.partition("/")
             data |= {"name": name}
             if name in registry_of(info).names(cls.kind):
                 component = registry_of(info).get(cls.kind, name)
                 if component.short is None:
-                    file = library_file(registry_of(info), cls.kind, name, rest)
+                    file = library_file(registry_of(info), cls.kind, name, stem)
                     data |= {"params": {"file": str(file), **data["params"]}}
                 else:
-                    data |= {"params": {component.short: rest, **data["params"]}}
+                    data |= {"params": {component.short: stem, **data["params"]}}
         return data
 
     @field_validator("name")
@@ -224,10 +224,10 @@ def references(
         yield from references(below, (*loc, key))
 
 
-def merged(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+def merged(preset: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
     """The given values, with a preset's where none is given; mappings key by key."""
     result = dict(preset)
-    for key, value in given.items():
+    for key, value in values.items():
         below = preset.get(key)
         if isinstance(below, Mapping) and isinstance(value, Config):  # As Python callers give it.
             value = value.model_dump(exclude_unset=True)

@@ -157,22 +157,26 @@ class _Explainer:
         if not path or self._hints_left < 0:
             return None
         elsewhere: dict[str, list[tuple[str | int, ...]]] = {}
-        for known in self._key_paths:
-            elsewhere.setdefault(str(known[-1]), []).append(known)
+        for key_path in self._key_paths:
+            elsewhere.setdefault(str(key_path[-1]), []).append(key_path)
         word = str(path[-1])
         near = _nearest(word, names, ALIKE) or _nearest(word, list(elsewhere), ALIKE)
         if near is None or near in names:
             return near or _nearest(word, names)
         # The key that has most of its path in common is most likely the one that was meant.
-        return dotted(max(elsewhere[near], key=lambda known: (_common(known, path), -len(known))))
+        return dotted(
+            max(elsewhere[near], key=lambda key_path: (_common(key_path, path), -len(key_path)))
+        )
 
     @cached_property
     def _key_paths(self) -> list[tuple[str | int, ...]]:
         return list(key_paths(self._root, self._document.data, self._registry))
 
 
-def _common(one: Loc, other: Loc) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _common(first: Loc, second: Loc) -> int:
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    )
 
 
 def _reason(error: ErrorDetails) -> str:
@@ -200,8 +204,8 @@ def _nested(errors: Sequence[ErrorDetails]) -> list[str]:
 
 
 def _counts(line: str) -> bool:
-    number, _, rest = line.partition(" ")
-    return number.isdigit() and rest.endswith("; nothing was run")
+    number, _, ending = line.partition(" ")
+    return number.isdigit() and ending.endswith("; nothing was run")
 
 
 def _nearest(word: str, choices: Sequence[str], cutoff: float = 0.6) -> str | None:

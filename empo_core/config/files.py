@@ -111,8 +111,8 @@ def validate_document(
     if beyond:
         raise joined(beyond)
     full = {"base": document.base, **(context or {})}
-    given = full.get("registry")
-    registry = given if isinstance(given, Registry) else None
+    candidate = full.get("registry")
+    registry = candidate if isinstance(candidate, Registry) else None
     try:
         return model.model_validate(document.data, context=full)
     except ValidationError as error:
@@ -243,8 +243,8 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
     if document.data is None:
         document.data = {}
     _assign(document, path, value, wrong)
-    for known in [known for known in document.marks if known[: len(path)] == path]:
-        del document.marks[known]
+    for marked in [marked for marked in document.marks if marked[: len(path)] == path]:
+        del document.marks[marked]
     for depth in range(1, len(path)):
         document.marks.setdefault(path[:depth], place)  # It opened those.
     document.marks[path] = place
@@ -274,7 +274,7 @@ def _assign(
                 node.append(None)
             below, put = node[int(part)], partial(node.__setitem__, int(part))
         elif isinstance(node, dict):
-            key = next((known for known in node if str(known) == part), part)
+            key = next((existing for existing in node if str(existing) == part), part)
             below, put = node.get(key), partial(node.__setitem__, key)
         else:
             raise wrong(f"{here} is {quote(node)}; it has no key {part!r}")

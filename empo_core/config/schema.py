@@ -110,19 +110,19 @@ def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
         about = field.description or (_about(groups[0]) if len(groups) == 1 else "")
         type_ = "list of mappings" if items else " or ".join(words)
         yield Key(above + name, type_, default if is_shown else "", field.is_required(), about)
-        found: dict[str, Key] = {}
+        keys: dict[str, Key] = {}
         for group in groups or items:
             for key in described(group, f"{above}{name}{'[]' if items else ''}."):
-                found[key.name] = _merged(found.get(key.name, key), key)
-        yield from found.values()
+                keys[key.name] = _merged(keys.get(key.name, key), key)
+        yield from keys.values()
 
 
-def _merged(one: Key, other: Key) -> Key:
+def _merged(first: Key, second: Key) -> Key:
     types, defaults = (
         " or ".join(dict.fromkeys(filter(None, pair)))
-        for pair in ((one.type, other.type), (one.default, other.default))
+        for pair in ((first.type, second.type), (first.default, second.default))
     )
-    return replace(one, type=types, default=defaults, required=one.required and other.required)
+    return replace(first, type=types, default=defaults, required=first.required and second.required)
 
 
 def _about(model: type[BaseModel]) -> str:
@@ -132,7 +132,7 @@ def _about(model: type[BaseModel]) -> str:
 def _items(field_type: FieldType) -> list[type[BaseModel]]:
     """The models that the items of a list may be."""
     lists = [b.annotation for b in branches(field_type) if get_origin(b.annotation) is list]
-    return _groups(*(FieldType(get_args(each)[0]) for each in lists))
+    return _groups(*(FieldType(get_args(annotation)[0]) for annotation in lists))
 
 
 def _groups(*field_types: FieldType) -> list[type[BaseModel]]:
@@ -173,25 +173,27 @@ def children(
     field_type: FieldType, part: str | int, value: object, registry: Registry
 ) -> list[FieldType]:
     """What may stand below a place, under a key or list position; ``value`` is what is there."""
-    found: list[FieldType] = []
+    alternatives: list[FieldType] = []
     for branch in branches(field_type):
         annotation, origin = branch.annotation, get_origin(branch.annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             if issubclass(annotation, ComponentRef) and part == "params":
-                found += _params(annotation, value, registry)
+                alternatives += _params(annotation, value, registry)
             elif issubclass(annotation, ComponentRef) and part == "name":
                 names = tuple(registry.names(annotation.kind))
-                found.append(FieldType(Literal[names] if names else str))
+                alternatives.append(FieldType(Literal[names] if names else str))
             elif field := keys_of(annotation).get(str(part)):
-                found.append(field_type_of(field))
+                alternatives.append(field_type_of(field))
         elif isinstance(origin, type):
             arguments = get_args(annotation)
             if issubclass(origin, Mapping) and len(arguments) == 2:
-                found.append(FieldType(arguments[1]))
+                alternatives.append(FieldType(arguments[1]))
             elif issubclass(origin, Sequence) and arguments and isinstance(part, int):
                 fixed = origin is tuple and Ellipsis not in arguments
-                found.append(FieldType(arguments[min(part, len(arguments) - 1) if fixed else 0]))
-    return found
+                alternatives.append(
+                    FieldType(arguments[min(part, len(arguments) - 1) if fixed else 0])
+                )
+    return alternatives
 
 
 def key_paths(
@@ -205,7 +207,11 @@ def key_paths(
         return  # Of components that may hold components like themselves.
     if isinstance(value, list):
         for at, item in enumerate(value):
-            below = [each for one in field_types for each in children(one, at, item, registry)]
+            below = [
+                child
+                for field_type in field_types
+                for child in children(field_type, at, item, registry)
+            ]
             yield from key_paths(below, item, registry, (*above, at))
     for model in dict.fromkeys(models(field_types)):
         is_component = issubclass(model, ComponentRef)
@@ -221,8 +227,14 @@ def key_paths(
 
 def models(field_types: Sequence[FieldType]) -> list[type[BaseModel]]:
     """The models among some alternatives."""
-    every = [branch.annotation for field_type in field_types for branch in branches(field_type)]
-    return [each for each in every if isinstance(each, type) and issubclass(each, BaseModel)]
+    candidates = [
+        branch.annotation for field_type in field_types for branch in branches(field_type)
+    ]
+    return [
+        annotation
+        for annotation in candidates
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    ]
 
 
 def _params(ref: type[ComponentRef], value: object, registry: Registry) -> list[FieldType]:
@@ -248,7 +260,8 @@ def _words(field_type: FieldType) -> str:
     elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:
         text = f"mapping of {FieldType(arguments[0]).words} to {FieldType(arguments[1]).words}"
     elif origin is tuple and Ellipsis not in arguments:
-        text = f"list of {len(arguments)}: {', '.join(FieldType(each).words for each in arguments)}"
+        items = [FieldType(argument).words for argument in arguments]
+        text = f"list of {len(items)}: {', '.join(items)}"
     elif isinstance(origin, type) and issubclass(origin, Sequence) and arguments:
         text = f"list of {FieldType(arguments[0]).words}"
     else:
@@ -260,9 +273,9 @@ def _words(field_type: FieldType) -> str:
 def _bounds(metadata: Sequence[object]) -> Iterator[str]:
     for item in metadata:
         inner = item.metadata if isinstance(item, FieldInfo) else [item]
-        for each in inner:
+        for constraint in inner:
             for name, template in _BOUNDS.items():
-                bound = getattr(each, name, None)
+                bound = getattr(constraint, name, None)
                 if bound is not None:
                     yield template.format(bound)
 
@@ -355,15 +368,18 @@ class _Hoister:
         yield from _spellings(about, {"const": name}, params, f"#/$defs/{kind}.{name}")
         library = [f"{name}/{stem}" for stem in library_files(component)]
         if library:
-            known = {**params, "required": [n for n in params.get("required", []) if n != "file"]}
-            self._definitions[f"{kind}.{name}/"] = known
-            yield from _spellings(about, {"enum": library}, known, f"#/$defs/{kind}.{name}~1")
+            reduced = {
+                **params,
+                "required": [n for n in params.get("required", []) if n != "file"],
+            }
+            self._definitions[f"{kind}.{name}/"] = reduced
+            yield from _spellings(about, {"enum": library}, reduced, f"#/$defs/{kind}.{name}~1")
         elif component.short is not None:
             required = [n for n in params.get("required", []) if n != component.short]
-            known = {**params, "required": required}
-            self._definitions[f"{kind}.{name}/"] = known
+            reduced = {**params, "required": required}
+            self._definitions[f"{kind}.{name}/"] = reduced
             spelt = {"type": "string", "pattern": f"^{re.escape(name)}/.+"}
-            yield from _spellings(about, spelt, known, f"#/$defs/{kind}.{name}~1")
+            yield from _spellings(about, spelt, reduced, f"#/$defs/{kind}.{name}~1")
 
 
 def _spellings(
