@@ -1,4 +1,4 @@
-"""Asking a model for the successors of many states at once, as arrays.
+"""Expansion of many states at once by ``transitions_batch``, as arrays.
 
 A model of ``empo_worlds.enumeration`` whose states are tuples of equally many integers may
 have a method ``transitions_batch`` in place of ``transition_probabilities``: the same answers, an
@@ -131,7 +131,7 @@ class BatchExpander(Expander):
     def _availability(
         self, states: Sequence[Hashable], counts: Int[np.ndarray, " pair"], name: PairNamer
     ) -> Bool[np.ndarray, "state agent action"]:
-        """Which actions each agent has, which must be those that successors are given of."""
+        """The available actions of each agent, checked against the pairs that have successors."""
         spec = self._spec
         possible = counts.reshape(len(states), -1) > 0
         alive = possible.any(1)
@@ -159,7 +159,7 @@ class BatchExpander(Expander):
 def number_rows(
     rows: Int[np.ndarray, "item word"],
 ) -> tuple[Int[np.ndarray, " distinct"], Int[np.ndarray, " item"]]:
-    """The first position of each distinct row, in this order, and which of them each row equals."""
+    """The first position of each distinct row, and the index of each row's distinct row."""
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     _, first, index = np.unique(_row_keys(rows), return_index=True, return_inverse=True)
@@ -190,7 +190,8 @@ def possible(pair_items: PairItems, name: PairNamer) -> PairItems:
         name: Says which pair is wrong.
 
     Raises:
-        WorldError: A probability or a duration makes no sense.
+        WorldError: if a probability is negative, infinite or NaN, or a duration is not positive and
+            finite.
     """
     prob, duration = pair_items.prob, pair_items.duration
     _refuse(~((prob >= 0) & (prob < math.inf)), pair_items, prob, name, "a probability of {}")
@@ -204,7 +205,8 @@ def rescale(pair_items: PairItems, name: PairNamer) -> PairItems:
     """Items whose probabilities sum to 1 in each pair.
 
     Raises:
-        WorldError: They are further from it than rounding explains.
+        WorldError: if the probabilities of a pair differ from a sum of 1 by more than
+            ``SUM_TOLERANCE``.
     """
     total = precise_sums(pair_items.prob, pair_items.counts)
     wrong = (abs(total - 1) > SUM_TOLERANCE) & (pair_items.counts > 0)
@@ -229,10 +231,10 @@ def _refuse(
 
 
 def merge_equal(pair_items: PairItems, name: PairNamer) -> PairItems:
-    """Items that lead to the same state from the same pair become one, at the first's place.
+    """Merge items of one pair that lead to the same state, at the place of the first.
 
     Raises:
-        WorldError: They have different durations.
+        WorldError: if equal items of one pair have different durations.
     """
     if pair_items.counts.max(initial=0) <= 1:
         return pair_items

@@ -1,4 +1,4 @@
-"""Comparison of what some states and joint actions lead to with what others do."""
+"""Comparison of the successors of some pairs of state and joint action with those of others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def different_pairs(
     first: Float64[np.ndarray, "state joint 2"],
     second: Float64[np.ndarray, "state joint 2"],
 ) -> tuple[Int[Tensor, " pair"], Int[Tensor, "pair agent"]]:
-    """Pairs of a state's position and a joint action whose signatures differ, some at least."""
+    """Pairs of a state's position and a joint action with different signatures, up to a limit."""
     differs = (np.abs(first - second) > signatures.TOLERANCE).any(-1)
     item, joint = (torch.from_numpy(indices[:MOST_PAIRS]) for indices in np.nonzero(differs))
     return item, joint_actions(spec)[joint]

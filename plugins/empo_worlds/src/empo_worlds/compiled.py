@@ -1,4 +1,4 @@
-"""From one compiled function, which writes the successors of a state, to a world model.
+"""World models made of one compiled function that writes the successors of a state.
 
 For worlds that are too large to be enumerated in Python: a state is a row of small integers, and
 the function is compiled by numba (the extra ``compiling``), so that a million successors take a
@@ -33,7 +33,7 @@ WriteSuccessors = Callable[..., int]
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """What a compiled world is made of; see ``compiled_world``."""
+    """The description of a compiled world; see ``compiled_world``."""
 
     name: str
     agents: Sequence[AgentSpec]
@@ -59,7 +59,7 @@ def compiled_world(
     features: Featurizer | None = None,
     name: str | None = None,
 ) -> Callable[[WriteSuccessors], CompiledWorld]:
-    """Decorate a function from a state to its successors; what it becomes is a world.
+    """Decorate a function that writes the successors of a state; the result is a world.
 
     The function is called as ``function(state, actions, successors, prob)``: it reads the words of
     ``state`` and one action per agent, writes successors to ``successors[0]``, ``successors[1]``
@@ -83,7 +83,7 @@ def compiled_world(
         name: Title of the world; None means the function's name.
 
     Raises:
-        WorldError: The description contradicts itself.
+        WorldError: if the description contradicts itself.
     """
 
     def decorate(function: WriteSuccessors) -> CompiledWorld:
@@ -115,7 +115,7 @@ class CompiledWorld(BaseWorld):
         """Check the description.
 
         Raises:
-            WorldError: It contradicts itself.
+            WorldError: if the model contradicts itself.
         """
         _check(model)
         goals, self._predicates = goals_of(model)
@@ -137,7 +137,7 @@ class CompiledWorld(BaseWorld):
         self._shape = len(self.spec.agents), max(self.spec.num_actions)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is compiled is compiled again elsewhere."""
+        """Pickle the description only; another process compiles the world again."""
         return CompiledWorld, (self.model,)
 
     def initial_state(self) -> Int[Tensor, " word"]:

@@ -1,4 +1,4 @@
-"""Words of a row that nothing which matters reads, and counterexamples to that.
+"""Words of a row that affect neither availability nor goals, and counterexamples to that claim.
 
 Each check looks at the states that it is given. What it finds is wrong is wrong.
 """
@@ -44,7 +44,7 @@ def exchanged(
     donors: Int[Tensor, "donor word"] | None = None,
     max_rows: int = MOST_ROWS,
 ) -> tuple[Int[Tensor, " item"], Int[Tensor, "item word"]]:
-    """Distinct rows that differ from some states in words which they have from others.
+    """Distinct rows: states whose dropped words are replaced by those of other states.
 
     Half of them, where there are so many, have all these words from one other state, and the rest
     each from a state of its own. Of few states all pairs are tried.
@@ -82,7 +82,7 @@ def word_that_matters(
     states: Int[Tensor, "state word"],
     donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
-    """A sentence that shows that words matter which are said not to; None: nowhere seen.
+    """A counterexample to the claim that dropped words do not matter, as a sentence, or None.
 
     These states get these words of others, see ``exchanged``.
 
@@ -104,7 +104,7 @@ def difference_by_words(
     *,
     all_pairs: bool = False,
 ) -> str | None:
-    """A sentence that shows that words matter in which rows differ; None: nowhere seen.
+    """A sentence about a difference that changed words cause in a world, or None.
 
     Args:
         world: The world.
@@ -160,7 +160,7 @@ def prior_without_words(
     max_rows: int = MOST_ROWS,
     donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
-    """A sentence that shows that a human prior depends on some words; None: nowhere seen.
+    """A sentence about a difference that changed words cause in a human prior, or None.
 
     Args:
         world: The world.

@@ -1,4 +1,4 @@
-"""Questions to a world model whose answers are checked against its contract.
+"""Queries of a world model, checked against its contract.
 
 The contract is that of ``empo_core.protocols.WorldModel``. A world that breaks it would be solved
 all the same, and every number would be wrong; so whoever walks transitions asks here.
@@ -32,10 +32,10 @@ def successors_of(
     states: Int[Tensor, "state word"],
     actions: Int[Tensor, "state agent"] | None = None,
 ) -> Successors:
-    """What ``world.transitions`` answers.
+    """The successors by ``world.transitions``, checked.
 
     Raises:
-        BrokenWorldError: The answer breaks the contract.
+        BrokenWorldError: if the successors break the contract.
     """
     successors = world.transitions(states, actions)
     if not isinstance(successors, Successors):
@@ -59,7 +59,7 @@ def expansion_of(
         is_sound: Looks at the transitions sooner than this module does; compiled.
 
     Raises:
-        BrokenWorldError: An answer breaks the contract.
+        BrokenWorldError: if successors or available actions break the contract.
     """
     available = available_in(world, states)
     if not isinstance(world, Expandable):
@@ -80,10 +80,10 @@ def expansion_of(
 def available_in(
     world: WorldModel, states: Int[Tensor, "state word"]
 ) -> Bool[Tensor, "state agent action"]:
-    """What ``world.available`` answers.
+    """The availability flags by ``world.available``, checked.
 
     Raises:
-        BrokenWorldError: The answer breaks the contract.
+        BrokenWorldError: if the flags break the contract.
     """
     spec = world.spec
     shape = (len(states), len(spec.agents), max(spec.num_actions))
@@ -114,10 +114,10 @@ def available_in(
 
 
 def achieved_in(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-    """What ``world.achieved`` answers.
+    """The achieved goals by ``world.achieved``, checked.
 
     Raises:
-        BrokenWorldError: The answer has another shape or dtype.
+        BrokenWorldError: if the flags have another shape or dtype.
     """
     achieved = world.achieved(states)
     shape = (len(states), len(world.spec.goals))
@@ -126,10 +126,10 @@ def achieved_in(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Te
 
 
 def initial_row(world: WorldModel) -> Int[np.ndarray, "1 word"]:
-    """What ``world.initial_state`` answers, alone in a batch.
+    """The initial state by ``world.initial_state``, checked, as a batch of one row.
 
     Raises:
-        BrokenWorldError: It is no state row.
+        BrokenWorldError: if the initial state is no state row.
     """
     row = world.initial_state()
     if not isinstance(row, Tensor):
@@ -207,7 +207,7 @@ def _checked(
     available: Tensor | None,
     is_sound: IsSound | None = None,
 ) -> AnySuccessors:
-    """The successors, their rows of the dtype that ``spec`` says.
+    """The successors, checked, with rows of the dtype ``spec.state_dtype``.
 
     Without ``available``, the world is asked about it where joint actions have no successors.
     """
@@ -240,7 +240,7 @@ def _checked(
 
 
 def _form_problem(spec: WorldSpec, successors: Successors | Expansion, pairs: int) -> str:
-    """What is wrong with shapes and dtypes of successors, in words; nothing is ""."""
+    """A fault in shapes or dtypes of successors, in words; "" where there is none."""
     offsets, states, prob, duration = (
         successors.offsets,
         successors.states,
@@ -276,7 +276,7 @@ def _form_problem(spec: WorldSpec, successors: Successors | Expansion, pairs: in
 
 
 def _disorder(successors: Successors | Expansion) -> str:
-    """What is wrong with offsets and indices of successors, in words; nothing is ""."""
+    """A fault in offsets or indices of successors, in words; "" where there is none."""
     bounds = successors.offsets.numpy()
     index = successors.index if isinstance(successors, Expansion) else None
     items, outcomes = int(bounds[-1]), len(successors.prob)
@@ -288,7 +288,7 @@ def _disorder(successors: Successors | Expansion) -> str:
 
 
 def _first_wrong(successors: Successors | Expansion) -> tuple[int, str] | None:
-    """The first pair with numbers that are no probabilities or durations, and what they are."""
+    """The first pair with invalid probabilities or durations, and a description of the fault."""
     offsets, prob = successors.offsets.numpy(), successors.prob.numpy()
     index = successors.index.numpy() if isinstance(successors, Expansion) else None
     duration = None if successors.duration is None else successors.duration.numpy()

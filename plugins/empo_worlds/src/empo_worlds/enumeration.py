@@ -1,4 +1,4 @@
-"""From ``transition_probabilities`` on hashable states to a world model.
+"""World models enumerated from ``transition_probabilities`` on hashable states.
 
 A model author writes one small class (see ``EnumerableModel``); ``enumerate_world`` visits
 every state it can reach, checks what the class says, and returns an ``EnumeratedWorld``: the
@@ -67,7 +67,7 @@ class EnumeratedWorld(BaseWorld):
             symmetries: Symmetries that it is known to have.
 
         Raises:
-            WorldError: The arrays contradict one another.
+            WorldError: if the arrays contradict one another.
         """
         _check_arrays(spec, labels, successors, available, achieved, initial)
         self.spec = spec
@@ -86,7 +86,7 @@ class EnumeratedWorld(BaseWorld):
         return len(self._labels)
 
     def symmetries(self) -> tuple[Symmetry, ...]:
-        """Symmetries that it is known to have; see ``empo_core.protocols.Symmetric``."""
+        """Declared symmetries; see ``empo_core.protocols.Symmetric``."""
         return self._symmetries
 
     def content(self) -> Sequence[object]:
@@ -147,7 +147,7 @@ class EnumeratedWorld(BaseWorld):
         """The number of a hashable state, which is the only word of its row.
 
         Raises:
-            WorldError: The world has no such state.
+            WorldError: if the world has no such state.
         """
         if state not in self._index:
             raise WorldError(
@@ -188,8 +188,8 @@ def enumerate_world(
             the model must then be one that cloudpickle can send. None does it in this process.
 
     Raises:
-        WorldError: The model contradicts itself; the message names the state and the actions.
-        WorkerError: A worker process was lost.
+        WorldError: if the model contradicts itself; the message names the state and the actions.
+        WorkerError: if a worker process was lost.
     """
     goals, predicates = goals_of(model)
     horizon = getattr(model, "horizon", None) if max_steps is None else max_steps
@@ -271,7 +271,7 @@ def goals_of(model: Any) -> tuple[tuple[Goal, ...], list[Predicate]]:
     """A model's goals and the predicate of each.
 
     Raises:
-        WorldError: They are not as ``EnumerableModel`` says.
+        WorldError: if the goals are not as ``EnumerableModel`` says.
     """
     goals: list[Goal] = []
     predicates: list[Predicate] = []

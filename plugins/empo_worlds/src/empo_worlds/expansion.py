@@ -1,4 +1,4 @@
-"""Asking a hashable-state model for the successors of some states, and checking its answers.
+"""Expansion of hashable states by a model's ``transition_probabilities``, with checks.
 
 Part of ``empo_worlds.enumeration``; runs in worker processes, so what comes back is compact.
 """
@@ -147,7 +147,7 @@ class Expander:
         """The model's initial state.
 
         Raises:
-            WorldError: It cannot be a state.
+            WorldError: if the state is not hashable or compares by identity, or the model raises.
         """
         state: Hashable = self._answer(lambda: "initial_state()", self._model.initial_state)
         _check_state(state, lambda: "initial_state() returned")
@@ -321,7 +321,7 @@ class Expander:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """The model's answer; an exception of its code becomes a WorldError that says where."""
+        """Call the model's code; an exception becomes a ``WorldError`` that names the call."""
         try:
             return question(*args, **kwargs)
         except Exception as error:
@@ -329,7 +329,7 @@ class Expander:
 
 
 class _Items:
-    """The successors of a list of states, as they are found.
+    """The successors of a list of states while they are collected.
 
     Attributes:
         number: Position of each distinct successor.
@@ -346,7 +346,7 @@ class _Items:
         self._timed = timed
 
     def add(self, successor: Hashable, p: float, time: float) -> None:
-        """Add a successor that was checked."""
+        """Add a checked successor."""
         self.items.append(self.number.setdefault(successor, len(self.number)))
         self.prob.append(p)
         if self._timed:

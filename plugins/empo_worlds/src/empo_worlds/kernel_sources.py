@@ -1,4 +1,4 @@
-"""All that decides what the machine code of a kernel does, as one digest.
+"""Digests of everything that the machine code of a kernel depends on.
 
 Machine code holds parts of other files: the functions that a kernel calls, and whatever wrote their
 instructions. Dates of files say nothing: sources that are newer may carry older dates.
@@ -44,7 +44,7 @@ def stamp(function: Callable[..., Any]) -> bytes:
     numba, llvmlite and numpy. Of the core only folders with such functions count.
 
     Raises:
-        UnreadableSourceError: A function has no source file, or that cannot be read.
+        UnreadableSourceError: if a function has no source file, or the file cannot be read.
     """
     functions, constants = _reach(function)
     files = {callee.__code__.co_filename for callee in functions}
@@ -101,7 +101,7 @@ def _folder(file: Path) -> Path:
     """The outermost package that a file is part of; in the core only its folder; else the file.
 
     Raises:
-        UnreadableSourceError: There is no such file.
+        UnreadableSourceError: if the file does not exist.
     """
     if not file.is_file():
         raise UnreadableSourceError(f"{file} is no file")
@@ -171,7 +171,7 @@ def _file_of_class(value: Any) -> str | None:
 
 
 def _read_outside(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function may read from its closure, its module, and modules that it names."""
+    """Names and values that a function may read from its closure, its module and named modules."""
     codes = list(_codes(function.__code__))
     names = sorted({name for code in codes for name in code.co_names})
     space = function.__globals__
@@ -191,7 +191,7 @@ def _read_outside(function: FunctionType) -> Iterator[tuple[str, Any]]:
 def _attributes(
     module: ModuleType, names: list[str], visited: set[ModuleType]
 ) -> Iterator[tuple[str, Any]]:
-    """What code with such names may read from a module, and from modules in that."""
+    """Names and values that code may read from a module and its submodules."""
     if _is_by_version(module.__name__):
         return
     for name in names:
@@ -229,6 +229,6 @@ def _value(value: Any) -> bytes:
 
 
 def _add(digest: Any, content: bytes) -> None:
-    """Add to a digest something that cannot be taken for part of its neighbours."""
+    """Add length-prefixed data to a digest, so that neighbours cannot be confused."""
     digest.update(len(content).to_bytes(8, "little"))
     digest.update(content)

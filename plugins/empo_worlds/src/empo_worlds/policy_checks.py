@@ -1,4 +1,4 @@
-"""Policies whose numbers are checked where they enter: probabilities, of actions that there are."""
+"""Checks of policies: probabilities that sum to 1, over available actions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def human_policy(
     steps_left: int,
     of: str = PRIOR,
 ) -> Float[Tensor, "state goal action"]:
-    """What ``prior.policy`` answers, after a look at it; see ``checked_human_policy``."""
+    """Probabilities by ``prior.policy``, checked; see ``checked_human_policy``."""
     return checked_human_policy(world, states, prior.policy(states, steps_left), of)
 
 
@@ -41,7 +41,7 @@ def robot_policy(
     states: Int[Tensor, "state word"],
     steps_left: Int[Tensor, " state"],
 ) -> Float[Tensor, "state robot_action"]:
-    """What ``robots.probabilities`` answers, after a look at it; see ``checked_robot_policy``."""
+    """Probabilities by ``robots.probabilities``, checked; see ``checked_robot_policy``."""
     return checked_robot_policy(world, states, robots.probabilities(states, steps_left))
 
 
@@ -56,7 +56,8 @@ def checked_robot_policy(
         answer: The policy's answer in them, as ``RobotPolicy.probabilities`` gives it.
 
     Raises:
-        SolveError: They are no probabilities of available actions; the message says in which state.
+        SolveError: if the answer is no distribution over available actions; the message names the
+            state.
     """
     spec = world.spec
     chances = _numbers(answer, (len(states), spec.num_robot_actions), ROBOTS)
@@ -83,8 +84,8 @@ def checked_human_policy(
         of: The policy, for the message.
 
     Raises:
-        SolveError: They are no probabilities of actions that are available to the goal's human;
-            the message says in which state, and of which human and action.
+        SolveError: if the answer is no distribution over actions that are available to the goal's
+            human; the message names the state, the human and the action.
     """
     spec = world.spec
     chances = _numbers(answer, (len(states), len(spec.goals), None), of)
@@ -120,10 +121,11 @@ def refuse_wrong_choice(
     states: Int[Tensor, "state word"],
     of: str,
 ) -> None:
-    """Refuse what are no probabilities of available choices, where those are known already.
+    """Refuse numbers that are no probabilities over the given available choices.
 
     Raises:
-        SolveError: They are not; the message says in which state, and of which choice.
+        SolveError: if the probabilities are no distribution over available choices; the message
+            names the state and the choice.
     """
     wrong = (chances > UNAVAILABLE_TOLERANCE) & ~available
     improper = _is_improper(chances, SUM_TOLERANCE)

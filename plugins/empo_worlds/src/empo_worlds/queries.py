@@ -44,10 +44,10 @@ def sample_successors(
 def checked_actions(
     spec: WorldSpec, actions: Int[Tensor, "state agent"], rows: int
 ) -> Int[Tensor, "state agent"]:
-    """Actions that were asked about, one per state and agent, as ``int64``.
+    """One action per state and agent, checked, as ``int64``.
 
     Raises:
-        WorldError: They have another shape, or one is out of range.
+        WorldError: if the actions have another shape, or one is out of range.
     """
     expected = (rows, len(spec.agents))
     if tuple(actions.shape) != expected or actions.dtype.is_floating_point:

@@ -147,7 +147,7 @@ class RowTable:
         """The number of each row; new rows get the next ones.
 
         Raises:
-            WorldError: A row has a word that the table's dtype does not hold.
+            WorldError: if a row has a word that the table's dtype does not hold.
         """
         fits = self._fitting(rows)
         if fits is not None:

@@ -1,4 +1,4 @@
-"""Sums that tell what joint actions lead to, by which all transitions of many states compare fast.
+"""Hash sums of transition distributions, for fast comparison of many states.
 
 The signature of a distribution over rows and durations is the sum of its probabilities, each times
 two numbers in [0, 1) that a hash makes of the row and the duration. Equal distributions have equal
@@ -31,7 +31,7 @@ def expansion(world: WorldModel, states: Int[Tensor, "state word"]) -> Expansion
 def signatures(
     transitions: Expansion, joint: int, image: RowMap
 ) -> Float64[np.ndarray, "state joint 2"]:
-    """The signature of what each joint action leads to; 0 where one is not available.
+    """The signature of each joint action's successors; 0 where the action is not available.
 
     Args:
         transitions: All successors of some states.

@@ -31,7 +31,7 @@ MISTAKES = {
 
 @dataclass(frozen=True)
 class Kernels:
-    """What numba made of an author's function.
+    """The compiled kernels of an author's function.
 
     Attributes:
         list_successors: ``(states, choices, per_state, first pair, counts, successors, prob)``:
@@ -62,7 +62,7 @@ def compile_kernels(
         num_actions: How many actions each agent has.
 
     Raises:
-        WorldError: Numba is not installed.
+        WorldError: if numba is not installed.
     """
     try:
         write_one, may_do = compiled_closure(write), compiled_closure(available or _always)

@@ -42,7 +42,7 @@ def first_false(
     states: Int[Tensor, "state word"],
     alike: RowMap = unchanged,
 ) -> tuple[Symmetry, str] | None:
-    """The first symmetry that some states or their images refute, and how; None: none is.
+    """The first symmetry that states or their images refute, and a reason; None if all hold.
 
     Arguments as in ``false_symmetry``.
     """
@@ -56,7 +56,7 @@ def first_false(
 def _in_turn(
     symmetries: Sequence[Symmetry], states: Int[Tensor, "state word"]
 ) -> Iterator[Int[Tensor, "row word"]]:
-    """Some states, and once these were found to be fine, their images, too."""
+    """The states, and after them the states with their images."""
     yield states
     rows = rows_and_images(symmetries, states)
     if len(rows) > len(states):
@@ -66,7 +66,7 @@ def _in_turn(
 def rows_and_images(
     symmetries: Sequence[Symmetry], states: Int[Tensor, "state word"], max_rows: int = MOST_STATES
 ) -> Int[Tensor, "row word"]:
-    """Some distinct states and behind them their images, images of those, and so on.
+    """Distinct states, followed by their images, images of those, and so on.
 
     Args:
         symmetries: The symmetries; the form of what they give has been checked.
@@ -90,7 +90,7 @@ def false_symmetry(
     *,
     all_successors: Expansion | None = None,
 ) -> str | None:
-    """A sentence that refutes a symmetry by one of these states; None where all agree with it.
+    """A sentence about a state that refutes a symmetry; None where all states agree with it.
 
     Args:
         world: The world.
@@ -146,7 +146,7 @@ def mixed_words(
     states: Int[Tensor, "state word"],
     donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
-    """A sentence that shows that other words of images depend on some; None: nowhere seen.
+    """A sentence about dropped words that change other words of images, or None.
 
     Args:
         symmetry: The symmetry.
@@ -178,7 +178,7 @@ def prior_without_symmetry(
     states: Int[Tensor, "state word"],
     steps_left: int,
 ) -> str | None:
-    """A sentence that says where a human prior lacks a symmetry of its world; None: nowhere seen.
+    """A sentence about a state where a human prior breaks a symmetry of its world, or None.
 
     Args:
         world: The world.
@@ -244,7 +244,7 @@ def _suspects(
     alike: RowMap,
     all_successors: Expansion,
 ) -> tuple[Int[Tensor, " pair"], Int[Tensor, "pair agent"]]:
-    """States and joint actions that do not seem to lead to the images of what they should."""
+    """States and joint actions whose signatures differ from those of their images."""
     spec, chosen = world.spec, joint_actions(world.spec)
     actions, joint = symmetry.actions(states), torch.zeros(len(states), len(chosen)).long()
     for agent, other in enumerate(symmetry.agents):

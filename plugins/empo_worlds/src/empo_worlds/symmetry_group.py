@@ -1,4 +1,4 @@
-"""All symmetries that follow from some, and the least image of a state under them."""
+"""The group that symmetries generate, and the smallest image of a state under the group."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class SymmetryGroup:
     def smallest_images(
         self, rows: Shaped[np.ndarray, "state word"]
     ) -> tuple[Shaped[np.ndarray, "state word"], Int64[np.ndarray, " state"]]:
-        """The least image of each row in the order of words, and the element that leads to it."""
+        """The smallest image of each row in the order of words, and the element that maps to it."""
         smallest, which = np.array(rows, order="C"), np.zeros(len(rows), np.int64)
         for piece in self._pieces(rows):
             for number, image in enumerate(self._images(rows[piece])):
@@ -225,7 +225,7 @@ class SymmetryGroup:
         return len(self) // fixed
 
     def is_ambiguous(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
-        """True where combinations that were taken for the same have different images [state].
+        """True where combinations identified with one element have different images [state].
 
         Those that are taken for none change neither goals nor the states that tell symmetries
         apart. As these are whole orbits, such combinations are a normal subgroup: if they change
@@ -243,7 +243,7 @@ class SymmetryGroup:
         return ambiguous
 
     def _pieces(self, rows: Shaped[np.ndarray, "state word"]) -> Iterator[slice]:
-        """Pieces of rows of whose images there is room for all."""
+        """Slices of rows whose images fit into ``BYTES_AT_ONCE`` bytes."""
         size = max(1, BYTES_AT_ONCE // max(1, len(self) * rows.shape[1] * rows.itemsize))
         for first in range(0, len(rows), size):
             yield slice(first, first + size)

@@ -28,7 +28,7 @@ def best_reward(world: WorldModel, theory: TheoryParams) -> float:
 
 
 def first_terminal(world: WorldModel) -> Int[Tensor, " word"] | None:
-    """A terminal state that few steps lead to; None: there is none, or none was found soon."""
+    """A terminal state near the start; None without one within ``MOST_PAIRS`` pairs."""
     start = world.initial_state()[None]
     table = RowTable(world.spec.state_words, start.numpy().dtype)
     table.number(start.numpy())
