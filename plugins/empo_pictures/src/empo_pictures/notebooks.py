@@ -50,7 +50,7 @@ def _printed(content: RenderableType) -> Console:
 
 
 class _NotebookView:
-    """Something that IPython shows as text and notebooks as HTML as well."""
+    """Base of objects that IPython shows as text, and notebooks also as HTML."""
 
     def _content(self) -> tuple[RenderableType, Frame | None]:
         raise NotImplementedError

@@ -84,7 +84,7 @@ class PictureSheet:
         return canvas.svg(*self._laid_out())
 
     def _laid_out(self) -> tuple[int, int, Callable[[Pen], None]]:
-        """Width and height in pixels, and what paints all parts where they leave least blank."""
+        """Width and height in pixels, and a painter of all parts with the least blank area."""
         # Text stays readable beside tiny tiles, and is as sharp as large ones.
         unit = max(1, round(self.tile_size / 48))
         boards = [*self._boards(self.tile_size / unit)]

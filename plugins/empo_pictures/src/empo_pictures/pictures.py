@@ -39,8 +39,8 @@ def write_png(frame: Frame, path: str | Path) -> Path:
         path: File to write or to replace; ends in ``.png``. Its folder is made if missing.
 
     Raises:
-        ValueError: The frame is no RGB picture, or the path has another suffix.
-        StorageError: The file cannot be written.
+        ValueError: if the frame is no RGB picture, or the path has another suffix.
+        StorageError: if the file cannot be written.
     """
     return replace_file(_with_suffix(path, ".png"), png_bytes(frame))
 
@@ -49,7 +49,7 @@ def png_bytes(frame: Frame) -> bytes:
     """The contents of a PNG file.
 
     Raises:
-        ValueError: The frame is no RGB picture.
+        ValueError: if the frame is no RGB picture.
     """
     from PIL import Image
 
@@ -68,9 +68,9 @@ def write_gif(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Pa
         fps: Frames per second, at most 50; GIF rounds a frame to hundredths of a second.
 
     Raises:
-        ValueError: There are no frames, they differ in size or are no RGB pictures, ``fps``
-            is out of range, or the path has another suffix.
-        StorageError: The file cannot be written.
+        ValueError: if there are no frames, they differ in size or are no RGB pictures, ``fps`` is
+            out of range, or the path has another suffix.
+        StorageError: if the file cannot be written.
     """
     from PIL import Image
 
@@ -99,7 +99,8 @@ def check_frames(frames: Iterable[Frame]) -> list[Frame]:
     """The frames as a list, at least one, RGB, all of one size.
 
     Raises:
-        ValueError: They are not; the message says which frame and why.
+        ValueError: if there are no frames, or one has another shape, dtype or size; the message
+            names the frame.
     """
     pictures = list(frames)
     if not pictures:
@@ -120,10 +121,10 @@ def check_frames(frames: Iterable[Frame]) -> list[Frame]:
 
 
 def check_fps(fps: float, highest: float = math.inf) -> None:
-    """Nothing, where the frame rate can be used.
+    """Refuse a frame rate that cannot be used.
 
     Raises:
-        ValueError: It is not a positive number, or above ``highest``.
+        ValueError: if the frame rate is not a positive number, or above ``highest``.
     """
     if not (math.isfinite(fps) and 0 < fps <= highest):
         limit = "" if math.isinf(highest) else f" and at most {highest:g}"
@@ -173,7 +174,7 @@ def replace_file(path: Path, content: bytes) -> Path:
     """``path``, after its content was replaced at once or not at all.
 
     Raises:
-        StorageError: The file cannot be written.
+        StorageError: if the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
