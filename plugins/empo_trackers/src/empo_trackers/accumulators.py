@@ -1,4 +1,4 @@
-"""Base of modules that only count and add up."""
+"""A base of modules whose buffers are counts and sums."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Accumulators(torch.nn.Module):
         return module
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the arrays, which a copy would not share with its buffers."""
+        """The state without the arrays, which a copy would not share with its buffers."""
         return {**self.__dict__, "_arrays": {}}
 
     def _array(self, name: str) -> Shaped[np.ndarray, "*axes"]:

@@ -26,7 +26,7 @@ def tensor_of(values: object, name: str) -> Shaped[Tensor, " *batch"]:
         name: What to call them in an error.
 
     Raises:
-        ValueError: They are no real numbers.
+        ValueError: if the values are no real numbers.
     """
     if not isinstance(values, Tensor):
         try:

@@ -131,7 +131,7 @@ class EMATracker(Accumulators):
         self.N.add_(count)
 
     def update_few(self, numbers: Sequence[float], *, one_by_one: bool) -> None:
-        """The same as ``update_each``, or else ``update_mean``, for an average on the CPU.
+        """Do as ``update_each``, or else ``update_mean``, for an average on the CPU.
 
         As long as numbers are few, to start an operation on tensors takes longer than all of this.
         """
@@ -152,5 +152,5 @@ class EMATracker(Accumulators):
 
 
 def _only(values: Float[Tensor, " item"], mask: Bool[Tensor, " item"]) -> Float[Tensor, " item"]:
-    """0 instead of what does not count, be it NaN."""
+    """The values, with 0 wherever the mask is False, also in place of NaN."""
     return torch.where(mask, values, 0)

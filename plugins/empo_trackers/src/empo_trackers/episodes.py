@@ -1,4 +1,4 @@
-"""The episodes of a run, for the other trackers to show."""
+"""Statistics of a run's episodes, for the other trackers to show."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class EpisodicEma(Tracker):
         """Take in a step of the environments, or of the active ones.
 
         Raises:
-            ValueError: ``follow`` was not called, or with another number of environments.
+            ValueError: if ``follow`` was not called, or with another number of environments.
         """
         if self._tracker is None:
             raise ValueError("step needs to know the environments: call follow first")
@@ -63,11 +63,11 @@ class EpisodicEma(Tracker):
         return {} if self._tracker is None else dict(self._tracker.state_dict())
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Go on as ``state_dict`` was.
+        """Restore what ``state_dict`` returned.
 
         Raises:
-            ValueError: ``follow`` was not called.
-            ConfigError: The state is of other environments, reasons or bins.
+            ValueError: if ``follow`` was not called.
+            ConfigError: if the state is of other environments, reasons or bins.
         """
         if self._tracker is None:
             if state_dict:
@@ -88,7 +88,7 @@ class EpisodicEma(Tracker):
 
 
 class EpisodicHistogram(EpisodicEma):
-    """The same, and histograms of rewards and lengths since the run began."""
+    """The averages, and histograms of rewards and lengths since the run began."""
 
     _kind = EpisodicEMATrackerWithHistogram
 

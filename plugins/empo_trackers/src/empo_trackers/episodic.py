@@ -124,7 +124,7 @@ class EpisodicEMATracker(RunningEpisodes):
             disable: Whether to keep nothing and do nothing.
 
         Raises:
-            ValueError: An argument makes no sense.
+            ValueError: if an argument is out of its range.
         """
         super().__init__(num_envs, device, disable=disable)
         self.alpha = checked_alpha(alpha)
@@ -179,7 +179,7 @@ class EpisodicEMATracker(RunningEpisodes):
             ``rewards``, ``lengths`` and ``env_indices``, in ascending order of environments.
 
         Raises:
-            ValueError: A shape or a kind of number is wrong; nothing was taken in.
+            ValueError: if an argument has a wrong shape or dtype; nothing was recorded.
         """
         if self.disable:
             return {}
@@ -250,7 +250,7 @@ class EpisodicEMATracker(RunningEpisodes):
     def _complete(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
     ) -> StepResult:
-        """Take in what ended, if anything did, and tell."""
+        """Record the episodes that ended with this step, and return them."""
         positions = dones.numpy().nonzero()[0] if dones.is_cpu else None  # Torch takes longer.
         if positions is not None and len(positions) <= FEW:
             return self._complete_few(positions, reasons) if len(positions) else {}
@@ -269,7 +269,7 @@ class EpisodicEMATracker(RunningEpisodes):
     def _complete_few(
         self, positions: Int64[np.ndarray, " item"], reasons: Int[Tensor, " env"] | None
     ) -> StepResult:
-        """The same on a CPU, of the environments of these numbers."""
+        """Do as ``_complete`` on a CPU, for environments with these indices."""
         rewards, lengths = self._end_few(positions)
         self._record_few(rewards.tolist(), lengths.tolist())
         if reasons is not None:
@@ -280,7 +280,7 @@ class EpisodicEMATracker(RunningEpisodes):
     def _complete_unseen(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
     ) -> None:
-        """The same without asking the device whether anything ended."""
+        """Do as ``_complete`` without waiting for the device."""
         rewards, steps = self.episode_rewards.clone(), self._lengths()
         # The caller may use the same tensor of flags again.
         self.__dict__["_newest"] = dones.clone(), rewards, steps
@@ -296,7 +296,7 @@ class EpisodicEMATracker(RunningEpisodes):
         lengths: Int[Tensor, " item"],
         mask: Bool[Tensor, " item"] | None = None,
     ) -> None:
-        """Take in completed episodes: all, or those that the mask says."""
+        """Record completed episodes: all, or those where the mask is True."""
         for ema, values in ((self.ema_reward_tracker, rewards), (self.ema_length_tracker, lengths)):
             if self.ema_update == "batch_mean":
                 ema.update_mean(values, mask)
@@ -310,7 +310,7 @@ class EpisodicEMATracker(RunningEpisodes):
             _widen(self.get_buffer("length_extremes"), lengths, mask)
 
     def _record_few(self, rewards: Sequence[float], lengths: Sequence[int]) -> None:
-        """The same as ``_record`` without a mask."""
+        """Do as ``_record`` without a mask, on a CPU."""
         one_by_one = self.ema_update == "per_episode"
         self.ema_reward_tracker.update_few(rewards, one_by_one=one_by_one)
         self.ema_length_tracker.update_few(lengths, one_by_one=one_by_one)
@@ -327,7 +327,7 @@ class EpisodicEMATracker(RunningEpisodes):
 
 
 def _reason_shares(tracker: EpisodicEMATracker) -> dict[str, float]:
-    """How many of the episodes that ended for a reason did so for each."""
+    """The share of each reason among episodes that ended for a reason."""
     total = max(int(tracker.total_terminations), 1)
     counts = dict(zip(tracker.reasons, tracker.termination_counts.tolist(), strict=True))
     if other := int(tracker.other_terminations):
@@ -344,7 +344,7 @@ def _tally(
     reasons: Int[Tensor, " item"],
     mask: Bool[Tensor, " item"] | None = None,
 ) -> None:
-    """Count why episodes ended."""
+    """Count the reasons of episode ends."""
     num_reasons = len(tracker.reasons)
     slot = torch.where((reasons >= 0) & (reasons < num_reasons), reasons, num_reasons)
     ones = torch.ones_like(slot) if mask is None else mask.to(torch.int64)
@@ -356,7 +356,7 @@ def _tally(
 
 
 def _tally_few(array: Callable[[str], Int64[np.ndarray, "*axes"]], reasons: Sequence[int]) -> None:
-    """The same as ``_tally`` on a CPU, without a mask, in the arrays of these names."""
+    """Do as ``_tally`` on a CPU, without a mask, in the arrays of these names."""
     counts = array("termination_counts")
     for reason in reasons:
         if 0 <= reason < len(counts):
@@ -367,7 +367,7 @@ def _tally_few(array: Callable[[str], Int64[np.ndarray, "*axes"]], reasons: Sequ
 
 
 def _waits(tensor: Shaped[Tensor, " env"]) -> bool:
-    """True if to read from the tensor's device is to wait until it is done."""
+    """True if reading the tensor waits for its device."""
     return not tensor.is_cpu
 
 
@@ -395,7 +395,7 @@ def _widen(
     values: Shaped[Tensor, " item"],
     mask: Bool[Tensor, " item"] | None,
 ) -> None:
-    """Make the least and the greatest cover some more values."""
+    """Widen the minimum and maximum to cover more values."""
     for side, reduce in ((0, torch.amin), (1, torch.amax)):
         extreme = extremes[side : side + 1]
         # Where nothing counts, the extreme stands in for it and changes nothing.
@@ -404,5 +404,5 @@ def _widen(
 
 
 def _widen_few(extremes: Shaped[np.ndarray, " 2"], values: Sequence[float]) -> None:
-    """The same as ``_widen`` on a CPU, without a mask."""
+    """Do as ``_widen`` on a CPU, without a mask."""
     extremes[:] = min([extremes[0], *values]), max([extremes[1], *values])

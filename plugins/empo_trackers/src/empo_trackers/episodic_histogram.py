@@ -1,4 +1,4 @@
-"""Statistics of episodes together with histograms of what they paid and how long they were."""
+"""Statistics of episodes, and histograms of their returns and lengths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from empo_trackers.plugin import LENGTH_BINS, REWARD_BINS
 
 
 class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
-    """Counts completed episodes by what they paid and by how long they were, too.
+    """Episode statistics with histograms of returns and lengths.
 
     Attributes:
         reward_histogram: By what they paid.
@@ -47,7 +47,7 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
             options: As for ``EpisodicEMATracker``.
 
         Raises:
-            ValueError: An argument makes no sense.
+            ValueError: if an argument is out of its range.
         """
         super().__init__(num_envs, alpha, device, **options)
         if self.disable:

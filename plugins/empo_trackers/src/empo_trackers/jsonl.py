@@ -44,7 +44,7 @@ class JsonlTracker(Tracker):
         """Append one line.
 
         Raises:
-            ValueError: A metric is called ``step``, or the tracker has not started.
+            ValueError: if a metric is called ``step``, or the tracker has not started.
         """
         if self._file is None:
             raise ValueError("log needs a started tracker: call start first, finish last")
@@ -58,8 +58,8 @@ class JsonlTracker(Tracker):
         """Drop the lines of later steps; whatever happens meanwhile, the file is whole.
 
         Raises:
-            ValueError: The tracker has not started.
-            StorageError: The disk refuses; all lines stay.
+            ValueError: if the tracker has not started.
+            StorageError: if the file cannot be written; all lines stay.
         """
         if self._file is None or self._path is None:
             raise ValueError("rewind needs a started tracker: call start first, finish last")

@@ -50,7 +50,7 @@ class _Task:
 
 
 class _Bars(Progress):
-    """Bars, and below them what was said: beside them, 80 columns leave no room for it."""
+    """Progress bars with narrated lines below them, since 80 columns have no room beside."""
 
     def __init__(
         self, narration: dict[str, str], *columns: ProgressColumn, console: Console
@@ -112,7 +112,7 @@ class ProgressTracker(Tracker):
         self._repeater.start()
 
     def _repeat(self, over: threading.Event) -> None:
-        """Say again and again how far the newest task is while nothing else says it."""
+        """Print the newest task's progress at intervals in which nothing else prints it."""
         while not over.wait(self._params.interval_s):
             self.repeat()
 
@@ -148,7 +148,7 @@ class ProgressTracker(Tracker):
             self._print(task, state, now)
 
     def _leave_out(self, inner: _Task, now: float) -> None:
-        """Of older tasks that go on, do not count the time of one that was part of them."""
+        """Subtract a finished task's time from the older tasks that contain it."""
         for outer in self._tasks.values():
             if outer is inner:
                 return

@@ -54,8 +54,8 @@ class RunningEpisodes(Accumulators):
         """Begin a new episode in some environments; what they did so far is not counted.
 
         Raises:
-            ValueError: They are no integers.
-            IndexError: There is no such environment.
+            ValueError: if the indices are no integers.
+            IndexError: if there is no environment of such an index.
         """
         if self.disable:
             return
