@@ -47,7 +47,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that was read.
+    """A validated sweep.
 
     Attributes:
         config: What its file says.
@@ -63,7 +63,7 @@ class Sweep:
 
     @property
     def folder(self) -> Path:
-        """Folder of everything that it keeps."""
+        """Folder of the sweep's files and runs."""
         return self.config.sweeps / self.name
 
     @cached_property
@@ -84,10 +84,10 @@ class Sweep:
         return {key: values[0] for key, values in over.items() if len(values) == 1 and key != SEED}
 
     def arms(self) -> Iterator[Arm]:
-        """The arms that are known beforehand, in their order; none where they are searched.
+        """The arms that are fixed in advance, in order; none where a search chooses them.
 
         Raises:
-            ConfigError: There are too many.
+            ConfigError: if the sweep has more than ``MOST_TRIALS`` trials.
         """
         search = self.config.search
         if search is not None and search.sampler != "grid":
@@ -111,7 +111,7 @@ class Sweep:
         return {key: values for key, values in over.items() if len(values) > 1 and key != SEED}
 
     def probes(self) -> list[Arm]:
-        """Arms by which a search is checked before it begins: the ends of every range."""
+        """Arms at the ends of every range, by which a search is checked before it begins."""
         search = self.config.search
         assert search is not None
         return [
@@ -122,7 +122,7 @@ class Sweep:
         """The config of one trial, whose run directories lie in the sweep's folder.
 
         Raises:
-            ConfigError: With one located line per problem.
+            ConfigError: if the config is not valid, with one located line per problem.
         """
         document = replace(self.base, data=deepcopy(self.base.data), marks=dict(self.base.marks))
         values = {**self._fixed, **arm}
@@ -144,7 +144,7 @@ class Sweep:
         """A trial with its number.
 
         Raises:
-            ConfigError: Its config is not valid.
+            ConfigError: if the trial's config is not valid.
         """
         seal = self._config_digest(self.config_of(arm, seed))
         slug = re.sub(r"[^A-Za-z0-9._+-]+", "_", arm_text(arm, "_", "-"))[:_LONGEST_SLUG]
@@ -152,10 +152,11 @@ class Sweep:
         return Trial(number, arm, seed, seal, "-".join(filter(None, parts)))
 
     def trials(self) -> list[Trial]:
-        """The trials that are known beforehand; all configs of a search are checked by its ends.
+        """The trials that are fixed in advance; a search is checked at the ends of its ranges.
 
         Raises:
-            ConfigError: With the problems of all trials, each once; or of the baseline.
+            ConfigError: if configs are not valid, with the distinct problems of all trials, or if
+                the baseline is no arm.
         """
         trials: list[Trial] = []
         lines: dict[str, None] = {}
@@ -173,10 +174,10 @@ class Sweep:
         return [] if is_open else trials
 
     def baseline(self, arms: Sequence[Arm]) -> int | None:
-        """The place of the arm that others are compared with; None without.
+        """Index of the baseline among the arms; None without a baseline.
 
         Raises:
-            ConfigError: It is none of them, or not one.
+            ConfigError: if the baseline fits no arm, or several.
         """
         baseline = self.config.baseline
         if baseline is None:
@@ -194,7 +195,7 @@ class Sweep:
         return fits[0]
 
     def sealed(self, trials: Sequence[Trial]) -> str:
-        """The sha256 of what decides which trials there are and with which configs."""
+        """The sha256 of everything that determines the trials and their configs."""
         search = self.config.search
         return digest(
             {
@@ -212,7 +213,7 @@ class Sweep:
         return Contents()
 
     def _config_digest(self, config: RunConfig) -> str:
-        """The sha256 of a resolved config and of what it names, wherever its runs lie."""
+        """The sha256 of a resolved config and its files, without the folder of its runs."""
         data = {key: value for key, value in resolved(config).items() if key != "runs"}
         return digest({"config": data, **self._contents.of(config)})
 

@@ -14,7 +14,7 @@ def check_builds(sweep: Sweep, trials: Sequence[Trial]) -> None:
     """Build what the config of each arm names, equal worlds once.
 
     Raises:
-        ConfigError: With a line for every arm of which something cannot be built.
+        ConfigError: if a world or algorithm cannot be built, with a line for every such arm.
     """
     lines: list[str] = []
     reasons: dict[str, str | None] = {}

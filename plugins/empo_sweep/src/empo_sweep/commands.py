@@ -111,7 +111,7 @@ def _show_plan(sweep_: Sweep, trials: Sequence[Trial], *, json: bool) -> None:
 def _run(
     sweep_: Sweep, trials: Sequence[Trial], log: TrialLog, *, retry: bool, quiet: bool, again: str
 ) -> list[Trial]:
-    """Run what is left, and return the trials that other processes are at."""
+    """Run the unfinished trials, and return those that other processes run."""
     from empo_core.cli.run import terminal_trackers
     from empo_core.tracker_group import TrackerGroup
     from empo_sweep.plan import Plan

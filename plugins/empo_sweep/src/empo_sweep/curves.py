@@ -19,8 +19,8 @@ def write_curves(sweep: Sweep, results: Results, metric: str) -> list[Path]:
     """Draw a metric of all trials that are done, and return the paths of the pictures.
 
     Raises:
-        ConfigError: No trial has logged it.
-        StorageError: A trial's metrics are damaged.
+        ConfigError: if no trial has logged the metric.
+        StorageError: if a trial's metrics are damaged.
     """
     bands: dict[str, Band] = {}
     labels: dict[str, str] = {}

@@ -31,7 +31,7 @@ def write_results(sweep: Sweep, results: Results) -> list[Path]:
     """Write all files of the results, and return their paths.
 
     Raises:
-        StorageError: The disk refuses.
+        StorageError: if a file cannot be written.
     """
     from empo_pictures.figures import write_figure
     from empo_sweep.picture import picture
@@ -99,7 +99,7 @@ def _difference(arm: ArmResult) -> str:
 
 
 def footers(results: Results) -> Iterator[str]:
-    """Lines below the table."""
+    """The lines below the table."""
     if any(arm.mean and arm.mean.half_width is not None for arm in results.arms):
         yield "mean over seeds ± half of its 95 % t interval"
     if results.baseline is not None:
@@ -118,7 +118,7 @@ def failure_lines(sweep: Sweep, failed: Sequence[tuple[Trial, str | None]]) -> I
 
 
 def csv_text(results: Results) -> str:
-    """One line per arm."""
+    """The results as CSV, one line per arm."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     keys = list(results.arms[0].arm)
@@ -153,7 +153,7 @@ def planned_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
 
 
 def search_rows(sweep: Sweep) -> list[list[str]]:
-    """The space of a search: keys and what they may be."""
+    """The space of a search: rows of a key and its values."""
     assert sweep.config.search is not None
     rows = []
     for key, values in sweep.config.search.space.items():

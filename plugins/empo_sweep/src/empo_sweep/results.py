@@ -1,4 +1,4 @@
-"""Results of a sweep: of each arm the mean over seeds, and how it differs from the baseline."""
+"""Results of a sweep: each arm's mean over seeds and difference from the baseline."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ArmResult:
-    """Everything about one arm.
+    """Results of one arm.
 
     Attributes:
         arm: Its values.
@@ -60,7 +60,7 @@ class ArmResult:
     iqm: tuple[float, float, float] | None
 
     def count(self, *status: str) -> int:
-        """The number of its trials whose last event is one of these."""
+        """The number of the arm's trials whose last event is one of these."""
         return sum(state.status in status for state in self.states)
 
 
@@ -87,8 +87,8 @@ def results_of(sweep: Sweep, log: TrialLog) -> Results | None:
     """The results so far; None where no trial is done.
 
     Raises:
-        ConfigError: The baseline is none of the arms.
-        StorageError: A trial's result is missing or damaged.
+        ConfigError: if the baseline is none of the arms.
+        StorageError: if a trial's result is missing or damaged.
     """
     done = log.in_state("done")
     if not done:
@@ -179,7 +179,7 @@ def _best(arms: Sequence[ArmResult], goal: Objective) -> ArmResult | None:
 
 
 def as_data(results: Results) -> dict[str, Json]:
-    """All of it as JSON data."""
+    """The results as JSON data."""
     return {
         "sweep": results.name,
         "objective": {"key": results.objective.key, "direction": results.objective.direction},

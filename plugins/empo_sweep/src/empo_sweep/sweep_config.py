@@ -21,7 +21,7 @@ def expanded(values: object) -> object:
     """``a..b`` as the whole numbers from a to b; anything else as it is.
 
     Raises:
-        ValueError: It is other text, or too many numbers.
+        ValueError: if the text is no range, or the range has more than ``MOST_TRIALS`` numbers.
     """
     if not isinstance(values, str):
         return values
@@ -72,7 +72,7 @@ class Range(Config):
         """All of its numbers.
 
         Raises:
-            ValueError: They are not listed by a step.
+            ValueError: if the range has no step, is logarithmic, or has too many numbers.
         """
         step = self.step or (1 if self.integer else None)
         if step is None or self.log or (self.high - self.low) / step > MOST_TRIALS:

@@ -1,4 +1,4 @@
-"""Sweeps as they are typed: a file, or a run's config and values on the command line."""
+"""Sweeps read from a file, or from a run's config and values on the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_sweep(file: str, overrides: Sequence[str]) -> Sweep:
     """The sweep in a file, or that of a run's config or a world by the values in ``overrides``.
 
     Raises:
-        ConfigError: With one located line per problem.
+        ConfigError: if the sweep is not valid, with one located line per problem.
     """
     path = library_world(file) or Path(file)
     data = (document := read_yaml(path)).data
@@ -38,7 +38,7 @@ def read_sweep(file: str, overrides: Sequence[str]) -> Sweep:
 
 
 def _of_config(path: Path, overrides: Sequence[str]) -> Document:
-    """A sweep of a run's config; keys that only sweeps have are the sweep's."""
+    """A sweep of a run's config; overrides with keys of sweeps belong to the sweep."""
     document = Document(
         name=COMMAND_LINE,
         data={"base": str(path.resolve()), "over": {}},
