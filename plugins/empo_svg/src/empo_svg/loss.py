@@ -1,4 +1,4 @@
-"""Stochastic value gradients: actions move where a critic's slope says that they get better."""
+"""Stochastic value gradients: sampled actions follow the gradient of a critic."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Svg:
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
-        """The loss, a mean over starts of what each is worth times its weight.
+        """The loss: minus the weighted mean of objective and entropy bonus over starts.
 
         Noise comes from torch's global generator.
 
         Raises:
-            ValueError: There is no critic, or no candidate.
+            ValueError: if there is no critic, or no candidate.
         """
         require_needs("svg", self.needs, batch, critic)
         assert critic is not None
@@ -100,7 +100,7 @@ class Svg:
         self._entropy.adapt(statistics["entropy_coef"], progress)
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
+        """State of running scale and entropy coefficient."""
         return {"scale": self._scale.state_dict(), "entropy_coef": self._entropy.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -135,7 +135,7 @@ class Svg:
     def _objective(
         self, u: Tensor, start: Tensor, critic: Critic
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """The sum of what is maximised, and its parts, as ``_ActionValues`` has them."""
+        """The sum of the objective, and the terms of ``_ActionValues``."""
         heads = critic(start, u)
         value, spread = joined_heads(heads, self._params.reduction), disagreement(heads)
         objective = (value + self._params.disagreement * spread) / self._scale.value.to(u)
