@@ -81,7 +81,7 @@ class CandidateWeighting:
         return WeighedCandidates(weights, quality, quality / scale, scale, temperature, new_scale)
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
+        """State of the running scale."""
         return {} if self.scale is None else self.scale.state_dict()
 
     def _temperature(

@@ -56,7 +56,7 @@ class TrustRegion:
         """Distance of a policy from the proposal, and its penalty.
 
         Raises:
-            ValueError: One of them is not normal.
+            ValueError: if a distribution is not normal.
         """
         loc, log_std = normal_parameters(distribution)
         old_loc, old_log_std = (part.detach() for part in normal_parameters(proposal))
@@ -82,11 +82,11 @@ class TrustRegion:
         return TrustPenalty(cost, metrics, self._updated(multipliers, means, weight))
 
     def adapt(self, multipliers: Float[Tensor, " 2"]) -> None:
-        """Take the new multipliers of ``distance``, and move to its device."""
+        """Take the new multipliers of ``distance``, on their device."""
         self.multipliers = written(self.multipliers, multipliers)
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
+        """The multipliers."""
         return {"multipliers": self.multipliers.clone()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
