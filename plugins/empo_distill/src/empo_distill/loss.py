@@ -50,10 +50,10 @@ class Distill:
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
-        """The loss, a mean over starts of their weight times how far off the policy is there.
+        """The loss: the weighted mean over starts of the divergence from the expert.
 
         Raises:
-            ValueError: There is no expert or no candidate, or a distribution is not normal.
+            ValueError: if there is no expert or no candidate, or a distribution is not normal.
         """
         require_needs("distill", self.needs, batch)
         batch = constants(batch)
@@ -79,7 +79,7 @@ class Distill:
         self._entropy.adapt(statistics["entropy_coef"], progress)
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
+        """State of running scale and entropy coefficient."""
         return {"scale": self._scale.state_dict(), "entropy_coef": self._entropy.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
