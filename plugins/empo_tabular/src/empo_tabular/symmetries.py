@@ -21,7 +21,7 @@ def symmetries_of(table: Table) -> list[Symmetry]:
 
 
 def problems_with_symmetries(table: Table) -> Iterator[Problem]:
-    """Names that are unknown or occur twice, and goals and actions that become nothing."""
+    """Problems of symmetries: unknown or repeated names, and goals and actions without an image."""
     agents = [agent.name for agent in table.agents]
     for i, symmetry in enumerate(table.symmetries):
         loc = ("symmetries", i)
@@ -50,7 +50,7 @@ def _renaming(
     names: Sequence[str],
     targets: Collection[str],
 ) -> Iterator[Problem]:
-    """Problems of a renaming in which what is not listed keeps its name."""
+    """Problems of a renaming; names that are not listed stay the same."""
     for name, other in renamed.items():
         if name not in names:
             yield loc, f"there is no {name!r} to rename; there are {_listed(names)}"
@@ -69,7 +69,7 @@ def _renaming(
 
 
 def _listed(names: Collection[str]) -> str:
-    """Names for people, where there are some."""
+    """Names joined by commas, or "none"."""
     return ", ".join(names) or "none"
 
 

@@ -1,4 +1,4 @@
-"""From an explicit game to a world model: array work, done once when the game is loaded."""
+"""World models of explicit games, built as arrays when the game is loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_world(params: TableParams) -> EnumeratedWorld:
     """The world of a file.
 
     Raises:
-        ConfigError: The file cannot be used; one located line per problem.
+        ConfigError: if the file cannot be used; one located line per problem.
     """
     table = read_table(params.file)
     return world_of(table, params.max_steps)
@@ -39,7 +39,7 @@ def read_table(path: str | Path) -> Table:
     """The game in a file, checked.
 
     Raises:
-        ConfigError: The file cannot be used; one located line per problem.
+        ConfigError: if the file cannot be used; one located line per problem.
     """
     document = read_yaml(path)
     table = validate_document(Table, document)
@@ -53,7 +53,7 @@ def read_table(path: str | Path) -> Table:
 
 
 def find_problems(table: Table) -> list[Problem]:
-    """Everything that keeps a game from being a world."""
+    """All contradictions in a game."""
     return problems_with_names(table) or _problems_with_coverage(table)
 
 
@@ -65,7 +65,7 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
         max_steps: Steps after which an episode ends; None keeps the game's horizon.
 
     Raises:
-        WorldError: The game contradicts itself.
+        WorldError: if the game contradicts itself.
     """
     if problems := find_problems(table):
         lines = [f"{'.'.join(map(str, loc))}: {reason}" for loc, reason in problems]
