@@ -1,4 +1,4 @@
-"""State rows of a BushWorld as numbers that a network reads; needs no world."""
+"""Features of a BushWorld's state rows for networks; needs no world."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGENT_FEATURES = 3
 
 @dataclass(frozen=True, slots=True)
 class BushFeatures:
-    """A picture of the bushes and who stands where.
+    """Grids of densities and agents, and a row of numbers per agent.
 
     Attributes:
         width: Columns of the grid.
@@ -50,7 +50,7 @@ class BushFeatures:
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         agents, cells = self.robots + self.humans, self.height * self.width
         if states.ndim != 2 or states.shape[1] != agents + cells:

@@ -138,7 +138,7 @@ def read_layout(
         impenetrable: Replaces the file's ``B``, unless None.
 
     Raises:
-        ConfigError: The file cannot be used; one located line per problem.
+        ConfigError: if the file cannot be used; one located line per problem.
     """
     document = read_yaml(path)
     world = validate_document(WorldFile, document)
@@ -154,7 +154,7 @@ def read_layout(
 def layout_of(
     world: WorldFile, max_steps: int | None = None, impenetrable: int | None = None
 ) -> Layout:
-    """The layout of a file whose map is known to be good."""
+    """The layout of a file whose map was checked."""
     width, height = len(world.map[0]), len(world.map)
     tokens = [token for row in world.map for token in row]
     cells = range(width * height)

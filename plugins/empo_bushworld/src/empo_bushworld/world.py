@@ -27,7 +27,7 @@ def load_world(params: BushworldParams) -> BushWorld:
     """The world of a file.
 
     Raises:
-        ConfigError: The file cannot be used; one located line per problem.
+        ConfigError: if the file cannot be used; one located line per problem.
     """
     return BushWorld(read_layout(params.file, params.max_steps, params.B))
 
@@ -122,7 +122,7 @@ class BushWorld(BaseWorld):
         return Successors(offsets, items, prob[pair, outcome])
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
-        """All actions, always: what cannot be done does nothing."""
+        """All actions, always: an impossible action does nothing."""
         states = self._checked(states)
         return torch.ones(len(states), self._agents, len(ACTIONS), dtype=torch.bool)
 
