@@ -170,7 +170,7 @@ class Successors:
 
 @dataclass(frozen=True)
 class Expansion:
-    """All successors of every joint action of some states; what several share is listed once.
+    """All successors of every joint action of some states, with shared outcomes listed once.
 
     The successors of pair ``i`` are the outcomes ``index[offsets[i] : offsets[i + 1]]``. The first
     of all items to name an outcome name them in order, so that the outcomes come in the order in
