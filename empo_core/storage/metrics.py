@@ -38,7 +38,7 @@ class Metrics(dict[str, Curve]):
         """A data frame of pandas: a row per step, a column per metric, NaN where there is none.
 
         Raises:
-            ConfigError: Pandas is not installed.
+            ConfigError: if pandas is not installed.
         """
         try:
             pandas = importlib.import_module("pandas")
@@ -54,7 +54,7 @@ def read_metrics(directory: Path) -> Metrics:
     Of several values at one step the last counts, and a last line that is not whole does not.
 
     Raises:
-        StorageError: The file is damaged, or not a regular one.
+        StorageError: if the file is damaged, or not a regular one.
     """
     path = directory / METRICS
     if not path.exists() and not path.is_symlink():

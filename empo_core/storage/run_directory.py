@@ -105,8 +105,8 @@ class RunDirectory:
             world: The identity of the run's world.
 
         Raises:
-            StorageError: It cannot be made.
-            ConfigError: A file that the config names was changed since ``inputs`` were listed.
+            StorageError: if the directory cannot be made.
+            ConfigError: if a file that the config names was changed since ``inputs`` were listed.
         """
         inputs = Inputs(config) if inputs is None else inputs
         directory = cls._temporary() if process_rank() else cls(_new_directory(config, place))
@@ -145,7 +145,8 @@ class RunDirectory:
         """The directory of a run that stopped before its end, to go on with it.
 
         Raises:
-            ConfigError: It is not one, has finished, or its process is alive.
+            ConfigError: if the path is no run's directory, the run has finished, or its process is
+                alive.
         """
         directory = cls(existing_run(path))
         if process_rank():
@@ -184,10 +185,10 @@ class RunDirectory:
         return directory
 
     def begin_again(self, config: RunConfig, registry: Registry) -> None:
-        """Record that the run goes on, and say which versions differ from those it had.
+        """Record that the run goes on, and warn about changed versions.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if a file cannot be written.
         """
         if process_rank():
             return
@@ -196,14 +197,14 @@ class RunDirectory:
         self.mark("running")
 
     def leave_as_it_was(self, reason: str) -> None:
-        """Record that nothing was run: status and reason are the earlier ones, if there are any."""
+        """Restore the status and reason from before, since nothing was run."""
         if self._earlier:
             _write_json(self.path / STATUS, self._earlier)
         else:
             self.mark("failed", reason)
 
     def _record_versions(self, here: Mapping[str, JsonData]) -> None:
-        """Add to ``env.json`` what the run goes on with, where that is something else."""
+        """Add the environment to ``env.json`` where it differs from the recorded one."""
         path = self.path / ENVIRONMENT
         try:
             record = read_json(path)
@@ -232,7 +233,7 @@ class RunDirectory:
         """The directory of the unfinished run that processes of this very launch began, if any.
 
         Raises:
-            StorageError: A status there is damaged.
+            StorageError: if the status of a run there is damaged.
         """
         if process_rank() or launch() is None or not config.runs.is_dir():
             return None
@@ -268,7 +269,7 @@ class RunDirectory:
         return status
 
     def mark(self, status: Status, error: str | None = None) -> None:
-        """Record how the run is doing."""
+        """Record the run's status."""
         record: dict[str, JsonData] = {
             "status": status,
             **self._about,
@@ -284,7 +285,7 @@ class RunDirectory:
 
     @property
     def is_gone(self) -> bool:
-        """It was moved or removed while this process held it."""
+        """True if the directory was moved or removed while this process held it."""
         return run_roots.is_gone(self.path)
 
     @contextlib.contextmanager
@@ -345,8 +346,8 @@ def read_config(directory: Path) -> JsonValue:
     """A run's config as plain data, fifty times faster where the JSON is of this very YAML.
 
     Raises:
-        ConfigError: It is not YAML as this project accepts it.
-        StorageError: It is missing, or no regular file.
+        ConfigError: if the config is not YAML as this project accepts it.
+        StorageError: if the config is missing, or no regular file.
     """
     path = directory / CONFIG
     raw = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
@@ -366,7 +367,8 @@ def existing_run(path: str | Path) -> Path:
     """Absolute path of a run's directory, which may come from elsewhere.
 
     Raises:
-        ConfigError: It is none, or holds a link out of it, a pipe or a device.
+        ConfigError: if the path is no run's directory, or holds a link out of it, a pipe or a
+            device.
     """
     directory = Path(path).resolve()
     if not (directory / CONFIG).is_file():
@@ -535,7 +537,7 @@ def ended_silently(status: Mapping[str, JsonValue]) -> bool:
 
 
 def silent_end(status: Mapping[str, JsonValue]) -> str:
-    """What to say of a run that ended silently."""
+    """The message about a run that ended silently."""
     return (
         "the last run ended without a word (as after os._exit, a crash or kill -9): "
         f"process {status.get('pid')} is gone"

@@ -20,7 +20,7 @@ def watch(root: Path) -> None:
 
 
 def forget(root: Path) -> None:
-    """The run is over."""
+    """Forget a run's directory."""
     _roots.pop(root.absolute(), None)
 
 
@@ -37,10 +37,10 @@ def is_gone(root: Path) -> bool:
 
 
 def refuse_gone(path: Path) -> None:
-    """Raise if a path lies in the directory of a run that is not there any more.
+    """Refuse a path in the directory of a run that was moved or removed.
 
     Raises:
-        StorageError: It does; the message says which.
+        StorageError: if the path lies in such a directory; the message names the directory.
     """
     for root in list(_roots):
         if path.absolute().is_relative_to(root) and is_gone(root):
