@@ -266,7 +266,7 @@ def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:
     """The file ``stem`` of a component's library.
 
     Raises:
-        ValueError: The component has no library, or no such file.
+        ValueError: if the component has no library, or no such file.
     """
     files = library_files(registry.get(kind, name))
     if not files:

@@ -1,4 +1,4 @@
-"""Places in a config file of what is found to be wrong after the config was validated."""
+"""Locations in a config file for errors raised after validation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ATTRIBUTE = "_empo_component"
 
 @contextmanager
 def blamed(ref: ComponentRef) -> Iterator[None]:
-    """Note of an error which component it is about: the innermost that was being built."""
+    """Attach to an error the innermost component that was being built."""
     try:
         yield
     except EmpoError as error:
@@ -82,7 +82,7 @@ def _about(text: str, config: RunConfig, ref: ComponentRef | None) -> Loc | None
 
 
 def _is_marked(name: str, text: str) -> bool:
-    """True if a word of a message is meant as a key, and no word of the language."""
+    """True if a word of a message stands for a key of a config."""
     return "_" in name or re.search(rf"\b{re.escape(name)}(?:=|:|'s? |' )", text) is not None
 
 

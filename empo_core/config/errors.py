@@ -1,4 +1,4 @@
-"""Validation errors as lines people can act on: place, key, reason, value, what is allowed."""
+"""Validation errors as lines for people: place, key, reason, value, allowed values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def explain(
     model: type[BaseModel] | None = None,
     registry: Registry | None = None,
 ) -> list[str]:
-    """One line per problem, in the order of the file; of very many the first ones.
+    """One line per problem, in the order of the file, up to a limit.
 
     Args:
         errors: What pydantic found wrong with ``document.data``.
@@ -88,7 +88,7 @@ class _Explainer:
     def _trace(
         self, loc: Loc, *, missing: bool = False
     ) -> tuple[tuple[str | int, ...], list[FieldType]]:
-        """``loc`` without the parts pydantic adds for union branches, and what may be there."""
+        """``loc`` without pydantic's parts for union branches, and the types allowed there."""
         path: list[str | int] = []
         field_types, value = self._root, self._document.data
         for position, part in enumerate(loc):
@@ -135,7 +135,7 @@ class _Explainer:
             return errors[0]["input"]
 
     def _allowed(self, path: tuple[str | int, ...], error: ErrorDetails) -> tuple[str, str | None]:
-        """What may stand at a place, and the choice that is nearest to what does."""
+        """The allowed values at a place, and the choice nearest to the given value."""
         if error["type"] in ("extra_forbidden", "invalid_key"):
             owners = models(self._trace(path[:-1])[1])
             names = list(dict.fromkeys(name for owner in owners for name in keys_of(owner)))

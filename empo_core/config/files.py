@@ -76,7 +76,7 @@ def load_config(
         registry: The components it may name; default: the installed ones.
 
     Raises:
-        ConfigError: With one located line per problem.
+        ConfigError: if the config is not valid, with one located line per problem.
     """
     document = path if isinstance(path, Document) else read_yaml(path)
     for override in overrides or ():
@@ -97,7 +97,7 @@ def validate_document(
         context: Handed to pydantic's validators; ``base`` defaults to the document's folder.
 
     Raises:
-        ConfigError: With one located line per problem.
+        ConfigError: if the document is not valid, with one located line per problem.
     """
     beyond = [
         located_error(
@@ -202,7 +202,7 @@ def apply_override(document: Document, override: str) -> None:
     """Set one value of a document as ``key.path=value`` says.
 
     Raises:
-        ConfigError: The override is malformed or its path leads nowhere.
+        ConfigError: if the override is malformed or its path leads nowhere.
     """
     key, equals, text = override.partition("=")
     key = key.strip()
@@ -228,7 +228,7 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
         place: The origin of the value, for errors.
 
     Raises:
-        ConfigError: The path leads nowhere.
+        ConfigError: if the path leads nowhere.
     """
     path = tuple(key.split("."))
 

@@ -172,7 +172,7 @@ def branches(field_type: FieldType) -> Iterator[FieldType]:
 def children(
     field_type: FieldType, part: str | int, value: object, registry: Registry
 ) -> list[FieldType]:
-    """What may stand below a place, under a key or list position; ``value`` is what is there."""
+    """The types allowed under a key or list position of a place, given its ``value``."""
     alternatives: list[FieldType] = []
     for branch in branches(field_type):
         annotation, origin = branch.annotation, get_origin(branch.annotation)
@@ -327,7 +327,7 @@ class _Hoister:
         return self._linked(raw, prefix)
 
     def _below(self, value: object, prefix: str) -> object:
-        """What stands under a key of a schema, with references to the hoisted definitions."""
+        """The value under a key of a schema, with references to the hoisted definitions."""
         if isinstance(value, list):
             return [self._below(item, prefix) for item in value]
         return self._linked(value, prefix) if isinstance(value, dict) else value

@@ -78,7 +78,7 @@ _NO_TAGS = "a file is plain data, and tags make it into something else; remove i
 
 @dataclass
 class Document:
-    """Plain data and where each piece of it was written.
+    """Plain data, and the place of each value in the file.
 
     Attributes:
         name: What people call the source: the path as it was given.
@@ -137,7 +137,7 @@ class Document:
         """The value at ``loc``.
 
         Raises:
-            LookupError: There is none.
+            LookupError: if nothing is at that place.
         """
         value = self.data
         for part in loc:
@@ -149,7 +149,7 @@ def child(value: Plain, part: str | int) -> Plain:
     """The child of plain data under a key or at a list position.
 
     Raises:
-        LookupError: Nothing is there.
+        LookupError: if the value has no such part.
     """
     if isinstance(value, dict):
         return value[part]
@@ -162,7 +162,7 @@ def read_yaml(path: str | Path) -> Document:
     """Read a YAML or JSON file.
 
     Raises:
-        ConfigError: The file cannot be read, or is not YAML as this project accepts it; the
+        ConfigError: if the file cannot be read, or is not YAML as this project accepts it; the
             message is ``file:line:column: reason``.
     """
     path = Path(path)
@@ -181,7 +181,7 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
     """Read YAML from memory; ``name`` stands for the file in messages.
 
     Raises:
-        ConfigError: As for ``read_yaml``.
+        ConfigError: if the source cannot be parsed, as for ``read_yaml``.
     """
     raw = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
     if len(raw) > MAX_BYTES:
@@ -203,7 +203,7 @@ def parse_value(text: str) -> Plain:
     """A value as YAML reads it, e.g. the right side of ``key=value``.
 
     Raises:
-        ConfigError: It is not a single YAML value.
+        ConfigError: if the text is not a single YAML value.
     """
     return parse_yaml(text, name="value").data
 
@@ -391,7 +391,7 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
     """The value of a scalar without quotes, by the core schema.
 
     Raises:
-        ValueError: It is a number of too many digits.
+        ValueError: if the text is a number of too many digits.
     """
     if text in _SPECIAL:
         return _SPECIAL[text]
