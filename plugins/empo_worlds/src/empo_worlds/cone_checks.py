@@ -59,13 +59,13 @@ def exchanged(
         The position of the state that each row comes from, and the row.
     """
     donors = states if donors is None else donors
-    count, others, generator = len(states), len(donors), torch.Generator().manual_seed(0)
+    count, num_donors, generator = len(states), len(donors), torch.Generator().manual_seed(0)
     rounds = max(2, -(-max_rows // max(1, count)))
-    shift = torch.randperm(others, generator=generator)[: -(-rounds // 2), None, None]
+    shift = torch.randperm(num_donors, generator=generator)[: -(-rounds // 2), None, None]
     position = torch.arange(count)
     shape = (rounds - len(shift), count, states.shape[1])
-    shifted = (position[:, None] + shift) % others
-    mixed = torch.randint(others, shape, generator=generator)
+    shifted = (position[:, None] + shift) % num_donors
+    mixed = torch.randint(num_donors, shape, generator=generator)
     of = torch.cat([shifted.expand(-1, -1, states.shape[1]), mixed]).flatten(0, 1)
     position = position.repeat(rounds)
     rows = torch.where(dropped, donors.gather(0, of), states[position])
@@ -147,8 +147,8 @@ def difference_by_words(
     )
     if pair is None:
         return None
-    about = f"the other words after ({names_of(world.spec, chosen[pair].tolist())})"
-    return _matters(world, states, changed, int(item[pair]), about)
+    effect = f"the other words after ({names_of(world.spec, chosen[pair].tolist())})"
+    return _matters(world, states, changed, int(item[pair]), effect)
 
 
 def prior_without_words(
@@ -187,11 +187,11 @@ def _matters(
     states: Int[Tensor, "item word"],
     changed: Int[Tensor, "item word"],
     at: int,
-    about: str,
+    effect: str,
 ) -> str:
     words: Sequence[int] = (states[at] != changed[at]).nonzero()[:, 0].tolist()
     values = changed[at, torch.tensor(words)].tolist()
     return (
-        f"{about} depend on words {words} after all: setting them to {values} makes a difference "
+        f"{effect} depend on words {words} after all: setting them to {values} makes a difference "
         f"in this state:\n{world.describe(states[at])}"
     )

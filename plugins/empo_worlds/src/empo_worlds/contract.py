@@ -154,10 +154,10 @@ def possible_pairs(
 
 def broken(world: WorldModel, reason: str, state: Tensor | None = None) -> BrokenWorldError:
     """The error about a world that breaks its contract, with the plugin that it comes from."""
-    where = "" if state is None else f" {state_text(world, state)}"
+    location = "" if state is None else f" {state_text(world, state)}"
     return BrokenWorldError(
         f"{world.spec.name!r} ({origin(world)}) breaks the contract of world models: {reason}. "
-        f"Correct the world model.{where}"
+        f"Correct the world model.{location}"
     )
 
 
@@ -332,22 +332,22 @@ def _require_availability(
     if available is None:
         if is_full:
             return
-        here = np.flatnonzero(~filled.all(1))
-        available = available_in(world, states[torch.from_numpy(here)])
-        filled = filled[here]
+        rows = np.flatnonzero(~filled.all(1))
+        available = available_in(world, states[torch.from_numpy(rows)])
+        filled = filled[rows]
     else:
-        here = np.arange(len(states))
+        rows = np.arange(len(states))
         if is_full and np.count_nonzero(available.numpy()) == len(states) * sum(spec.num_actions):
             return
     if actions is None:
         possible = possible_pairs(spec, available).numpy()
     else:
-        chosen = actions[torch.from_numpy(here)].long()[..., None]
+        chosen = actions[torch.from_numpy(rows)].long()[..., None]
         possible = available.gather(2, chosen)[..., 0].all(1)[:, None].numpy()
     wrong = possible != filled
     if wrong.any():
         place, joint = np.argwhere(wrong)[0].tolist()
-        row, allowed = int(here[place]), bool(possible[place, joint])
+        row, allowed = int(rows[place]), bool(possible[place, joint])
         names = _names(
             spec, _joint_of(spec, actions, row * pairs_per_state + joint, pairs_per_state)
         )

@@ -73,7 +73,7 @@ class EnumeratedWorld(BaseWorld):
         self.spec = spec
         self._labels = labels
         self._index = {label: index for index, label in enumerate(labels)}
-        self._all = successors
+        self._successors = successors
         self._available = available
         self._achieved = achieved
         self._initial = initial
@@ -91,7 +91,7 @@ class EnumeratedWorld(BaseWorld):
 
     def content(self) -> Sequence[object]:
         """All arrays and the start; see ``empo_core.protocols.Composed``."""
-        successors = self._all
+        successors = self._successors
         arrays = successors.offsets, successors.states, successors.prob, successors.duration
         return *arrays, self._available, self._achieved, self._initial
 
@@ -111,18 +111,18 @@ class EnumeratedWorld(BaseWorld):
             pairs = first + (
                 queries.checked_actions(self.spec, actions, len(states)) * self._strides
             ).sum(1)
-        start = self._all.offsets[pairs]
-        counts = self._all.offsets[pairs + 1] - start
+        start = self._successors.offsets[pairs]
+        counts = self._successors.offsets[pairs + 1] - start
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         # Item i of the answer lies as far behind its pair's start here as it does there.
         items = torch.arange(int(offsets[-1])) + torch.repeat_interleave(
             start - offsets[:-1], counts
         )
-        duration = self._all.duration
+        duration = self._successors.duration
         return Successors(
             offsets,
-            self._all.states[items],
-            self._all.prob[items],
+            self._successors.states[items],
+            self._successors.prob[items],
             None if duration is None else duration[items],
         )
 

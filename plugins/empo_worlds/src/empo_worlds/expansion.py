@@ -128,8 +128,8 @@ class Expander:
         self._predicates = predicates
         self._available = getattr(model, "available_actions", None)
         self._durations = getattr(model, "transition_durations", None)
-        everything = [range(number) for number in spec.num_actions]
-        self._all_joint_actions = list(_index_joint_actions(everything, spec.strides))
+        all_actions = [range(number) for number in spec.num_actions]
+        self._all_joint_actions = list(_index_joint_actions(all_actions, spec.strides))
 
     def __call__(self, task: tuple[Sequence[Hashable], bool]) -> Expansion | WorldError:
         """Expand some states, or only look at them where the flag is False.
@@ -216,10 +216,12 @@ class Expander:
             if first is None:
                 first, none_at_first = actions, answer is None
             if (answer is None) != none_at_first:
-                nothing, something = (actions, first) if answer is None else (first, actions)
+                none_actions, some_actions = (
+                    (actions, first) if answer is None else (first, actions)
+                )
                 raise WorldError(
-                    f"{self._call(state, nothing)} returned None, which means that the state is "
-                    f"terminal, but {self._call(state, something)} returned successors; use "
+                    f"{self._call(state, none_actions)} returned None, which means that the state "
+                    f"is terminal, but {self._call(state, some_actions)} returned successors; use "
                     "available_actions to say that an action is not available"
                 )
             if answer is not None:
@@ -237,9 +239,14 @@ class Expander:
     def _add(self, state: Hashable, actions: tuple[int, ...], answer: Any, items: _Items) -> int:
         """Add one pair's distinct successors; returns their number."""
         if self._durations is None and type(answer) is list and len(answer) == 1:
-            only = answer[0]
+            transition = answer[0]
             # Most worlds are certain nearly everywhere, and nearly all successors known.
-            if type(only) is tuple and len(only) == 2 and only[0] == 1 and items.add_known(only[1]):
+            if (
+                type(transition) is tuple
+                and len(transition) == 2
+                and transition[0] == 1
+                and items.add_known(transition[1])
+            ):
                 return 1
         merged = self._merged(state, actions, answer)
         for successor, (p, time) in merged.items():
@@ -266,13 +273,13 @@ class Expander:
             _check_state(successor, lambda: f"{self._call(state, actions)} returned")
             if p == 0:
                 continue
-            before, other_time = merged.get(successor, (0.0, time))
+            mass, other_time = merged.get(successor, (0.0, time))
             if other_time != time:
                 raise WorldError(
                     f"{self._call(state, actions)} reaches {successor!r} with two durations, "
                     f"{other_time} and {time}; make them two states"
                 )
-            merged[successor] = before + p, time
+            merged[successor] = mass + p, time
         total = precise_sum(p for p, _ in merged.values())
         if abs(total - 1) > SUM_TOLERANCE:
             call = self._call(state, actions)
@@ -407,16 +414,17 @@ def _is_index(value: object, size: int) -> bool:
     return isinstance(value, int | np.integer) and 0 <= int(value) < size
 
 
-def _check_state(state: object, where: Callable[[], str]) -> None:
+def _check_state(state: object, describe_source: Callable[[], str]) -> None:
     try:
         hash(state)
     except TypeError as error:
         raise WorldError(
-            f"{where()} the state {state!r}, which is not hashable ({error}); use tuples and "
-            "frozensets in place of lists, dicts and sets"
+            f"{describe_source()} the state {state!r}, which is not hashable ({error}); use tuples "
+            "and frozensets in place of lists, dicts and sets"
         ) from error
     if type(state).__eq__ is object.__eq__ and not isinstance(state, enum.Enum):
         raise WorldError(
-            f"{where()} the state {state!r}, whose type {type(state).__name__} compares by "
-            "identity, so that no two states would ever be equal; use a tuple or a frozen dataclass"
+            f"{describe_source()} the state {state!r}, whose type {type(state).__name__} compares "
+            "by identity, so that no two states would ever be equal; use a tuple or a frozen "
+            "dataclass"
         )

@@ -205,8 +205,8 @@ def _folder(source: str) -> Path | None:
         StorageError: if others can write the folder that ``NUMBA_CACHE_DIR`` names.
     """
     part = UserProvidedCacheLocator.get_suitable_cache_subpath(source)
-    if named := getattr(config, "CACHE_DIR"):  # noqa: B009  # It has no types.
-        chosen = Path(os.path.abspath(named), part)
+    if cache_dir := getattr(config, "CACHE_DIR"):  # noqa: B009  # It has no types.
+        chosen = Path(os.path.abspath(cache_dir), part)
         if _is_writable(chosen):
             reason = _reason_against(chosen.parent, is_shared=True) or _reason_against(chosen)
             if reason:

@@ -31,14 +31,14 @@ def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
 
 
 @inlined
-def are_equal(rows: Rows, item: int, others: Rows, other: int) -> bool:
+def are_equal(rows: Rows, item: int, other_rows: Rows, other: int) -> bool:
     """True if a row has the same words as another one."""
-    same = True
+    equal = True
     for word in range(rows.shape[1]):
-        if rows[item, word] != others[other, word]:
-            same = False
+        if rows[item, word] != other_rows[other, word]:
+            equal = False
             break
-    return same
+    return equal
 
 
 @inlined

@@ -29,20 +29,20 @@ def walked_states(
         seed: Seeds the walks.
     """
     generator = torch.Generator().manual_seed(seed)
-    here = world.initial_state().repeat(WALKERS, 1)
+    current = world.initial_state().repeat(WALKERS, 1)
     steps = MOST_STEPS if world.spec.horizon is None else min(world.spec.horizon, MOST_STEPS)
-    states, met, visited = [here[:1]], [0], {tuple(here[0].tolist())}
+    states, met, visited = [current[:1]], [0], {tuple(current[0].tolist())}
     for step in range(1, steps + 1):
-        available = world.available(here)
+        available = world.available(current)
         goes_on = available.flatten(1).any(1)
         if not goes_on.any() or len(visited) >= max_states or step - met[-1] > PATIENCE:
             break
-        here = here[goes_on]
-        here = world.step(here, _random_actions(available[goes_on], generator), generator)
-        for row in torch.unique(here, dim=0).tolist():
+        current = current[goes_on]
+        current = world.step(current, _random_actions(available[goes_on], generator), generator)
+        for row in torch.unique(current, dim=0).tolist():
             if tuple(row) not in visited and len(visited) < max_states:
                 visited.add(tuple(row))
-                states.append(torch.tensor([row], dtype=here.dtype))
+                states.append(torch.tensor([row], dtype=current.dtype))
                 met.append(step)
     return torch.cat(states), torch.tensor(met)
 

@@ -80,16 +80,16 @@ def compile_kernels(
         return ready
 
     @compiled_closure
-    def fill(state: Ints, actions: Ints, there: Ints, chance: Floats) -> int:
+    def fill(state: Ints, actions: Ints, written: Ints, chance: Floats) -> int:
         for successor in range(max_successors):
             chance[successor] = successor == 0
             for word in range(len(state)):
-                there[successor, word] = state[word]
-        return write_one(state, actions, there, chance)
+                written[successor, word] = state[word]
+        return write_one(state, actions, written, chance)
 
     @compiled_closure
     def keep(
-        there: Ints, chance: Floats, number: int, successors: Rows, prob: Floats, used: int
+        written: Ints, chance: Floats, number: int, successors: Rows, prob: Floats, used: int
     ) -> tuple[int, int]:
         num_distinct = 0
         for item in range(number):
@@ -98,16 +98,16 @@ def compile_kernels(
             if chance[item] == 0:
                 continue
             for word in range(len(limits)):
-                if not 0 <= there[item, word] < limits[word]:
+                if not 0 <= written[item, word] < limits[word]:
                     return NO_STATE, item
             place = used
-            while place < used + num_distinct and (successors[place] != there[item]).any():
+            while place < used + num_distinct and (successors[place] != written[item]).any():
                 place += 1
             if place < used + num_distinct:
                 prob[place] += chance[item]
                 continue
             for word in range(len(limits)):
-                successors[place, word] = there[item, word]
+                successors[place, word] = written[item, word]
             prob[place] = chance[item]
             num_distinct += 1
         return (DONE, num_distinct) if num_distinct or not number else (NO_PROBABILITY, 0)
@@ -122,7 +122,10 @@ def compile_kernels(
         successors: Rows,
         prob: Floats,
     ) -> tuple[int, int, int]:
-        there, chance = np.empty((max_successors, len(limits)), np.int64), np.empty(max_successors)
+        written, chance = (
+            np.empty((max_successors, len(limits)), np.int64),
+            np.empty(max_successors),
+        )
         state, used, last_state, lives = np.empty(len(limits), np.int64), 0, -1, False
         for pair in range(first, len(counts)):
             index, actions = pair // per_state, choices[pair % len(choices)]
@@ -131,10 +134,10 @@ def compile_kernels(
                 continue
             if used + max_successors > len(prob):
                 return FULL, pair, used
-            number = fill(state, actions, there, chance)
+            number = fill(state, actions, written, chance)
             if not 0 <= number <= max_successors:
                 return MANY, pair, number
-            code, num_distinct = keep(there, chance, number, successors, prob, used)
+            code, num_distinct = keep(written, chance, number, successors, prob, used)
             if code != DONE:
                 return code, pair, num_distinct
             if last_state == index and lives != (number > 0):
@@ -146,7 +149,10 @@ def compile_kernels(
 
     @compiled_closure
     def list_available(states: Ints, out: Bools) -> int:
-        there, chance = np.empty((max_successors, len(limits)), np.int64), np.empty(max_successors)
+        written, chance = (
+            np.empty((max_successors, len(limits)), np.int64),
+            np.empty(max_successors),
+        )
         state, actions = np.empty(len(limits), np.int64), np.empty(len(sizes), np.int64)
         for index in range(len(states)):
             state[:] = states[index]
@@ -160,7 +166,7 @@ def compile_kernels(
                 idle += actions[agent] < 0
             if 0 < idle < len(sizes):
                 return index
-            if idle == 0 and fill(state, actions, there, chance) == 0:
+            if idle == 0 and fill(state, actions, written, chance) == 0:
                 out[index] = False
         return len(states)
 

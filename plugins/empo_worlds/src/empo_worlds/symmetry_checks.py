@@ -73,10 +73,10 @@ def rows_and_images(
         states: The states.
         max_rows: No more rows than this, unless there are more states.
     """
-    table, done = RowTable.of(states.numpy()), 0
-    while done < table.count < max_rows:
-        rows = torch.from_numpy(table.rows[done:].copy())
-        done = table.count
+    table, num_mapped = RowTable.of(states.numpy()), 0
+    while num_mapped < table.count < max_rows:
+        rows = torch.from_numpy(table.rows[num_mapped:].copy())
+        num_mapped = table.count
         for symmetry in symmetries:
             table.number(symmetry.rows(rows).numpy())
     return torch.from_numpy(table.rows[: max(max_rows, len(states))].copy())
@@ -125,11 +125,11 @@ def false_symmetry(
         name = world.spec.goals[goal].name
         return f"its image differs in goal {name!r} from this state:\n{world.describe(states[at])}"
     for human in world.spec.humans:
-        there = available[:, human].any(1)
+        acts = available[:, human].any(1)
         first = available[:, human].int().argmax(1)
         becomes = actions[torch.arange(len(states)), human, first]
         other = renamed[:, symmetry.agents[human]].int().argmax(1)
-        wrong = there & achieved[:, list(world.spec.goals_of(human))].any(1) & (becomes != other)
+        wrong = acts & achieved[:, list(world.spec.goals_of(human))].any(1) & (becomes != other)
         if wrong.any():
             at = int(wrong.nonzero()[0])
             return (
@@ -229,10 +229,10 @@ def _differing_successors(
     pair = first_difference(successors, rows, other, alike(other.states))
     if pair is None:
         return None
-    does, like = (names_of(world.spec, batch[pair].tolist()) for batch in (chosen, becomes))
+    names, image_names = (names_of(world.spec, batch[pair].tolist()) for batch in (chosen, becomes))
     return (
-        f"({does}) in the state below does not lead to the images of what ({like}) leads to in its "
-        "image:\n"
+        f"({names}) in the state below does not lead to the images of what ({image_names}) leads "
+        "to in its image:\n"
         f"{world.describe(states[int(state[pair])])}"
     )
 
@@ -293,8 +293,8 @@ def _misshapen(
     if not torch.equal(original, states):
         return "it changes the rows that it is given; rows must return new ones"
     if images.shape != states.shape or images.dtype != states.dtype:
-        has, needs = (f"{list(rows.shape)} of {rows.dtype}" for rows in (images, states))
-        return f"its rows have shape {has}, not {needs}"
+        actual, expected = (f"{list(rows.shape)} of {rows.dtype}" for rows in (images, states))
+        return f"its rows have shape {actual}, not {expected}"
     actions = symmetry.actions(states)
     shape = [len(states), len(spec.agents), max(spec.num_actions)]
     if list(actions.shape) != shape or actions.is_floating_point():

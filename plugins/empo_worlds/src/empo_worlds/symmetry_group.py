@@ -30,16 +30,16 @@ def keep_less(
     image: Shaped[np.ndarray, "state word"],
     smallest: Shaped[np.ndarray, "state word"],
     element: int,
-    which: Int64[np.ndarray, " state"],
+    elements: Int64[np.ndarray, " state"],
 ) -> None:
-    """Put images into ``smallest``, and their element into ``which``, where they are smaller."""
+    """Put images into ``smallest``, and their element into ``elements``, where they are smaller."""
     for state in range(image.shape[0]):
         for word in range(image.shape[1]):
             if image[state, word] != smallest[state, word]:
                 if image[state, word] < smallest[state, word]:
-                    which[state] = element
-                    for other in range(word, image.shape[1]):
-                        smallest[state, other] = image[state, other]
+                    elements[state] = element
+                    for position in range(word, image.shape[1]):
+                        smallest[state, position] = image[state, position]
                 break
 
 
@@ -93,18 +93,18 @@ def _closure(
     images = [states]
     numbers = {(elements[0].goals, states.contiguous().numpy().tobytes()): 0}
     while len(follows) < len(elements):
-        done = len(follows)
+        current = len(follows)
         follows.append([])
         for generator, symmetry in enumerate(generators):
-            image = symmetry.rows(images[done]).contiguous()
-            goal = tuple(symmetry.goals[g] for g in elements[done].goals)
+            image = symmetry.rows(images[current]).contiguous()
+            goal = tuple(symmetry.goals[g] for g in elements[current].goals)
             number = numbers.setdefault((goal, image.numpy().tobytes()), len(elements))
-            follows[done].append(number)
+            follows[current].append(number)
             if number == len(elements):
                 if number == MOST:
                     return None
                 images.append(image)
-                elements.append(_Element(done, generator, goal))
+                elements.append(_Element(current, generator, goal))
     return _Closure(elements, follows)
 
 
@@ -208,12 +208,12 @@ class SymmetryGroup:
         self, rows: Shaped[np.ndarray, "state word"]
     ) -> tuple[Shaped[np.ndarray, "state word"], Int64[np.ndarray, " state"]]:
         """The smallest image of each row in the order of words, and the element that maps to it."""
-        smallest, which = np.array(rows, order="C"), np.zeros(len(rows), np.int64)
+        smallest, elements = np.array(rows, order="C"), np.zeros(len(rows), np.int64)
         for piece in self._pieces(rows):
             for number, image in enumerate(self._images(rows[piece])):
                 if number:
-                    keep_less(image, smallest[piece], number, which[piece])
-        return smallest, which
+                    keep_less(image, smallest[piece], number, elements[piece])
+        return smallest, elements
 
     def orbit_sizes(self, rows: Shaped[np.ndarray, "state word"]) -> Int64[np.ndarray, " state"]:
         """Number of distinct images of each row [state]."""
