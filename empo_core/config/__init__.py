@@ -55,11 +55,11 @@ def _resolve(value: object, info: ValidationInfo) -> object:
         base = (info.context or {}).get("base")
         try:
             path = Path(os.path.abspath(Path(base or ".") / Path(value).expanduser()))
-            there = path.exists()  # Of a path that no file can have the system complains.
+            exists = path.exists()  # Of a path that no file can have the system complains.
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ValueError(f"cannot be used as a path: {reason}") from error
-        if there and not (path.is_file() or path.is_dir()):
+        if exists and not (path.is_file() or path.is_dir()):
             raise ValueError(f"{str(path)!r} is a device, pipe or socket, and no plain file")
         return path
     return value
@@ -220,19 +220,20 @@ def references(
         items = value.items()
     elif isinstance(value, list | tuple):
         items = enumerate(value)
-    for key, below in items:
-        yield from references(below, (*loc, key))
+    for key, child in items:
+        yield from references(child, (*loc, key))
 
 
 def merged(preset: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
     """The given values, with a preset's where none is given; mappings key by key."""
     result = dict(preset)
     for key, value in values.items():
-        below = preset.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Config):  # As Python callers give it.
+        preset_value = preset.get(key)
+        # Python callers give models.
+        if isinstance(preset_value, Mapping) and isinstance(value, Config):
             value = value.model_dump(exclude_unset=True)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = merged(below, value)
+        if isinstance(value, Mapping) and isinstance(preset_value, Mapping):
+            value = merged(preset_value, value)
         result[key] = value
     return result
 

@@ -59,8 +59,8 @@ def located(document: Document, config: RunConfig, *, all_errors: bool = False) 
         if loc is None or not (is_refusal or isinstance(error, SolveError)):
             raise
         key = ".".join(map(str, loc))
-        about = text if text.startswith(key) else f"{key}: {text}"
-        placed = type(error)(f"{document.place(loc)}: {about}")
+        message = text if text.startswith(key) else f"{key}: {text}"
+        placed = type(error)(f"{document.place(loc)}: {message}")
         for note in getattr(error, "__notes__", []):
             placed.add_note(note)
         raise placed from error

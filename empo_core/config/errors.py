@@ -92,7 +92,7 @@ class _Explainer:
         path: list[str | int] = []
         field_types, value = self._root, self._document.data
         for position, part in enumerate(loc):
-            below = [
+            child_types = [
                 s
                 for field_type in field_types
                 for s in children(field_type, part, value, self._registry)
@@ -106,14 +106,14 @@ class _Explainer:
                     continue
                 value = None
             path.append(part)
-            field_types = below
+            field_types = child_types
         return tuple(path), field_types
 
     def _line(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> list[str]:
         nested = _nested(errors)
         if nested:
             return nested
-        where = self._document.place(path)
+        place = self._document.place(path)
         key = dotted(path)
         kinds = {error["type"] for error in errors}
         reason = " or ".join(dict.fromkeys(_reason(error) for error in errors))
@@ -126,7 +126,7 @@ class _Explainer:
         if suggestion:
             clauses.append(f"did you mean {suggestion!r}?")
         text = " ".join("; ".join(clauses).split())
-        return [f"{where}: {key}: {text}" if key else f"{where}: {text}"]
+        return [f"{place}: {key}: {text}" if key else f"{place}: {text}"]
 
     def _got(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> object:
         try:

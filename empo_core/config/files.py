@@ -167,11 +167,11 @@ def foreign_error(document: Document, model: type[BaseModel]) -> ConfigError:
 def _too_large(value: Plain, loc: Loc = ()) -> Iterator[tuple[Loc, int]]:
     """Whole numbers that no memory, no time and no double can hold, and their places."""
     if isinstance(value, dict):
-        for key, below in value.items():
-            yield from _too_large(below, (*loc, key))
+        for key, child in value.items():
+            yield from _too_large(child, (*loc, key))
     elif isinstance(value, list):
-        for position, below in enumerate(value):
-            yield from _too_large(below, (*loc, position))
+        for position, child in enumerate(value):
+            yield from _too_large(child, (*loc, position))
     elif type(value) is int and abs(value) > MOST:
         yield loc, value
 
@@ -265,24 +265,24 @@ def _assign(
     """Put ``value`` where ``parts`` lead, opening mappings and bare component names."""
     node = document.data
     for depth, part in enumerate(parts):
-        here = ".".join(parts[:depth]) or "the config"
+        parent = ".".join(parts[:depth]) or "the config"
         put: Callable[[Plain], None]
         if isinstance(node, list):
             if not (part.isdecimal() and int(part) <= len(node)):
-                raise wrong(f"{here} is a list; positions 0 to {len(node)} exist (got {part!r})")
+                raise wrong(f"{parent} is a list; positions 0 to {len(node)} exist (got {part!r})")
             if int(part) == len(node):
                 node.append(None)
-            below, put = node[int(part)], partial(node.__setitem__, int(part))
+            child, put = node[int(part)], partial(node.__setitem__, int(part))
         elif isinstance(node, dict):
             key = next((existing for existing in node if str(existing) == part), part)
-            below, put = node.get(key), partial(node.__setitem__, key)
+            child, put = node.get(key), partial(node.__setitem__, key)
         else:
-            raise wrong(f"{here} is {quote(node)}; it has no key {part!r}")
+            raise wrong(f"{parent} is {quote(node)}; it has no key {part!r}")
         if depth == len(parts) - 1:
-            below = value
-        elif below is None:
-            below = {}
-        elif isinstance(below, str):
-            below = {"name": below}  # A bare name is short for one without params.
-        put(below)
-        node = below
+            child = value
+        elif child is None:
+            child = {}
+        elif isinstance(child, str):
+            child = {"name": child}  # A bare name is short for one without params.
+        put(child)
+        node = child

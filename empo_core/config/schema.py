@@ -107,9 +107,11 @@ def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
         words = dict.fromkeys("mapping" if _groups(b) else _words(b) for b in branches(field_type))
         default = default_of(field)
         is_shown = not groups or default == "null"  # Else its keys have defaults of their own.
-        about = field.description or (_about(groups[0]) if len(groups) == 1 else "")
+        description = field.description or (_summary(groups[0]) if len(groups) == 1 else "")
         type_ = "list of mappings" if items else " or ".join(words)
-        yield Key(above + name, type_, default if is_shown else "", field.is_required(), about)
+        yield Key(
+            above + name, type_, default if is_shown else "", field.is_required(), description
+        )
         keys: dict[str, Key] = {}
         for group in groups or items:
             for key in described(group, f"{above}{name}{'[]' if items else ''}."):
@@ -125,7 +127,7 @@ def _merged(first: Key, second: Key) -> Key:
     return replace(first, type=types, default=defaults, required=first.required and second.required)
 
 
-def _about(model: type[BaseModel]) -> str:
+def _summary(model: type[BaseModel]) -> str:
     return (inspect.getdoc(model) or "").partition("\n\n")[0].replace("\n", " ")
 
 
@@ -207,12 +209,12 @@ def key_paths(
         return  # Of components that may hold components like themselves.
     if isinstance(value, list):
         for at, item in enumerate(value):
-            below = [
+            child_types = [
                 child
                 for field_type in field_types
                 for child in children(field_type, at, item, registry)
             ]
-            yield from key_paths(below, item, registry, (*above, at))
+            yield from key_paths(child_types, item, registry, (*above, at))
     for model in dict.fromkeys(models(field_types)):
         is_component = issubclass(model, ComponentRef)
         for name, field in keys_of(model).items():
@@ -220,9 +222,9 @@ def key_paths(
             inner = value.get(name) if isinstance(value, dict) else None
             if inner is None and isinstance(field.default, ComponentRef):
                 inner = field.default.name
-            below = children(FieldType(model), name, value, registry)
+            child_types = children(FieldType(model), name, value, registry)
             if not is_component or name == "params":
-                yield from key_paths(below, inner, registry, (*above, name))
+                yield from key_paths(child_types, inner, registry, (*above, name))
 
 
 def models(field_types: Sequence[FieldType]) -> list[type[BaseModel]]:
@@ -286,7 +288,7 @@ def config_schema(registry: Registry) -> JsonSchemaValue:
     properties = schema["properties"]
     for key, field in keys_of(RunConfig).items():
         # A key with two spellings may be written once, in either.
-        first = next(name for name, other in keys_of(RunConfig).items() if other is field)
+        first = next(name for name, candidate in keys_of(RunConfig).items() if candidate is field)
         if key != first:
             properties[key] = properties[first]
             schema["not"] = {"required": [first, key]}
@@ -326,17 +328,17 @@ class _Hoister:
             self._definitions[f"{prefix}.{name}"] = self._linked(definition, prefix)
         return self._linked(raw, prefix)
 
-    def _below(self, value: object, prefix: str) -> object:
+    def _value(self, value: object, prefix: str) -> object:
         """The value under a key of a schema, with references to the hoisted definitions."""
         if isinstance(value, list):
-            return [self._below(item, prefix) for item in value]
+            return [self._value(item, prefix) for item in value]
         return self._linked(value, prefix) if isinstance(value, dict) else value
 
     def _linked(self, node: JsonSchemaValue, prefix: str) -> JsonSchemaValue:
         """A schema with references to the hoisted definitions."""
         if "x-component" in node:
             return {"$ref": f"#/$defs/{self._kind(node['x-component'])}"}
-        node = {key: self._below(value, prefix) for key, value in node.items()}
+        node = {key: self._value(value, prefix) for key, value in node.items()}
         reference = node.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/$defs/"):
             target = reference.removeprefix("#/$defs/")
@@ -364,8 +366,8 @@ class _Hoister:
         component = self._registry.get(kind, name)
         params = self._model(component.params_model(), f"{kind}.{name}")
         self._definitions[f"{kind}.{name}"] = params
-        about = {"description": component.summary} if component.summary else {}
-        yield from _spellings(about, {"const": name}, params, f"#/$defs/{kind}.{name}")
+        description = {"description": component.summary} if component.summary else {}
+        yield from _spellings(description, {"const": name}, params, f"#/$defs/{kind}.{name}")
         library = [f"{name}/{stem}" for stem in library_files(component)]
         if library:
             reduced = {
@@ -373,23 +375,25 @@ class _Hoister:
                 "required": [n for n in params.get("required", []) if n != "file"],
             }
             self._definitions[f"{kind}.{name}/"] = reduced
-            yield from _spellings(about, {"enum": library}, reduced, f"#/$defs/{kind}.{name}~1")
+            yield from _spellings(
+                description, {"enum": library}, reduced, f"#/$defs/{kind}.{name}~1"
+            )
         elif component.short is not None:
             required = [n for n in params.get("required", []) if n != component.short]
             reduced = {**params, "required": required}
             self._definitions[f"{kind}.{name}/"] = reduced
             spelt = {"type": "string", "pattern": f"^{re.escape(name)}/.+"}
-            yield from _spellings(about, spelt, reduced, f"#/$defs/{kind}.{name}~1")
+            yield from _spellings(description, spelt, reduced, f"#/$defs/{kind}.{name}~1")
 
 
 def _spellings(
-    about: JsonSchemaValue, name: JsonSchemaValue, params: JsonSchemaValue, reference: str
+    description: JsonSchemaValue, name: JsonSchemaValue, params: JsonSchemaValue, reference: str
 ) -> Iterator[JsonSchemaValue]:
     required = bool(params.get("required"))
     if not required:
-        yield {**about, **name}
+        yield {**description, **name}
     yield {
-        **about,
+        **description,
         "type": "object",
         "properties": {"name": name, "params": {"$ref": reference}},
         "required": ["name", "params"] if required else ["name"],

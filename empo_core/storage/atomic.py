@@ -217,8 +217,8 @@ def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
         body = model.model_validate(outer.body)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = f"{where}: {first['msg']}" if where else first["msg"]
+        location = ".".join(str(part) for part in first["loc"])
+        reason = f"{location}: {first['msg']}" if location else first["msg"]
         raise StorageError(f"{path}: is damaged or not ours: {reason}") from error
     if digest(outer.body) != outer.sha256:
         raise StorageError(f"{path}: is damaged: its sha256 does not match")

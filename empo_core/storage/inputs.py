@@ -118,15 +118,15 @@ class KeptFile(_Path):
 
 def _received(path: str, data: bytes | None) -> Path:
     """A path with the given content: the same path, or one in the folder of received files."""
-    here = Path(path)
-    if data is None or (here.is_file() and here.read_bytes() == data):
-        return KeptFile(here)
+    local = Path(path)
+    if data is None or (local.is_file() and local.read_bytes() == data):
+        return KeptFile(local)
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir(), f"empo-inputs-{user}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != user:
         raise StorageError(f"{folder}: belongs to somebody else; set TMPDIR to a folder of yours")
-    file = folder / hashlib.sha256(data).hexdigest() / here.name
+    file = folder / hashlib.sha256(data).hexdigest() / local.name
     if not (file.is_file() and file.read_bytes() == data):
         file.parent.mkdir(exist_ok=True)
         part = file.with_name(f".{os.getpid()}.{uuid.uuid4().hex}")
@@ -305,9 +305,9 @@ def _mapped(data: Any, change: Callable[[str], str]) -> Any:
 
 def _copy_in(text: str, directory: Path) -> str | None:
     """The path of a copy in a run's directory, of a path that may be that of a former place."""
-    below = _below(text)
-    here = directory / INPUTS / below
-    return str(here) if below and here.exists() else None
+    relative = _below(text)
+    local = directory / INPUTS / relative
+    return str(local) if relative and local.exists() else None
 
 
 def _below(text: str) -> str:
@@ -419,18 +419,18 @@ def _replaced(value: Any, places: Mapping[Path, Path]) -> Any:
     if isinstance(value, BaseModel):
         changed: dict[str, Any] = {}
         for name, field in type(value).model_fields.items():
-            before = getattr(value, name)
+            old = getattr(value, name)
             if not (_is_output(field.annotation) or _is_output(field)):
-                after = _replaced(before, places)
-                changed |= {} if after is before else {name: after}
+                new = _replaced(old, places)
+                changed |= {} if new is old else {name: new}
         return value.model_copy(update=changed) if changed else value
     if isinstance(value, dict):
         parts = {key: _replaced(part, places) for key, part in value.items()}
         return value if all(parts[key] is value[key] for key in value) else parts
     if type(value) in (list, tuple, set, frozenset):
         items = [_replaced(part, places) for part in value]
-        same = all(item is other for item, other in zip(items, value, strict=True))
-        return value if same else type(value)(items)
+        unchanged = all(item is old_item for item, old_item in zip(items, value, strict=True))
+        return value if unchanged else type(value)(items)
     return value
 
 

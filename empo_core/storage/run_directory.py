@@ -82,7 +82,7 @@ class RunDirectory:
         self.source = path
         self._lock: BinaryIO | None = None
         self._earlier: dict[str, JsonValue] | None = None
-        self._about: dict[str, JsonData] = {"started": _now()}
+        self._facts: dict[str, JsonData] = {"started": _now()}
         self._since, self._seconds_before = time.monotonic(), 0.0
 
     @classmethod
@@ -127,9 +127,9 @@ class RunDirectory:
         world: Mapping[str, JsonValue] | None,
     ) -> None:
         """Write all that a run has when it begins; its status comes last."""
-        self._about["task"] = _task(config)
+        self._facts["task"] = _task(config)
         if launch() is not None:
-            self._about["launch"] = launch()
+            self._facts["launch"] = launch()
         path = self.path
         if not process_rank():
             write_manifest(path, world, inputs.copy(path))
@@ -150,9 +150,9 @@ class RunDirectory:
         """
         directory = cls(existing_run(path))
         if process_rank():
-            others = cls._temporary()
-            others.source = directory.path
-            return others
+            private = cls._temporary()
+            private.source = directory.path
+            return private
         status = directory.status()
         if status.get("status") == "finished":
             raise ConfigError(
@@ -161,11 +161,11 @@ class RunDirectory:
             )
         owner = f"process {status.get('pid')} on {status.get('host')}"
         alive = ConfigError(f"{path}: this run is still going on ({owner}); wait for it or stop it")
-        here = status.get("host") == socket.gethostname()
+        is_local = status.get("host") == socket.gethostname()
         # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
-        here |= launch() is not None and status.get("launch") == launch()
+        is_local |= launch() is not None and status.get("launch") == launch()
         running = status.get("status") == "running"
-        if running and not here:
+        if running and not is_local:
             raise ConfigError(
                 f"{path}: this run was started as {owner}, which cannot be seen from here; if it "
                 f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
@@ -176,7 +176,7 @@ class RunDirectory:
             raise alive
         if running:  # The lock is ours, so nobody is at work there.
             log.warning("%s: %s", path, silent_end(status))
-        directory._about |= {
+        directory._facts |= {
             key: status[key] for key in ("started", "task", "launch") if key in status
         }
         seconds = status.get("seconds")
@@ -192,7 +192,7 @@ class RunDirectory:
         """
         if process_rank():
             return
-        self._about.setdefault("task", _task(config))
+        self._facts.setdefault("task", _task(config))
         self._record_versions(environment(config, registry))
         self.mark("running")
 
@@ -203,7 +203,7 @@ class RunDirectory:
         else:
             self.mark("failed", reason)
 
-    def _record_versions(self, here: Mapping[str, JsonData]) -> None:
+    def _record_versions(self, current: Mapping[str, JsonData]) -> None:
         """Add the environment to ``env.json`` where it differs from the recorded one."""
         path = self.path / ENVIRONMENT
         try:
@@ -215,8 +215,8 @@ class RunDirectory:
             record = {}
         resumed = record.get("resumed")
         attempts = list(resumed) if isinstance(resumed, list) else []
-        before = attempts[-1] if attempts and isinstance(attempts[-1], dict) else record
-        changes = list(_changes(before, here))
+        previous = attempts[-1] if attempts and isinstance(attempts[-1], dict) else record
+        changes = list(_changes(previous, current))
         if not changes and record:
             return
         if record:
@@ -225,7 +225,7 @@ class RunDirectory:
                 "run with one of them",
                 ", ".join(changes),
             )
-        now = {key: here[key] for key in _RECORDED if key in here}
+        now = {key: current[key] for key in _RECORDED if key in current}
         _write_json(path, {**record, "resumed": [*attempts, {"time": _now(), **now}]})
 
     @classmethod
@@ -272,7 +272,7 @@ class RunDirectory:
         """Record the run's status."""
         record: dict[str, JsonData] = {
             "status": status,
-            **self._about,
+            **self._facts,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "updated": _now(),
@@ -442,12 +442,12 @@ _RECORDED = ("python", "platform", "versions", "compilers", "plugins", "git")
 """What ``env.json`` says again of each time that a run goes on with something else."""
 
 
-def _changes(before: Mapping[str, object], here: Mapping[str, object]) -> Iterator[str]:
+def _changes(recorded: Mapping[str, object], current: Mapping[str, object]) -> Iterator[str]:
     """What differs between two environments, as ``name: one, now another``."""
-    if before.get("python") != here.get("python"):
-        yield f"Python {before.get('python')}, now {here.get('python')}"
+    if recorded.get("python") != current.get("python"):
+        yield f"Python {recorded.get('python')}, now {current.get('python')}"
     for group in ("versions", "compilers", "plugins"):
-        old, new = before.get(group), here.get(group)
+        old, new = recorded.get(group), current.get(group)
         old, new = (part if isinstance(part, dict) else {} for part in (old, new))
         for name in dict.fromkeys([*old, *new]):
             if old.get(name) != new.get(name):
@@ -518,8 +518,8 @@ def _git_commit(folder: Path) -> str | None:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    return done.stdout.strip()
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return completed.stdout.strip()
 
 
 def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
@@ -532,8 +532,8 @@ def _now() -> str:
 
 def ended_silently(status: Mapping[str, JsonValue]) -> bool:
     """True if a run is said to go on in a process of this machine that does not exist."""
-    here = status.get("host") == socket.gethostname()
-    return status.get("status") == "running" and here and not process_exists(status.get("pid"))
+    is_local = status.get("host") == socket.gethostname()
+    return status.get("status") == "running" and is_local and not process_exists(status.get("pid"))
 
 
 def silent_end(status: Mapping[str, JsonValue]) -> str:
@@ -583,7 +583,7 @@ def strict_json(data: object) -> str:
 
 def _plain(value: object) -> JsonData:
     if isinstance(value, Mapping):
-        return {str(key): _plain(below) for key, below in value.items()}
+        return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
