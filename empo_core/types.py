@@ -170,7 +170,7 @@ class Successors:
 
 @dataclass(frozen=True)
 class Expansion:
-    """All successors of every joint action of some states; what several share is listed once.
+    """All successors of every joint action of some states, with shared outcomes listed once.
 
     The successors of pair ``i`` are the outcomes ``index[offsets[i] : offsets[i + 1]]``. The first
     of all items to name an outcome name them in order, so that the outcomes come in the order in
@@ -191,10 +191,12 @@ class Expansion:
     duration: Float[Tensor, " outcome"] | None = None
 
     @classmethod
-    def of(cls, found: Successors) -> Expansion:
+    def of(cls, successors: Successors) -> Expansion:
         """The same successors, each of them an outcome of its own."""
-        index = torch.arange(len(found.prob))
-        return cls(found.offsets, index, found.states, found.prob, found.duration)
+        index = torch.arange(len(successors.prob))
+        return cls(
+            successors.offsets, index, successors.states, successors.prob, successors.duration
+        )
 
     @property
     def num_pairs(self) -> int:

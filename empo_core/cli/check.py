@@ -50,7 +50,7 @@ def check(
         if overrides or (document is not None and is_config(document)):
             document = as_config(path, document, overrides or [], world_model)
             config = load_config(document, overrides)
-            with located(document, config, every=True):
+            with located(document, config, all_errors=True):
                 try:
                     report = _check_config(path, config)
                 except Exception as error:

@@ -55,11 +55,11 @@ def _resolve(value: object, info: ValidationInfo) -> object:
         base = (info.context or {}).get("base")
         try:
             path = Path(os.path.abspath(Path(base or ".") / Path(value).expanduser()))
-            there = path.exists()  # Of a path that no file can have the system complains.
+            exists = path.exists()  # Of a path that no file can have the system complains.
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ValueError(f"cannot be used as a path: {reason}") from error
-        if there and not (path.is_file() or path.is_dir()):
+        if exists and not (path.is_file() or path.is_dir()):
             raise ValueError(f"{str(path)!r} is a device, pipe or socket, and no plain file")
         return path
     return value
@@ -81,8 +81,8 @@ ConfigOutput = Annotated[ConfigPath, Output()]
 
 def _exists(path: Path) -> Path:
     if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise ValueError(f"{str(path)!r} {what}; a relative path starts from the config's folder")
+        reason = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise ValueError(f"{str(path)!r} {reason}; a relative path starts from the config's folder")
     return path
 
 
@@ -132,15 +132,15 @@ class ComponentRef(Config, Generic[K]):
         data = {"params": {}, **data}
         name = data.get("name")
         if isinstance(name, str) and "/" in name and isinstance(data["params"], dict):
-            name, _, rest = name.partition("/")
+            name, _, stem = name.partition("/")
             data |= {"name": name}
             if name in registry_of(info).names(cls.kind):
                 component = registry_of(info).get(cls.kind, name)
                 if component.short is None:
-                    file = library_file(registry_of(info), cls.kind, name, rest)
+                    file = library_file(registry_of(info), cls.kind, name, stem)
                     data |= {"params": {"file": str(file), **data["params"]}}
                 else:
-                    data |= {"params": {component.short: rest, **data["params"]}}
+                    data |= {"params": {component.short: stem, **data["params"]}}
         return data
 
     @field_validator("name")
@@ -220,19 +220,20 @@ def references(
         items = value.items()
     elif isinstance(value, list | tuple):
         items = enumerate(value)
-    for key, below in items:
-        yield from references(below, (*loc, key))
+    for key, child in items:
+        yield from references(child, (*loc, key))
 
 
-def merged(preset: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+def merged(preset: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
     """The given values, with a preset's where none is given; mappings key by key."""
     result = dict(preset)
-    for key, value in given.items():
-        below = preset.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Config):  # As Python callers give it.
+    for key, value in values.items():
+        preset_value = preset.get(key)
+        # Python callers give models.
+        if isinstance(preset_value, Mapping) and isinstance(value, Config):
             value = value.model_dump(exclude_unset=True)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = merged(below, value)
+        if isinstance(value, Mapping) and isinstance(preset_value, Mapping):
+            value = merged(preset_value, value)
         result[key] = value
     return result
 
@@ -266,7 +267,7 @@ def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:
     """The file ``stem`` of a component's library.
 
     Raises:
-        ValueError: The component has no library, or no such file.
+        ValueError: if the component has no library, or no such file.
     """
     files = library_files(registry.get(kind, name))
     if not files:

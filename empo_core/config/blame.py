@@ -1,4 +1,4 @@
-"""Places in a config file of what is found to be wrong after the config was validated."""
+"""Locations in a config file for errors raised after validation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ATTRIBUTE = "_empo_component"
 
 @contextmanager
 def blamed(ref: ComponentRef) -> Iterator[None]:
-    """Note of an error which component it is about: the innermost that was being built."""
+    """Attach to an error the innermost component that was being built."""
     try:
         yield
     except EmpoError as error:
@@ -34,7 +34,7 @@ def blamed(ref: ComponentRef) -> Iterator[None]:
 
 
 @contextmanager
-def located(document: Document, config: RunConfig, *, every: bool = False) -> Iterator[None]:
+def located(document: Document, config: RunConfig, *, all_errors: bool = False) -> Iterator[None]:
     """Give refusals the place of the key that they are about: file, line and column.
 
     That is the key that the message names, if it names one, or that of the component.
@@ -42,7 +42,7 @@ def located(document: Document, config: RunConfig, *, every: bool = False) -> It
     Args:
         document: Where the config was read.
         config: The config.
-        every: Whether all errors of ours are about the config, as in a check of it.
+        all_errors: Whether all errors of ours are about the config, as in a check of it.
     """
     try:
         yield
@@ -50,15 +50,17 @@ def located(document: Document, config: RunConfig, *, every: bool = False) -> It
         text, ref = str(error), getattr(error, _ATTRIBUTE, None)
         if _PLACE.match(text):
             raise
-        is_refusal = every or ref is not None or isinstance(error, REFUSALS)
+        is_refusal = all_errors or ref is not None or isinstance(error, REFUSALS)
         loc = _about(text, config, ref)
         if loc is None and is_refusal:
-            loc = next((loc for loc, each in references(config) if each is ref), ("algorithm",))
+            loc = next(
+                (loc for loc, reference in references(config) if reference is ref), ("algorithm",)
+            )
         if loc is None or not (is_refusal or isinstance(error, SolveError)):
             raise
         key = ".".join(map(str, loc))
-        about = text if text.startswith(key) else f"{key}: {text}"
-        placed = type(error)(f"{document.place(loc)}: {about}")
+        message = text if text.startswith(key) else f"{key}: {text}"
+        placed = type(error)(f"{document.place(loc)}: {message}")
         for note in getattr(error, "__notes__", []):
             placed.add_note(note)
         raise placed from error
@@ -66,12 +68,12 @@ def located(document: Document, config: RunConfig, *, every: bool = False) -> It
 
 def _about(text: str, config: RunConfig, ref: ComponentRef | None) -> Loc | None:
     """The keys that a message names: of the component that it is about, or of any."""
-    own = [loc for loc, each in references(config) if each is ref]
-    every = [loc for loc, _ in references(config)]
-    prefixes: list[Loc] = [(), *((*loc, "params") for loc in own + every), *own]
+    matching = [loc for loc, reference in references(config) if reference is ref]
+    paths = [loc for loc, _ in references(config)]
+    prefixes: list[Loc] = [(), *((*loc, "params") for loc in matching + paths), *matching]
     names = [match[0].strip(".") for match in _KEY.finditer(text)]
     names = [name for name in names if "." in name or _is_marked(name, text)]
-    for name in sorted(names, key=lambda each: -each.count(".")):
+    for name in sorted(names, key=lambda dotted: -dotted.count(".")):
         parts: Loc = tuple(int(part) if part.isdecimal() else part for part in name.split("."))
         for prefix in prefixes:
             if _exists(config, (*prefix, *parts)):
@@ -80,7 +82,7 @@ def _about(text: str, config: RunConfig, ref: ComponentRef | None) -> Loc | None
 
 
 def _is_marked(name: str, text: str) -> bool:
-    """True if a word of a message is meant as a key, and no word of the language."""
+    """True if a word of a message stands for a key of a config."""
     return "_" in name or re.search(rf"\b{re.escape(name)}(?:=|:|'s? |' )", text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Validation errors as lines people can act on: place, key, reason, value, what is allowed."""
+"""Validation errors as lines for people: place, key, reason, value, allowed values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def explain(
     model: type[BaseModel] | None = None,
     registry: Registry | None = None,
 ) -> list[str]:
-    """One line per problem, in the order of the file; of very many the first ones.
+    """One line per problem, in the order of the file, up to a limit.
 
     Args:
         errors: What pydantic found wrong with ``document.data``.
@@ -88,11 +88,11 @@ class _Explainer:
     def _trace(
         self, loc: Loc, *, missing: bool = False
     ) -> tuple[tuple[str | int, ...], list[FieldType]]:
-        """``loc`` without the parts pydantic adds for union branches, and what may be there."""
+        """``loc`` without pydantic's parts for union branches, and the types allowed there."""
         path: list[str | int] = []
         field_types, value = self._root, self._document.data
         for position, part in enumerate(loc):
-            below = [
+            child_types = [
                 s
                 for field_type in field_types
                 for s in children(field_type, part, value, self._registry)
@@ -106,14 +106,14 @@ class _Explainer:
                     continue
                 value = None
             path.append(part)
-            field_types = below
+            field_types = child_types
         return tuple(path), field_types
 
     def _line(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> list[str]:
         nested = _nested(errors)
         if nested:
             return nested
-        where = self._document.place(path)
+        place = self._document.place(path)
         key = dotted(path)
         kinds = {error["type"] for error in errors}
         reason = " or ".join(dict.fromkeys(_reason(error) for error in errors))
@@ -126,7 +126,7 @@ class _Explainer:
         if suggestion:
             clauses.append(f"did you mean {suggestion!r}?")
         text = " ".join("; ".join(clauses).split())
-        return [f"{where}: {key}: {text}" if key else f"{where}: {text}"]
+        return [f"{place}: {key}: {text}" if key else f"{place}: {text}"]
 
     def _got(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> object:
         try:
@@ -135,7 +135,7 @@ class _Explainer:
             return errors[0]["input"]
 
     def _allowed(self, path: tuple[str | int, ...], error: ErrorDetails) -> tuple[str, str | None]:
-        """What may stand at a place, and the choice that is nearest to what does."""
+        """The allowed values at a place, and the choice nearest to the given value."""
         if error["type"] in ("extra_forbidden", "invalid_key"):
             owners = models(self._trace(path[:-1])[1])
             names = list(dict.fromkeys(name for owner in owners for name in keys_of(owner)))
@@ -157,22 +157,26 @@ class _Explainer:
         if not path or self._hints_left < 0:
             return None
         elsewhere: dict[str, list[tuple[str | int, ...]]] = {}
-        for known in self._key_paths:
-            elsewhere.setdefault(str(known[-1]), []).append(known)
+        for key_path in self._key_paths:
+            elsewhere.setdefault(str(key_path[-1]), []).append(key_path)
         word = str(path[-1])
         near = _nearest(word, names, ALIKE) or _nearest(word, list(elsewhere), ALIKE)
         if near is None or near in names:
             return near or _nearest(word, names)
         # The key that has most of its path in common is most likely the one that was meant.
-        return dotted(max(elsewhere[near], key=lambda known: (_common(known, path), -len(known))))
+        return dotted(
+            max(elsewhere[near], key=lambda key_path: (_common(key_path, path), -len(key_path)))
+        )
 
     @cached_property
     def _key_paths(self) -> list[tuple[str | int, ...]]:
         return list(key_paths(self._root, self._document.data, self._registry))
 
 
-def _common(one: Loc, other: Loc) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _common(first: Loc, second: Loc) -> int:
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    )
 
 
 def _reason(error: ErrorDetails) -> str:
@@ -200,8 +204,8 @@ def _nested(errors: Sequence[ErrorDetails]) -> list[str]:
 
 
 def _counts(line: str) -> bool:
-    number, _, rest = line.partition(" ")
-    return number.isdigit() and rest.endswith("; nothing was run")
+    number, _, ending = line.partition(" ")
+    return number.isdigit() and ending.endswith("; nothing was run")
 
 
 def _nearest(word: str, choices: Sequence[str], cutoff: float = 0.6) -> str | None:

@@ -76,7 +76,7 @@ def load_config(
         registry: The components it may name; default: the installed ones.
 
     Raises:
-        ConfigError: With one located line per problem.
+        ConfigError: if the config is not valid, with one located line per problem.
     """
     document = path if isinstance(path, Document) else read_yaml(path)
     for override in overrides or ():
@@ -97,7 +97,7 @@ def validate_document(
         context: Handed to pydantic's validators; ``base`` defaults to the document's folder.
 
     Raises:
-        ConfigError: With one located line per problem.
+        ConfigError: if the document is not valid, with one located line per problem.
     """
     beyond = [
         located_error(
@@ -111,8 +111,8 @@ def validate_document(
     if beyond:
         raise joined(beyond)
     full = {"base": document.base, **(context or {})}
-    given = full.get("registry")
-    registry = given if isinstance(given, Registry) else None
+    candidate = full.get("registry")
+    registry = candidate if isinstance(candidate, Registry) else None
     try:
         return model.model_validate(document.data, context=full)
     except ValidationError as error:
@@ -167,11 +167,11 @@ def foreign_error(document: Document, model: type[BaseModel]) -> ConfigError:
 def _too_large(value: Plain, loc: Loc = ()) -> Iterator[tuple[Loc, int]]:
     """Whole numbers that no memory, no time and no double can hold, and their places."""
     if isinstance(value, dict):
-        for key, below in value.items():
-            yield from _too_large(below, (*loc, key))
+        for key, child in value.items():
+            yield from _too_large(child, (*loc, key))
     elif isinstance(value, list):
-        for position, below in enumerate(value):
-            yield from _too_large(below, (*loc, position))
+        for position, child in enumerate(value):
+            yield from _too_large(child, (*loc, position))
     elif type(value) is int and abs(value) > MOST:
         yield loc, value
 
@@ -202,7 +202,7 @@ def apply_override(document: Document, override: str) -> None:
     """Set one value of a document as ``key.path=value`` says.
 
     Raises:
-        ConfigError: The override is malformed or its path leads nowhere.
+        ConfigError: if the override is malformed or its path leads nowhere.
     """
     key, equals, text = override.partition("=")
     key = key.strip()
@@ -228,7 +228,7 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
         place: The origin of the value, for errors.
 
     Raises:
-        ConfigError: The path leads nowhere.
+        ConfigError: if the path leads nowhere.
     """
     path = tuple(key.split("."))
 
@@ -243,8 +243,8 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
     if document.data is None:
         document.data = {}
     _assign(document, path, value, wrong)
-    for known in [known for known in document.marks if known[: len(path)] == path]:
-        del document.marks[known]
+    for marked in [marked for marked in document.marks if marked[: len(path)] == path]:
+        del document.marks[marked]
     for depth in range(1, len(path)):
         document.marks.setdefault(path[:depth], place)  # It opened those.
     document.marks[path] = place
@@ -265,24 +265,24 @@ def _assign(
     """Put ``value`` where ``parts`` lead, opening mappings and bare component names."""
     node = document.data
     for depth, part in enumerate(parts):
-        here = ".".join(parts[:depth]) or "the config"
+        parent = ".".join(parts[:depth]) or "the config"
         put: Callable[[Plain], None]
         if isinstance(node, list):
             if not (part.isdecimal() and int(part) <= len(node)):
-                raise wrong(f"{here} is a list; positions 0 to {len(node)} exist (got {part!r})")
+                raise wrong(f"{parent} is a list; positions 0 to {len(node)} exist (got {part!r})")
             if int(part) == len(node):
                 node.append(None)
-            below, put = node[int(part)], partial(node.__setitem__, int(part))
+            child, put = node[int(part)], partial(node.__setitem__, int(part))
         elif isinstance(node, dict):
-            key = next((known for known in node if str(known) == part), part)
-            below, put = node.get(key), partial(node.__setitem__, key)
+            key = next((existing for existing in node if str(existing) == part), part)
+            child, put = node.get(key), partial(node.__setitem__, key)
         else:
-            raise wrong(f"{here} is {quote(node)}; it has no key {part!r}")
+            raise wrong(f"{parent} is {quote(node)}; it has no key {part!r}")
         if depth == len(parts) - 1:
-            below = value
-        elif below is None:
-            below = {}
-        elif isinstance(below, str):
-            below = {"name": below}  # A bare name is short for one without params.
-        put(below)
-        node = below
+            child = value
+        elif child is None:
+            child = {}
+        elif isinstance(child, str):
+            child = {"name": child}  # A bare name is short for one without params.
+        put(child)
+        node = child

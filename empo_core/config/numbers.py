@@ -29,23 +29,23 @@ def largest_number(params: BaseModel, key: str) -> Number | None:
         params: The model that holds it, directly or below.
         key: Path of that model; empty: it is the whole config.
     """
-    found = _numbers(params, f"{key}." if key else "")
-    return max(found, key=lambda number: number.times, default=None)
+    numbers = _numbers(params, f"{key}." if key else "")
+    return max(numbers, key=lambda number: number.times, default=None)
 
 
-def _numbers(value: object, before: str, usual: object = 1) -> Iterator[Number]:
+def _numbers(value: object, prefix: str, default_value: object = 1) -> Iterator[Number]:
     if isinstance(value, BaseModel):
         for name, field in type(value).model_fields.items():
             default: object = 1
             if not field.is_required():
                 default = field.get_default(call_default_factory=True, validated_data={})
-            yield from _numbers(getattr(value, name), f"{before}{name}.", default)
+            yield from _numbers(getattr(value, name), f"{prefix}{name}.", default)
     elif isinstance(value, list | tuple):
-        for position, each in enumerate(value):
-            yield from _numbers(each, f"{before}{position}.")
+        for position, item in enumerate(value):
+            yield from _numbers(item, f"{prefix}{position}.")
     elif isinstance(value, dict):
-        for name, each in value.items():
-            yield from _numbers(each, f"{before}{name}.")
+        for name, item in value.items():
+            yield from _numbers(item, f"{prefix}{name}.")
     elif isinstance(value, int) and not isinstance(value, bool):
-        least = usual if isinstance(usual, int) else 1
-        yield Number(value / max(1, least), before.removesuffix("."), value)
+        reference = default_value if isinstance(default_value, int) else 1
+        yield Number(value / max(1, reference), prefix.removesuffix("."), value)

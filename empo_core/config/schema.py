@@ -107,32 +107,34 @@ def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
         words = dict.fromkeys("mapping" if _groups(b) else _words(b) for b in branches(field_type))
         default = default_of(field)
         is_shown = not groups or default == "null"  # Else its keys have defaults of their own.
-        about = field.description or (_about(groups[0]) if len(groups) == 1 else "")
+        description = field.description or (_summary(groups[0]) if len(groups) == 1 else "")
         type_ = "list of mappings" if items else " or ".join(words)
-        yield Key(above + name, type_, default if is_shown else "", field.is_required(), about)
-        found: dict[str, Key] = {}
+        yield Key(
+            above + name, type_, default if is_shown else "", field.is_required(), description
+        )
+        keys: dict[str, Key] = {}
         for group in groups or items:
             for key in described(group, f"{above}{name}{'[]' if items else ''}."):
-                found[key.name] = _merged(found.get(key.name, key), key)
-        yield from found.values()
+                keys[key.name] = _merged(keys.get(key.name, key), key)
+        yield from keys.values()
 
 
-def _merged(one: Key, other: Key) -> Key:
+def _merged(first: Key, second: Key) -> Key:
     types, defaults = (
         " or ".join(dict.fromkeys(filter(None, pair)))
-        for pair in ((one.type, other.type), (one.default, other.default))
+        for pair in ((first.type, second.type), (first.default, second.default))
     )
-    return replace(one, type=types, default=defaults, required=one.required and other.required)
+    return replace(first, type=types, default=defaults, required=first.required and second.required)
 
 
-def _about(model: type[BaseModel]) -> str:
+def _summary(model: type[BaseModel]) -> str:
     return (inspect.getdoc(model) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def _items(field_type: FieldType) -> list[type[BaseModel]]:
     """The models that the items of a list may be."""
     lists = [b.annotation for b in branches(field_type) if get_origin(b.annotation) is list]
-    return _groups(*(FieldType(get_args(each)[0]) for each in lists))
+    return _groups(*(FieldType(get_args(annotation)[0]) for annotation in lists))
 
 
 def _groups(*field_types: FieldType) -> list[type[BaseModel]]:
@@ -172,26 +174,28 @@ def branches(field_type: FieldType) -> Iterator[FieldType]:
 def children(
     field_type: FieldType, part: str | int, value: object, registry: Registry
 ) -> list[FieldType]:
-    """What may stand below a place, under a key or list position; ``value`` is what is there."""
-    found: list[FieldType] = []
+    """The types allowed under a key or list position of a place, given its ``value``."""
+    alternatives: list[FieldType] = []
     for branch in branches(field_type):
         annotation, origin = branch.annotation, get_origin(branch.annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             if issubclass(annotation, ComponentRef) and part == "params":
-                found += _params(annotation, value, registry)
+                alternatives += _params(annotation, value, registry)
             elif issubclass(annotation, ComponentRef) and part == "name":
                 names = tuple(registry.names(annotation.kind))
-                found.append(FieldType(Literal[names] if names else str))
+                alternatives.append(FieldType(Literal[names] if names else str))
             elif field := keys_of(annotation).get(str(part)):
-                found.append(field_type_of(field))
+                alternatives.append(field_type_of(field))
         elif isinstance(origin, type):
             arguments = get_args(annotation)
             if issubclass(origin, Mapping) and len(arguments) == 2:
-                found.append(FieldType(arguments[1]))
+                alternatives.append(FieldType(arguments[1]))
             elif issubclass(origin, Sequence) and arguments and isinstance(part, int):
                 fixed = origin is tuple and Ellipsis not in arguments
-                found.append(FieldType(arguments[min(part, len(arguments) - 1) if fixed else 0]))
-    return found
+                alternatives.append(
+                    FieldType(arguments[min(part, len(arguments) - 1) if fixed else 0])
+                )
+    return alternatives
 
 
 def key_paths(
@@ -205,8 +209,12 @@ def key_paths(
         return  # Of components that may hold components like themselves.
     if isinstance(value, list):
         for at, item in enumerate(value):
-            below = [each for one in field_types for each in children(one, at, item, registry)]
-            yield from key_paths(below, item, registry, (*above, at))
+            child_types = [
+                child
+                for field_type in field_types
+                for child in children(field_type, at, item, registry)
+            ]
+            yield from key_paths(child_types, item, registry, (*above, at))
     for model in dict.fromkeys(models(field_types)):
         is_component = issubclass(model, ComponentRef)
         for name, field in keys_of(model).items():
@@ -214,15 +222,21 @@ def key_paths(
             inner = value.get(name) if isinstance(value, dict) else None
             if inner is None and isinstance(field.default, ComponentRef):
                 inner = field.default.name
-            below = children(FieldType(model), name, value, registry)
+            child_types = children(FieldType(model), name, value, registry)
             if not is_component or name == "params":
-                yield from key_paths(below, inner, registry, (*above, name))
+                yield from key_paths(child_types, inner, registry, (*above, name))
 
 
 def models(field_types: Sequence[FieldType]) -> list[type[BaseModel]]:
     """The models among some alternatives."""
-    every = [branch.annotation for field_type in field_types for branch in branches(field_type)]
-    return [each for each in every if isinstance(each, type) and issubclass(each, BaseModel)]
+    candidates = [
+        branch.annotation for field_type in field_types for branch in branches(field_type)
+    ]
+    return [
+        annotation
+        for annotation in candidates
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    ]
 
 
 def _params(ref: type[ComponentRef], value: object, registry: Registry) -> list[FieldType]:
@@ -248,7 +262,8 @@ def _words(field_type: FieldType) -> str:
     elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:
         text = f"mapping of {FieldType(arguments[0]).words} to {FieldType(arguments[1]).words}"
     elif origin is tuple and Ellipsis not in arguments:
-        text = f"list of {len(arguments)}: {', '.join(FieldType(each).words for each in arguments)}"
+        items = [FieldType(argument).words for argument in arguments]
+        text = f"list of {len(items)}: {', '.join(items)}"
     elif isinstance(origin, type) and issubclass(origin, Sequence) and arguments:
         text = f"list of {FieldType(arguments[0]).words}"
     else:
@@ -260,9 +275,9 @@ def _words(field_type: FieldType) -> str:
 def _bounds(metadata: Sequence[object]) -> Iterator[str]:
     for item in metadata:
         inner = item.metadata if isinstance(item, FieldInfo) else [item]
-        for each in inner:
+        for constraint in inner:
             for name, template in _BOUNDS.items():
-                bound = getattr(each, name, None)
+                bound = getattr(constraint, name, None)
                 if bound is not None:
                     yield template.format(bound)
 
@@ -273,7 +288,7 @@ def config_schema(registry: Registry) -> JsonSchemaValue:
     properties = schema["properties"]
     for key, field in keys_of(RunConfig).items():
         # A key with two spellings may be written once, in either.
-        first = next(name for name, other in keys_of(RunConfig).items() if other is field)
+        first = next(name for name, candidate in keys_of(RunConfig).items() if candidate is field)
         if key != first:
             properties[key] = properties[first]
             schema["not"] = {"required": [first, key]}
@@ -313,17 +328,17 @@ class _Hoister:
             self._definitions[f"{prefix}.{name}"] = self._linked(definition, prefix)
         return self._linked(raw, prefix)
 
-    def _below(self, value: object, prefix: str) -> object:
-        """What stands under a key of a schema, with references to the hoisted definitions."""
+    def _value(self, value: object, prefix: str) -> object:
+        """The value under a key of a schema, with references to the hoisted definitions."""
         if isinstance(value, list):
-            return [self._below(item, prefix) for item in value]
+            return [self._value(item, prefix) for item in value]
         return self._linked(value, prefix) if isinstance(value, dict) else value
 
     def _linked(self, node: JsonSchemaValue, prefix: str) -> JsonSchemaValue:
         """A schema with references to the hoisted definitions."""
         if "x-component" in node:
             return {"$ref": f"#/$defs/{self._kind(node['x-component'])}"}
-        node = {key: self._below(value, prefix) for key, value in node.items()}
+        node = {key: self._value(value, prefix) for key, value in node.items()}
         reference = node.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/$defs/"):
             target = reference.removeprefix("#/$defs/")
@@ -351,29 +366,34 @@ class _Hoister:
         component = self._registry.get(kind, name)
         params = self._model(component.params_model(), f"{kind}.{name}")
         self._definitions[f"{kind}.{name}"] = params
-        about = {"description": component.summary} if component.summary else {}
-        yield from _spellings(about, {"const": name}, params, f"#/$defs/{kind}.{name}")
+        description = {"description": component.summary} if component.summary else {}
+        yield from _spellings(description, {"const": name}, params, f"#/$defs/{kind}.{name}")
         library = [f"{name}/{stem}" for stem in library_files(component)]
         if library:
-            known = {**params, "required": [n for n in params.get("required", []) if n != "file"]}
-            self._definitions[f"{kind}.{name}/"] = known
-            yield from _spellings(about, {"enum": library}, known, f"#/$defs/{kind}.{name}~1")
+            reduced = {
+                **params,
+                "required": [n for n in params.get("required", []) if n != "file"],
+            }
+            self._definitions[f"{kind}.{name}/"] = reduced
+            yield from _spellings(
+                description, {"enum": library}, reduced, f"#/$defs/{kind}.{name}~1"
+            )
         elif component.short is not None:
             required = [n for n in params.get("required", []) if n != component.short]
-            known = {**params, "required": required}
-            self._definitions[f"{kind}.{name}/"] = known
+            reduced = {**params, "required": required}
+            self._definitions[f"{kind}.{name}/"] = reduced
             spelt = {"type": "string", "pattern": f"^{re.escape(name)}/.+"}
-            yield from _spellings(about, spelt, known, f"#/$defs/{kind}.{name}~1")
+            yield from _spellings(description, spelt, reduced, f"#/$defs/{kind}.{name}~1")
 
 
 def _spellings(
-    about: JsonSchemaValue, name: JsonSchemaValue, params: JsonSchemaValue, reference: str
+    description: JsonSchemaValue, name: JsonSchemaValue, params: JsonSchemaValue, reference: str
 ) -> Iterator[JsonSchemaValue]:
     required = bool(params.get("required"))
     if not required:
-        yield {**about, **name}
+        yield {**description, **name}
     yield {
-        **about,
+        **description,
         "type": "object",
         "properties": {"name": name, "params": {"$ref": reference}},
         "required": ["name", "params"] if required else ["name"],

@@ -78,7 +78,7 @@ _NO_TAGS = "a file is plain data, and tags make it into something else; remove i
 
 @dataclass
 class Document:
-    """Plain data and where each piece of it was written.
+    """Plain data, and the place of each value in the file.
 
     Attributes:
         name: What people call the source: the path as it was given.
@@ -118,8 +118,8 @@ class Document:
         if path not in self.blocks:  # Then it is on one line.
             quoted = self._lines[line - 1][start - 1 : start] in ("'", '"')
             return f"{self.name}:{line}:{start + quoted + column}"
-        below = itertools.islice(self._lines, line, None)
-        first = next((text for text in below if text.strip()), "")
+        following = itertools.islice(self._lines, line, None)
+        first = next((text for text in following if text.strip()), "")
         indent = len(first) - len(first.lstrip(" "))
         return f"{self.name}:{line + 1 + row}:{indent + column + 1}"
 
@@ -137,7 +137,7 @@ class Document:
         """The value at ``loc``.
 
         Raises:
-            LookupError: There is none.
+            LookupError: if nothing is at that place.
         """
         value = self.data
         for part in loc:
@@ -149,7 +149,7 @@ def child(value: Plain, part: str | int) -> Plain:
     """The child of plain data under a key or at a list position.
 
     Raises:
-        LookupError: Nothing is there.
+        LookupError: if the value has no such part.
     """
     if isinstance(value, dict):
         return value[part]
@@ -162,7 +162,7 @@ def read_yaml(path: str | Path) -> Document:
     """Read a YAML or JSON file.
 
     Raises:
-        ConfigError: The file cannot be read, or is not YAML as this project accepts it; the
+        ConfigError: if the file cannot be read, or is not YAML as this project accepts it; the
             message is ``file:line:column: reason``.
     """
     path = Path(path)
@@ -181,7 +181,7 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
     """Read YAML from memory; ``name`` stands for the file in messages.
 
     Raises:
-        ConfigError: As for ``read_yaml``.
+        ConfigError: if the source cannot be parsed, as for ``read_yaml``.
     """
     raw = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
     if len(raw) > MAX_BYTES:
@@ -189,9 +189,9 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8-sig", "replace")
+        prefix = raw[: error.start].decode("utf-8-sig", "replace")
         reason = f"byte 0x{raw[error.start]:02x} is not UTF-8 text; save the file as UTF-8"
-        raise problems([f"{_place(name, before)}: {reason}"]) from error
+        raise problems([f"{_place(name, prefix)}: {reason}"]) from error
     if name.endswith(".json"):
         text = text.replace("\t", " ")  # JSON may be indented by tabs and has none in strings.
     document = Document(name=name, data=None, base=Path(base).resolve(), text=text)
@@ -203,7 +203,7 @@ def parse_value(text: str) -> Plain:
     """A value as YAML reads it, e.g. the right side of ``key=value``.
 
     Raises:
-        ConfigError: It is not a single YAML value.
+        ConfigError: if the text is not a single YAML value.
     """
     return parse_yaml(text, name="value").data
 
@@ -243,9 +243,9 @@ def _events(text: str, name: str) -> Iterator[Event]:
         raise problems([f"{name}:1:1: is not valid YAML: {error}"]) from error
 
 
-def _place(name: str, before: str) -> str:
-    """The place right after the text ``before``."""
-    lines = before.split("\n")
+def _place(name: str, prefix: str) -> str:
+    """The place right after the text ``prefix``."""
+    lines = prefix.split("\n")
     return f"{name}:{len(lines)}:{len(lines[-1]) + 1}"
 
 
@@ -391,7 +391,7 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
     """The value of a scalar without quotes, by the core schema.
 
     Raises:
-        ValueError: It is a number of too many digits.
+        ValueError: if the text is a number of too many digits.
     """
     if text in _SPECIAL:
         return _SPECIAL[text]
@@ -415,7 +415,7 @@ def _lines(data: Mapping[str, JsonData] | Sequence[JsonData]) -> Iterator[str]:
     for key, value in items:
         head = f"{_flow(key)}:" if isinstance(data, dict) else "-"
         nested = isinstance(value, dict) or (
-            isinstance(value, list) and any(isinstance(below, dict | list) for below in value)
+            isinstance(value, list) and any(isinstance(part, dict | list) for part in value)
         )
         if value and nested and isinstance(data, dict) and isinstance(value, dict | list):
             yield head
@@ -427,9 +427,7 @@ def _lines(data: Mapping[str, JsonData] | Sequence[JsonData]) -> Iterator[str]:
 def _flow(value: JsonData) -> str:
     """A value on one line."""
     if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{_flow(key)}: {_flow(below)}" for key, below in value.items()) + "}"
-        )
+        return "{" + ", ".join(f"{_flow(key)}: {_flow(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_flow(item) for item in value) + "]"
     if isinstance(value, str):

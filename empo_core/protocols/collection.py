@@ -53,7 +53,7 @@ class Collector(Protocol):
         """Build the actors; files, if there must be any, go into ``directory``.
 
         Raises:
-            CollectError: An actor cannot be built; its traceback is in the message.
+            CollectError: if an actor cannot be built; the message holds its traceback.
         """
 
     def publish(self, weights: Weights, training_step: int) -> None:
@@ -65,7 +65,7 @@ class Collector(Protocol):
         Waits only while there is less than the learner may start with.
 
         Raises:
-            CollectError: No actor works any more.
+            CollectError: if no actor is alive.
         """
 
     def counters(self) -> dict[str, float]:

@@ -41,23 +41,23 @@ class VectorEnv(Protocol):
         Called again while every block waits for ``send``, it begins anew.
 
         Raises:
-            CollectError: A copy cannot begin.
+            CollectError: if a copy cannot be reset.
         """
 
     def recv(self) -> TimeStep:
         """Wait for the next block; each comes once after ``start`` and after each ``send``.
 
         Raises:
-            CollectError: An environment failed or returned what it must not (NaN, wrong
-                shapes); the message names the copy.
-            ValueError: Every block waits for ``send``.
+            CollectError: if an environment fails or returns invalid data (NaN, wrong shapes); the
+                message names the copy.
+            ValueError: if every block waits for ``send``.
         """
 
     def send(self, block: int, action: Action) -> None:
         """Step a block that was received; rows that do not act (``acts``) are ignored.
 
         Raises:
-            ValueError: The block was not received, or the action has a wrong shape or dtype.
+            ValueError: if the block was not received, or the action has a wrong shape or dtype.
         """
 
     def state_dict(self) -> StateDict:
@@ -139,15 +139,15 @@ class Environment(Protocol):
         """Constants of one copy; may build that copy, takes no step, and closes it.
 
         Raises:
-            ConfigError: There is no such environment, or its spaces do not fit.
+            ConfigError: if there is no such environment, or its spaces do not fit.
         """
 
     def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
         """Make copies; they begin no episode before ``start``.
 
         Raises:
-            ConfigError: They cannot be made, or the layout does not fit.
-            CollectError: A copy failed while it was made.
+            ConfigError: if the environments cannot be made, or the layout does not fit.
+            CollectError: if a copy fails while it is made.
         """
 
 

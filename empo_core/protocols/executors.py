@@ -150,14 +150,14 @@ class Executor(Protocol):
                 payload; beyond that it is given up.
 
         Raises:
-            WorkerError: A worker cannot be built; its traceback is in the message.
+            WorkerError: if a worker cannot be built; the message holds its traceback.
         """
 
     def submit(self, worker: int, request: bytes) -> int:
         """Send a request, at most once, and return its number within the incarnation.
 
         Raises:
-            WorkerError: The worker has no process, or as many calls in flight as it may.
+            WorkerError: if the worker has no process, or as many calls in flight as allowed.
         """
 
     def next(self, timeout_s: float | None) -> Reply | None:
@@ -172,7 +172,7 @@ class Executor(Protocol):
         """Let every worker load this before any call that is submitted later; returns at once."""
 
     def replace(self, worker: int, reason: str) -> None:
-        """End the present incarnation of a worker as failed; another takes its place."""
+        """End the present incarnation of a worker as failed, and start another."""
 
     def workers(self) -> Sequence[WorkerState]:
         """The state of every worker, in the order of their numbers."""

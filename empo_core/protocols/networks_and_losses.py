@@ -74,7 +74,7 @@ class Regression(Protocol):
             lr: Learning rate.
 
         Raises:
-            NonFiniteError: The loss or the gradient is not finite; the network is unchanged.
+            NonFiniteError: if the loss or the gradient is not finite; the network is unchanged.
         """
 
     def default_lr(self, *, sampled: bool) -> float:
@@ -130,7 +130,7 @@ class PolicyLoss(Protocol):
         nothing, not even the loss.
 
         Raises:
-            ValueError: Something that it needs is missing, or the batch has too few candidates.
+            ValueError: if an input of ``needs`` is missing, or there are too few candidates.
         """
 
 
@@ -194,5 +194,5 @@ class Aggregator(Protocol):
             One row per segment, in the dtype of ``values``.
 
         Raises:
-            ValueError: Shapes disagree, or a weight is given with ``min`` or ``max``.
+            ValueError: if shapes disagree, or a weight is given with ``min`` or ``max``.
         """

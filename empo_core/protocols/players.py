@@ -1,4 +1,4 @@
-"""Players: what a run has computed or learned, acting once more."""
+"""Players of the policies that a run has computed or learned."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class EpisodePlayer(Protocol):
             max_steps: Episodes longer than this need not be waited for; None: as the run has it.
 
         Raises:
-            ConfigError: Episodes cannot be cut there.
-            CollectError: An environment failed.
+            ConfigError: if episodes cannot be cut at the time limit.
+            CollectError: if an environment failed.
         """
 
 
@@ -70,8 +70,8 @@ class FilmingPlayer(EpisodePlayer, Protocol):
             The files; none where no picture can be drawn, of which a warning says why.
 
         Raises:
-            CollectError: An environment failed.
-            StorageError: The disk refuses.
+            CollectError: if an environment failed.
+            StorageError: if a file cannot be written.
         """
 
 
@@ -100,6 +100,6 @@ class Playable(Protocol):
             a player of the run's environments, of which returns are asked.
 
         Raises:
-            StorageError: The run left nothing that can be loaded.
-            ConfigError: It has no such checkpoint by the nature of its algorithm.
+            StorageError: if the run left nothing that can be loaded.
+            ConfigError: if algorithms of this kind write no such checkpoint.
         """

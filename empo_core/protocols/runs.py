@@ -1,4 +1,4 @@
-"""Runs: algorithms, what they are given, and their results."""
+"""Runs: algorithms and their results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Reopenable(Protocol):
         """The result of the run in ``context.directory``.
 
         Raises:
-            StorageError: The run left no result, or it is damaged or of another world.
+            StorageError: if the run left no result, or the result is damaged or of another world.
         """
 
 
@@ -90,14 +90,14 @@ class Algorithm(Protocol):
     """The procedure of a run."""
 
     def run(self, context: RunContext) -> Result:
-        """Do it, reporting to ``context.tracker``; large files go to ``context.directory``.
+        """Run the procedure, reporting to ``context.tracker``; files go to ``context.directory``.
 
         With ``context.resume`` the directory holds what an interrupted run of the same
         config left behind.
 
         Raises:
-            SolveError: The problem cannot be solved as posed.
-            ConfigError: The config lacks something this algorithm needs, e.g. a world.
+            SolveError: if the problem cannot be solved as posed.
+            ConfigError: if the config lacks something this algorithm needs, e.g. a world.
         """
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonData]:
@@ -115,5 +115,5 @@ class Empowering(Algorithm, Protocol):
         """U_r as the run in ``context.directory`` has it, for states of ``context.world``.
 
         Raises:
-            StorageError: The run left nothing that can be loaded, or knows another world.
+            StorageError: if the run left nothing that can be loaded, or belongs to another world.
         """

@@ -1,4 +1,4 @@
-"""Trackers: what watches a run.
+"""Trackers, which record a run's metrics and progress.
 
 Values are not checked here while tests run: numbers of any sort end up among metrics.
 """
@@ -30,22 +30,22 @@ class Tracker:
         return None
 
     def start(self, directory: Path, config: Mapping[str, JsonData]) -> None:
-        """A run begins; files go into ``directory``, ``config`` is the resolved config."""
+        """Begin a run; files go into ``directory``, ``config`` is the resolved config."""
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
-        """Numbers at a step; keys are slash-separated, e.g. ``loss/total``."""
+        """Record numbers at a step; keys are slash-separated, e.g. ``loss/total``."""
 
     def progress(self, task: str, done: float, total: float) -> None:
-        """Progress of a named task, in any unit; ``done == total`` finishes it."""
+        """Record the progress of a named task, in any unit; ``done == total`` finishes the task."""
 
     def narrate(self, task: str, text: str) -> None:
-        """One short line, e.g. how fast a task is; it replaces the line before."""
+        """Show one short line, e.g. a task's speed, in place of the line before."""
 
     def rewind(self, step: int) -> None:
-        """Drop what was logged for later steps than this, in this run directory.
+        """Drop records of later steps than this, in this run directory.
 
         A run that is resumed goes on from a checkpoint, and logs some steps a second time.
         """
 
     def finish(self, status: RunStatus) -> None:
-        """The run is over; write out what is held back."""
+        """End the run, and flush pending records."""

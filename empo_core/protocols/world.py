@@ -45,7 +45,7 @@ class WorldModel(Protocol):
             and unavailable actions have no successors.
 
         Raises:
-            WorldError: A row is malformed, or an action index is out of range.
+            WorldError: if a row is malformed, or an action index is out of range.
         """
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
@@ -87,7 +87,7 @@ class VectorDrawable(Drawable, Protocol):
     """A world that can also draw its states as vectors; optional."""
 
     def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
-        """What ``render`` draws, as an SVG document whose texts are texts."""
+        """The picture of ``render`` as an SVG document with texts as text elements."""
 
 
 @runtime_checkable
@@ -109,7 +109,7 @@ class Bounded(Protocol):
 
 @runtime_checkable
 class Composed(Protocol):
-    """A world that says what its law is made of, e.g. its layout; optional.
+    """A world with the data that its law is made of, e.g. its layout; optional.
 
     Worlds are told apart by a digest of it and of their spec
     (``empo_core.world_content.world_digest``), so that a change far from the start is found, too.
@@ -129,7 +129,7 @@ class Expandable(Protocol):
     """A world that lists successors shared by joint actions once, which is faster; optional."""
 
     def expand(self, states: Int[Tensor, "state word"]) -> Expansion:
-        """What ``transitions`` says of every joint action of each state."""
+        """The successors of every joint action of each state, as ``transitions`` lists them."""
 
 
 @runtime_checkable
@@ -200,5 +200,5 @@ class RobotPolicy(Protocol):
             steps_left: Remaining steps of each episode, at least 1.
 
         Raises:
-            SolveError: It knows nothing about some of the states.
+            SolveError: if the policy is not defined in some of the states.
         """

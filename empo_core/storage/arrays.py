@@ -74,7 +74,8 @@ def save_arrays(
     happens in between, ``load_arrays`` finds one of the two.
 
     Raises:
-        StorageError: Something cannot be stored, or the disk refuses; nothing is half-written.
+        StorageError: if an array or the metadata cannot be stored, or the disk refuses; nothing is
+            half-written.
     """
     directory = Path(directory)
     with written_directory(directory, ops) as new:
@@ -96,7 +97,7 @@ def load_arrays(
         The arrays by name, and the metadata.
 
     Raises:
-        StorageError: Something is missing, damaged, or was not written by ``save_arrays``.
+        StorageError: if a file is missing, damaged, or was not written by ``save_arrays``.
     """
     directory = found_directory(Path(directory))
     path = directory / MANIFEST
@@ -116,7 +117,7 @@ def load_array(path: Path, *, mmap: bool = False) -> np.ndarray:
     """One array of a set, without any check; several threads may load at the same time.
 
     Raises:
-        OSError, ValueError: There is no plain array file.
+        OSError, ValueError: if there is no plain array file.
     """
     with _PARSER:
         mapped = np.lib.format.open_memmap(path, mode="r")

@@ -1,4 +1,4 @@
-"""Writing so that a crash leaves the old or the new, and reading without trusting the disk.
+"""Atomic writes, and checked reads of files that may be damaged.
 
 What is written grows beside its final place, is flushed to the disk, and then renamed.
 """
@@ -87,7 +87,7 @@ def write_file(path: str | Path, data: str | bytes, *, ops: FileOps = DISK) -> N
     """Write a small file so that a reader finds the old contents or the new, never a part.
 
     Raises:
-        StorageError: The disk refuses; an older file is left as it was.
+        StorageError: if the file cannot be written; an older file is left as it was.
     """
     path = Path(path)
     refuse_gone(path)
@@ -109,7 +109,8 @@ def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
     complete; ``found_directory`` finds one of the two whatever happens in between.
 
     Raises:
-        StorageError: The disk refuses, or something else has that place; nothing has changed.
+        StorageError: if the directory cannot be written, or something else has its place; nothing
+            has changed.
     """
     refuse_gone(directory)
     new, old = _siblings(directory)
@@ -135,13 +136,13 @@ def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
 
 
 def found_directory(directory: Path) -> Path:
-    """Path at which ``written_directory`` left it: there, or beside it between its two renames."""
+    """The complete directory of ``written_directory``, possibly between its two renames."""
     _, old = _siblings(directory)
     return old if (old / MANIFEST).exists() and not directory.exists() else directory
 
 
 def remove_directory(directory: Path, dying: Path, *, ops: FileOps = DISK) -> None:
-    """Remove what ``written_directory`` wrote; a crash on the way leaves all of it or nothing.
+    """Remove a directory of ``written_directory``; a crash on the way leaves all of it or nothing.
 
     Args:
         directory: Where it was written.
@@ -150,7 +151,7 @@ def remove_directory(directory: Path, dying: Path, *, ops: FileOps = DISK) -> No
         ops: What changes the disk.
 
     Raises:
-        OSError: The disk refuses.
+        OSError: if a file cannot be removed.
     """
     _, old = _siblings(directory)
     for path in (old, directory):  # In this order, since the old one would be found again.
@@ -174,7 +175,7 @@ class HashingFile(io.RawIOBase):
         self._hash, self._size = hashlib.sha256(), 0
 
     def write(self, data: Buffer) -> int:
-        """Write all of it."""
+        """Write all bytes."""
         view = memoryview(data)
         self._ops.write(self._file, view)
         self._hash.update(view)
@@ -188,7 +189,7 @@ class HashingFile(io.RawIOBase):
 
 
 def sealed_json(path: Path, form: str, version: int, body: Mapping[str, JsonData]) -> bytes:
-    """JSON data with its format, version and sha256, as ``read_sealed`` wants it."""
+    """JSON data with format, version and sha256, for ``read_sealed``."""
     try:
         seal = digest(body)
     except (TypeError, ValueError, RecursionError) as error:
@@ -198,15 +199,17 @@ def sealed_json(path: Path, form: str, version: int, body: Mapping[str, JsonData
 
 
 def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
-    """The body of what ``sealed_json`` made.
+    """The body of data made by ``sealed_json``.
 
     Raises:
-        StorageError: It is missing, damaged, of another version, or not ours.
+        StorageError: if the file is missing, damaged, of another version, or not ours.
     """
     data = read_json(path)
     if isinstance(data, dict) and data.get("format") == form and data.get("version") != version:
-        found = data.get("version")
-        raise StorageError(f"{path}: has format version {found!r}; this core reads {version}")
+        file_version = data.get("version")
+        raise StorageError(
+            f"{path}: has format version {file_version!r}; this core reads {version}"
+        )
     try:
         outer = _Sealed.model_validate(data)
         if outer.format != form:
@@ -214,8 +217,8 @@ def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
         body = model.model_validate(outer.body)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = f"{where}: {first['msg']}" if where else first["msg"]
+        location = ".".join(str(part) for part in first["loc"])
+        reason = f"{location}: {first['msg']}" if location else first["msg"]
         raise StorageError(f"{path}: is damaged or not ours: {reason}") from error
     if digest(outer.body) != outer.sha256:
         raise StorageError(f"{path}: is damaged: its sha256 does not match")
@@ -226,7 +229,7 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> JsonValue:
     """Strict JSON from a regular file: no NaN, nothing infinite, no key twice, no symbolic link.
 
     Raises:
-        StorageError: The file is missing, too large, or not strict JSON.
+        StorageError: if the file is missing, too large, or not strict JSON.
     """
     path = Path(path)
     # Python sets aside as many bytes as are asked for, which takes longer than to read a few.
@@ -242,7 +245,7 @@ def parse_json(path: Path, raw: bytes) -> JsonValue:
     """The data in strict JSON that was read from a file.
 
     Raises:
-        StorageError: It is not strict JSON.
+        StorageError: if the data are not strict JSON.
     """
     try:
         data: JsonValue = json.loads(
@@ -257,10 +260,10 @@ def parse_json(path: Path, raw: bytes) -> JsonValue:
 
 
 def check_size(path: Path, file: BinaryIO, entry: FileEntry) -> None:
-    """Compare an open file's size with what the manifest says, before reading any of it.
+    """Compare an open file's size with the manifest, before reading the file.
 
     Raises:
-        StorageError: They differ.
+        StorageError: if the sizes differ.
     """
     size = os.fstat(file.fileno()).st_size
     if size != entry.bytes:
@@ -274,7 +277,7 @@ def read_checked(path: Path, entry: FileEntry, *, max_bytes: int = MAX_JSON) -> 
     """The contents of a small file that a manifest lists.
 
     Raises:
-        StorageError: It is missing, damaged, or too large to be read at once.
+        StorageError: if the file is missing, damaged, or too large to be read at once.
     """
 
     def read(file: io.BufferedReader) -> bytes:
@@ -290,10 +293,10 @@ def read_checked(path: Path, entry: FileEntry, *, max_bytes: int = MAX_JSON) -> 
 
 
 def refuse_surplus(directory: Path, expected: set[str]) -> None:
-    """Refuse a directory that holds more than its manifest lists.
+    """Refuse a directory with files that its manifest does not list.
 
     Raises:
-        StorageError: It does, or cannot be listed.
+        StorageError: if the directory has other files, or cannot be listed.
     """
     try:
         surplus = sorted({path.name for path in directory.iterdir()} - expected)
@@ -324,7 +327,7 @@ def _siblings(directory: Path) -> tuple[Path, Path]:
 
 
 def _recover(directory: Path, ops: FileOps) -> None:
-    """Clear away what an interrupted writer left."""
+    """Remove the remains of an interrupted writer."""
     new, old = _siblings(directory)
     if (old / MANIFEST).exists() and not directory.exists():
         ops.rename(old, directory)
@@ -334,7 +337,7 @@ def _recover(directory: Path, ops: FileOps) -> None:
 
 
 def _discard(path: Path, dying: Path, ops: FileOps) -> None:
-    """Remove a directory under a name at which nobody looks for a whole one."""
+    """Remove a directory after moving it to a name that no reader uses."""
     if dying.exists():
         ops.remove(dying)
     ops.rename(path, dying)
@@ -342,7 +345,7 @@ def _discard(path: Path, dying: Path, ops: FileOps) -> None:
 
 
 def _put_back(directory: Path) -> None:
-    """After a failure: the old directory in its place again, and no half of a new one."""
+    """Put the old directory back after a failure, and remove the incomplete one."""
     try:
         _recover(directory, DISK)
     except OSError:
@@ -359,7 +362,7 @@ def _refuse_foreign(directory: Path) -> None:
 
 
 def _make_parents(directory: Path, ops: FileOps) -> None:
-    """Make what is missing of a path, each part of which a power cut must not take away."""
+    """Create the missing parents of a path, and force each to the disk."""
     if not directory.exists():
         _make_parents(directory.parent, ops)
         ops.mkdir(directory)

@@ -1,4 +1,4 @@
-"""Copies of all that a run's config names, in the run's ``inputs/``, so that it contains its world.
+"""Copies of the files that a run's config names, in the run's ``inputs/``.
 
 Whatever a config's ``ConfigPath`` names is copied: a file, a folder with all it holds, or another
 run's directory without what only people read. ``inputs/manifest.json`` lists every copy with its
@@ -70,13 +70,13 @@ else:
 
 
 class Copy(FileEntry):
-    """One copy, and the path of what it was made from."""
+    """One copy, and the path of its original."""
 
     original: str
 
 
 class Manifest(StrictModel):
-    """What a run keeps of what it was made from.
+    """Manifest of a run's copied inputs.
 
     Attributes:
         world: Its world, as ``empo_core.world_content.identity`` has it; None: no world.
@@ -88,7 +88,7 @@ class Manifest(StrictModel):
 
     @property
     def world_digest(self) -> str | None:
-        """The digest of its world's content; None where it has none."""
+        """The digest of the world's content; None where the world has none."""
         return None if self.world is None else str(self.world.get("content"))
 
 
@@ -102,7 +102,7 @@ class _File:
 
 
 class KeptFile(_Path):
-    """The path of a copy, which takes what is in the file along to other processes.
+    """The path of a copy, pickled together with the file's contents.
 
     On another machine, which may not see the run's directory, it is the path of a copy of that.
     """
@@ -117,16 +117,16 @@ class KeptFile(_Path):
 
 
 def _received(path: str, data: bytes | None) -> Path:
-    """A path with that content: the same where it has it, or one in the folder for such files."""
-    here = Path(path)
-    if data is None or (here.is_file() and here.read_bytes() == data):
-        return KeptFile(here)
+    """A path with the given content: the same path, or one in the folder of received files."""
+    local = Path(path)
+    if data is None or (local.is_file() and local.read_bytes() == data):
+        return KeptFile(local)
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir(), f"empo-inputs-{user}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != user:
         raise StorageError(f"{folder}: belongs to somebody else; set TMPDIR to a folder of yours")
-    file = folder / hashlib.sha256(data).hexdigest() / here.name
+    file = folder / hashlib.sha256(data).hexdigest() / local.name
     if not (file.is_file() and file.read_bytes() == data):
         file.parent.mkdir(exist_ok=True)
         part = file.with_name(f".{os.getpid()}.{uuid.uuid4().hex}")
@@ -136,7 +136,7 @@ def _received(path: str, data: bytes | None) -> Path:
 
 
 class Inputs:
-    """What a config names, before a run begins.
+    """The files that a config names, before a run begins.
 
     Attributes:
         names: The place in ``inputs/`` of each path in the config that is copied.
@@ -146,7 +146,7 @@ class Inputs:
         """List all files, and remember their states.
 
         Raises:
-            ConfigError: A copy of an earlier run was changed, or a folder has too many files.
+            ConfigError: if a copy of an earlier run was changed, or a folder has too many files.
         """
         self.names: dict[Path, str] = {}
         self._files: list[_File] = []
@@ -165,11 +165,11 @@ class Inputs:
         return {file.target: file_digest(file.path.resolve()) for file in self._files}
 
     def copy(self, directory: Path) -> dict[str, Copy]:
-        """Copy all of it into a run's directory.
+        """Copy all files into a run's directory.
 
         Raises:
-            ConfigError: A file was changed meanwhile.
-            StorageError: The disk refuses, or a file cannot be read.
+            ConfigError: if a file was changed after it was listed.
+            StorageError: if a file cannot be read or written.
         """
         copies = {}
         for file in self._files:
@@ -221,7 +221,7 @@ def write_manifest(
     """Write the manifest of a run's inputs.
 
     Raises:
-        StorageError: The disk refuses.
+        StorageError: if the manifest cannot be written.
     """
     path = directory / INPUTS / MANIFEST
     path.parent.mkdir(exist_ok=True)
@@ -233,7 +233,7 @@ def read_manifest(directory: Path) -> Manifest | None:
     """The manifest of a run's inputs; None of a run that has none.
 
     Raises:
-        StorageError: It is damaged, or leads out of the run.
+        StorageError: if the manifest is damaged, or leads out of the run.
     """
     path = directory / INPUTS / MANIFEST
     if not (directory / INPUTS).exists():
@@ -247,14 +247,14 @@ def read_manifest(directory: Path) -> Manifest | None:
 
 
 def check_inputs(directory: Path, config: RunConfig) -> Manifest | None:
-    """Refuse a run whose copies are not what they were, or whose config names something else.
+    """Refuse a run whose copies have changed, or whose config names other files.
 
     Returns:
         The run's manifest; None of a run that was made before there were copies.
 
     Raises:
-        StorageError: A copy is missing or was changed.
-        ConfigError: The config names a file that is no part of the run.
+        StorageError: if a copy is missing or was changed.
+        ConfigError: if the config names a file that is no part of the run.
     """
     manifest = read_manifest(directory)
     if manifest is None:
@@ -305,9 +305,9 @@ def _mapped(data: Any, change: Callable[[str], str]) -> Any:
 
 def _copy_in(text: str, directory: Path) -> str | None:
     """The path of a copy in a run's directory, of a path that may be that of a former place."""
-    below = _below(text)
-    here = directory / INPUTS / below
-    return str(here) if below and here.exists() else None
+    relative = _below(text)
+    local = directory / INPUTS / relative
+    return str(local) if relative and local.exists() else None
 
 
 def _below(text: str) -> str:
@@ -316,10 +316,10 @@ def _below(text: str) -> str:
 
 
 def refuse_changed(config: RunConfig) -> None:
-    """Refuse copies of earlier runs, named in a config, that are not what they were.
+    """Refuse changed copies of earlier runs that a config names.
 
     Raises:
-        StorageError: Such a copy was changed, or its manifest is damaged.
+        StorageError: if a copy in a run was changed, or the run's manifest is damaged.
     """
     for path, _ in _paths_of(config):
         for folder in path.parents:
@@ -332,7 +332,7 @@ def refuse_changed(config: RunConfig) -> None:
 
 
 def note_copies(error: BaseException, directory: Path) -> None:
-    """Say of the copies that an error's message names what they were made from."""
+    """Add the originals of copies named in an error's message."""
     manifest: Manifest | None = None
     with contextlib.suppress(StorageError):  # The error at hand is what matters.
         manifest = read_manifest(directory)
@@ -346,7 +346,7 @@ def file_digest(path: Path) -> str:
     """The sha256 of a file.
 
     Raises:
-        StorageError: It cannot be read.
+        StorageError: if the file cannot be read.
     """
     return open_regular(path, _sha256)
 
@@ -374,16 +374,16 @@ def _paths_of(config: BaseModel) -> Iterator[tuple[Path, list[Path]]]:
     for owner, path in _paths(config, None):
         included = getattr(owner, "included_files", None)
         further: Iterable[str | Path] = included() if callable(included) else ()
-        files = [Path(os.path.abspath(each)) for each in further]
-        folders = [each.parent for _, each in _paths(owner, None)] if files else []
+        files = [Path(os.path.abspath(file)) for file in further]
+        folders = [file.parent for _, file in _paths(owner, None)] if files else []
         elsewhere = [folder for folder in folders if folder != path.parent]
         # What lies beside another path of the same model goes with that.
         yield (
             path,
             [
-                each
-                for each in files
-                if each.is_relative_to(path.parent) or not any(map(each.is_relative_to, elsewhere))
+                file
+                for file in files
+                if file.is_relative_to(path.parent) or not any(map(file.is_relative_to, elsewhere))
             ],
         )
 
@@ -419,18 +419,18 @@ def _replaced(value: Any, places: Mapping[Path, Path]) -> Any:
     if isinstance(value, BaseModel):
         changed: dict[str, Any] = {}
         for name, field in type(value).model_fields.items():
-            before = getattr(value, name)
+            old = getattr(value, name)
             if not (_is_output(field.annotation) or _is_output(field)):
-                after = _replaced(before, places)
-                changed |= {} if after is before else {name: after}
+                new = _replaced(old, places)
+                changed |= {} if new is old else {name: new}
         return value.model_copy(update=changed) if changed else value
     if isinstance(value, dict):
         parts = {key: _replaced(part, places) for key, part in value.items()}
         return value if all(parts[key] is value[key] for key in value) else parts
     if type(value) in (list, tuple, set, frozenset):
         items = [_replaced(part, places) for part in value]
-        same = all(one is other for one, other in zip(items, value, strict=True))
-        return value if same else type(value)(items)
+        unchanged = all(item is old_item for item, old_item in zip(items, value, strict=True))
+        return value if unchanged else type(value)(items)
     return value
 
 
@@ -438,7 +438,7 @@ def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
     """The files at a path, by their places beside each other; none where nothing is there.
 
     Raises:
-        ConfigError: There are too many, or one lies elsewhere.
+        ConfigError: if there are more than ``MOST_FILES`` files, or one lies elsewhere.
     """
     if path.is_file():
         files = {PurePosixPath(path.name): path}
@@ -460,7 +460,7 @@ def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
                 "anew to have all in one place",
                 path,
             )
-    found: dict[PurePosixPath, Path] = {}
+    files_by_place: dict[PurePosixPath, Path] = {}
     for place, folders, names in os.walk(path):
         if Path(place) == path and (path / CONFIG).is_file():
             folders[:], names = _read_by_runs(folders), _read_by_runs(names)
@@ -468,27 +468,29 @@ def _files_at(path: Path, included: list[Path]) -> dict[PurePosixPath, Path]:
         for name in sorted(names):
             file = Path(place, name)
             if file.is_file():
-                found[PurePosixPath(path.name, file.relative_to(path).as_posix())] = file
-        if len(found) > MOST_FILES:
+                files_by_place[PurePosixPath(path.name, file.relative_to(path).as_posix())] = file
+        if len(files_by_place) > MOST_FILES:
             raise ConfigError(
                 f"{path}: has more than {MOST_FILES:,} files, too many for a run to keep copies "
                 "of; name a smaller folder (params that are written to are declared ConfigOutput)"
             )
-    return found
+    return files_by_place
 
 
 def _read_by_runs(names: list[str]) -> list[str]:
-    """What other runs read of a run's directory."""
-    return [name for name in names if not any(fnmatchcase(name, each) for each in _FOR_PEOPLE)]
+    """The names in a run's directory that other runs read."""
+    return [
+        name for name in names if not any(fnmatchcase(name, pattern) for pattern in _FOR_PEOPLE)
+    ]
 
 
 def _state(path: Path) -> tuple[int, int, int]:
     """Size, time of change and identity of a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {reason_of(error)}") from error
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _copied(path: Path, target: Path) -> FileEntry:

@@ -1,4 +1,4 @@
-"""Files that one process holds at a time; the kernel lets go when it ends, however it does."""
+"""File locks held by one process at a time, released by the kernel when the process ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hold(path: Path, *, shared: bool = False) -> BinaryIO | None:
         shared: Let others hold it who share it, too.
 
     Raises:
-        StorageError: It cannot be opened or locked.
+        StorageError: if the file cannot be opened or locked.
     """
     file = open_append(path)
     if fcntl is None:

@@ -38,13 +38,13 @@ class Metrics(dict[str, Curve]):
         """A data frame of pandas: a row per step, a column per metric, NaN where there is none.
 
         Raises:
-            ConfigError: Pandas is not installed.
+            ConfigError: if pandas is not installed.
         """
         try:
             pandas = importlib.import_module("pandas")
         except ModuleNotFoundError as error:
             raise ConfigError(f"a data frame needs pandas ({error}): pip install pandas") from error
-        series = {key: pandas.Series(each.values, each.steps) for key, each in self.items()}
+        series = {key: pandas.Series(curve.values, curve.steps) for key, curve in self.items()}
         return pandas.DataFrame(series).sort_index().rename_axis("step")
 
 
@@ -54,12 +54,12 @@ def read_metrics(directory: Path) -> Metrics:
     Of several values at one step the last counts, and a last line that is not whole does not.
 
     Raises:
-        StorageError: The file is damaged, or not a regular one.
+        StorageError: if the file is damaged, or not a regular one.
     """
     path = directory / METRICS
     if not path.exists() and not path.is_symlink():
         return Metrics({})
-    found: dict[str, dict[int, float]] = {}
+    values_by_key: dict[str, dict[int, float]] = {}
     lines = open_regular(path, lambda file: file.read()).split(b"\n")
     for number, line in enumerate(lines[:-1], 1):
         record = parse_json(path, line)
@@ -68,8 +68,8 @@ def read_metrics(directory: Path) -> Metrics:
             raise StorageError(f"{path}:{number}: is no object with a whole number 'step'")
         for key, value in record.items():
             if key != "step" and not isinstance(value, dict | list | None):
-                found.setdefault(key, {})[step] = _number(path, number, key, value)
-    return Metrics({key: _curve(values) for key, values in found.items()})
+                values_by_key.setdefault(key, {})[step] = _number(path, number, key, value)
+    return Metrics({key: _curve(values) for key, values in values_by_key.items()})
 
 
 def _number(path: Path, line: int, key: str, value: str | float) -> float:

@@ -21,7 +21,7 @@ def open_regular(path: Path, read: Callable[[io.BufferedReader], Read]) -> Read:
     """Apply ``read`` to a file that is no link, pipe or device.
 
     Raises:
-        StorageError: It is one of these, or cannot be opened or read.
+        StorageError: if the path is no regular file, or cannot be opened or read.
     """
     flags = os.O_RDONLY | _CAREFULLY
     try:
@@ -46,7 +46,7 @@ def open_append(path: Path) -> BinaryIO:
     """A file to read and to append to, made if missing, that is no link, pipe or device.
 
     Raises:
-        StorageError: It is one of these, or cannot be opened.
+        StorageError: if the path is no regular file, or cannot be opened.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
     try:
@@ -72,7 +72,8 @@ def refuse_strange_files(directory: Path) -> None:
     """Refuse a run's directory with a link out of it, a pipe or a device.
 
     Raises:
-        ConfigError: It has one, or cannot be listed.
+        ConfigError: if the directory holds a link out of it, a pipe or a device, or cannot be
+            listed.
     """
     for folder, folders, files in os.walk(directory, onerror=_unlisted):
         for name in (*folders, *files):

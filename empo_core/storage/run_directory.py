@@ -82,7 +82,7 @@ class RunDirectory:
         self.source = path
         self._lock: BinaryIO | None = None
         self._earlier: dict[str, JsonValue] | None = None
-        self._about: dict[str, JsonData] = {"started": _now()}
+        self._facts: dict[str, JsonData] = {"started": _now()}
         self._since, self._seconds_before = time.monotonic(), 0.0
 
     @classmethod
@@ -105,8 +105,8 @@ class RunDirectory:
             world: The identity of the run's world.
 
         Raises:
-            StorageError: It cannot be made.
-            ConfigError: A file that the config names was changed since ``inputs`` were listed.
+            StorageError: if the directory cannot be made.
+            ConfigError: if a file that the config names was changed since ``inputs`` were listed.
         """
         inputs = Inputs(config) if inputs is None else inputs
         directory = cls._temporary() if process_rank() else cls(_new_directory(config, place))
@@ -127,9 +127,9 @@ class RunDirectory:
         world: Mapping[str, JsonValue] | None,
     ) -> None:
         """Write all that a run has when it begins; its status comes last."""
-        self._about["task"] = _task(config)
+        self._facts["task"] = _task(config)
         if launch() is not None:
-            self._about["launch"] = launch()
+            self._facts["launch"] = launch()
         path = self.path
         if not process_rank():
             write_manifest(path, world, inputs.copy(path))
@@ -145,28 +145,29 @@ class RunDirectory:
         """The directory of a run that stopped before its end, to go on with it.
 
         Raises:
-            ConfigError: It is not one, has finished, or its process is alive.
+            ConfigError: if the path is no run's directory, the run has finished, or its process is
+                alive.
         """
         directory = cls(existing_run(path))
         if process_rank():
-            others = cls._temporary()
-            others.source = directory.path
-            return others
+            private = cls._temporary()
+            private.source = directory.path
+            return private
         status = directory.status()
         if status.get("status") == "finished":
             raise ConfigError(
                 f"{path}: this run has finished; start a new one with: "
                 f"empo run {directory.path / CONFIG}"
             )
-        who = f"process {status.get('pid')} on {status.get('host')}"
-        alive = ConfigError(f"{path}: this run is still going on ({who}); wait for it or stop it")
-        here = status.get("host") == socket.gethostname()
+        owner = f"process {status.get('pid')} on {status.get('host')}"
+        alive = ConfigError(f"{path}: this run is still going on ({owner}); wait for it or stop it")
+        is_local = status.get("host") == socket.gethostname()
         # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
-        here |= launch() is not None and status.get("launch") == launch()
+        is_local |= launch() is not None and status.get("launch") == launch()
         running = status.get("status") == "running"
-        if running and not here:
+        if running and not is_local:
             raise ConfigError(
-                f"{path}: this run was started as {who}, which cannot be seen from here; if it "
+                f"{path}: this run was started as {owner}, which cannot be seen from here; if it "
                 f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
             )
         if not CAN_LOCK and running and process_exists(status.get("pid")):
@@ -175,7 +176,7 @@ class RunDirectory:
             raise alive
         if running:  # The lock is ours, so nobody is at work there.
             log.warning("%s: %s", path, silent_end(status))
-        directory._about |= {
+        directory._facts |= {
             key: status[key] for key in ("started", "task", "launch") if key in status
         }
         seconds = status.get("seconds")
@@ -184,26 +185,26 @@ class RunDirectory:
         return directory
 
     def begin_again(self, config: RunConfig, registry: Registry) -> None:
-        """Record that the run goes on, and say which versions differ from those it had.
+        """Record that the run goes on, and warn about changed versions.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if a file cannot be written.
         """
         if process_rank():
             return
-        self._about.setdefault("task", _task(config))
+        self._facts.setdefault("task", _task(config))
         self._record_versions(environment(config, registry))
         self.mark("running")
 
     def leave_as_it_was(self, reason: str) -> None:
-        """Record that nothing was run: status and reason are the earlier ones, if there are any."""
+        """Restore the status and reason from before, since nothing was run."""
         if self._earlier:
             _write_json(self.path / STATUS, self._earlier)
         else:
             self.mark("failed", reason)
 
-    def _record_versions(self, here: Mapping[str, JsonData]) -> None:
-        """Add to ``env.json`` what the run goes on with, where that is something else."""
+    def _record_versions(self, current: Mapping[str, JsonData]) -> None:
+        """Add the environment to ``env.json`` where it differs from the recorded one."""
         path = self.path / ENVIRONMENT
         try:
             record = read_json(path)
@@ -214,8 +215,8 @@ class RunDirectory:
             record = {}
         resumed = record.get("resumed")
         attempts = list(resumed) if isinstance(resumed, list) else []
-        before = attempts[-1] if attempts and isinstance(attempts[-1], dict) else record
-        changes = list(_changes(before, here))
+        previous = attempts[-1] if attempts and isinstance(attempts[-1], dict) else record
+        changes = list(_changes(previous, current))
         if not changes and record:
             return
         if record:
@@ -224,7 +225,7 @@ class RunDirectory:
                 "run with one of them",
                 ", ".join(changes),
             )
-        now = {key: here[key] for key in _RECORDED if key in here}
+        now = {key: current[key] for key in _RECORDED if key in current}
         _write_json(path, {**record, "resumed": [*attempts, {"time": _now(), **now}]})
 
     @classmethod
@@ -232,7 +233,7 @@ class RunDirectory:
         """The directory of the unfinished run that processes of this very launch began, if any.
 
         Raises:
-            StorageError: A status there is damaged.
+            StorageError: if the status of a run there is damaged.
         """
         if process_rank() or launch() is None or not config.runs.is_dir():
             return None
@@ -268,10 +269,10 @@ class RunDirectory:
         return status
 
     def mark(self, status: Status, error: str | None = None) -> None:
-        """Record how the run is doing."""
+        """Record the run's status."""
         record: dict[str, JsonData] = {
             "status": status,
-            **self._about,
+            **self._facts,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "updated": _now(),
@@ -284,7 +285,7 @@ class RunDirectory:
 
     @property
     def is_gone(self) -> bool:
-        """It was moved or removed while this process held it."""
+        """True if the directory was moved or removed while this process held it."""
         return run_roots.is_gone(self.path)
 
     @contextlib.contextmanager
@@ -300,15 +301,15 @@ class RunDirectory:
         root = logging.getLogger()
         level = root.level
         handlers = (handler, *listeners)
-        for each in handlers:
-            root.addHandler(each)
+        for log_handler in handlers:
+            root.addHandler(log_handler)
         root.setLevel(logging.INFO)
         try:
             yield
         finally:
             root.setLevel(level)
-            for each in handlers:
-                root.removeHandler(each)
+            for log_handler in handlers:
+                root.removeHandler(log_handler)
             stream.close()
 
     def release(self) -> None:
@@ -345,8 +346,8 @@ def read_config(directory: Path) -> JsonValue:
     """A run's config as plain data, fifty times faster where the JSON is of this very YAML.
 
     Raises:
-        ConfigError: It is not YAML as this project accepts it.
-        StorageError: It is missing, or no regular file.
+        ConfigError: if the config is not YAML as this project accepts it.
+        StorageError: if the config is missing, or no regular file.
     """
     path = directory / CONFIG
     raw = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
@@ -366,7 +367,8 @@ def existing_run(path: str | Path) -> Path:
     """Absolute path of a run's directory, which may come from elsewhere.
 
     Raises:
-        ConfigError: It is none, or holds a link out of it, a pipe or a device.
+        ConfigError: if the path is no run's directory, or holds a link out of it, a pipe or a
+            device.
     """
     directory = Path(path).resolve()
     if not (directory / CONFIG).is_file():
@@ -440,16 +442,16 @@ _RECORDED = ("python", "platform", "versions", "compilers", "plugins", "git")
 """What ``env.json`` says again of each time that a run goes on with something else."""
 
 
-def _changes(before: Mapping[str, object], here: Mapping[str, object]) -> Iterator[str]:
+def _changes(recorded: Mapping[str, object], current: Mapping[str, object]) -> Iterator[str]:
     """What differs between two environments, as ``name: one, now another``."""
-    if before.get("python") != here.get("python"):
-        yield f"Python {before.get('python')}, now {here.get('python')}"
+    if recorded.get("python") != current.get("python"):
+        yield f"Python {recorded.get('python')}, now {current.get('python')}"
     for group in ("versions", "compilers", "plugins"):
-        one, other = before.get(group), here.get(group)
-        one, other = (part if isinstance(part, dict) else {} for part in (one, other))
-        for name in dict.fromkeys([*one, *other]):
-            if one.get(name) != other.get(name):
-                yield f"{name} {one.get(name) or 'none'}, now {other.get(name) or 'none'}"
+        old, new = recorded.get(group), current.get(group)
+        old, new = (part if isinstance(part, dict) else {} for part in (old, new))
+        for name in dict.fromkeys([*old, *new]):
+            if old.get(name) != new.get(name):
+                yield f"{name} {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
 
 
 def labels(config: RunConfig) -> list[str]:
@@ -516,8 +518,8 @@ def _git_commit(folder: Path) -> str | None:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    return done.stdout.strip()
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return completed.stdout.strip()
 
 
 def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
@@ -530,12 +532,12 @@ def _now() -> str:
 
 def ended_silently(status: Mapping[str, JsonValue]) -> bool:
     """True if a run is said to go on in a process of this machine that does not exist."""
-    here = status.get("host") == socket.gethostname()
-    return status.get("status") == "running" and here and not process_exists(status.get("pid"))
+    is_local = status.get("host") == socket.gethostname()
+    return status.get("status") == "running" and is_local and not process_exists(status.get("pid"))
 
 
 def silent_end(status: Mapping[str, JsonValue]) -> str:
-    """What to say of a run that ended silently."""
+    """The message about a run that ended silently."""
     return (
         "the last run ended without a word (as after os._exit, a crash or kill -9): "
         f"process {status.get('pid')} is gone"
@@ -581,7 +583,7 @@ def strict_json(data: object) -> str:
 
 def _plain(value: object) -> JsonData:
     if isinstance(value, Mapping):
-        return {str(key): _plain(below) for key, below in value.items()}
+        return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):

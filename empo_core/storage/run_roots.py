@@ -15,32 +15,32 @@ _roots: dict[Path, tuple[int, int]] = {}
 
 def watch(root: Path) -> None:
     """Remember which directory a run has, until ``forget``."""
-    found = root.stat()
-    _roots[root.absolute()] = found.st_dev, found.st_ino
+    status = root.stat()
+    _roots[root.absolute()] = status.st_dev, status.st_ino
 
 
 def forget(root: Path) -> None:
-    """The run is over."""
+    """Forget a run's directory."""
     _roots.pop(root.absolute(), None)
 
 
 def is_gone(root: Path) -> bool:
     """True if a run's directory is not where it was when the run began."""
-    known = _roots.get(root.absolute())
-    if known is None:
+    recorded = _roots.get(root.absolute())
+    if recorded is None:
         return False
     try:
-        found = root.stat()
+        status = root.stat()
     except OSError:
         return True
-    return known != (found.st_dev, found.st_ino)
+    return recorded != (status.st_dev, status.st_ino)
 
 
 def refuse_gone(path: Path) -> None:
-    """Raise if a path lies in the directory of a run that is not there any more.
+    """Refuse a path in the directory of a run that was moved or removed.
 
     Raises:
-        StorageError: It does; the message says which.
+        StorageError: if the path lies in such a directory; the message names the directory.
     """
     for root in list(_roots):
         if path.absolute().is_relative_to(root) and is_gone(root):

@@ -97,9 +97,9 @@ def test_one_head_does_not_disagree() -> None:
 def test_disagreement_does_not_change_the_running_scale() -> None:
     target, params = 5 * random_target(), {"normaliser": "running_scale"}
     one, other = weighed(target, **params), weighed(target, disagreement=4.0, **params)
-    assert one.moved is not None
-    assert other.moved is not None
-    assert torch.equal(one.moved, other.moved)
+    assert one.new_scale is not None
+    assert other.new_scale is not None
+    assert torch.equal(one.new_scale, other.new_scale)
     assert not torch.allclose(one.weights, other.weights)
 
 

@@ -68,20 +68,22 @@ def test_numbers_that_are_not_active_may_be_anywhere() -> None:
 
 def test_multipliers_rise_beyond_the_bound_and_fall_within() -> None:
     region = TrustRegion(TrustRegionParams(mean=0.02, std=0.01, rate=0.1, multiplier=2.0))
-    moved = region.distance(normal(0.2, 0.0), normal(0.0, 0.0), WEIGHT).moved
+    moved = region.distance(normal(0.2, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers
     # Divergences 0.02 and 0: the first is where it may be.
     torch.testing.assert_close(moved, torch.tensor([2.0, 2.0 * math.exp(-0.1)]).double())
     assert region.multipliers.tolist() == [2.0, 2.0]
-    far = region.distance(normal(0.6, 0.0), normal(0.0, 0.0), WEIGHT).moved
+    far = region.distance(normal(0.6, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers
     assert float(far[0]) == pytest.approx(2 * math.exp(0.1 * (0.18 - 0.02) / 0.2))
-    nothing = region.distance(normal(0.6, 0.0), normal(0.0, 0.0), torch.zeros(2).double()).moved
+    nothing = region.distance(
+        normal(0.6, 0.0), normal(0.0, 0.0), torch.zeros(2).double()
+    ).new_multipliers
     assert nothing.tolist() == [2.0, 2.0]
 
 
 def test_multipliers_stay_between_bounds() -> None:
     region = TrustRegion(TrustRegionParams(rate=1.0))
     for _ in range(40):
-        region.adapt(region.distance(normal(9.0, 0.0), normal(0.0, 0.0), WEIGHT).moved)
+        region.adapt(region.distance(normal(9.0, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers)
     torch.testing.assert_close(region.multipliers, torch.tensor([1e6, 1e-6]))
 
 

@@ -32,9 +32,9 @@ def all_rows(cells: int, tokens: int = 3) -> torch.Tensor:
 
 def assert_group(group: SymmetryGroup, used: Sequence[Symmetry], rows: torch.Tensor) -> None:
     """The least image of a row is that of all of its images, which are counted right."""
-    least, element = group.least(rows.numpy())
+    least, element = group.smallest_images(rows.numpy())
     for symmetry in used:
-        assert np.array_equal(group.least(symmetry.rows(rows).numpy())[0], least)
+        assert np.array_equal(group.smallest_images(symmetry.rows(rows).numpy())[0], least)
     assert group.orbit_sizes(np.unique(least, axis=0)).sum() == len(rows)
     assert np.array_equal(group.goals[element, rows[:, 0].long()], least[:, 0])
 
@@ -93,12 +93,12 @@ def test_what_was_not_seen_of_a_group_shows_in_other_rows(
     rows = all_rows(5)
     group = SymmetryGroup(symmetries, rows[:seen], 0)
     # It is enough to ask about the rows that stand for all others.
-    while (ambiguous := group.is_ambiguous(least := group.least(rows.numpy())[0])).any():
+    while (ambiguous := group.is_ambiguous(least := group.smallest_images(rows.numpy())[0])).any():
         larger = group.refined(least[ambiguous][0])
         assert len(larger) > len(group)
         group = larger
     for symmetry in symmetries:
-        assert np.array_equal(group.least(symmetry.rows(rows).numpy())[0], least)
+        assert np.array_equal(group.smallest_images(symmetry.rows(rows).numpy())[0], least)
     assert group.orbit_sizes(np.unique(least, axis=0)).sum() == len(rows)
 
 
@@ -149,7 +149,7 @@ def test_a_symmetry_whose_order_shows_in_rare_states_only_changes_no_value(seed:
 def test_images_are_made_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     symmetries, rows = Cells(5, [exchange(5, 0, 1), cycle(5)]).symmetries(), all_rows(5)
     group = SymmetryGroup(symmetries, rows, 5)
-    whole = group.least(rows.numpy())
+    whole = group.smallest_images(rows.numpy())
     largest = [0]
     images = group._images
 
@@ -160,6 +160,6 @@ def test_images_are_made_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(group, "_images", watched)
     monkeypatch.setattr(symmetry_group, "BYTES_AT_ONCE", 5000)
-    for mine, expected in zip(group.least(rows.numpy()), whole, strict=True):
+    for mine, expected in zip(group.smallest_images(rows.numpy()), whole, strict=True):
         assert np.array_equal(mine, expected)
     assert 0 < largest[0] <= 5000

@@ -228,7 +228,7 @@ def test_every_default_bin_has_a_width() -> None:
 def test_an_average_takes_a_few_numbers_as_it_takes_many(decay: float, each: bool) -> None:
     few, many = EMATracker(decay), EMATracker(decay)
     for numbers in ([3.0], [], [-1.0, 5.0, 2.5], [math.nan]):
-        few.update_few(numbers, each=each)
+        few.update_few(numbers, one_by_one=each)
         (many.update_each if each else many.update_mean)(torch.tensor(numbers))
         torch.testing.assert_close(few.state_dict(), many.state_dict(), equal_nan=True)
 

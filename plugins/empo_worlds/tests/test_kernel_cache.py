@@ -106,7 +106,7 @@ def forget() -> None:
         del sys.modules[name]
     importlib.invalidate_caches()
     kernel_cache._folder.cache_clear()
-    kernel_cache._told.clear()
+    kernel_cache._warned.clear()
 
 
 def imported() -> ModuleType:

@@ -33,7 +33,7 @@ class WeighedCandidates(NamedTuple):
         scaled: The same divided by its normaliser.
         scale: The normaliser.
         temperature: What scaled qualities are divided by.
-        moved: The running scale after this batch; None where there is none.
+        new_scale: The running scale after this batch; None where there is none.
     """
 
     weights: Float[Tensor, "candidate start"]
@@ -41,7 +41,7 @@ class WeighedCandidates(NamedTuple):
     scaled: Float[Tensor, "candidate start"]
     scale: Float[Tensor, " start"]
     temperature: Float[Tensor, ""]
-    moved: Float[Tensor, ""] | None
+    new_scale: Float[Tensor, ""] | None
 
 
 class CandidateWeighting:
@@ -71,17 +71,17 @@ class CandidateWeighting:
         quality = joined
         if self._params.disagreement:
             quality = joined + self._params.disagreement * disagreement(batch.target)
-        moved = None if self.scale is None else self.scale.moved(joined, batch.weight)
-        scale = _own_scale(quality, self._params.normaliser) if moved is None else moved
+        new_scale = None if self.scale is None else self.scale.moved(joined, batch.weight)
+        scale = _own_scale(quality, self._params.normaliser) if new_scale is None else new_scale
         scale = scale.expand(quality.shape[1])
         # Relative to the best: large numbers would lose their differences.
         scaled = (quality - quality.amax(0)) / scale
         temperature = self._temperature(scaled, batch.weight)
         weights = (scaled / temperature).softmax(0)
-        return WeighedCandidates(weights, quality, quality / scale, scale, temperature, moved)
+        return WeighedCandidates(weights, quality, quality / scale, scale, temperature, new_scale)
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
+        """State of the running scale."""
         return {} if self.scale is None else self.scale.state_dict()
 
     def _temperature(
@@ -111,11 +111,11 @@ class CandidateWeighting:
         """Excess evenness of the weights at each temperature; rises with it."""
         rule = self._params.temperature
         if isinstance(rule, TargetEss):
-            found = effective_sample_size(weights) - rule.share * weights.shape[-2]
+            excess = effective_sample_size(weights) - rule.share * weights.shape[-2]
         else:
             assert isinstance(rule, KlBound)
-            found = rule.bound - divergence_from_even(weights)
-        return (found * weight).sum(-1) / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
+            excess = rule.bound - divergence_from_even(weights)
+        return (excess * weight).sum(-1) / weight.sum().clamp(min=torch.finfo(weight.dtype).tiny)
 
 
 def effective_sample_size(

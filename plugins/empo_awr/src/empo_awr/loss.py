@@ -71,8 +71,8 @@ class Awr:
         """The loss of ``policy`` on ``batch``; ``critic`` is not used.
 
         Raises:
-            ValueError: There are too few candidates, or the proposal that a trust region needs is
-                missing or not normal.
+            ValueError: if there are too few candidates, or the proposal that a trust region needs
+                is missing or not normal.
         """
         self._require_candidates(batch)
         batch = constants(batch)
@@ -89,10 +89,10 @@ class Awr:
             assert batch.proposal is not None
             distance = self._region.distance(distribution, batch.proposal, weight)
             per_start = per_start + distance.cost
-            statistics["multipliers"] = distance.moved
+            statistics["multipliers"] = distance.new_multipliers
             metrics |= distance.metrics
-        if weighed.moved is not None:
-            statistics["scale"] = weighed.moved
+        if weighed.new_scale is not None:
+            statistics["scale"] = weighed.new_scale
         with torch.no_grad():
             metrics["nll"] = weighted_mean(nll, weight)
             metrics["entropy_ratio"] = metrics["entropy_term"].abs() / metrics["nll"].abs().clamp(
@@ -108,7 +108,7 @@ class Awr:
         """Weights of the candidates, before any is cut to ``max_weight``.
 
         Raises:
-            ValueError: There are too few candidates.
+            ValueError: if there are too few candidates.
         """
         self._require_candidates(batch)
         return self._weighting(constants(batch)).weights
@@ -161,7 +161,7 @@ def _fewest(rule: Temperature) -> int:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _warn_of_few(candidates: int) -> None:
-    """Say it once per process; compiled losses say it while they are compiled."""
+    """Warn once per process; compiled losses warn while they are compiled."""
     _say(candidates)
 
 

@@ -24,12 +24,12 @@ class TrustPenalty(NamedTuple):
     Attributes:
         cost: Of each start; its gradient is the policy's.
         metrics: ``kl_mean``, ``kl_std``, ``multiplier_mean`` and ``multiplier_std``, for people.
-        moved: What ``TrustRegion.adapt`` wants.
+        new_multipliers: Multipliers for ``TrustRegion.adapt``.
     """
 
     cost: Float[Tensor, " start"]
     metrics: dict[str, Tensor]
-    moved: Float[Tensor, " 2"]
+    new_multipliers: Float[Tensor, " 2"]
 
 
 class TrustRegion:
@@ -56,14 +56,14 @@ class TrustRegion:
         """Distance of a policy from the proposal, and its penalty.
 
         Raises:
-            ValueError: One of them is not normal.
+            ValueError: if a distribution is not normal.
         """
         loc, log_std = normal_parameters(distribution)
-        old_loc, old_log_std = (each.detach() for each in normal_parameters(proposal))
+        old_loc, old_log_std = (part.detach() for part in normal_parameters(proposal))
         old_variance = (2 * old_log_std).exp()
         by_mean = (loc - old_loc).square() / (2 * old_variance)
-        apart = log_std - old_log_std
-        by_std = apart + 0.5 * torch.expm1(-2 * apart)
+        log_ratio = log_std - old_log_std
+        by_std = log_ratio + 0.5 * torch.expm1(-2 * log_ratio)
         divergences = torch.stack((by_mean, by_std))
         active = getattr(distribution, "active", None)
         if active is not None:
@@ -72,36 +72,36 @@ class TrustRegion:
         divergences = divergences.masked_fill(weight <= 0, 0.0)
         multipliers = self.multipliers.to(divergences)
         cost = (multipliers[:, None] * divergences).sum(0)
-        found = torch.stack([weighted_mean(each.detach(), weight) for each in divergences])
+        means = torch.stack([weighted_mean(part.detach(), weight) for part in divergences])
         metrics = {
-            "kl_mean": found[0],
-            "kl_std": found[1],
+            "kl_mean": means[0],
+            "kl_std": means[1],
             "multiplier_mean": multipliers[0].clone(),
             "multiplier_std": multipliers[1].clone(),
         }
-        return TrustPenalty(cost, metrics, self._moved(multipliers, found, weight))
+        return TrustPenalty(cost, metrics, self._updated(multipliers, means, weight))
 
-    def adapt(self, moved: Float[Tensor, " 2"]) -> None:
-        """Take what ``distance`` found, and move to its device."""
-        self.multipliers = written(self.multipliers, moved)
+    def adapt(self, multipliers: Float[Tensor, " 2"]) -> None:
+        """Take the new multipliers of ``distance``, on their device."""
+        self.multipliers = written(self.multipliers, multipliers)
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
+        """The multipliers."""
         return {"multipliers": self.multipliers.clone()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.multipliers = written(self.multipliers, state_dict["multipliers"])
 
-    def _moved(self, multipliers: Tensor, found: Tensor, weight: Tensor) -> Tensor:
+    def _updated(self, multipliers: Tensor, means: Tensor, weight: Tensor) -> Tensor:
         bound = torch.stack(
             (
-                found.new_full((), self._params.mean),
-                found.new_full((), self._params.std),
+                means.new_full((), self._params.mean),
+                means.new_full((), self._params.std),
             )
         )
         # KL_std is at least 0, but for rounding.
-        divergence = found.clamp(min=0)
+        divergence = means.clamp(min=0)
         excess = (divergence - bound) / (divergence + bound)
-        moved = (multipliers.log() + self._params.rate * excess).clamp(*LOG_MULTIPLIERS).exp()
-        return torch.where((weight > 0).any(), moved, multipliers)
+        updated = (multipliers.log() + self._params.rate * excess).clamp(*LOG_MULTIPLIERS).exp()
+        return torch.where((weight > 0).any(), updated, multipliers)

@@ -1,4 +1,4 @@
-"""State rows of a BushWorld as numbers that a network reads; needs no world."""
+"""Features of a BushWorld's state rows for networks; needs no world."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGENT_FEATURES = 3
 
 @dataclass(frozen=True, slots=True)
 class BushFeatures:
-    """A picture of the bushes and who stands where.
+    """Grids of densities and agents, and a row of numbers per agent.
 
     Attributes:
         width: Columns of the grid.
@@ -50,7 +50,7 @@ class BushFeatures:
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         agents, cells = self.robots + self.humans, self.height * self.width
         if states.ndim != 2 or states.shape[1] != agents + cells:
@@ -61,13 +61,13 @@ class BushFeatures:
         places = states[:, :agents].long()
         picture = torch.zeros((len(states), CHANNELS, cells), device=states.device)
         picture[:, 0] = states[:, agents:] / self.impenetrable
-        for channel, who in ((1, slice(0, self.robots)), (2, slice(self.robots, agents))):
-            picture[:, channel].scatter_(1, places[:, who], 1.0)
+        for channel, agent_slice in ((1, slice(0, self.robots)), (2, slice(self.robots, agents))):
+            picture[:, channel].scatter_(1, places[:, agent_slice], 1.0)
         is_human = torch.arange(agents, device=states.device) >= self.robots
-        seen = [places % self.width, places // self.width, is_human.expand_as(places)]
+        columns = [places % self.width, places // self.width, is_human.expand_as(places)]
         return Features(
             picture.view(len(states), CHANNELS, self.height, self.width),
             picture.new_zeros(len(states), 0),
-            torch.stack(seen, -1).float(),
+            torch.stack(columns, -1).float(),
             picture.new_zeros(len(states), 0, 0),
         )

@@ -138,12 +138,12 @@ def read_layout(
         impenetrable: Replaces the file's ``B``, unless None.
 
     Raises:
-        ConfigError: The file cannot be used; one located line per problem.
+        ConfigError: if the file cannot be used; one located line per problem.
     """
     document = read_yaml(path)
     world = validate_document(WorldFile, document)
-    found = _map_problems(document, world, impenetrable or world.B)
-    if problems := list(itertools.islice(found, MAX_PROBLEMS + 1)):
+    errors = _map_problems(document, world, impenetrable or world.B)
+    if problems := list(itertools.islice(errors, MAX_PROBLEMS + 1)):
         raise joined(problems)
     layout = layout_of(world, max_steps, impenetrable)
     if not layout.robots:
@@ -154,11 +154,11 @@ def read_layout(
 def layout_of(
     world: WorldFile, max_steps: int | None = None, impenetrable: int | None = None
 ) -> Layout:
-    """The layout of a file whose map is known to be good."""
+    """The layout of a file whose map was checked."""
     width, height = len(world.map[0]), len(world.map)
     tokens = [token for row in world.map for token in row]
     cells = range(width * height)
-    each = [[x, y, x, y] for y in range(height) for x in range(width)]
+    single_cells = [[x, y, x, y] for y in range(height) for x in range(width)]
     return Layout(
         name=world.name,
         width=width,
@@ -170,7 +170,7 @@ def layout_of(
             for token in tokens
         ),
         impenetrable=impenetrable or world.B,
-        goals=tuple(_ordered(goal) for goal in world.possible_goals or each),
+        goals=tuple(_ordered(goal) for goal in world.possible_goals or single_cells),
         max_steps=max_steps or world.max_steps,
         tile=world.render_tile_size,
     )
@@ -233,13 +233,13 @@ def _map_error(document: Document, y: int, x: int, reason: str) -> ConfigError:
 def _goal_problems(document: Document, world: WorldFile) -> list[ConfigError]:
     problems = []
     width, height = len(world.map[0]), len(world.map)
-    seen: set[tuple[int, ...]] = set()
+    rectangles: set[tuple[int, ...]] = set()
     for i, goal in enumerate(world.possible_goals or ()):
         rectangle = _ordered(goal)
-        reason = "is listed twice" if rectangle in seen else ""
+        reason = "is listed twice" if rectangle in rectangles else ""
         if rectangle[2] >= width or rectangle[3] >= height:
             reason = f"is outside of the map of {width} x {height} cells"
         if reason:
             problems.append(located_error(document, ("possible_goals", i), f"{goal} {reason}"))
-        seen.add(rectangle)
+        rectangles.add(rectangle)
     return problems

@@ -26,7 +26,7 @@ class ShortestPath:
         """Tabulate the policy of every cell.
 
         Raises:
-            ConfigError: The world is not a bushworld.
+            ConfigError: if the world is not a bushworld.
         """
         if not isinstance(world, BushWorld):
             raise ConfigError(

@@ -27,7 +27,7 @@ def load_world(params: BushworldParams) -> BushWorld:
     """The world of a file.
 
     Raises:
-        ConfigError: The file cannot be used; one located line per problem.
+        ConfigError: if the file cannot be used; one located line per problem.
     """
     return BushWorld(read_layout(params.file, params.max_steps, params.B))
 
@@ -122,7 +122,7 @@ class BushWorld(BaseWorld):
         return Successors(offsets, items, prob[pair, outcome])
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
-        """All actions, always: what cannot be done does nothing."""
+        """All actions, always: an impossible action does nothing."""
         states = self._checked(states)
         return torch.ones(len(states), self._agents, len(ACTIONS), dtype=torch.bool)
 
@@ -211,14 +211,14 @@ class BushWorld(BaseWorld):
         lost = (cells < 0) | (cells >= self._cells)
         dense = (densities < 0) | (densities > self.layout.impenetrable)
         ordered = cells.sort(1).values
-        for wrong, what in (
+        for wrong, problem in (
             (lost.any(1), f"an agent is not in one of the {self._cells} cells"),
             (dense.any(1), f"a density is not in [0, {self.layout.impenetrable}]"),
             ((ordered[:, 1:] == ordered[:, :-1]).any(1), "two agents are in one cell"),
         ):
             if bool(wrong.any()):
                 row = int(wrong.nonzero()[0, 0])
-                raise WorldError(f"row {row}, {states[row].tolist()}, is no state: {what}")
+                raise WorldError(f"row {row}, {states[row].tolist()}, is no state: {problem}")
         return states
 
     def _check_actions(self, actions: Int[Tensor, "state agent"], rows: int) -> None:

@@ -50,10 +50,10 @@ class Distill:
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
-        """The loss, a mean over starts of their weight times how far off the policy is there.
+        """The loss: the weighted mean over starts of the divergence from the expert.
 
         Raises:
-            ValueError: There is no expert or no candidate, or a distribution is not normal.
+            ValueError: if there is no expert or no candidate, or a distribution is not normal.
         """
         require_needs("distill", self.needs, batch)
         batch = constants(batch)
@@ -63,14 +63,14 @@ class Distill:
         bonus = self._entropy.bonus(distribution, batch.weight)
         loss = (batch.weight * (divergence / scale - bonus.paid)).mean()
         far = divergence.detach()
-        moved = scale
+        new_scale = scale
         if self._params.normaliser == "running_scale":
-            moved = self._scale.moved(far, batch.weight)
+            new_scale = self._scale.moved(far, batch.weight)
         metrics = {"divergence": weighted_mean(far, batch.weight), "scale": scale}
         return LossOutput(
             loss,
             metrics | policy_metrics(distribution, batch.weight) | entropy_metrics(bonus),
-            {"scale": moved, "entropy_coef": bonus.moved},
+            {"scale": new_scale, "entropy_coef": bonus.moved},
         )
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
@@ -79,7 +79,7 @@ class Distill:
         self._entropy.adapt(statistics["entropy_coef"], progress)
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
+        """State of running scale and entropy coefficient."""
         return {"scale": self._scale.state_dict(), "entropy_coef": self._entropy.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -93,17 +93,17 @@ class Distill:
         masked = (batch.weight <= 0)[:, None]
         # Whatever is said about starts that do not count has no influence, not even NaN.
         parameters = normal_parameters(batch.expert)
-        mean, log_std = (each.detach().masked_fill(masked, 0.0) for each in parameters)
-        known = mean, log_std.clamp(min=math.log(self._params.min_expert_std))
+        mean, log_std = (part.detach().masked_fill(masked, 0.0) for part in parameters)
+        expert = mean, log_std.clamp(min=math.log(self._params.min_expert_std))
         learned = normal_parameters(policy)
         if self._params.direction == "policy_from_expert":
-            each = normal_divergence(*learned, *known)
+            divergence = normal_divergence(*learned, *expert)
         else:
-            each = normal_divergence(*known, *learned)
+            divergence = normal_divergence(*expert, *learned)
         active = policy.active if isinstance(policy, BoundedNormal) else None
         if active is None:
-            return each.mean(-1)
-        return each.masked_fill(~active, 0.0).sum(-1) / active.sum(-1)
+            return divergence.mean(-1)
+        return divergence.masked_fill(~active, 0.0).sum(-1) / active.sum(-1)
 
 
 def normal_divergence(

@@ -32,9 +32,9 @@ _Box: TypeAlias = tuple[float, float, float, float]
 @lru_cache(maxsize=64)
 def font(size: int) -> ImageFont.FreeTypeFont:
     """Pillow's own font, the same on every machine."""
-    found = ImageFont.load_default(size)
-    assert isinstance(found, ImageFont.FreeTypeFont)
-    return found
+    loaded = ImageFont.load_default(size)
+    assert isinstance(loaded, ImageFont.FreeTypeFont)
+    return loaded
 
 
 def fitting(text: str, size: float, width: float) -> str:
@@ -128,12 +128,12 @@ class _SvgDraw:
         self, tag: str, attributes: dict[str, Any], fill: _Ink | None, stroke: _Ink | None = None,
         width: int = 0, content: str = "",
     ) -> None:  # fmt: skip
-        found = {"fill": "none", **attributes} | ({"stroke-width": width} if stroke else {})
+        fields = {"fill": "none", **attributes} | ({"stroke-width": width} if stroke else {})
         for name, ink in (("fill", fill), ("stroke", stroke)):
             if ink is not None:
-                found[name] = "#{:02x}{:02x}{:02x}".format(*ink)
-                found |= {f"{name}-opacity": ink[3] / 255} if len(ink) > 3 else {}
-        words = (f'{k}="{v if isinstance(v, str) else f"{v:.6g}"}"' for k, v in found.items())
+                fields[name] = "#{:02x}{:02x}{:02x}".format(*ink)
+                fields |= {f"{name}-opacity": ink[3] / 255} if len(ink) > 3 else {}
+        words = (f'{k}="{v if isinstance(v, str) else f"{v:.6g}"}"' for k, v in fields.items())
         self.parts.append(f"<{tag} {' '.join(words)}>{escape(content)}</{tag}>")
 
 

@@ -26,9 +26,9 @@ WIDTH = 100
 _PRE = '<pre style="line-height:normal;font-family:monospace">{code}</pre>'
 
 
-def as_html(shown: RenderableType, frame: Frame | None = None) -> str:
+def as_html(content: RenderableType, frame: Frame | None = None) -> str:
     """Text and a picture as HTML of at most ``MOST_BYTES``; nothing in it is run or fetched."""
-    console = _printed(shown)
+    console = _printed(content)
     text = console.export_html(inline_styles=True, code_format=_PRE, clear=False)
     if len(text.encode()) > MOST_BYTES:
         plain = console.export_text()[: MOST_BYTES // 8]
@@ -40,17 +40,17 @@ def as_html(shown: RenderableType, frame: Frame | None = None) -> str:
     return text + image if len((text + image).encode()) <= MOST_BYTES else text
 
 
-def _printed(shown: RenderableType) -> Console:
+def _printed(content: RenderableType) -> Console:
     # In a kernel rich would also display it.
     console = Console(
         file=io.StringIO(), record=True, width=WIDTH, highlight=False, force_jupyter=False
     )
-    console.print(shown, markup=False, emoji=False)
+    console.print(content, markup=False, emoji=False)
     return console
 
 
-class _Shown:
-    """Something that IPython shows as text and notebooks as HTML as well."""
+class _NotebookView:
+    """Base of objects that IPython shows as text, and notebooks also as HTML."""
 
     def _content(self) -> tuple[RenderableType, Frame | None]:
         raise NotImplementedError
@@ -65,7 +65,7 @@ class _Shown:
         return {"text/plain": text, "text/html": self._repr_html_()}
 
 
-class NotebookReport(_Shown):
+class NotebookReport(_NotebookView):
     """A result that notebooks show as its report, beside its picture where it has one."""
 
     def report(self) -> RenderableType:
@@ -80,7 +80,7 @@ class NotebookReport(_Shown):
         return self.report(), self.picture()
 
 
-class NotebookState(_Shown):
+class NotebookState(_NotebookView):
     """A state of a world, for notebooks: its description, and its picture where it has one."""
 
     def __init__(self, world: WorldModel, state: Int[Tensor, " word"]) -> None:
@@ -92,7 +92,7 @@ class NotebookState(_Shown):
         return self.world.describe(self.state), frame
 
 
-class NotebookWorld(_Shown):
+class NotebookWorld(_NotebookView):
     """A world that notebooks show as its title and initial state."""
 
     def _content(self: WorldModel) -> tuple[RenderableType, Frame | None]:

@@ -84,7 +84,7 @@ class PictureSheet:
         return canvas.svg(*self._laid_out())
 
     def _laid_out(self) -> tuple[int, int, Callable[[Pen], None]]:
-        """Width and height in pixels, and what paints all parts where they leave least blank."""
+        """Width and height in pixels, and a painter of all parts with the least blank area."""
         # Text stays readable beside tiny tiles, and is as sharp as large ones.
         unit = max(1, round(self.tile_size / 48))
         boards = [*self._boards(self.tile_size / unit)]
@@ -121,9 +121,9 @@ class PictureSheet:
     def _humans(self) -> list[int]:
         """The humans whose goals are drawn, on a board each."""
         spec, overlay = self.spec, self.overlay
-        asked = [human for human in spec.humans if overlay.human in (None, human)]
+        humans = [human for human in spec.humans if overlay.human in (None, human)]
         is_bare = overlay.goal_values is None and not overlay.pursued
-        return [] if is_bare else [human for human in asked if spec.goals_of(human)]
+        return [] if is_bare else [human for human in humans if spec.goals_of(human)]
 
     def _boards(self, tile: float) -> Iterator[_Part]:
         """A board with a title per human whose goals are drawn, or one board without goals."""
@@ -145,22 +145,26 @@ class PictureSheet:
         """The actions of each agent, then the goals of each human."""
         spec, overlay = self.spec, self.overlay
         for agent in self._agents:
-            each, tint = spec.agents[agent], self.tints[agent]
-            taken, probs = overlay.actions.get(agent), overlay.policies.get(agent)
-            heading = each.name if taken is None else f"{each.name}: {each.actions[taken]}"
-            pairs = zip_longest(each.actions, probs) if probs is not None else ()
-            lines = [_Line(name, tint, p, i == taken) for i, (name, p) in enumerate(pairs)]
+            agent_spec, tint = spec.agents[agent], self.tints[agent]
+            chosen, probs = overlay.actions.get(agent), overlay.policies.get(agent)
+            heading = (
+                agent_spec.name
+                if chosen is None
+                else f"{agent_spec.name}: {agent_spec.actions[chosen]}"
+            )
+            pairs = zip_longest(agent_spec.actions, probs) if probs is not None else ()
+            lines = [_Line(name, tint, p, i == chosen) for i, (name, p) in enumerate(pairs)]
             yield _list(_Line(heading, tint), lines)
         values = overlay.goal_values or [None] * len(spec.goals)
         for human in self._humans:
-            what = "goals of" if overlay.goal_values is None else "V_h^e for"
+            title = "goals of" if overlay.goal_values is None else "V_h^e for"
             lines = []
             for goal in spec.goals_of(human):
                 is_pursued = overlay.pursued.get(human) == goal
                 name = f"{goal_key(spec, goal)}: {spec.goals[goal].name}"
                 name += " (pursued)" if is_pursued else ""
                 lines.append(_Line(name, heat_colour(values[goal] or 0), values[goal], is_pursued))
-            yield _list(_Line(f"{what} {spec.agents[human].name}", self.tints[human]), lines)
+            yield _list(_Line(f"{title} {spec.agents[human].name}", self.tints[human]), lines)
 
 
 def _list(heading: _Line, lines: Sequence[_Line]) -> _Part:
@@ -174,8 +178,8 @@ def _list(heading: _Line, lines: Sequence[_Line]) -> _Part:
             y = _HEADING + _LINE * row + 9
             if is_marked:
                 pen.polygon([(4, y - 5), (12, y), (4, y + 5)], INK)
-            shown = fitting(name, 12, right - left - (42 if value is not None else 0))
-            pen.text((left, y), shown, 12, INK if is_marked else MUTED, anchor="lm")
+            label = fitting(name, 12, right - left - (42 if value is not None else 0))
+            pen.text((left, y), label, 12, INK if is_marked else MUTED, anchor="lm")
             if value is None:
                 continue
             pen.text((right, y), f"{value:.3f}", 12, anchor="rm")
@@ -197,9 +201,10 @@ def _misfits(spec: WorldSpec, overlay: Overlay) -> Iterator[str]:
             need = f"a probability for each of {len(names)} actions ({', '.join(names)})"
             yield f"policies[{agent}] needs {need}, not {list(probs)}"
     for agent, action in overlay.actions.items():
-        each = spec.agents[agent]
-        if action is not None and not 0 <= action < len(each.actions):
-            yield f"actions[{agent}] is {action}; {each.name} has {len(each.actions)} actions"
+        agent_spec = spec.agents[agent]
+        if action is not None and not 0 <= action < len(agent_spec.actions):
+            count = len(agent_spec.actions)
+            yield f"actions[{agent}] is {action}; {agent_spec.name} has {count} actions"
     if overlay.human is not None and overlay.human not in spec.humans:
         yield f"human is {overlay.human}; humans are {list(spec.humans)}"
     for human, goal in overlay.pursued.items():

@@ -39,8 +39,8 @@ def write_png(frame: Frame, path: str | Path) -> Path:
         path: File to write or to replace; ends in ``.png``. Its folder is made if missing.
 
     Raises:
-        ValueError: The frame is no RGB picture, or the path has another suffix.
-        StorageError: The file cannot be written.
+        ValueError: if the frame is no RGB picture, or the path has another suffix.
+        StorageError: if the file cannot be written.
     """
     return replace_file(_with_suffix(path, ".png"), png_bytes(frame))
 
@@ -49,7 +49,7 @@ def png_bytes(frame: Frame) -> bytes:
     """The contents of a PNG file.
 
     Raises:
-        ValueError: The frame is no RGB picture.
+        ValueError: if the frame is no RGB picture.
     """
     from PIL import Image
 
@@ -68,9 +68,9 @@ def write_gif(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> Pa
         fps: Frames per second, at most 50; GIF rounds a frame to hundredths of a second.
 
     Raises:
-        ValueError: There are no frames, they differ in size or are no RGB pictures, ``fps``
-            is out of range, or the path has another suffix.
-        StorageError: The file cannot be written.
+        ValueError: if there are no frames, they differ in size or are no RGB pictures, ``fps`` is
+            out of range, or the path has another suffix.
+        StorageError: if the file cannot be written.
     """
     from PIL import Image
 
@@ -99,7 +99,8 @@ def check_frames(frames: Iterable[Frame]) -> list[Frame]:
     """The frames as a list, at least one, RGB, all of one size.
 
     Raises:
-        ValueError: They are not; the message says which frame and why.
+        ValueError: if there are no frames, or one has another shape, dtype or size; the message
+            names the frame.
     """
     pictures = list(frames)
     if not pictures:
@@ -107,8 +108,8 @@ def check_frames(frames: Iterable[Frame]) -> list[Frame]:
     for number, picture in enumerate(pictures):
         shape, dtype = getattr(picture, "shape", None), getattr(picture, "dtype", None)
         if shape is None or len(shape) != 3 or shape[2] != 3 or 0 in shape or dtype != np.uint8:
-            found = type(picture).__name__ if shape is None else f"{dtype} {list(shape)}"
-            raise ValueError(f"frame {number} is {found}, not uint8 [height, width, 3]")
+            form = type(picture).__name__ if shape is None else f"{dtype} {list(shape)}"
+            raise ValueError(f"frame {number} is {form}, not uint8 [height, width, 3]")
         if shape != pictures[0].shape:
             first = " x ".join(str(size) for size in pictures[0].shape[:2])
             this = " x ".join(str(size) for size in shape[:2])
@@ -119,14 +120,14 @@ def check_frames(frames: Iterable[Frame]) -> list[Frame]:
     return pictures
 
 
-def check_fps(fps: float, most: float = math.inf) -> None:
-    """Nothing, where the frame rate can be used.
+def check_fps(fps: float, highest: float = math.inf) -> None:
+    """Refuse a frame rate that cannot be used.
 
     Raises:
-        ValueError: It is not a positive number, or above ``most``.
+        ValueError: if the frame rate is not a positive number, or above ``highest``.
     """
-    if not (math.isfinite(fps) and 0 < fps <= most):
-        limit = "" if math.isinf(most) else f" and at most {most:g}"
+    if not (math.isfinite(fps) and 0 < fps <= highest):
+        limit = "" if math.isinf(highest) else f" and at most {highest:g}"
         raise ValueError(f"fps is {fps}: it must be a number above 0{limit}")
 
 
@@ -156,15 +157,15 @@ def episode_overlay(
         others: Policies of other agents.
     """
     policies: dict[int, Sequence[float]] = dict.fromkeys(range(len(spec.agents)), ())
-    taken: dict[int, int | None] = dict.fromkeys(policies)
+    chosen: dict[int, int | None] = dict.fromkeys(policies)
     if actions is not None:
-        taken = dict(enumerate(actions))
+        chosen = dict(enumerate(actions))
         policies |= {**robot_policies(spec, robots), **others}
     return Overlay(
         titles={human: f"wants {spec.goals[goal].name}" for human, goal in goals.items()},
         pursued=goals,
         policies=policies,
-        actions=taken,
+        actions=chosen,
         caption=caption,
     )
 
@@ -173,7 +174,7 @@ def replace_file(path: Path, content: bytes) -> Path:
     """``path``, after its content was replaced at once or not at all.
 
     Raises:
-        StorageError: The file cannot be written.
+        StorageError: if the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,6 +206,6 @@ def _shared_palette(pictures: list[Frame]) -> Image.Image:
 
     # A sample over the whole animation has all its colours at bounded cost.
     step, stride = max(1, len(pictures) // 16), max(1, min(pictures[0].shape[:2]) // 200)
-    sample = np.concatenate([each[::stride, ::stride] for each in pictures[::step]], axis=0)
+    sample = np.concatenate([picture[::stride, ::stride] for picture in pictures[::step]], axis=0)
     # One index is left for pixels that are as in the frame before, which makes files smaller.
     return Image.fromarray(sample).quantize(255, method=Image.Quantize.MEDIANCUT)

@@ -1,4 +1,4 @@
-"""Checks of inputs that both aggregators make, and the precision both add in."""
+"""Checks of inputs, and the dtype of sums, shared by both aggregators."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def check_inputs(
     reduction: Reduction,
     weight: Shaped[Tensor, "*weight"] | None,
 ) -> None:
-    """Refuse inputs that do not belong together.
+    """Refuse inputs whose shapes, devices or dtypes disagree.
 
     Raises:
-        ValueError: Shapes, devices or dtypes disagree, the reduction is unknown, or a weight
-            is given for ``min`` or ``max``.
+        ValueError: if shapes, devices or dtypes disagree, the reduction is unknown, or a weight is
+            given for ``min`` or ``max``.
     """
     if reduction not in get_args(Reduction):
         choices = ", ".join(get_args(Reduction))

@@ -1,4 +1,4 @@
-"""Stochastic value gradients: actions move where a critic's slope says that they get better."""
+"""Stochastic value gradients: sampled actions follow the gradient of a critic."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from empo_learning.policy_losses import (
 from empo_svg.params import SvgParams
 
 
-class _Judged(NamedTuple):
+class _ActionValues(NamedTuple):
     """Values of sampled actions and their gradients in the action; constants.
 
     Attributes:
-        slope: Derivative of ``followed`` in the action.
-        followed: What is maximised: value and disagreement over the scale.
+        slope: Derivative of ``objective`` in the action.
+        objective: What is maximised: value and disagreement over the scale.
         value: The critic's heads joined.
         disagreement: Their standard deviation.
     """
 
     slope: Float[Tensor, "sample start action"]
-    followed: Float[Tensor, "sample start"]
+    objective: Float[Tensor, "sample start"]
     value: Float[Tensor, "sample start"]
     disagreement: Float[Tensor, "sample start"]
 
@@ -64,34 +64,34 @@ class Svg:
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
-        """The loss, a mean over starts of what each is worth times its weight.
+        """The loss: minus the weighted mean of objective and entropy bonus over starts.
 
         Noise comes from torch's global generator.
 
         Raises:
-            ValueError: There is no critic, or no candidate.
+            ValueError: if there is no critic, or no candidate.
         """
         require_needs("svg", self.needs, batch, critic)
         assert critic is not None
         batch = constants(batch)
         distribution = policy(batch.start)
         u = distribution.rsample(torch.Size([self._params.samples]))
-        judged = self._judged(critic, batch.start, u.detach())
+        values = self._action_values(critic, batch.start, u.detach())
         # What is maximised, with its slope in place of the critic's whole graph.
-        followed = judged.followed + ((u - u.detach()) * judged.slope).sum(-1)
+        objective = values.objective + ((u - u.detach()) * values.slope).sum(-1)
         bonus = self._entropy.bonus(distribution, batch.weight)
-        loss = -(batch.weight * (followed.mean(0) + bonus.paid)).mean()
-        weight = batch.weight.expand_as(judged.value)
+        loss = -(batch.weight * (objective.mean(0) + bonus.paid)).mean()
+        weight = batch.weight.expand_as(values.value)
         metrics = {
-            "value": weighted_mean(judged.value, weight),
-            "disagreement": weighted_mean(judged.disagreement, weight),
-            "slope": weighted_mean(judged.slope.norm(dim=-1), weight),
+            "value": weighted_mean(values.value, weight),
+            "disagreement": weighted_mean(values.disagreement, weight),
+            "slope": weighted_mean(values.slope.norm(dim=-1), weight),
             "scale": self._scale.value.clone(),
         }
         return LossOutput(
             loss,
             metrics | policy_metrics(distribution, batch.weight) | entropy_metrics(bonus),
-            {"scale": self._moved(judged.value, weight), "entropy_coef": bonus.moved},
+            {"scale": self._new_scale(values.value, weight), "entropy_coef": bonus.moved},
         )
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
@@ -100,7 +100,7 @@ class Svg:
         self._entropy.adapt(statistics["entropy_coef"], progress)
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
+        """State of running scale and entropy coefficient."""
         return {"scale": self._scale.state_dict(), "entropy_coef": self._entropy.state_dict()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -108,12 +108,12 @@ class Svg:
         self._scale.load_state_dict(state_dict["scale"])
         self._entropy.load_state_dict(state_dict["entropy_coef"])
 
-    def _judged(
+    def _action_values(
         self,
         critic: Critic,
         start: Float[Tensor, "start feature"],
         u: Float[Tensor, "sample start action"],
-    ) -> _Judged:
+    ) -> _ActionValues:
         """Values of actions, and their gradients in the action.
 
         Differentiating by ``u`` alone spends nothing on gradients of the critic's weights and
@@ -122,26 +122,26 @@ class Svg:
         if not torch.compiler.is_compiling():
             with torch.enable_grad():
                 u = u.detach().requires_grad_()
-                total, found = self._followed(u, start.expand(len(u), -1, -1), critic)
+                total, terms = self._objective(u, start.expand(len(u), -1, -1), critic)
                 (slope,) = torch.autograd.grad(total, u)
-            return _Judged(slope, *(part.detach() for part in found))
+            return _ActionValues(slope, *(part.detach() for part in terms))
         # The same in a way that compiles; it costs more where nothing is compiled.
-        slope_of = torch.func.grad_and_value(self._followed, has_aux=True)
+        slope_of = torch.func.grad_and_value(self._objective, has_aux=True)
         # Otherwise the graph of all this would be recorded once more, for the weights.
         with torch.no_grad():
             slope, (_, parts) = slope_of(u, start.expand(len(u), -1, -1), critic)
-        return _Judged(slope, *parts)
+        return _ActionValues(slope, *parts)
 
-    def _followed(
+    def _objective(
         self, u: Tensor, start: Tensor, critic: Critic
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """The sum of what is maximised, and its parts, as ``_Judged`` has them."""
+        """The sum of the objective, and the terms of ``_ActionValues``."""
         heads = critic(start, u)
-        value, apart = joined_heads(heads, self._params.reduction), disagreement(heads)
-        followed = (value + self._params.disagreement * apart) / self._scale.value.to(u)
-        return followed.sum(), (followed, value, apart)
+        value, spread = joined_heads(heads, self._params.reduction), disagreement(heads)
+        objective = (value + self._params.disagreement * spread) / self._scale.value.to(u)
+        return objective.sum(), (objective, value, spread)
 
-    def _moved(
+    def _new_scale(
         self, value: Float[Tensor, "sample start"], weight: Float[Tensor, "sample start"]
     ) -> Float[Tensor, ""]:
         if self._params.normaliser == "none":

@@ -1,1 +1,1 @@
-"""Sweeps: many runs of one config, and what came of them."""
+"""Sweeps: many runs of one config, and a comparison of their results."""

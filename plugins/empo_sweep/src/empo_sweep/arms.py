@@ -47,7 +47,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that was read.
+    """A validated sweep.
 
     Attributes:
         config: What its file says.
@@ -63,31 +63,31 @@ class Sweep:
 
     @property
     def folder(self) -> Path:
-        """Folder of everything that it keeps."""
+        """Folder of the sweep's files and runs."""
         return self.config.sweeps / self.name
 
     @cached_property
     def seeds(self) -> list[int]:
         """Seeds that all arms share."""
         data = self.base.data
-        given = data.get(SEED, 0) if isinstance(data, dict) else 0
-        seeds = self.config.over.get(SEED, [given])
-        found = [seed for seed in seeds if isinstance(seed, int) and 0 <= seed < 2**32]
-        if len(found) < len(seeds):
+        base_seed = data.get(SEED, 0) if isinstance(data, dict) else 0
+        seeds = self.config.over.get(SEED, [base_seed])
+        valid = [seed for seed in seeds if isinstance(seed, int) and 0 <= seed < 2**32]
+        if len(valid) < len(seeds):
             raise ConfigError(f"over.seed: seeds are whole numbers from 0 (got {seeds})")
-        return found
+        return valid
 
     @cached_property
     def _fixed(self) -> dict[str, Json]:
         """Keys with a single value, which all trials share."""
         over = self.config.over
-        return {key: each[0] for key, each in over.items() if len(each) == 1 and key != SEED}
+        return {key: values[0] for key, values in over.items() if len(values) == 1 and key != SEED}
 
     def arms(self) -> Iterator[Arm]:
-        """The arms that are known beforehand, in their order; none where they are searched.
+        """The arms that are fixed in advance, in order; none where a search chooses them.
 
         Raises:
-            ConfigError: There are too many.
+            ConfigError: if the sweep has more than ``MOST_TRIALS`` trials.
         """
         search = self.config.search
         if search is not None and search.sampler != "grid":
@@ -95,8 +95,8 @@ class Sweep:
         lists = self._lists()
         rows = itertools.product(*lists.values())
         grid = itertools.product(rows, self.config.zip or [dict[str, Json]()])
-        most = None if search is None else search.trials
-        for count, (row, zipped) in enumerate(itertools.islice(grid, most)):
+        limit = None if search is None else search.trials
+        for count, (row, zipped) in enumerate(itertools.islice(grid, limit)):
             if (count + 1) * len(self.seeds) > MOST_TRIALS:
                 raise ConfigError(f"the sweep has more than {MOST_TRIALS:,} trials")
             arm: dict[str, Json] = dict(zip(lists, row, strict=True))
@@ -108,10 +108,10 @@ class Sweep:
             space = self.config.search.space
             return {k: v.points() if isinstance(v, Range) else v for k, v in space.items()}
         over = self.config.over
-        return {key: each for key, each in over.items() if len(each) > 1 and key != SEED}
+        return {key: values for key, values in over.items() if len(values) > 1 and key != SEED}
 
     def probes(self) -> list[Arm]:
-        """Arms by which a search is checked before it begins: the ends of every range."""
+        """Arms at the ends of every range, by which a search is checked before it begins."""
         search = self.config.search
         assert search is not None
         return [
@@ -122,7 +122,7 @@ class Sweep:
         """The config of one trial, whose run directories lie in the sweep's folder.
 
         Raises:
-            ConfigError: With one located line per problem.
+            ConfigError: if the config is not valid, with one located line per problem.
         """
         document = replace(self.base, data=deepcopy(self.base.data), marks=dict(self.base.marks))
         values = {**self._fixed, **arm}
@@ -144,7 +144,7 @@ class Sweep:
         """A trial with its number.
 
         Raises:
-            ConfigError: Its config is not valid.
+            ConfigError: if the trial's config is not valid.
         """
         seal = self._config_digest(self.config_of(arm, seed))
         slug = re.sub(r"[^A-Za-z0-9._+-]+", "_", arm_text(arm, "_", "-"))[:_LONGEST_SLUG]
@@ -152,49 +152,50 @@ class Sweep:
         return Trial(number, arm, seed, seal, "-".join(filter(None, parts)))
 
     def trials(self) -> list[Trial]:
-        """The trials that are known beforehand; all configs of a search are checked by its ends.
+        """The trials that are fixed in advance; a search is checked at the ends of its ranges.
 
         Raises:
-            ConfigError: With the problems of all trials, each once; or of the baseline.
+            ConfigError: if configs are not valid, with the distinct problems of all trials, or if
+                the baseline is no arm.
         """
-        found: list[Trial] = []
+        trials: list[Trial] = []
         lines: dict[str, None] = {}
         pairs = [(arm, seed) for arm in self.arms() for seed in self.seeds]
         is_open = self.config.search is not None and not pairs
         for arm, seed in [(arm, 0) for arm in self.probes()] if is_open else pairs:
             try:
-                found.append(self.trial(len(found), arm, seed))
+                trials.append(self.trial(len(trials), arm, seed))
             except ConfigError as error:
                 lines |= dict.fromkeys(str(error).splitlines()[:-1])
         if lines:
             raise problems(lines)
         if not is_open:
-            self.baseline([trial.arm for trial in found[:: len(self.seeds)]])
-        return [] if is_open else found
+            self.baseline([trial.arm for trial in trials[:: len(self.seeds)]])
+        return [] if is_open else trials
 
     def baseline(self, arms: Sequence[Arm]) -> int | None:
-        """The place of the arm that others are compared with; None without.
+        """Index of the baseline among the arms; None without a baseline.
 
         Raises:
-            ConfigError: It is none of them, or not one.
+            ConfigError: if the baseline fits no arm, or several.
         """
-        wanted = self.config.baseline
-        if wanted is None:
+        baseline = self.config.baseline
+        if baseline is None:
             return None
         fits = [
             place
             for place, arm in enumerate(arms)
-            if all(key in arm and arm[key] == value for key, value in wanted.items())
+            if all(key in arm and arm[key] == value for key, value in baseline.items())
         ]
         if len(fits) != 1:
             raise ConfigError(
-                f"baseline: {len(fits)} of {len(arms)} arms have {wanted}; give values of the "
+                f"baseline: {len(fits)} of {len(arms)} arms have {baseline}; give values of the "
                 "swept keys that one arm has"
             )
         return fits[0]
 
     def sealed(self, trials: Sequence[Trial]) -> str:
-        """The sha256 of what decides which trials there are and with which configs."""
+        """The sha256 of everything that determines the trials and their configs."""
         search = self.config.search
         return digest(
             {
@@ -212,7 +213,7 @@ class Sweep:
         return Contents()
 
     def _config_digest(self, config: RunConfig) -> str:
-        """The sha256 of a resolved config and of what it names, wherever its runs lie."""
+        """The sha256 of a resolved config and its files, without the folder of its runs."""
         data = {key: value for key, value in resolved(config).items() if key != "runs"}
         return digest({"config": data, **self._contents.of(config)})
 

@@ -14,22 +14,22 @@ def check_builds(sweep: Sweep, trials: Sequence[Trial]) -> None:
     """Build what the config of each arm names, equal worlds once.
 
     Raises:
-        ConfigError: With a line for every arm of which something cannot be built.
+        ConfigError: if a world or algorithm cannot be built, with a line for every such arm.
     """
     lines: list[str] = []
-    known: dict[str, str | None] = {}
+    reasons: dict[str, str | None] = {}
     arms = [trial.arm for trial in trials[:: len(sweep.seeds)]] or sweep.probes()
     for arm in arms:
         config = sweep.config_of(arm, sweep.seeds[0])
         builders = (config.world_model, build_world), (config.algorithm, build_algorithm)
         for ref, build in builders:
-            if repr(ref) not in known:
+            if repr(ref) not in reasons:
                 try:
                     build(config)
-                    known[repr(ref)] = None
+                    reasons[repr(ref)] = None
                 except EmpoError as error:
-                    known[repr(ref)] = str(error)
-            if reason := known[repr(ref)]:
+                    reasons[repr(ref)] = str(error)
+            if reason := reasons[repr(ref)]:
                 lines.append(f"{arm_text(arm) or sweep.name}: {' '.join(reason.split())}")
     if lines:
         raise problems(lines)

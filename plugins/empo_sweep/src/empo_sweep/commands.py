@@ -67,95 +67,95 @@ def sweep(
     from empo_sweep.sweep_file import read_sweep
 
     with only_ours_on_stdout(json, quiet):
-        found = read_sweep(file, overrides or ())
-        trials = found.trials()
+        sweep_ = read_sweep(file, overrides or ())
+        trials = sweep_.trials()
         if dry_run:
             from empo_sweep.builds import check_builds
 
-            check_builds(found, trials)
-            _show_plan(found, trials, json=json)
+            check_builds(sweep_, trials)
+            _show_plan(sweep_, trials, json=json)
             return
         from empo_sweep.runner import opened
 
-        with opened(found, found.sealed(trials)) as log:
+        with opened(sweep_, sweep_.sealed(trials)) as log:
             again = " ".join(["empo sweep", file, *(overrides or ())])
-            busy = _run(found, trials, log, retry=retry_failed, quiet=quiet, again=again)
-            results, paths = _results(found, log, metric)
+            busy = _run(sweep_, trials, log, retry=retry_failed, quiet=quiet, again=again)
+            results, paths = _results(sweep_, log, metric)
             failed = [(state.trial, state.reason) for state in log.in_state("failed")]
-    with kept_in(found.folder):
+    with kept_in(sweep_.folder):
         if json:
-            _print_data(found, results, failed)
+            _print_data(sweep_, results, failed)
         elif not quiet:
-            _print(found, results)
+            _print(sweep_, results)
         if not json:
-            _print_ends(found, failed, busy, paths)
+            _print_ends(sweep_, failed, busy, paths)
     if failed or busy:
         raise typer.Exit(FAULT)
 
 
-def _show_plan(found: Sweep, trials: Sequence[Trial], *, json: bool) -> None:
+def _show_plan(sweep_: Sweep, trials: Sequence[Trial], *, json: bool) -> None:
     from empo_sweep import report
 
-    search = found.config.search
-    total = len(trials) if trials or search is None else search.trials * len(found.seeds)
+    search = sweep_.config.search
+    total = len(trials) if trials or search is None else search.trials * len(sweep_.seeds)
     if json:
-        print_json(report.plan_data(found, trials, total))
+        print_json(report.plan_data(sweep_, trials, total))
         return
     if trials:
         print_table("", *report.planned_rows(trials))
     else:
-        print_table("", ["key", "values"], report.search_rows(found))
-    show(f"{total} trials would be in {found.folder}; nothing was run")
+        print_table("", ["key", "values"], report.search_rows(sweep_))
+    show(f"{total} trials would be in {sweep_.folder}; nothing was run")
 
 
 def _run(
-    found: Sweep, trials: Sequence[Trial], log: TrialLog, *, retry: bool, quiet: bool, again: str
+    sweep_: Sweep, trials: Sequence[Trial], log: TrialLog, *, retry: bool, quiet: bool, again: str
 ) -> list[Trial]:
-    """Run what is left, and return the trials that other processes are at."""
+    """Run the unfinished trials, and return those that other processes run."""
     from empo_core.cli.run import terminal_trackers
     from empo_core.tracker_group import TrackerGroup
     from empo_sweep.plan import Plan
     from empo_sweep.runner import Runner
     from empo_sweep.warnings import theory_warning
 
-    if warning := theory_warning(found.config):
+    if warning := theory_warning(sweep_.config):
         import logging
 
         logging.getLogger(__name__).warning(warning)
-    plan = Plan(found, trials, log, retry=retry)
+    plan = Plan(sweep_, trials, log, retry=retry)
     tracker = TrackerGroup(terminal_trackers(None, quiet))
     try:
-        return Runner(found, plan, log, tracker, retry=retry).run()
+        return Runner(sweep_, plan, log, tracker, retry=retry).run()
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(f"interrupted; go on with: {again}") from error
 
 
-def _results(found: Sweep, log: TrialLog, metric: str | None) -> tuple[Results | None, list[Path]]:
+def _results(sweep_: Sweep, log: TrialLog, metric: str | None) -> tuple[Results | None, list[Path]]:
     from empo_sweep.report import write_results
     from empo_sweep.results import results_of
 
-    results = results_of(found, log)
+    results = results_of(sweep_, log)
     if results is None:
         return None, []
-    paths = write_results(found, results)
+    paths = write_results(sweep_, results)
     if metric is not None:
         from empo_sweep.curves import write_curves
 
-        paths += write_curves(found, results, metric)
+        paths += write_curves(sweep_, results, metric)
     return results, paths
 
 
 def _print_data(
-    found: Sweep, results: Results | None, failed: Sequence[tuple[Trial, str | None]]
+    sweep_: Sweep, results: Results | None, failed: Sequence[tuple[Trial, str | None]]
 ) -> None:
     from empo_sweep.results import as_data
 
-    data = as_data(results) if results is not None else {"sweep": found.name, "arms": []}
+    data = as_data(results) if results is not None else {"sweep": sweep_.name, "arms": []}
     reasons = {trial.run: reason for trial, reason in failed}
-    print_json({**data, "folder": str(found.folder), "failed": reasons})
+    print_json({**data, "folder": str(sweep_.folder), "failed": reasons})
 
 
-def _print(found: Sweep, results: Results | None) -> None:
+def _print(sweep_: Sweep, results: Results | None) -> None:
     from empo_sweep import report
 
     if results is None:
@@ -166,19 +166,19 @@ def _print(found: Sweep, results: Results | None) -> None:
 
 
 def _print_ends(
-    found: Sweep,
+    sweep_: Sweep,
     failed: Sequence[tuple[Trial, str | None]],
     busy: Sequence[Trial],
     paths: Sequence[Path],
 ) -> None:
     from empo_sweep import report
 
-    for line in report.failure_lines(found, failed):
+    for line in report.failure_lines(sweep_, failed):
         show(line)
     if failed:
         show(f"{len(failed)} trials failed; run them again with --retry-failed")
     for trial in busy:
-        show(f"{found.folder / trial.run}: is being run by another process; it was left to that")
+        show(f"{sweep_.folder / trial.run}: is being run by another process; it was left to that")
     for path in paths:
         show(str(path))
-    show(str(found.folder))
+    show(str(sweep_.folder))

@@ -1,4 +1,4 @@
-"""Digests of the worlds and files that a sweep's configs name, whose paths say little."""
+"""Digests of the contents of worlds and files that a sweep's configs name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Contents:
         differ is in their params. Files of a world that cannot be built count by themselves.
 
         Raises:
-            StorageError: A file cannot be read.
+            StorageError: if a file cannot be read.
         """
         files = Inputs(config).files
         of_world: list[Path] = []

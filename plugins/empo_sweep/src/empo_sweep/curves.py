@@ -15,26 +15,26 @@ from empo_sweep.results import Results
 CURVES = "curves"
 
 
-def write_curves(sweep: Sweep, found: Results, metric: str) -> list[Path]:
+def write_curves(sweep: Sweep, results: Results, metric: str) -> list[Path]:
     """Draw a metric of all trials that are done, and return the paths of the pictures.
 
     Raises:
-        ConfigError: No trial has logged it.
-        StorageError: A trial's metrics are damaged.
+        ConfigError: if no trial has logged the metric.
+        StorageError: if a trial's metrics are damaged.
     """
     bands: dict[str, Band] = {}
     labels: dict[str, str] = {}
-    known: set[str] = set()
-    for number, arm in enumerate(found.arms):
+    keys: set[str] = set()
+    for number, arm in enumerate(results.arms):
         runs = [sweep.folder / state.trial.run for state in arm.states if state.status == "done"]
         metrics = [read_metrics(run) for run in runs]
-        known.update(*metrics)
-        band = band_of([each[metric] for each in metrics if metric in each])
+        keys.update(*metrics)
+        band = band_of([curves[metric] for curves in metrics if metric in curves])
         if band is not None:
             bands[str(number)] = band
             labels[str(number)] = f"{arm_text(arm.arm) or sweep.name} (n = {band.number})"
     if not bands:
-        near = nearest(metric, sorted(known))
+        near = nearest(metric, sorted(keys))
         hint = f"; did you mean {near!r}?" if near else ""
         raise ConfigError(f"--metric {metric}: no trial has logged it{hint}")
     write_figure(picture({metric: bands}, labels), sweep.folder / CURVES)

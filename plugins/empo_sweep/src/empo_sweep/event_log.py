@@ -1,4 +1,4 @@
-"""Files of events, a JSON object a line, which only ever grow.
+"""Append-only files of events, one JSON object per line.
 
 A line is appended by one system call and forced to the disk, so a process that is killed leaves
 whole lines, but for the last. That one is cut off, and any other bad line is an error.
@@ -25,10 +25,11 @@ class EventLog:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open it, make it if missing, and cut off a last line that is not whole.
+        """Open or create the file, and cut off an incomplete last line.
 
         Raises:
-            StorageError: It is no regular file, or a line is no JSON object; its number is said.
+            StorageError: if the path is no regular file, or a line is no JSON object; the message
+                gives its number.
         """
         self._path = path
         self._file = open_append(path)
@@ -46,7 +47,7 @@ class EventLog:
         """Append events and force them to the disk.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if the file cannot be written.
         """
         data = "".join(f"{json.dumps(event, allow_nan=False)}\n" for event in events).encode()
         descriptor = self._file.fileno()

@@ -22,18 +22,18 @@ _LOG_RATIO = 20.0
 """Ratio of the greatest value to the least from which on an axis is logarithmic."""
 
 
-def picture(found: Results) -> Figure:
+def picture(results: Results) -> Figure:
     """Means with intervals and the points of all seeds, one panel per swept key."""
-    keys = list(found.arms[0].arm) or [""]
+    keys = list(results.arms[0].arm) or [""]
     columns = min(_MOST_COLUMNS, len(keys))
     rows = math.ceil(len(keys) / columns)
     figure, panels = new_figure(rows, columns, width=1 + 4 * columns, height=0.6 + 3 * rows)
     names = short_names(keys)
-    arms = [arm for arm in found.arms if arm.mean is not None]
+    arms = [arm for arm in results.arms if arm.mean is not None]
     for axes, key in zip(panels, keys, strict=False):
         _panel(axes, arms, key)
         axes.set_xlabel(literal(names[key]) or "all trials")
-        axes.set_ylabel(literal(found.objective.key))
+        axes.set_ylabel(literal(results.objective.key))
     for axes in panels[len(keys) :]:
         axes.set_visible(False)
     return figure
@@ -51,9 +51,9 @@ def _panel(axes: Axes, arms: Sequence[ArmResult], key: str) -> None:
         group.sort(key=lambda pair: pair[0])
         means = [arm.mean.mean for _, arm in group if arm.mean is not None]
         halves = [(arm.mean.half_width or 0.0) if arm.mean else 0.0 for _, arm in group]
-        own = [place for place, _ in group]
+        xs = [place for place, _ in group]
         axes.errorbar(
-            own, means, halves, color=colour, marker="o", linestyle="-", capsize=3,
+            xs, means, halves, color=colour, marker="o", linestyle="-", capsize=3,
             label=literal(label),
         )  # fmt: skip
         for place, arm in group:

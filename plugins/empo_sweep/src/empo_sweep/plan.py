@@ -1,4 +1,4 @@
-"""Which trials there are: known beforehand, or chosen as others end."""
+"""The plan of a sweep's trials: fixed in advance, or chosen as others end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from empo_sweep.trial_log import ENDS, TrialLog, TrialState
 
 
 class Plan:
-    """Adds trials to the log: at once where all are known, else the seeds of one point at a time.
+    """Adds trials to the log: all at once where they are fixed, else the seeds of one point.
 
     Attributes:
         total: How many trials there will be.
@@ -29,7 +29,7 @@ class Plan:
             retry: Whether trials that failed are run again.
 
         Raises:
-            ConfigError: The log has trials whose configs have changed; or Optuna is missing.
+            ConfigError: if the config of a trial in the log has changed, or Optuna is missing.
         """
         self._sweep, self._log = sweep, log
         self._seeds, search = len(sweep.seeds), sweep.config.search
@@ -49,7 +49,7 @@ class Plan:
             )
 
     def _replay(self, retry: bool) -> None:
-        """Tell the study what the log knows, in its order."""
+        """Replay the log's events to the study, in order."""
         if self._study is None:
             return
         last = {event.trial: place for place, event in enumerate(self._log.history)}
@@ -70,16 +70,16 @@ class Plan:
         """Plan the seeds of the next point; none where all trials are planned.
 
         Raises:
-            ConfigError: The point makes no valid config.
+            ConfigError: if the point makes no valid config.
         """
         begin = len(self._log.states)
         if begin >= self.total:
             return ()
-        point, known = divmod(begin, self._seeds)  # A kill may have left a part of the seeds.
-        arm = self._log.states[begin - 1].trial.arm if known else self._next_arm(point)
+        point, num_planned = divmod(begin, self._seeds)  # A kill may have left a part of the seeds.
+        arm = self._log.states[begin - 1].trial.arm if num_planned else self._next_arm(point)
         trials = [
             self._sweep.trial(begin + index, arm, seed)
-            for index, seed in enumerate(self._sweep.seeds[known:])
+            for index, seed in enumerate(self._sweep.seeds[num_planned:])
         ]
         self._log.plan(trials)
         return self._log.states[begin:]
@@ -95,11 +95,11 @@ class Plan:
         return arm
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """Note an intermediate value; true if the trial should be stopped."""
+        """Record an intermediate value; True if the trial should be stopped."""
         return self._study is not None and self._study.report(trial // self._seeds, step, value)
 
     def end(self, trial: int) -> None:
-        """Note an end that the log knows; of a point, once all its seeds have ended."""
+        """Report a trial's end to the study, once all seeds of its point have ended."""
         point = trial // self._seeds
         self._ended[point] = self._ended.get(point, 0) + 1
         if self._study is None or self._ended[point] < self._seeds:

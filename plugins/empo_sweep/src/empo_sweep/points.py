@@ -1,4 +1,4 @@
-"""Points of a search: drawn at random, or asked of Optuna, which is told how others did."""
+"""Points of a search, drawn at random or by a sampler of Optuna."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Point = Mapping[str, Json]
 
 
 def random_point(search: Search, number: int) -> dict[str, Json]:
-    """The point of that number, which depends on nothing but the seed."""
+    """The point with a number, determined by the search's seed."""
     generator = np.random.default_rng([search.seed, number])
     return {key: _drawn(values, generator) for key, values in search.space.items()}
 
@@ -35,7 +35,7 @@ def _drawn(values: Range | list[Json], generator: np.random.Generator) -> Json:
 
 
 class Study:
-    """A study of Optuna in memory, made of events that come in the order in which they are kept.
+    """A study of Optuna in memory, rebuilt from the log's events in order.
 
     The sampler is made anew for every point, with a seed of its own. So the same events lead to
     the same points and decisions, whether they just happened or are read from a file.
@@ -45,7 +45,7 @@ class Study:
         """Begin without trials.
 
         Raises:
-            ConfigError: Optuna is not installed.
+            ConfigError: if optuna is not installed.
         """
         try:
             self._optuna = importlib.import_module("optuna")
@@ -96,7 +96,7 @@ class Study:
         }
 
     def plan(self, point: Point) -> None:
-        """Add a point that was chosen elsewhere, or before."""
+        """Add a point that was chosen elsewhere or earlier."""
         params = {
             key: values.index(point[key]) if isinstance(values, list) else point[key]
             for key, values in self._search.space.items()
@@ -106,19 +106,19 @@ class Study:
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Add an intermediate value; true if the trial should be stopped."""
-        known = self._reported.setdefault(number, set())
-        if step in known:
+        steps = self._reported.setdefault(number, set())
+        if step in steps:
             return False  # A run that was resumed repeats some steps.
-        known.add(step)
+        steps.add(step)
         trial = self._trials[number]
         trial.report(value, step)
         return bool(trial.should_prune())
 
     def tell(self, number: int, value: float | None, *, is_pruned: bool) -> None:
-        """The end of a trial; ``value`` is None where it failed."""
+        """Record the end of a trial; ``value`` is None where the trial failed."""
         states = self._optuna.trial.TrialState
         if is_pruned and not self._reported.get(number):
             is_pruned = False
         state = states.PRUNED if is_pruned else states.FAIL if value is None else states.COMPLETE
-        told = None if state is not states.COMPLETE else value
-        self._study.tell(self._trials[number], told, state)
+        objective = None if state is not states.COMPLETE else value
+        self._study.tell(self._trials[number], objective, state)

@@ -27,51 +27,51 @@ _CSV = (
 )  # fmt: skip
 
 
-def write_results(sweep: Sweep, found: Results) -> list[Path]:
+def write_results(sweep: Sweep, results: Results) -> list[Path]:
     """Write all files of the results, and return their paths.
 
     Raises:
-        StorageError: The disk refuses.
+        StorageError: if a file cannot be written.
     """
     from empo_pictures.figures import write_figure
     from empo_sweep.picture import picture
 
     stem = sweep.folder / RESULT
     paths = [stem.with_suffix(f".{kind}") for kind in ("json", "csv")]
-    write_file(paths[0], strict_json(as_data(found)) + "\n")
-    write_file(paths[1], csv_text(found))
-    if found.best is not None:
-        config = resolved(sweep.config_of(found.best.arm, sweep.seeds[0]))
+    write_file(paths[0], strict_json(as_data(results)) + "\n")
+    write_file(paths[1], csv_text(results))
+    if results.best is not None:
+        config = resolved(sweep.config_of(results.best.arm, sweep.seeds[0]))
         del config["runs"]
         head = f"# The best arm of the sweep {sweep.name}; run it with: empo run {BEST}\n"
         write_file(sweep.folder / BEST, head + dump_yaml(config))
         paths.append(sweep.folder / BEST)
     with best_effort(f"drawing {stem}.png"):
-        write_figure(picture(found), stem)
+        write_figure(picture(results), stem)
         paths[2:2] = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
     return paths
 
 
-def headings_and_rows(found: Results) -> tuple[list[str], list[list[str]]]:
+def headings_and_rows(results: Results) -> tuple[list[str], list[list[str]]]:
     """The table for people; a column without entries is left out."""
-    names = short_names(found.arms[0].arm)
-    has_baseline = found.baseline is not None
+    names = short_names(results.arms[0].arm)
+    has_baseline = results.baseline is not None
     columns: dict[str, list[str]] = {}
-    for arm in found.arms:
+    for arm in results.arms:
         cells = {name: shown(arm.arm.get(key)) for key, name in names.items()}
-        cells |= {"n": str(len(arm.values)), found.objective.key: _text(arm)}
+        cells |= {"n": str(len(arm.values)), results.objective.key: _text(arm)}
         if has_baseline:
             cells["minus baseline"] = _difference(arm)
         if arm.iqm is not None:
             cells["IQM"] = "{:.5g} [{:.5g}, {:.5g}]".format(*arm.iqm)
         for name, status in _OTHER.items():
             cells[name] = str(arm.count(*status) or "")
-        cells["best"] = "*" if arm is found.best else ""
+        cells["best"] = "*" if arm is results.best else ""
         for name in {**columns, **cells}:
             column = columns.setdefault(name, [])
             column.append(cells.get(name, ""))
-    kept = {name: each for name, each in columns.items() if any(each)}
-    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+    filled = {name: entries for name, entries in columns.items() if any(entries)}
+    return list(filled), [list(row) for row in zip(*filled.values(), strict=True)]
 
 
 _OTHER = {
@@ -98,14 +98,14 @@ def _difference(arm: ArmResult) -> str:
     return f"{arm.difference.mean:+.5g}" + ("" if half is None else f" ± {half:.2g}")
 
 
-def footers(found: Results) -> Iterator[str]:
-    """Lines below the table."""
-    if any(arm.mean and arm.mean.half_width is not None for arm in found.arms):
+def footers(results: Results) -> Iterator[str]:
+    """The lines below the table."""
+    if any(arm.mean and arm.mean.half_width is not None for arm in results.arms):
         yield "mean over seeds ± half of its 95 % t interval"
-    if found.baseline is not None:
-        compared = sum(arm.difference is not None for arm in found.arms)
+    if results.baseline is not None:
+        compared = sum(arm.difference is not None for arm in results.arms)
         yield (
-            f"differences from {arm_text(found.baseline)}, seed by seed; {compared} comparisons, "
+            f"differences from {arm_text(results.baseline)}, seed by seed; {compared} comparisons, "
             "not corrected for their number"
         )
 
@@ -117,13 +117,13 @@ def failure_lines(sweep: Sweep, failed: Sequence[tuple[Trial, str | None]]) -> I
         yield f"failed: {sweep.folder / trial.run}: {line[:300]}"
 
 
-def csv_text(found: Results) -> str:
-    """One line per arm."""
+def csv_text(results: Results) -> str:
+    """The results as CSV, one line per arm."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    keys = list(found.arms[0].arm)
+    keys = list(results.arms[0].arm)
     writer.writerow([*keys, *_CSV])
-    for arm in found.arms:
+    for arm in results.arms:
         values = [shown(arm.arm.get(key)) for key in keys]
         counts = [arm.count(*status) for status in _OTHER.values()]
         numbers: list[float | int | None] = [*_columns(arm.mean, with_sd=True)]
@@ -137,9 +137,9 @@ def _columns(estimate: Estimate | None, *, with_sd: bool) -> list[float | int | 
         return [0, *[None] * (4 if with_sd else 3)]
     half = math.nan if estimate.half_width is None else estimate.half_width
     bounds = [estimate.mean - half, estimate.mean + half]
-    known: list[float | None] = [None if math.isnan(bound) else bound for bound in bounds]
+    limits: list[float | None] = [None if math.isnan(bound) else bound for bound in bounds]
     sd = [estimate.sd] if with_sd else []
-    return [estimate.n, estimate.mean, *sd, *known]
+    return [estimate.n, estimate.mean, *sd, *limits]
 
 
 def planned_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
@@ -153,7 +153,7 @@ def planned_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
 
 
 def search_rows(sweep: Sweep) -> list[list[str]]:
-    """The space of a search: keys and what they may be."""
+    """The space of a search: rows of a key and its values."""
     assert sweep.config.search is not None
     rows = []
     for key, values in sweep.config.search.space.items():

@@ -1,4 +1,4 @@
-"""Results of a sweep: of each arm the mean over seeds, and how it differs from the baseline."""
+"""Results of a sweep: each arm's mean over seeds and difference from the baseline."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ArmResult:
-    """Everything about one arm.
+    """Results of one arm.
 
     Attributes:
         arm: Its values.
@@ -60,7 +60,7 @@ class ArmResult:
     iqm: tuple[float, float, float] | None
 
     def count(self, *status: str) -> int:
-        """The number of its trials whose last event is one of these."""
+        """The number of the arm's trials whose last event is one of these."""
         return sum(state.status in status for state in self.states)
 
 
@@ -87,8 +87,8 @@ def results_of(sweep: Sweep, log: TrialLog) -> Results | None:
     """The results so far; None where no trial is done.
 
     Raises:
-        ConfigError: The baseline is none of the arms.
-        StorageError: A trial's result is missing or damaged.
+        ConfigError: if the baseline is none of the arms.
+        StorageError: if a trial's result is missing or damaged.
     """
     done = log.in_state("done")
     if not done:
@@ -107,16 +107,16 @@ def results_of(sweep: Sweep, log: TrialLog) -> Results | None:
     by_seed = [_by_seed(states, values) for states in groups.values()]
     place = sweep.baseline(arms)
     base = None if place is None else by_seed[place]
-    found = tuple(
-        _arm(arm, states, own, None if own is base else base)
-        for arm, states, own in zip(arms, groups.values(), by_seed, strict=True)
+    arm_results = tuple(
+        _arm(arm, states, seed_values, None if seed_values is base else base)
+        for arm, states, seed_values in zip(arms, groups.values(), by_seed, strict=True)
     )
     return Results(
         name=sweep.name,
         objective=goal or Objective(key=key),
-        arms=found,
+        arms=arm_results,
         baseline=None if place is None else arms[place],
-        best=None if goal is None else _best(found, goal),
+        best=None if goal is None else _best(arm_results, goal),
     )
 
 
@@ -127,8 +127,8 @@ def _value(sweep: Sweep, state: TrialState, key: str) -> float | None:
 
 
 def _by_seed(states: Sequence[TrialState], values: Mapping[int, float | None]) -> dict[int, float]:
-    found = {state.trial.seed: values.get(state.trial.number) for state in states}
-    return {seed: value for seed, value in found.items() if value is not None}
+    by_seed = {state.trial.seed: values.get(state.trial.number) for state in states}
+    return {seed: value for seed, value in by_seed.items() if value is not None}
 
 
 def _arm(
@@ -171,21 +171,21 @@ def _best(arms: Sequence[ArmResult], goal: Objective) -> ArmResult | None:
     having = [(arm.mean, arm) for arm in arms if arm.mean is not None]
     if not having:
         return None
-    most = max(mean.n for mean, _ in having)
+    most_seeds = max(mean.n for mean, _ in having)
     sign = 1.0 if goal.direction == "maximize" else -1.0
     return max(
-        (pair for pair in having if pair[0].n == most), key=lambda pair: sign * pair[0].mean
+        (pair for pair in having if pair[0].n == most_seeds), key=lambda pair: sign * pair[0].mean
     )[1]
 
 
-def as_data(found: Results) -> dict[str, Json]:
-    """All of it as JSON data."""
+def as_data(results: Results) -> dict[str, Json]:
+    """The results as JSON data."""
     return {
-        "sweep": found.name,
-        "objective": {"key": found.objective.key, "direction": found.objective.direction},
-        "baseline": None if found.baseline is None else dict(found.baseline),
-        "best": None if found.best is None else dict(found.best.arm),
-        "arms": [_arm_data(arm) for arm in found.arms],
+        "sweep": results.name,
+        "objective": {"key": results.objective.key, "direction": results.objective.direction},
+        "baseline": None if results.baseline is None else dict(results.baseline),
+        "best": None if results.best is None else dict(results.best.arm),
+        "arms": [_arm_data(arm) for arm in results.arms],
     }
 
 

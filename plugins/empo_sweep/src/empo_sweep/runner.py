@@ -1,4 +1,4 @@
-"""Runs the trials of a sweep on an executor, and keeps the log true whatever happens."""
+"""Execution of a sweep's trials on an executor, with a log that survives crashes."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _MOST_LOSSES = 2
 
 @contextlib.contextmanager
 def opened(sweep: Sweep, digest: str) -> Iterator[TrialLog]:
-    """The log of a sweep, in whose folder no other process is at work.
+    """The log of a sweep, with exclusive use of the sweep's folder.
 
     Args:
         sweep: The sweep.
         digest: Of its trials, as ``Sweep.sealed`` says.
 
     Raises:
-        ConfigError: Another sweep is going on there, or has that folder.
-        StorageError: The folder cannot be used, or the log is damaged.
+        ConfigError: if another process runs this sweep, or the folder belongs to another sweep.
+        StorageError: if the folder cannot be used, or the log is damaged.
     """
     folder = sweep.folder
     try:
@@ -77,13 +77,13 @@ def opened(sweep: Sweep, digest: str) -> Iterator[TrialLog]:
 
 
 def _keep_config(sweep: Sweep, digest: str) -> None:
-    """Write ``sweep.yaml``; one that is there must be of the same trials."""
+    """Write ``sweep.yaml``, or refuse the folder if its ``sweep.yaml`` has other trials."""
     path = sweep.folder / SWEEP
-    known = [sweep.config.digest]
+    digests = [sweep.config.digest]
     if path.exists():
-        kept = read_yaml(path).data
-        known.append(str(kept.get("digest")) if isinstance(kept, dict) else "")
-    if any(each not in (None, digest) for each in known):
+        saved = read_yaml(path).data
+        digests.append(str(saved.get("digest")) if isinstance(saved, dict) else "")
+    if any(other not in (None, digest) for other in digests):
         raise ConfigError(
             f"{path}: a sweep with other trials has this folder, or its world or another file that "
             "its config names was changed since; change that back, or give this sweep another name "
@@ -98,12 +98,12 @@ def _keep_config(sweep: Sweep, digest: str) -> None:
 
 
 class Runner:
-    """Runs what is left of a sweep."""
+    """Runs the unfinished trials of a sweep."""
 
     def __init__(
         self, sweep: Sweep, plan: Plan, log: TrialLog, tracker: Tracker, *, retry: bool
     ) -> None:
-        """Find out what is left.
+        """Collect the unfinished trials.
 
         Args:
             sweep: The sweep.
@@ -131,12 +131,12 @@ class Runner:
         self._metric = None if pruner is None else pruner.metric
 
     def run(self) -> list[Trial]:
-        """Run every trial that is left, and return those that another process is at.
+        """Run the unfinished trials, and return those that another process runs.
 
         Raises:
-            KeyboardInterrupt: It was interrupted; running trials were, too.
-            WorkerError: No worker is left.
-            ConfigError: No trial has the objective, or a point makes no valid config.
+            KeyboardInterrupt: if the sweep is interrupted; running trials are interrupted, too.
+            WorkerError: if no worker is left.
+            ConfigError: if no trial has the objective, or a point makes no valid config.
         """
         status: RunStatus = "failed"
         self._tracker.start(self._sweep.folder, {})
@@ -183,7 +183,7 @@ class Runner:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _submit(self, executor: Executor) -> None:
-        """Give trials to workers that have none."""
+        """Submit trials to idle workers."""
         for state in executor.workers():
             idle = state.state == "ready" and state.number not in self._running
             if not idle or state.in_flight or not self._is_left:
@@ -228,7 +228,7 @@ class Runner:
             executor.broadcast(blob, len(self._stopped))
 
     def _lose(self, trial: Trial, how: str) -> None:
-        """Run a trial again whose worker died, but not for ever."""
+        """Plan a trial of a dead worker again, within a limit of attempts."""
         self._losses[trial.number] = self._losses.get(trial.number, 0) + 1
         if self._losses[trial.number] < _MOST_LOSSES:
             self._waiting.appendleft(trial)
@@ -248,10 +248,10 @@ class Runner:
             self._plan.end(trial.number)
 
     def _objective(self, trial: Trial) -> float | None:
-        """The trial's number; None where it is not finite.
+        """The trial's objective; None where it is not finite.
 
         Raises:
-            ConfigError: The first trial that is done has no such key.
+            ConfigError: if the first trial that is done has no such key.
         """
         goal = self._sweep.config.goal
         if goal is None:
@@ -259,7 +259,7 @@ class Runner:
         summary = leaves(summary_of(self._sweep.folder / trial.run))
         value = summary.get(goal.key)
         if goal.key not in summary and not self._is_known:
-            numbers = [key for key, each in summary.items() if isinstance(each, int | float)]
+            numbers = [key for key, number in summary.items() if isinstance(number, int | float)]
             raise ConfigError(
                 f"objective.key: {trial.run} has no result {goal.key!r}; it has "
                 f"{', '.join(numbers[:20])}"
@@ -269,7 +269,7 @@ class Runner:
         return float(value) if is_number and isinstance(value, int | float) else None
 
     def _wind_up(self, executor: Executor) -> None:
-        """Have the running trials save what they did, as Ctrl-C has a run do."""
+        """Interrupt the running trials, which save checkpoints as after Ctrl-C."""
         for state in executor.workers():
             if state.number in self._running:
                 _interrupt(state)
@@ -283,8 +283,8 @@ class Runner:
             self._log.record(trial, "interrupted")
 
     def _show(self) -> None:
-        said = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
-        self._tracker.narrate(_TRIALS, ", ".join(said))
+        parts = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
+        self._tracker.narrate(_TRIALS, ", ".join(parts))
         self._tracker.progress(_TRIALS, self._over, self._plan.total)
 
 
@@ -292,7 +292,7 @@ def summary_of(run: Path) -> dict[str, Json]:
     """The summary of a run that has finished.
 
     Raises:
-        StorageError: It is missing or damaged.
+        StorageError: if the summary is missing or damaged.
     """
     summary = read_json(run / RESULTS / SUMMARY)
     if not isinstance(summary, dict):

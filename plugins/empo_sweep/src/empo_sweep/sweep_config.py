@@ -21,14 +21,14 @@ def expanded(values: object) -> object:
     """``a..b`` as the whole numbers from a to b; anything else as it is.
 
     Raises:
-        ValueError: It is other text, or too many numbers.
+        ValueError: if the text is no range, or the range has more than ``MOST_TRIALS`` numbers.
     """
     if not isinstance(values, str):
         return values
-    found = _WHOLE_NUMBERS.fullmatch(values.strip())
-    if found is None:
+    match = _WHOLE_NUMBERS.fullmatch(values.strip())
+    if match is None:
         raise ValueError(f"write a list of values, or whole numbers as 0..9 (got {values!r})")
-    low, high = int(found[1]), int(found[2])
+    low, high = int(match[1]), int(match[2])
     if not low <= high < low + MOST_TRIALS:
         raise ValueError(f"{values!r} must go upwards, by less than {MOST_TRIALS:,}")
     return list(range(low, high + 1))
@@ -72,7 +72,7 @@ class Range(Config):
         """All of its numbers.
 
         Raises:
-            ValueError: They are not listed by a step.
+            ValueError: if the range has no step, is logarithmic, or has too many numbers.
         """
         step = self.step or (1 if self.integer else None)
         if step is None or self.log or (self.high - self.low) / step > MOST_TRIALS:

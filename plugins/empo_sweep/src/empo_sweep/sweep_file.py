@@ -1,4 +1,4 @@
-"""Sweeps as they are typed: a file, or a run's config and values on the command line."""
+"""Sweeps read from a file, or from a run's config and values on the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_sweep(file: str, overrides: Sequence[str]) -> Sweep:
     """The sweep in a file, or that of a run's config or a world by the values in ``overrides``.
 
     Raises:
-        ConfigError: With one located line per problem.
+        ConfigError: if the sweep is not valid, with one located line per problem.
     """
     path = library_world(file) or Path(file)
     data = (document := read_yaml(path)).data
@@ -38,7 +38,7 @@ def read_sweep(file: str, overrides: Sequence[str]) -> Sweep:
 
 
 def _of_config(path: Path, overrides: Sequence[str]) -> Document:
-    """A sweep of a run's config; keys that only sweeps have are the sweep's."""
+    """A sweep of a run's config; overrides with keys of sweeps belong to the sweep."""
     document = Document(
         name=COMMAND_LINE,
         data={"base": str(path.resolve()), "over": {}},
@@ -75,7 +75,7 @@ def _apply(document: Document, override: str) -> None:
 
 def _values(text: str) -> list[Plain]:
     """Values between commas; ``[1, 2]`` and ``{a: 1}`` are one value, ``0..4`` are five."""
-    found: list[Plain] = []
+    values: list[Plain] = []
     for part in _parts(text):
         value = parse_value(part)
         is_range = isinstance(value, str) and ".." in value and not part.strip().startswith('"')
@@ -83,8 +83,8 @@ def _values(text: str) -> list[Plain]:
             several = expanded(value) if is_range else [value]
         except ValueError:
             several = [value]  # A path, or the like.
-        found += several if isinstance(several, list) else [value]
-    return found
+        values += several if isinstance(several, list) else [value]
+    return values
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _parts(text: str) -> Iterator[str]:
 
 def _short(config: SweepConfig) -> list[str]:
     """The last words of the keys that vary."""
-    varying = [key for key, each in config.over.items() if len(each) > 1 or key == SEED]
+    varying = [key for key, values in config.over.items() if len(values) > 1 or key == SEED]
     return list(short_names([*varying, *config.swept()][: max(1, len(varying))]).values())
 
 

@@ -1,4 +1,4 @@
-"""State of a sweep: the events in ``trials.jsonl``, and what follows from them."""
+"""State of a sweep: the events in ``trials.jsonl``, and the trials' states."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TrialEvent(StrictModel):
 
 @dataclass
 class TrialState:
-    """A trial so far.
+    """A trial and its state after the events so far.
 
     Attributes:
         trial: The trial.
@@ -76,7 +76,7 @@ class TrialState:
 
     @property
     def is_over(self) -> bool:
-        """True if there is nothing left to do, unless it is retried."""
+        """True if the trial has ended, unless it is retried."""
         return self.status in ENDS
 
 
@@ -92,7 +92,7 @@ class TrialLog:
         """Read the file, if there is one.
 
         Raises:
-            StorageError: A line of it is damaged; its number is said.
+            StorageError: if a line of the log is damaged; the message gives its number.
         """
         self._path = folder / TRIALS
         self.states: list[TrialState] = []
@@ -120,8 +120,8 @@ class TrialLog:
         reason: str | None = None,
     ) -> None:
         """Write an event of a trial; see ``TrialEvent``."""
-        known = {"value": value, "step": step, "threads": threads, "reason": reason}
-        self._write([_of(trial, event).model_copy(update=known)])
+        fields = {"value": value, "step": step, "threads": threads, "reason": reason}
+        self._write([_of(trial, event).model_copy(update=fields)])
 
     def in_state(self, *status: Kind) -> list[TrialState]:
         """The trials whose last event is one of these."""

@@ -1,4 +1,4 @@
-"""Trials in a worker process, one after the other; imports of the first serve all."""
+"""Trials in a worker process, one after the other, with shared imports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a trial, as far as its worker knows.
+    """The end of a trial, as its worker reports it.
 
     Attributes:
         event: The kind of end; ``busy``: another process is at it.
@@ -58,7 +58,7 @@ class Order:
     metric: str | None
 
     def encoded(self) -> bytes:
-        """As a request."""
+        """The order as the bytes of a request."""
         return json.dumps(asdict(self)).encode()
 
 
@@ -66,14 +66,14 @@ class TrialWorker:
     """Runs trials; see ``empo_core.protocols.executors.Worker``."""
 
     def __init__(self, folder: Path, threads: int) -> None:
-        """Get ready.
+        """Open the sweep's folder and set the number of threads.
 
         Args:
             folder: Of the sweep.
             threads: Threads of torch.
 
         Raises:
-            WorkerError: Another sweep has taken over the folder.
+            WorkerError: if another sweep has taken over the folder.
         """
         self._lock = hold(folder / LOCK, shared=True)
         if self._lock is None:
@@ -101,11 +101,11 @@ class TrialWorker:
         return [json.dumps(asdict(outcome)).encode()]
 
     def load(self, blob: memoryview, version: int) -> None:
-        """Learn which trials are to be stopped early."""
+        """Take the list of trials to be stopped early."""
         self._pruned = set(json.loads(bytes(blob)))
 
     def close(self) -> None:
-        """Let go of the sweep's folder."""
+        """Release the sweep's folder."""
         if self._lock is not None:
             self._lock.close()
 
@@ -135,14 +135,14 @@ class TrialWorker:
 
 
 class _Reporter(Tracker):
-    """Sends a metric to the sweep, and stops the run where that says so."""
+    """Sends a metric to the sweep, and stops the run where the sweep prunes it."""
 
     def __init__(self, order: Order, send: Send, worker: TrialWorker) -> None:
         self._order, self._send, self._worker = order, send, worker
         self._is_stopped = False
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
-        """Send the metric, if it is among these."""
+        """Send the metric, if it is among the logged ones."""
         value = metrics.get(self._order.metric or "")
         if not isinstance(value, int | float) or self._is_stopped:
             return

@@ -1,4 +1,4 @@
-"""Warnings about sweeps that may not mean what they seem to."""
+"""Warnings about sweeps that are easily misread."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def _rule(
             f"{', '.join(agent.name for agent in table.agents)}); got {len(rule.actions)}",
         )
     for k, (agent, actions) in enumerate(zip(table.agents, rule.actions or (), strict=False)):
-        known = [*agent.actions, ANY]
-        yield from _unknown((*loc, "actions", k), f"action of {agent.name}", actions, known)
+        names = [*agent.actions, ANY]
+        yield from _unknown((*loc, "actions", k), f"action of {agent.name}", actions, names)
     yield from _unknown((*loc, "to"), "state", rule.to, states)
     total = math.fsum(rule.to.values())
     if abs(total - 1) > 1e-9:
@@ -97,8 +97,8 @@ def _available(table: Table) -> Iterator[Problem]:
         yield from _unknown(loc, "agent", by_agent, list(agents))
         for name, actions in by_agent.items():
             if name in agents:
-                known = agents[name].actions
-                yield from _unknown((*loc, name), f"action of {name}", actions, known)
+                names = agents[name].actions
+                yield from _unknown((*loc, name), f"action of {name}", actions, names)
 
 
 def _goals(table: Table) -> Iterator[Problem]:
@@ -111,32 +111,32 @@ def _goals(table: Table) -> Iterator[Problem]:
             yield from _unknown(loc, "state", goal.states, table.states)
 
 
-def _repeated(loc: tuple[str | int, ...], what: str, names: Sequence[str]) -> Iterator[Problem]:
-    seen: set[str] = set()
+def _repeated(loc: tuple[str | int, ...], kind: str, names: Sequence[str]) -> Iterator[Problem]:
+    used: set[str] = set()
     for i, name in enumerate(names):
-        if name in seen:
-            yield (*loc, i), f"there are two {what}s named {name!r}; rename one"
+        if name in used:
+            yield (*loc, i), f"there are two {kind}s named {name!r}; rename one"
         if name == ANY:
-            yield (*loc, i), f"{ANY!r} stands for any {what} and cannot be the name of one"
-        seen.add(name)
+            yield (*loc, i), f"{ANY!r} stands for any {kind} and cannot be the name of one"
+        used.add(name)
 
 
 def _unknown(
     loc: tuple[str | int, ...],
-    what: str,
+    kind: str,
     names: Iterable[str],
-    known: Collection[str],
+    existing: Collection[str],
     *,
     listed: bool = False,
 ) -> Iterator[Problem]:
     for i, name in enumerate(names):
-        if name not in known:
-            close = nearest(name, known)
-            hint = f"did you mean {close!r}?" if close else f"there are {_some(known)}"
+        if name not in existing:
+            close = nearest(name, existing)
+            hint = f"did you mean {close!r}?" if close else f"there are {_listed(existing)}"
             here = (*loc, i) if listed else (*loc, name) if isinstance(names, Mapping) else loc
-            yield here, f"there is no {what} {name!r}; {hint}"
+            yield here, f"there is no {kind} {name!r}; {hint}"
 
 
-def _some(known: Collection[str]) -> str:
-    shown = ", ".join(itertools.islice(known, 8)) or "none"
-    return shown if len(known) <= 8 else f"{shown}, ... ({len(known)} in all)"
+def _listed(names: Collection[str]) -> str:
+    text = ", ".join(itertools.islice(names, 8)) or "none"
+    return text if len(names) <= 8 else f"{text}, ... ({len(names)} in all)"

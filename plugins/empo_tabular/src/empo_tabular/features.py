@@ -1,4 +1,4 @@
-"""States of an explicit game as numbers that a network reads: which state it is, and no more."""
+"""One-hot features of the states of an explicit game."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from empo_core.features import Features, FeatureShape
 
 @dataclass(frozen=True, slots=True)
 class OneHotFeatures:
-    """A 1 at the number of the state, and 0 at all others."""
+    """One-hot encoding of the state's number."""
 
     num_states: int
 
@@ -27,15 +27,15 @@ class OneHotFeatures:
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have more than one word.
+            WorldError: if the rows have more than one word.
         """
         if states.ndim != 2 or states.shape[1] != 1:
             raise WorldError(f"states must have shape [state, 1]; got {list(states.shape)}")
         count = len(states)
-        shown = torch.zeros((count, self.num_states), device=states.device)
+        one_hot = torch.zeros((count, self.num_states), device=states.device)
         return Features(
-            shown.new_zeros(count, 0, 0, 0),
-            shown.scatter_(1, states.long(), 1.0),
-            shown.new_zeros(count, 0, 0),
-            shown.new_zeros(count, 0, 0),
+            one_hot.new_zeros(count, 0, 0, 0),
+            one_hot.scatter_(1, states.long(), 1.0),
+            one_hot.new_zeros(count, 0, 0),
+            one_hot.new_zeros(count, 0, 0),
         )

@@ -28,7 +28,7 @@ def one_and_one(
     human: Sequence[str],
     robot: Sequence[str],
     goals: Mapping[str, Sequence[str]],
-    **rest: Data,
+    **entries: Data,
 ) -> Table:
     """A game of one human and one robot that begins in state ``start``."""
     return Table.model_validate(
@@ -45,6 +45,6 @@ def one_and_one(
                     for goal, states in goals.items()
                 ]
             },
-            **rest,
+            **entries,
         }
     )

@@ -76,10 +76,10 @@ def confirmation(
     ]
     for k, state in enumerate(asking, start=1):
         right, wrong = (1 - error) ** k, error**k
-        for said, meant, other in (("say_a", "a", "b"), ("say_b", "b", "a")):
-            chances = {meant: right, other: wrong, state: 1 - right - wrong}
+        for action, goal, other in (("say_a", "a", "b"), ("say_b", "b", "a")):
+            chances = {goal: right, other: wrong, state: 1 - right - wrong}
             rules.append(
-                {"state": state, "actions": [said, ANY], "to": lottery(chances), "duration": k}
+                {"state": state, "actions": [action, ANY], "to": lottery(chances), "duration": k}
             )
     return one_and_one(
         name=f"up to {questions} confirmations",

@@ -30,8 +30,11 @@ def power_levels(
         choices: The robot's actions at the start, and the mode that each leads to.
         horizon: Steps until the end; take many more than 1 / (1 - gamma_r).
     """
-    most, least = max(options.values()), min(options[mode] for mode in choices.values())
-    picks = [f"pick_{i}" for i in range(1, most + 1)]
+    max_options, min_options = (
+        max(options.values()),
+        min(options[mode] for mode in choices.values()),
+    )
+    picks = [f"pick_{i}" for i in range(1, max_options + 1)]
     lasting = next(iter(choices))
     chances = {mode: _with_rest(mode, drift.get(mode, {})) for mode in options}
 
@@ -41,28 +44,28 @@ def power_levels(
     rules: list[dict[str, Data]] = [
         {"state": "start", "actions": [pick, action], "to": f"{mode}_{i}"}
         for action, mode in choices.items()
-        for i, pick in enumerate(picks[:least], start=1)
+        for i, pick in enumerate(picks[:min_options], start=1)
     ]
     for mode, number in options.items():
-        for i in range(1, most + 1):
+        for i in range(1, max_options + 1):
             # An option that is gone cannot be kept: only the number of options shall count.
             stay = step(mode, i if i <= number else 1)
             rules.append({"state": f"{mode}_{i}", "actions": ["stay", ANY], "to": stay})
-        states = [f"{mode}_{i}" for i in range(1, most + 1)]
+        states = [f"{mode}_{i}" for i in range(1, max_options + 1)]
         for i, pick in enumerate(picks[:number], start=1):
             rules.append({"state": states, "actions": [pick, ANY], "to": step(mode, i)})
     available: dict[str, Data] = {
         ANY: {"robot": lasting},
-        "start": {"human": picks[:least], "robot": list(choices)},
+        "start": {"human": picks[:min_options], "robot": list(choices)},
     }
     for mode, number in options.items():
-        for i in range(1, most + 1):
+        for i in range(1, max_options + 1):
             available[f"{mode}_{i}"] = {"human": ["stay", *picks[:number]]}
     return one_and_one(
         name=name,
         human=["stay", *picks],
         robot=list(choices),
-        states=["start", *(f"{mode}_{i}" for mode in options for i in range(1, most + 1))],
+        states=["start", *(f"{mode}_{i}" for mode in options for i in range(1, max_options + 1))],
         terminal=[],
         transitions=rules,
         available=available,
@@ -147,5 +150,5 @@ def pause_destroy(
 
 
 def _with_rest(mode: str, drift: Mapping[str, Probability]) -> dict[str, Probability]:
-    rest = 1 - sum(drift.values())
-    return dict(drift) if mode in drift or rest == 0 else {**drift, mode: rest}
+    staying = 1 - sum(drift.values())
+    return dict(drift) if mode in drift or staying == 0 else {**drift, mode: staying}

@@ -21,7 +21,7 @@ def symmetries_of(table: Table) -> list[Symmetry]:
 
 
 def problems_with_symmetries(table: Table) -> Iterator[Problem]:
-    """Names that are unknown or occur twice, and goals and actions that become nothing."""
+    """Problems of symmetries: unknown or repeated names, and goals and actions without an image."""
     agents = [agent.name for agent in table.agents]
     for i, symmetry in enumerate(table.symmetries):
         loc = ("symmetries", i)
@@ -29,8 +29,8 @@ def problems_with_symmetries(table: Table) -> Iterator[Problem]:
         yield from _renaming((*loc, "agents"), symmetry.agents, agents, agents)
         if not set(symmetry.agents.values()) <= set(agents):
             continue
-        for key, given in (("actions", symmetry.actions), ("goals", symmetry.goals)):
-            for name in sorted(given.keys() - set(agents)):
+        for key, by_agent in (("actions", symmetry.actions), ("goals", symmetry.goals)):
+            for name in sorted(by_agent.keys() - set(agents)):
                 yield (*loc, key, name), f"there is no agent {name!r}; agents: {', '.join(agents)}"
         for agent in table.agents:
             other = _agent(table, symmetry.agents.get(agent.name, agent.name))
@@ -40,8 +40,8 @@ def problems_with_symmetries(table: Table) -> Iterator[Problem]:
             place = (*loc, "actions", agent.name)
             yield from _renaming(place, renamed, agent.actions, other.actions)
             goals = symmetry.goals.get(agent.name, {})
-            own, theirs = _goal_names(table, agent), _goal_names(table, other)
-            yield from _renaming((*loc, "goals", agent.name), goals, own, theirs)
+            ours, theirs = _goal_names(table, agent), _goal_names(table, other)
+            yield from _renaming((*loc, "goals", agent.name), goals, ours, theirs)
 
 
 def _renaming(
@@ -50,7 +50,7 @@ def _renaming(
     names: Sequence[str],
     targets: Collection[str],
 ) -> Iterator[Problem]:
-    """Problems of a renaming in which what is not listed keeps its name."""
+    """Problems of a renaming; names that are not listed stay the same."""
     for name, other in renamed.items():
         if name not in names:
             yield loc, f"there is no {name!r} to rename; there are {_listed(names)}"
@@ -69,13 +69,13 @@ def _renaming(
 
 
 def _listed(names: Collection[str]) -> str:
-    """Names for people, where there are some."""
+    """Names joined by commas, or "none"."""
     return ", ".join(names) or "none"
 
 
 def _symmetry(table: Table, symmetry: TableSymmetry) -> Symmetry:
     number = {state: i for i, state in enumerate(table.states)}
-    moved = [number[symmetry.states.get(state, state)] for state in table.states]
+    images = [number[symmetry.states.get(state, state)] for state in table.states]
     names = [agent.name for agent in table.agents]
     agents = [names.index(symmetry.agents.get(name, name)) for name in names]
     width = max(len(agent.actions) for agent in table.agents)
@@ -92,7 +92,7 @@ def _symmetry(table: Table, symmetry: TableSymmetry) -> Symmetry:
         goals.index((agents[i], symmetry.goals.get(names[i], {}).get(name, name)))
         for i, name in goals
     ]
-    image = torch.tensor(moved, dtype=torch.int32)
+    image = torch.tensor(images, dtype=torch.int32)
 
     def rows(states: Int[Tensor, "state word"]) -> Int[Tensor, "state word"]:
         return image[states.long()]

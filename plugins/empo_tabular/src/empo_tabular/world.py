@@ -1,4 +1,4 @@
-"""From an explicit game to a world model: array work, done once when the game is loaded."""
+"""World models of explicit games, built as arrays when the game is loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_world(params: TableParams) -> EnumeratedWorld:
     """The world of a file.
 
     Raises:
-        ConfigError: The file cannot be used; one located line per problem.
+        ConfigError: if the file cannot be used; one located line per problem.
     """
     table = read_table(params.file)
     return world_of(table, params.max_steps)
@@ -39,7 +39,7 @@ def read_table(path: str | Path) -> Table:
     """The game in a file, checked.
 
     Raises:
-        ConfigError: The file cannot be used; one located line per problem.
+        ConfigError: if the file cannot be used; one located line per problem.
     """
     document = read_yaml(path)
     table = validate_document(Table, document)
@@ -53,7 +53,7 @@ def read_table(path: str | Path) -> Table:
 
 
 def find_problems(table: Table) -> list[Problem]:
-    """Everything that keeps a game from being a world."""
+    """All contradictions in a game."""
     return problems_with_names(table) or _problems_with_coverage(table)
 
 
@@ -65,7 +65,7 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
         max_steps: Steps after which an episode ends; None keeps the game's horizon.
 
     Raises:
-        WorldError: The game contradicts itself.
+        WorldError: if the game contradicts itself.
     """
     if problems := find_problems(table):
         lines = [f"{'.'.join(map(str, loc))}: {reason}" for loc, reason in problems]
@@ -75,14 +75,14 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
             Goal(
                 human=i,
                 name=goal.name,
-                weight=_weight(goal.weight, own),
+                weight=_weight(goal.weight, agent_goals),
                 features=_indicator(table.states, goal.states),
             ),
             goal.states,
         )
         for i, agent in enumerate(table.agents)
-        for own in [table.goals.get(agent.name, [])]
-        for goal in own
+        for agent_goals in [table.goals.get(agent.name, [])]
+        for goal in agent_goals
     ]
     spec = WorldSpec(
         name=table.name,
@@ -114,18 +114,18 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
 
 def _indicator(states: Sequence[str], reached: Sequence[str]) -> tuple[float, ...]:
     """1 for each state that is reached, 0 for the others: a goal, as states are described."""
-    those = set(reached)
-    return tuple(float(state in those) for state in states)
+    members = set(reached)
+    return tuple(float(state in members) for state in states)
 
 
-def _weight(weight: float | None, own: Sequence[object]) -> float:
-    return 1 / len(own) if weight is None else weight
+def _weight(weight: float | None, goals: Sequence[object]) -> float:
+    return 1 / len(goals) if weight is None else weight
 
 
 def _available(table: Table) -> Bool[np.ndarray, "state agent action"]:
     """Which actions each agent has in each state."""
-    most = max(len(agent.actions) for agent in table.agents)
-    available = np.zeros((len(table.states), len(table.agents), most), dtype=bool)
+    width = max(len(agent.actions) for agent in table.agents)
+    available = np.zeros((len(table.states), len(table.agents), width), dtype=bool)
     for k, agent in enumerate(table.agents):
         available[:, k, : len(agent.actions)] = True
     number = {state: i for i, state in enumerate(table.states)}

@@ -43,10 +43,10 @@ class Wanted:
     compact: bool = False
 
     def kept_times(self, horizon: int | None) -> list[int]:
-        """Times whose values are to be kept: those asked for, and one step later.
+        """Times whose values are kept: those of ``times``, and one step later.
 
         Raises:
-            WorldError: There is no decision at one of them.
+            WorldError: if an episode has no decision at one of these times.
         """
         times = range(self.time, 1 if horizon is None else horizon)
         if self.times is None:
@@ -152,12 +152,12 @@ class Inspectable(Protocol):
     ``empo explain`` asks for it.
     """
 
-    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
-        """What the run in ``context.directory`` knows, from a state and time on.
+    def inspection(self, context: RunContext, query: Wanted) -> Inspection:
+        """The states and values of the run in ``context.directory``, from a state and time on.
 
         Raises:
-            StorageError: The run left nothing that can be loaded, or too little to explain.
-            WorldError: The state cannot be reached by that time.
+            StorageError: if the run left nothing that can be loaded, or too little to explain.
+            WorldError: if the state cannot be reached by that time.
         """
 
 

@@ -32,8 +32,8 @@ def __getattr__(name: str) -> type:
     """Import a class when it is first asked for: whoever lists plugins is spared torch."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: type = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return found
+    tracker_class: type = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return tracker_class
 
 
 def __dir__() -> list[str]:

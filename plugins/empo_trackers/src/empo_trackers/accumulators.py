@@ -1,4 +1,4 @@
-"""Base of modules that only count and add up."""
+"""A base of modules whose buffers are counts and sums."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ class Accumulators(torch.nn.Module):
         self._arrays: dict[str, tuple[Tensor, np.ndarray]] = {}
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, *rest: object
+        self, state_dict: dict[str, Tensor], prefix: str, *further: object
     ) -> None:
         for name in self._additions:
             if (count := self._buffers.get(name)) is not None:
                 state_dict.setdefault(prefix + name, torch.zeros_like(count))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *further)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Accumulators:
-        def moved(tensor: Shaped[Tensor, " *axes"]) -> Shaped[Tensor, " *axes"]:
+        def convert(tensor: Shaped[Tensor, " *axes"]) -> Shaped[Tensor, " *axes"]:
             result = fn(tensor)
             return result if result.dtype == tensor.dtype else tensor.to(result.device)
 
         self._arrays.clear()  # Buffers may have other memory from now on.
-        module: Accumulators = super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        module: Accumulators = super()._apply(convert, recurse)  # type: ignore[no-untyped-call]
         return module
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the arrays, which a copy would not share with its buffers."""
+        """The state without the arrays, which a copy would not share with its buffers."""
         return {**self.__dict__, "_arrays": {}}
 
     def _array(self, name: str) -> Shaped[np.ndarray, "*axes"]:
         """The memory of a buffer on the CPU; torch takes ten times as long to say where it is."""
-        known = self._arrays.get(name)
-        if known is None or known[0] is not self._buffers.get(name):
+        entry = self._arrays.get(name)
+        if entry is None or entry[0] is not self._buffers.get(name):
             buffer = self._stored(name)
-            known = self._arrays[name] = buffer, buffer.numpy()
-        return known[1]
+            entry = self._arrays[name] = buffer, buffer.numpy()
+        return entry[1]
 
     def _stored(self, name: str) -> Tensor:
         """A buffer as it is stored, in a tenth of the time that an attribute of a module takes."""
-        found = self._buffers.get(name)
-        if found is None:
+        buffer = self._buffers.get(name)
+        if buffer is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return found
+        return buffer

@@ -26,7 +26,7 @@ def tensor_of(values: object, name: str) -> Shaped[Tensor, " *batch"]:
         name: What to call them in an error.
 
     Raises:
-        ValueError: They are no real numbers.
+        ValueError: if the values are no real numbers.
     """
     if not isinstance(values, Tensor):
         try:
@@ -54,8 +54,8 @@ def vector(values: object, name: str, like: Shaped[Tensor, " env"]) -> Shaped[Te
 
 def flags(values: object, name: str, like: Shaped[Tensor, " env"]) -> Bool[Tensor, " env"]:
     """One yes or no per environment; anything but 0 is a yes."""
-    found = vector(values, name, like)
-    return found if found.dtype is torch.bool else found != 0
+    numbers = vector(values, name, like)
+    return numbers if numbers.dtype is torch.bool else numbers != 0
 
 
 def checked_reasons(values: object, like: Shaped[Tensor, " env"]) -> Int64[Tensor, " env"]:

@@ -130,15 +130,15 @@ class EMATracker(Accumulators):
         self.ema.mul_(remains).add_((weights * numbers).sum(), alpha=1 - self.decay)
         self.N.add_(count)
 
-    def update_few(self, numbers: Sequence[float], *, each: bool) -> None:
-        """The same as ``update_each``, or else ``update_mean``, for an average on the CPU.
+    def update_few(self, numbers: Sequence[float], *, one_by_one: bool) -> None:
+        """Do as ``update_each``, or else ``update_mean``, for an average on the CPU.
 
         As long as numbers are few, to start an operation on tensors takes longer than all of this.
         """
         if self.disable or not numbers:
             return
         average, updates = self._array("ema"), self._array("N")
-        new = numbers if each else [sum(numbers) / len(numbers)]
+        new = numbers if one_by_one else [sum(numbers) / len(numbers)]
         now = float(average)
         for number in new:
             now = self.decay * now + (1 - self.decay) * number
@@ -152,5 +152,5 @@ class EMATracker(Accumulators):
 
 
 def _only(values: Float[Tensor, " item"], mask: Bool[Tensor, " item"]) -> Float[Tensor, " item"]:
-    """0 instead of what does not count, be it NaN."""
+    """The values, with 0 wherever the mask is False, also in place of NaN."""
     return torch.where(mask, values, 0)

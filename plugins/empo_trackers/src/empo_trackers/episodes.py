@@ -1,4 +1,4 @@
-"""The episodes of a run, for the other trackers to show."""
+"""Statistics of a run's episodes, for the other trackers to show."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class EpisodicEma(Tracker):
         """Take in a step of the environments, or of the active ones.
 
         Raises:
-            ValueError: ``follow`` was not called, or with another number of environments.
+            ValueError: if ``follow`` was not called, or with another number of environments.
         """
         if self._tracker is None:
             raise ValueError("step needs to know the environments: call follow first")
@@ -63,39 +63,42 @@ class EpisodicEma(Tracker):
         return {} if self._tracker is None else dict(self._tracker.state_dict())
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Go on as ``state_dict`` was.
+        """Restore what ``state_dict`` returned.
 
         Raises:
-            ValueError: ``follow`` was not called.
-            ConfigError: The state is of other environments, reasons or bins.
+            ValueError: if ``follow`` was not called.
+            ConfigError: if the state is of other environments, reasons or bins.
         """
         if self._tracker is None:
             if state_dict:
                 raise ValueError("load_state_dict needs to know the environments: follow first")
             return
-        own = self._tracker.state_dict()
-        for name in sorted({*own, *state_dict}):
-            found, needed = (tuple(s[name].shape) if name in s else None for s in (state_dict, own))
-            if found != needed:
+        current = self._tracker.state_dict()
+        for name in sorted({*current, *state_dict}):
+            loaded_shape, current_shape = (
+                tuple(s[name].shape) if name in s else None for s in (state_dict, current)
+            )
+            if loaded_shape != current_shape:
                 raise ConfigError(
-                    f"the checkpoint does not fit the tracker: its {name} has shape {found}, here "
-                    f"it is {needed}; resume with the same environments, reasons and bins"
+                    f"the checkpoint does not fit the tracker: its {name} has shape "
+                    f"{loaded_shape}, here it is {current_shape}; resume with the same "
+                    "environments, reasons and bins"
                 )
         self._tracker.load_state_dict(state_dict)
 
 
 class EpisodicHistogram(EpisodicEma):
-    """The same, and histograms of rewards and lengths since the run began."""
+    """The averages, and histograms of rewards and lengths since the run began."""
 
     _kind = EpisodicEMATrackerWithHistogram
 
     def statistics(self) -> dict[str, float | Histogram]:
         """Statistics so far; empty before ``follow``."""
-        found = super().statistics()
-        for name in ("reward", "length") if found else ():
+        statistics = super().statistics()
+        for name in ("reward", "length") if statistics else ():
             histogram = getattr(self._tracker, f"{name}_histogram")
             edges, counts = histogram.bin_edges.tolist(), histogram.bins.tolist()
-            found[f"histograms/{name}"] = Histogram(edges=edges, counts=counts)
+            statistics[f"histograms/{name}"] = Histogram(edges=edges, counts=counts)
             for beyond in ("underflow", "overflow"):
-                found[f"histograms/{name}_{beyond}"] = getattr(histogram, beyond)
-        return found
+                statistics[f"histograms/{name}_{beyond}"] = getattr(histogram, beyond)
+        return statistics

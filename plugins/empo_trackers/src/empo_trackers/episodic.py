@@ -124,7 +124,7 @@ class EpisodicEMATracker(RunningEpisodes):
             disable: Whether to keep nothing and do nothing.
 
         Raises:
-            ValueError: An argument makes no sense.
+            ValueError: if an argument is out of its range.
         """
         super().__init__(num_envs, device, disable=disable)
         self.alpha = checked_alpha(alpha)
@@ -147,11 +147,11 @@ class EpisodicEMATracker(RunningEpisodes):
         for name in whole:
             self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device))
         if self.track_extremes:
-            inf, most = torch.inf, torch.iinfo(torch.int64).max
+            inf, highest = torch.inf, torch.iinfo(torch.int64).max
             self.register_buffer(
                 "reward_extremes", torch.tensor([inf, -inf], dtype=torch.float32, device=device)
             )
-            self.register_buffer("length_extremes", torch.tensor([most, -1], device=device))
+            self.register_buffer("length_extremes", torch.tensor([highest, -1], device=device))
 
     def step_update(
         self,
@@ -179,7 +179,7 @@ class EpisodicEMATracker(RunningEpisodes):
             ``rewards``, ``lengths`` and ``env_indices``, in ascending order of environments.
 
         Raises:
-            ValueError: A shape or a kind of number is wrong; nothing was taken in.
+            ValueError: if an argument has a wrong shape or dtype; nothing was recorded.
         """
         if self.disable:
             return {}
@@ -221,36 +221,36 @@ class EpisodicEMATracker(RunningEpisodes):
         """
         if self.disable:
             return {}
-        found: dict[str, float] = {
+        statistics: dict[str, float] = {
             "episodes/reward_ema": self.ema_reward_tracker.value,
             "episodes/length_ema": self.ema_length_tracker.value,
         }
         if self.track_extremes:
             for name in ("reward", "length"):
                 low, high = self.get_buffer(f"{name}_extremes").tolist()
-                seen = low <= high
-                found[f"episodes/{name}_min"] = low if seen else type(low)(0)
-                found[f"episodes/{name}_max"] = high if seen else type(high)(0)
-        found |= _reason_shares(self)
+                has_values = low <= high
+                statistics[f"episodes/{name}_min"] = low if has_values else type(low)(0)
+                statistics[f"episodes/{name}_max"] = high if has_values else type(high)(0)
+        statistics |= _reason_shares(self)
         if nan := int(self.nan_episodes):
-            found["episodes/nan"] = nan
-        found["episodes/completed"] = int(self.episodes_completed)
-        found["episodes/total_steps"] = int(self.total_steps)
-        return found
+            statistics["episodes/nan"] = nan
+        statistics["episodes/completed"] = int(self.episodes_completed)
+        statistics["episodes/total_steps"] = int(self.total_steps)
+        return statistics
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, *rest: object
+        self, state_dict: dict[str, Tensor], prefix: str, *further: object
     ) -> None:
         # Averages of reasons, which the specification keeps in its state and has no use for.
         for key in [*state_dict]:
             if key.startswith(f"{prefix}ema_termination_trackers."):
                 del state_dict[key]
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *further)
 
     def _complete(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
     ) -> StepResult:
-        """Take in what ended, if anything did, and tell."""
+        """Record the episodes that ended with this step, and return them."""
         positions = dones.numpy().nonzero()[0] if dones.is_cpu else None  # Torch takes longer.
         if positions is not None and len(positions) <= FEW:
             return self._complete_few(positions, reasons) if len(positions) else {}
@@ -269,7 +269,7 @@ class EpisodicEMATracker(RunningEpisodes):
     def _complete_few(
         self, positions: Int64[np.ndarray, " item"], reasons: Int[Tensor, " env"] | None
     ) -> StepResult:
-        """The same on a CPU, of the environments of these numbers."""
+        """Do as ``_complete`` on a CPU, for environments with these indices."""
         rewards, lengths = self._end_few(positions)
         self._record_few(rewards.tolist(), lengths.tolist())
         if reasons is not None:
@@ -280,7 +280,7 @@ class EpisodicEMATracker(RunningEpisodes):
     def _complete_unseen(
         self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
     ) -> None:
-        """The same without asking the device whether anything ended."""
+        """Do as ``_complete`` without waiting for the device."""
         rewards, steps = self.episode_rewards.clone(), self._lengths()
         # The caller may use the same tensor of flags again.
         self.__dict__["_newest"] = dones.clone(), rewards, steps
@@ -296,7 +296,7 @@ class EpisodicEMATracker(RunningEpisodes):
         lengths: Int[Tensor, " item"],
         mask: Bool[Tensor, " item"] | None = None,
     ) -> None:
-        """Take in completed episodes: all, or those that the mask says."""
+        """Record completed episodes: all, or those where the mask is True."""
         for ema, values in ((self.ema_reward_tracker, rewards), (self.ema_length_tracker, lengths)):
             if self.ema_update == "batch_mean":
                 ema.update_mean(values, mask)
@@ -310,10 +310,10 @@ class EpisodicEMATracker(RunningEpisodes):
             _widen(self.get_buffer("length_extremes"), lengths, mask)
 
     def _record_few(self, rewards: Sequence[float], lengths: Sequence[int]) -> None:
-        """The same as ``_record`` without a mask."""
-        each = self.ema_update == "per_episode"
-        self.ema_reward_tracker.update_few(rewards, each=each)
-        self.ema_length_tracker.update_few(lengths, each=each)
+        """Do as ``_record`` without a mask, on a CPU."""
+        one_by_one = self.ema_update == "per_episode"
+        self.ema_reward_tracker.update_few(rewards, one_by_one=one_by_one)
+        self.ema_length_tracker.update_few(lengths, one_by_one=one_by_one)
         fitting = [number for number in rewards if number == number]
         if nan := len(rewards) - len(fitting):
             self._array("nan_episodes")[()] += nan
@@ -327,7 +327,7 @@ class EpisodicEMATracker(RunningEpisodes):
 
 
 def _reason_shares(tracker: EpisodicEMATracker) -> dict[str, float]:
-    """How many of the episodes that ended for a reason did so for each."""
+    """The share of each reason among episodes that ended for a reason."""
     total = max(int(tracker.total_terminations), 1)
     counts = dict(zip(tracker.reasons, tracker.termination_counts.tolist(), strict=True))
     if other := int(tracker.other_terminations):
@@ -344,19 +344,19 @@ def _tally(
     reasons: Int[Tensor, " item"],
     mask: Bool[Tensor, " item"] | None = None,
 ) -> None:
-    """Count why episodes ended."""
-    known = len(tracker.reasons)
-    slot = torch.where((reasons >= 0) & (reasons < known), reasons, known)
+    """Count the reasons of episode ends."""
+    num_reasons = len(tracker.reasons)
+    slot = torch.where((reasons >= 0) & (reasons < num_reasons), reasons, num_reasons)
     ones = torch.ones_like(slot) if mask is None else mask.to(torch.int64)
-    counts = torch.zeros(known + 1, dtype=torch.int64, device=slot.device)
+    counts = torch.zeros(num_reasons + 1, dtype=torch.int64, device=slot.device)
     counts.index_add_(0, slot, ones)
-    tracker.termination_counts.add_(counts[:known])
-    tracker.other_terminations.add_(counts[known])
+    tracker.termination_counts.add_(counts[:num_reasons])
+    tracker.other_terminations.add_(counts[num_reasons])
     tracker.total_terminations.add_(counts.sum())
 
 
 def _tally_few(array: Callable[[str], Int64[np.ndarray, "*axes"]], reasons: Sequence[int]) -> None:
-    """The same as ``_tally`` on a CPU, without a mask, in the arrays of these names."""
+    """Do as ``_tally`` on a CPU, without a mask, in the arrays of these names."""
     counts = array("termination_counts")
     for reason in reasons:
         if 0 <= reason < len(counts):
@@ -367,7 +367,7 @@ def _tally_few(array: Callable[[str], Int64[np.ndarray, "*axes"]], reasons: Sequ
 
 
 def _waits(tensor: Shaped[Tensor, " env"]) -> bool:
-    """True if to read from the tensor's device is to wait until it is done."""
+    """True if reading the tensor waits for its device."""
     return not tensor.is_cpu
 
 
@@ -395,7 +395,7 @@ def _widen(
     values: Shaped[Tensor, " item"],
     mask: Bool[Tensor, " item"] | None,
 ) -> None:
-    """Make the least and the greatest cover some more values."""
+    """Widen the minimum and maximum to cover more values."""
     for side, reduce in ((0, torch.amin), (1, torch.amax)):
         extreme = extremes[side : side + 1]
         # Where nothing counts, the extreme stands in for it and changes nothing.
@@ -403,6 +403,6 @@ def _widen(
         extreme.copy_(reduce(torch.cat([extreme, candidates]), dim=0))
 
 
-def _widen_few(found: Shaped[np.ndarray, " 2"], values: Sequence[float]) -> None:
-    """The same as ``_widen`` on a CPU, without a mask."""
-    found[:] = min([found[0], *values]), max([found[1], *values])
+def _widen_few(extremes: Shaped[np.ndarray, " 2"], values: Sequence[float]) -> None:
+    """Do as ``_widen`` on a CPU, without a mask."""
+    extremes[:] = min([extremes[0], *values]), max([extremes[1], *values])

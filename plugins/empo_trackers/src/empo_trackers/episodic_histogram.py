@@ -1,4 +1,4 @@
-"""Statistics of episodes together with histograms of what they paid and how long they were."""
+"""Statistics of episodes, and histograms of their returns and lengths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from empo_trackers.plugin import LENGTH_BINS, REWARD_BINS
 
 
 class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
-    """Counts completed episodes by what they paid and by how long they were, too.
+    """Episode statistics with histograms of returns and lengths.
 
     Attributes:
         reward_histogram: By what they paid.
@@ -47,7 +47,7 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
             options: As for ``EpisodicEMATracker``.
 
         Raises:
-            ValueError: An argument makes no sense.
+            ValueError: if an argument is out of its range.
         """
         super().__init__(num_envs, alpha, device, **options)
         if self.disable:
@@ -72,12 +72,12 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
 
         ``wandb.Histogram(np_histogram=(counts, edges))`` shows them as they are.
         """
-        found = {}
+        arrays = {}
         for key, histogram in self._histograms.items():
-            found[f"histograms/{key}_counts"] = _array(histogram.bins)
-            found[f"histograms/{key}_distribution"] = _array(histogram.get_probabilities())
-            found[f"histograms/{key}_bin_edges"] = _array(histogram.bin_edges)
-        return found
+            arrays[f"histograms/{key}_counts"] = _array(histogram.bins)
+            arrays[f"histograms/{key}_distribution"] = _array(histogram.get_probabilities())
+            arrays[f"histograms/{key}_bin_edges"] = _array(histogram.bin_edges)
+        return arrays
 
     def reset_histograms(self) -> None:
         """Begin the histograms anew; everything else goes on."""

@@ -47,7 +47,7 @@ class FastVectorizedHistogram(Accumulators):
             closed: Which edge belongs to a bin.
 
         Raises:
-            ValueError: The edges are no edges, or ``closed`` is something else.
+            ValueError: if the edges do not ascend or are fewer than two, or ``closed`` is no side.
         """
         super().__init__()
         self.closed = checked_choice("closed", closed, get_args(Closed))

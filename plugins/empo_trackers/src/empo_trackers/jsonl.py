@@ -44,7 +44,7 @@ class JsonlTracker(Tracker):
         """Append one line.
 
         Raises:
-            ValueError: A metric is called ``step``, or the tracker has not started.
+            ValueError: if a metric is called ``step``, or the tracker has not started.
         """
         if self._file is None:
             raise ValueError("log needs a started tracker: call start first, finish last")
@@ -58,15 +58,15 @@ class JsonlTracker(Tracker):
         """Drop the lines of later steps; whatever happens meanwhile, the file is whole.
 
         Raises:
-            ValueError: The tracker has not started.
-            StorageError: The disk refuses; all lines stay.
+            ValueError: if the tracker has not started.
+            StorageError: if the file cannot be written; all lines stay.
         """
         if self._file is None or self._path is None:
             raise ValueError("rewind needs a started tracker: call start first, finish last")
         lines = _contents(self._file).splitlines(keepends=True)
-        kept = [line for line in lines if _step(line) <= step]
-        if len(kept) < len(lines):
-            write_file(self._path, b"".join(kept))
+        earlier = [line for line in lines if _step(line) <= step]
+        if len(earlier) < len(lines):
+            write_file(self._path, b"".join(earlier))
             self._file.close()
             self._file = open_append(self._path)
 

@@ -50,17 +50,19 @@ class _Task:
 
 
 class _Bars(Progress):
-    """Bars, and below them what was said: beside them, 80 columns leave no room for it."""
+    """Progress bars with narrated lines below them, since 80 columns have no room beside."""
 
-    def __init__(self, said: dict[str, str], *columns: ProgressColumn, console: Console) -> None:
-        self._said, self.over = said, False
+    def __init__(
+        self, narration: dict[str, str], *columns: ProgressColumn, console: Console
+    ) -> None:
+        self._narration, self.over = narration, False
         # Standard output belongs to the result, which may be piped elsewhere.
         super().__init__(*columns, console=console, redirect_stdout=False)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Everything that is shown at a time, from top to bottom."""
         yield self.make_tasks_table(self.tasks)
-        for task, text in list(self._said.items()):
+        for task, text in list(self._narration.items()):
             yield Text(f"{printable(task)}: {text}", no_wrap=True, overflow="ellipsis")
         if not self.over:  # The cursor's line: in a full one, the echo of Ctrl-C would shift bars.
             yield Text()
@@ -78,7 +80,7 @@ class ProgressTracker(Tracker):
         self._params = params
         self._clock = clock
         self._tasks: dict[str, _Task] = {}
-        self._said: dict[str, str] = {}
+        self._narration: dict[str, str] = {}
         self._console = Console(stderr=True)
         self._bars: _Bars | None = None
         self._lock = threading.RLock()
@@ -89,13 +91,13 @@ class ProgressTracker(Tracker):
         """Look where standard error leads and choose bars or lines."""
         self.finish("finished")
         self._tasks = {}
-        self._said.clear()
+        self._narration.clear()
         self._console = Console(stderr=True)
         moving = self._console.is_terminal and not self._console.is_dumb_terminal
         moving |= self._console.is_jupyter and find_spec("ipywidgets") is not None
         if self._params.style == "bar" or (self._params.style == "auto" and moving):
             self._bars = _Bars(
-                self._said,
+                self._narration,
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TaskProgressColumn(),
@@ -110,7 +112,7 @@ class ProgressTracker(Tracker):
         self._repeater.start()
 
     def _repeat(self, over: threading.Event) -> None:
-        """Say again and again how far the newest task is while nothing else says it."""
+        """Print the newest task's progress at intervals in which nothing else prints it."""
         while not over.wait(self._params.interval_s):
             self.repeat()
 
@@ -128,25 +130,25 @@ class ProgressTracker(Tracker):
             self._progress(task, done, total, self._clock())
 
     def _progress(self, task: str, done: float, total: float, now: float) -> None:
-        known = self._tasks.get(task)
+        state = self._tasks.get(task)
         finished = done >= total
-        if known is None or (known.finished and not finished):
+        if state is None or (state.finished and not finished):
             self._tasks.pop(task, None)  # The newest task comes last.
-            known = self._tasks[task] = _Task(started=now, first=done)
-        elif known.finished:
+            state = self._tasks[task] = _Task(started=now, first=done)
+        elif state.finished:
             return
-        known.report(done, total, now)
+        state.report(done, total, now)
         if finished:
-            self._leave_out(known, now)
+            self._leave_out(state, now)
         if self._bars is not None:
-            if known.bar is None:
-                known.bar = self._bars.add_task(task, total=total, left="")
-            self._bars.update(known.bar, completed=done, total=total, left=_left(known.left))
+            if state.bar is None:
+                state.bar = self._bars.add_task(task, total=total, left="")
+            self._bars.update(state.bar, completed=done, total=total, left=_left(state.left))
         else:
-            self._print(task, known, now)
+            self._print(task, state, now)
 
     def _leave_out(self, inner: _Task, now: float) -> None:
-        """Of older tasks that go on, do not count the time of one that was part of them."""
+        """Subtract a finished task's time from the older tasks that contain it."""
         for outer in self._tasks.values():
             if outer is inner:
                 return
@@ -163,14 +165,14 @@ class ProgressTracker(Tracker):
             f"{share:.0%}",
             f"{_time(now - task.started)} elapsed",
             _left(task.left),
-            self._said.get(name),
+            self._narration.get(name),
         ]
         line = f"{name}: {', '.join(filter(None, parts))}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def narrate(self, task: str, text: str) -> None:
         """Show a text below the bars, or at the end of the task's next plain line."""
-        self._said[task] = printable(text.replace("\n", " "))
+        self._narration[task] = printable(text.replace("\n", " "))
 
     def finish(self, status: RunStatus) -> None:
         """Leave the last state of the bars on the screen and give the cursor back."""
@@ -192,6 +194,6 @@ def _time(seconds: float) -> str:
     """A duration as people read it, e.g. ``1:02:03``, ``2:03`` or ``4.5 s``."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{remainder:02}" if hours else f"{minutes}:{remainder:02}"

@@ -54,8 +54,8 @@ class RunningEpisodes(Accumulators):
         """Begin a new episode in some environments; what they did so far is not counted.
 
         Raises:
-            ValueError: They are no integers.
-            IndexError: There is no such environment.
+            ValueError: if the indices are no integers.
+            IndexError: if there is no environment of such an index.
         """
         if self.disable:
             return
@@ -123,7 +123,7 @@ class RunningEpisodes(Accumulators):
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, *rest: object
+        self, state_dict: dict[str, Tensor], prefix: str, *further: object
     ) -> None:
         self._settle()  # What was pending belongs to what is replaced now.
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *further)

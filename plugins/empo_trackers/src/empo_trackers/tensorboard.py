@@ -49,7 +49,7 @@ class TensorboardTracker(Tracker):
         """Write one event per metric.
 
         Raises:
-            ValueError: The tracker has not started.
+            ValueError: if the tracker has not started.
         """
         if self._writer is None:
             raise ValueError("log needs a started tracker: call start first, finish last")
@@ -60,10 +60,10 @@ class TensorboardTracker(Tracker):
                 self._writer.add_scalar(key, float(value), step)
 
     def rewind(self, step: int) -> None:
-        """Write what makes TensorBoard forget later steps.
+        """Write an event that makes TensorBoard drop later steps.
 
         Raises:
-            ValueError: The tracker has not started.
+            ValueError: if the tracker has not started.
         """
         if self._writer is None:
             raise ValueError("rewind needs a started tracker: call start first, finish last")
@@ -71,14 +71,14 @@ class TensorboardTracker(Tracker):
         self._writer.add_text("config", self._config)  # It is of step 0.
 
     def finish(self, status: RunStatus) -> None:
-        """Write what is held back and close the file."""
+        """Flush pending events and close the file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
 
 def _restart(writer: SummaryWriter, step: int) -> None:
-    """Say that the run goes on with this step; what was written of it before is void."""
+    """Write a session start at this step, which voids events written for it before."""
     if writer.file_writer is not None:
         writer.file_writer.add_event(Event(session_log=SessionLog(status=SessionLog.START)), step)
 
@@ -98,7 +98,7 @@ def _wait_for_another_second(directory: Path) -> None:
 
 
 def _add_histogram(writer: SummaryWriter, key: str, histogram: Histogram, step: int) -> None:
-    """Hand over counts as they are; TensorBoard's moments come from the middles of the bins."""
+    """Write a histogram's counts; TensorBoard's moments use the centres of the bins."""
     edges = finite_edges(histogram.edges)
     counts = [float(count) for count in histogram.counts]
     middles = [(low + high) / 2 for low, high in itertools.pairwise(edges)]

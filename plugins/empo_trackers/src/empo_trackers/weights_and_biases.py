@@ -59,7 +59,7 @@ class WandbTracker(Tracker):
         """Begin a run of W&B, or go on with the one that this directory knows.
 
         Raises:
-            ConfigError: W&B refuses, e.g. because of a missing login.
+            ConfigError: if W&B refuses the run, e.g. because of a missing login.
         """
         params, folder = self._params, directory / "wandb"
         folder.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ class WandbTracker(Tracker):
         """Send one point per metric.
 
         Raises:
-            ValueError: A metric is called ``step``, or the tracker has not started.
+            ValueError: if a metric is called ``step``, or the tracker has not started.
         """
         if self._run is None:
             raise ValueError("log needs a started tracker: call start first, finish last")
@@ -122,7 +122,7 @@ class WandbTracker(Tracker):
             self._wandb.teardown()  # Its process is not needed any more.
 
     def _drawn(self, histogram: Histogram) -> object:
-        """Counts and edges as they are; ``wandb.Histogram(counts)`` would count the counts."""
+        """A W&B histogram of given counts; ``wandb.Histogram(counts)`` would count the counts."""
         counts, edges = _at_most(MAX_BINS, histogram.counts, finite_edges(histogram.edges))
         drawn: object = self._wandb.Histogram(np_histogram=(counts, edges))
         return drawn
@@ -178,7 +178,7 @@ def _identity(folder: Path) -> str:
 
 
 def _wait_for_another_second(folder: Path) -> None:
-    """Two parts of one run that start within a second would share a folder and its files."""
+    """Wait for another second, since parts of one run within a second would share a folder."""
     deadline = time.monotonic() + 1.0  # A clock that was set back is not waited for.
     while time.monotonic() < deadline:
         if not list(folder.glob(f"*run-{time.strftime('%Y%m%d_%H%M%S')}-*")):

@@ -1,4 +1,4 @@
-"""What world models can do by what they list, so that each need not write it."""
+"""A base class of world models: methods that follow from the transitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from empo_worlds.contract import successors_of
 
 
 class BaseWorld(NotebookWorld):
-    """A base class of world models; nothing asks for it, ``WorldModel`` is what counts."""
+    """A base class of world models; optional, since solvers ask for ``WorldModel`` only."""
 
     def step(
         self: WorldModel,
@@ -24,11 +24,11 @@ class BaseWorld(NotebookWorld):
         generator: torch.Generator,
     ) -> Int[Tensor, "state word"]:
         """One sampled successor per state; a terminal state is returned as it is."""
-        found = successors_of(self, states, actions)
-        return queries.sample_successors(found, states, generator)
+        successors = successors_of(self, states, actions)
+        return queries.sample_successors(successors, states, generator)
 
     def transition_probabilities(
         self: WorldModel, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
     ) -> list[tuple[float, tuple[int, ...]]] | None:
-        """As EMPO users know it; see ``empo_worlds.queries.transition_probabilities``."""
+        """Successors of a state in EMPO's form; see ``queries.transition_probabilities``."""
         return queries.transition_probabilities(self, state, actions)

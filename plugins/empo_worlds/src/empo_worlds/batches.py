@@ -1,4 +1,4 @@
-"""Asking a model for the successors of many states at once, as arrays.
+"""Expansion of many states at once by ``transitions_batch``, as arrays.
 
 A model of ``empo_worlds.enumeration`` whose states are tuples of equally many integers may
 have a method ``transitions_batch`` in place of ``transition_probabilities``: the same answers, an
@@ -62,24 +62,24 @@ class BatchExpander(Expander):
         rows = self._rows(states)
         joint = self._spec.num_joint_actions
         ask: Any = self._batch
-        answer = self._asked(lambda: "transitions_batch(...)", ask, rows)
+        answer = self._answer(lambda: "transitions_batch(...)", ask, rows)
         counts, successors, prob, duration = self._arrays(answer, len(rows) * joint, rows.shape[1])
 
         def name(pair: int) -> str:
             actions = self._all_joint_actions[pair % joint][1]
             return self._call(states[pair // joint], actions, "transitions_batch")
 
-        found = possible(PairItems(counts, np.arange(len(prob)), prob, duration), name)
-        successors = successors[found.items]
+        pair_items = possible(PairItems(counts, np.arange(len(prob)), prob, duration), name)
+        successors = successors[pair_items.items]
         first, items = number_rows(successors)
-        found = rescale(merge_equal(replace(found, items=items), name), name)
+        pair_items = rescale(merge_equal(replace(pair_items, items=items), name), name)
         return Expansion(
             list(map(tuple, successors[first].tolist())),
-            found.items,
-            found.counts,
-            found.prob,
-            found.duration,
-            self._availability(states, found.counts, name),
+            pair_items.items,
+            pair_items.counts,
+            pair_items.prob,
+            pair_items.duration,
+            self._availability(states, pair_items.counts, name),
             self._achieved(states),
         )
 
@@ -108,8 +108,8 @@ class BatchExpander(Expander):
         timed = self._durations is not None or (isinstance(answer, tuple) and len(answer) == 4)
         parts = "(counts, successors, prob, durations)" if timed else "(counts, successors, prob)"
         try:
-            counts, successors, prob, *rest = (np.asarray(part) for part in answer)
-            (duration,) = rest if timed else (None,)
+            counts, successors, prob, *durations = (np.asarray(part) for part in answer)
+            (duration,) = durations if timed else (None,)
         except (TypeError, ValueError) as error:
             raise WorldError(f"transitions_batch returned {answer!r:.200}, not {parts}") from error
         items = int(counts.sum()) if counts.dtype.kind in "iu" else -1
@@ -131,7 +131,7 @@ class BatchExpander(Expander):
     def _availability(
         self, states: Sequence[Hashable], counts: Int[np.ndarray, " pair"], name: PairNamer
     ) -> Bool[np.ndarray, "state agent action"]:
-        """Which actions each agent has, which must be those that successors are given of."""
+        """The available actions of each agent, checked against the pairs that have successors."""
         spec = self._spec
         possible = counts.reshape(len(states), -1) > 0
         alive = possible.any(1)
@@ -149,9 +149,9 @@ class BatchExpander(Expander):
         wrong = (possible != expected).ravel()
         if wrong.any():
             pair = int(wrong.argmax())
-            some, what = ("no", "are") if expected.ravel()[pair] else ("some", "are not")
+            quantity, verb = ("no", "are") if expected.ravel()[pair] else ("some", "are not")
             raise WorldError(
-                f"{name(pair)} has {some} successors, but these actions {what} available"
+                f"{name(pair)} has {quantity} successors, but these actions {verb} available"
             )
         return available
 
@@ -159,7 +159,7 @@ class BatchExpander(Expander):
 def number_rows(
     rows: Int[np.ndarray, "item word"],
 ) -> tuple[Int[np.ndarray, " distinct"], Int[np.ndarray, " item"]]:
-    """The first position of each distinct row, in this order, and which of them each row equals."""
+    """The first position of each distinct row, and the index of each row's distinct row."""
     if not len(rows):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     _, first, index = np.unique(_row_keys(rows), return_index=True, return_inverse=True)
@@ -182,69 +182,73 @@ def _row_keys(rows: Int[np.ndarray, "item word"]) -> Int[np.ndarray, " item"]:
     return keys
 
 
-def possible(found: PairItems, name: PairNamer) -> PairItems:
+def possible(pair_items: PairItems, name: PairNamer) -> PairItems:
     """The items whose probabilities are positive.
 
     Args:
-        found: Items as an author gave them.
+        pair_items: Items as an author gave them.
         name: Says which pair is wrong.
 
     Raises:
-        WorldError: A probability or a duration makes no sense.
+        WorldError: if a probability is negative, infinite or NaN, or a duration is not positive and
+            finite.
     """
-    prob, duration = found.prob, found.duration
-    _refuse(~((prob >= 0) & (prob < math.inf)), found, prob, name, "a probability of {}")
+    prob, duration = pair_items.prob, pair_items.duration
+    _refuse(~((prob >= 0) & (prob < math.inf)), pair_items, prob, name, "a probability of {}")
     if duration is not None:
         wrong = ~((duration > 0) & (duration < math.inf))
-        _refuse(wrong, found, duration, name, "a duration of {}")
-    return found if found.prob.all() else found.at(found.prob > 0)
+        _refuse(wrong, pair_items, duration, name, "a duration of {}")
+    return pair_items if pair_items.prob.all() else pair_items.at(pair_items.prob > 0)
 
 
-def rescale(found: PairItems, name: PairNamer) -> PairItems:
+def rescale(pair_items: PairItems, name: PairNamer) -> PairItems:
     """Items whose probabilities sum to 1 in each pair.
 
     Raises:
-        WorldError: They are further from it than rounding explains.
+        WorldError: if the probabilities of a pair differ from a sum of 1 by more than
+            ``SUM_TOLERANCE``.
     """
-    total = precise_sums(found.prob, found.counts)
-    wrong = (abs(total - 1) > SUM_TOLERANCE) & (found.counts > 0)
+    total = precise_sums(pair_items.prob, pair_items.counts)
+    wrong = (abs(total - 1) > SUM_TOLERANCE) & (pair_items.counts > 0)
     if wrong.any():
         pair = int(wrong.argmax())
         raise WorldError(f"{name(pair)}: the probabilities sum to {float(total[pair])!r}, not to 1")
-    return replace(found, prob=found.prob / total[found.pairs])
+    return replace(pair_items, prob=pair_items.prob / total[pair_items.pairs])
 
 
 def _refuse(
     wrong: Bool[np.ndarray, " item"],
-    found: PairItems,
+    pair_items: PairItems,
     numbers: Float[np.ndarray, " item"],
     name: PairNamer,
-    what: str,
+    description: str,
 ) -> None:
     if wrong.any():
         item = int(wrong.argmax())
-        raise WorldError(f"{name(int(found.pairs[item]))} gives {what.format(numbers[item])}")
+        raise WorldError(
+            f"{name(int(pair_items.pairs[item]))} gives {description.format(numbers[item])}"
+        )
 
 
-def merge_equal(found: PairItems, name: PairNamer) -> PairItems:
-    """Items that lead to the same state from the same pair become one, at the first's place.
+def merge_equal(pair_items: PairItems, name: PairNamer) -> PairItems:
+    """Merge items of one pair that lead to the same state, at the place of the first.
 
     Raises:
-        WorldError: They have different durations.
+        WorldError: if equal items of one pair have different durations.
     """
-    if found.counts.max(initial=0) <= 1:
-        return found
-    key = found.pairs * (found.items.max() + 1) + found.items
+    if pair_items.counts.max(initial=0) <= 1:
+        return pair_items
+    key = pair_items.pairs * (pair_items.items.max() + 1) + pair_items.items
     first, index = number_rows(key[:, None])
     if len(first) == len(key):
-        return found
-    if found.duration is not None:
-        clash = found.duration != found.duration[first[index]]
-        what = "one state two durations, one {}"
-        _refuse(clash, found, found.duration, name, what)
+        return pair_items
+    if pair_items.duration is not None:
+        clash = pair_items.duration != pair_items.duration[first[index]]
+        description = "one state two durations, one {}"
+        _refuse(clash, pair_items, pair_items.duration, name, description)
     prob = np.zeros(len(first))
-    np.add.at(prob, index, found.prob)  # One after the other, as the plain road adds them.
-    return replace(found.at(first), prob=prob)
+    np.add.at(prob, index, pair_items.prob)  # One after the other, as the plain road adds them.
+    return replace(pair_items.at(first), prob=prob)
 
 
 def precise_sums(

@@ -1,4 +1,4 @@
-"""Comparison of what some states and joint actions lead to with what others do."""
+"""Comparison of the successors of some pairs of state and joint action with those of others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_PAIRS = 10_000
 
 
 def first_difference(
-    found: Successors,
+    successors: Successors,
     rows: Int[Tensor, "item word"],
     other: Successors,
     other_rows: Int[Tensor, "_item word"],
@@ -29,35 +29,37 @@ def first_difference(
     """The first pair whose successors differ; None where they are the same for all.
 
     Args:
-        found: Successors of some pairs.
+        successors: Successors of some pairs.
         rows: What their states are compared by.
         other: Successors of as many pairs, in the same order.
         other_rows: The same for those.
     """
-    keys = np.concatenate([_keys(found, rows), _keys(other, other_rows)])
-    mass = np.concatenate([found.prob.double().numpy(), -other.prob.double().numpy()])
+    keys = np.concatenate([_keys(successors, rows), _keys(other, other_rows)])
+    mass = np.concatenate([successors.prob.double().numpy(), -other.prob.double().numpy()])
     table = RowTable(keys.shape[1], keys.dtype)
     total = np.bincount(table.number(keys), mass, table.count)
     wrong = np.abs(total) > TOLERANCE
     return int(table.rows[wrong, 0].min()) if wrong.any() else None
 
 
-def _keys(found: Successors, rows: Int[Tensor, "item word"]) -> Float64[np.ndarray, "item key"]:
+def _keys(
+    successors: Successors, rows: Int[Tensor, "item word"]
+) -> Float64[np.ndarray, "item key"]:
     """Pair, words and duration of each item."""
-    duration = torch.ones(len(rows)) if found.duration is None else found.duration
-    columns = (found.segments.index[:, None], rows, duration[:, None])
+    duration = torch.ones(len(rows)) if successors.duration is None else successors.duration
+    columns = (successors.segments.index[:, None], rows, duration[:, None])
     # Adding 0 leaves no -0, whose bits are others.
     return np.concatenate([column.double().numpy() for column in columns], 1) + 0.0
 
 
 def different_pairs(
     spec: WorldSpec,
-    one: Float64[np.ndarray, "state joint 2"],
-    other: Float64[np.ndarray, "state joint 2"],
+    first: Float64[np.ndarray, "state joint 2"],
+    second: Float64[np.ndarray, "state joint 2"],
 ) -> tuple[Int[Tensor, " pair"], Int[Tensor, "pair agent"]]:
-    """Pairs of a state's position and a joint action whose signatures differ, some at least."""
-    differs = (np.abs(one - other) > signatures.TOLERANCE).any(-1)
-    item, joint = (torch.from_numpy(each[:MOST_PAIRS]) for each in np.nonzero(differs))
+    """Pairs of a state's position and a joint action with different signatures, up to a limit."""
+    differs = (np.abs(first - second) > signatures.TOLERANCE).any(-1)
+    item, joint = (torch.from_numpy(indices[:MOST_PAIRS]) for indices in np.nonzero(differs))
     return item, joint_actions(spec)[joint]
 
 

@@ -65,7 +65,7 @@ def compiled_closure(function: Function) -> Function:
 
 
 def _declared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as its author wrote it, which watchers are told of from now on."""
+    """The function as its author wrote it, with its compilation reported to watchers."""
     # While tests run, functions are wrapped in checks of shapes, which numba cannot compile.
     plain: Callable[..., Any] = unwrap(function)
     _listen()
@@ -82,7 +82,7 @@ def is_loaded(function: Callable[..., Any]) -> bool:
 
 @cache
 def _listen() -> None:
-    """Tell watchers of what numba does, from now on."""
+    """Report numba's compilations to watchers."""
     from numba.core import event
 
     class Listener(event.Listener):

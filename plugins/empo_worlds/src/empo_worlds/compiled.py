@@ -1,4 +1,4 @@
-"""From one compiled function, which writes the successors of a state, to a world model.
+"""World models made of one compiled function that writes the successors of a state.
 
 For worlds that are too large to be enumerated in Python: a state is a row of small integers, and
 the function is compiled by numba (the extra ``compiling``), so that a million successors take a
@@ -33,7 +33,7 @@ WriteSuccessors = Callable[..., int]
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """What a compiled world is made of; see ``compiled_world``."""
+    """The description of a compiled world; see ``compiled_world``."""
 
     name: str
     agents: Sequence[AgentSpec]
@@ -59,7 +59,7 @@ def compiled_world(
     features: Featurizer | None = None,
     name: str | None = None,
 ) -> Callable[[WriteSuccessors], CompiledWorld]:
-    """Decorate a function from a state to its successors; what it becomes is a world.
+    """Decorate a function that writes the successors of a state; the result is a world.
 
     The function is called as ``function(state, actions, successors, prob)``: it reads the words of
     ``state`` and one action per agent, writes successors to ``successors[0]``, ``successors[1]``
@@ -83,7 +83,7 @@ def compiled_world(
         name: Title of the world; None means the function's name.
 
     Raises:
-        WorldError: The description contradicts itself.
+        WorldError: if the description contradicts itself.
     """
 
     def decorate(function: WriteSuccessors) -> CompiledWorld:
@@ -115,7 +115,7 @@ class CompiledWorld(BaseWorld):
         """Check the description.
 
         Raises:
-            WorldError: It contradicts itself.
+            WorldError: if the model contradicts itself.
         """
         _check(model)
         goals, self._predicates = goals_of(model)
@@ -137,7 +137,7 @@ class CompiledWorld(BaseWorld):
         self._shape = len(self.spec.agents), max(self.spec.num_actions)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is compiled is compiled again elsewhere."""
+        """Pickle the description only; another process compiles the world again."""
         return CompiledWorld, (self.model,)
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -155,14 +155,14 @@ class CompiledWorld(BaseWorld):
             chosen = queries.checked_actions(self.spec, actions, len(states)).numpy()
         per_state = len(chosen) if actions is None else 1
         counts, successors, prob = self._list_successors(rows, chosen, per_state)
-        found = PairItems(counts, np.arange(len(prob)), prob, None)
+        pair_items = PairItems(counts, np.arange(len(prob)), prob, None)
         if (prob != 1).any():
-            found = rescale(found, partial(self._call, rows, chosen, per_state))
-        offsets = np.concatenate([[0], found.counts.cumsum()])
+            pair_items = rescale(pair_items, partial(self._call, rows, chosen, per_state))
+        offsets = np.concatenate([[0], pair_items.counts.cumsum()])
         return Successors(
             torch.from_numpy(offsets),
             torch.from_numpy(successors),
-            torch.from_numpy(found.prob),
+            torch.from_numpy(pair_items.prob),
         )
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
@@ -232,8 +232,8 @@ class CompiledWorld(BaseWorld):
             )
             parts.append((successors[:used], prob[:used]))
         if code != DONE:
-            what = MISTAKES[code].format(used, self.model.max_successors)
-            raise WorldError(f"{self._call(rows, chosen, per_state, pair)} {what}")
+            mistake = MISTAKES[code].format(used, self.model.max_successors)
+            raise WorldError(f"{self._call(rows, chosen, per_state, pair)} {mistake}")
         successors, prob = (np.concatenate(part) for part in zip(*parts, strict=True))
         return counts, successors, prob
 
@@ -246,7 +246,7 @@ class CompiledWorld(BaseWorld):
     ) -> str:
         actions = chosen[pair % len(chosen)].tolist()
         names = ", ".join(
-            who.actions[action] for who, action in zip(self.spec.agents, actions, strict=True)
+            agent.actions[action] for agent, action in zip(self.spec.agents, actions, strict=True)
         )
         state = tuple(rows[pair // per_state].tolist())
         return f"{self.model.write.__name__}({state}, {tuple(actions)}, ...) [{names}]"
@@ -267,6 +267,6 @@ def _check(model: CompiledModel) -> None:
         (model.horizon is not None and model.horizon < 1, "an episode needs at least 1 step"),
         (not model.agents, "there must be an agent"),
     ]
-    for wrong, what in problems:
+    for wrong, problem in problems:
         if wrong:
-            raise WorldError(f"the world {model.name!r} cannot be compiled: {what}")
+            raise WorldError(f"the world {model.name!r} cannot be compiled: {problem}")

@@ -1,4 +1,4 @@
-"""Words of a row that nothing which matters reads, and counterexamples to that.
+"""Words of a row that affect neither availability nor goals, and counterexamples to that claim.
 
 Each check looks at the states that it is given. What it finds is wrong is wrong.
 """
@@ -42,9 +42,9 @@ def exchanged(
     dropped: Bool[Tensor, " word"],
     states: Int[Tensor, "state word"],
     donors: Int[Tensor, "donor word"] | None = None,
-    most: int = MOST_ROWS,
+    max_rows: int = MOST_ROWS,
 ) -> tuple[Int[Tensor, " item"], Int[Tensor, "item word"]]:
-    """Distinct rows that differ from some states in words which they have from others.
+    """Distinct rows: states whose dropped words are replaced by those of other states.
 
     Half of them, where there are so many, have all these words from one other state, and the rest
     each from a state of its own. Of few states all pairs are tried.
@@ -53,19 +53,19 @@ def exchanged(
         dropped: The words that change [word].
         states: Distinct states.
         donors: The others; None: the same states.
-        most: No more rows than about this, and two of each state.
+        max_rows: No more rows than about this, and two of each state.
 
     Returns:
         The position of the state that each row comes from, and the row.
     """
     donors = states if donors is None else donors
-    count, others, generator = len(states), len(donors), torch.Generator().manual_seed(0)
-    rounds = max(2, -(-most // max(1, count)))
-    shift = torch.randperm(others, generator=generator)[: -(-rounds // 2), None, None]
+    count, num_donors, generator = len(states), len(donors), torch.Generator().manual_seed(0)
+    rounds = max(2, -(-max_rows // max(1, count)))
+    shift = torch.randperm(num_donors, generator=generator)[: -(-rounds // 2), None, None]
     position = torch.arange(count)
     shape = (rounds - len(shift), count, states.shape[1])
-    shifted = (position[:, None] + shift) % others
-    mixed = torch.randint(others, shape, generator=generator)
+    shifted = (position[:, None] + shift) % num_donors
+    mixed = torch.randint(num_donors, shape, generator=generator)
     of = torch.cat([shifted.expand(-1, -1, states.shape[1]), mixed]).flatten(0, 1)
     position = position.repeat(rounds)
     rows = torch.where(dropped, donors.gather(0, of), states[position])
@@ -82,7 +82,7 @@ def word_that_matters(
     states: Int[Tensor, "state word"],
     donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
-    """A sentence that shows that words matter which are said not to; None: nowhere seen.
+    """A counterexample to the claim that dropped words do not matter, as a sentence, or None.
 
     These states get these words of others, see ``exchanged``.
 
@@ -102,16 +102,17 @@ def difference_by_words(
     states: Int[Tensor, "item word"],
     changed: Int[Tensor, "item word"],
     *,
-    every: bool = False,
+    all_pairs: bool = False,
 ) -> str | None:
-    """A sentence that shows that words matter in which rows differ; None: nowhere seen.
+    """A sentence about a difference that changed words cause in a world, or None.
 
     Args:
         world: The world.
         dropped: Words that nothing else depends on [word].
         states: State rows.
         changed: Rows that differ from those in these words only.
-        every: Whether all joint actions are tried, and not ``MOST_PAIRS`` of them and of states.
+        all_pairs: Whether all joint actions are tried, and not ``MOST_PAIRS`` of them and of
+            states.
     """
     if not len(changed):
         return None
@@ -126,24 +127,28 @@ def difference_by_words(
     different = (world.achieved(states) != world.achieved(changed)).any(1)
     if different.any():
         return _matters(world, states, changed, int(different.nonzero()[0]), "achieved goals")
-    if every:
+    if all_pairs:
 
         def image(rows: Int[Tensor, "outcome word"]) -> Int[Tensor, "outcome _word"]:
             return rows[:, ~dropped]
 
         joint = world.spec.num_joint_actions
-        one, two = (signatures(expansion(world, rows), joint, image) for rows in (states, changed))
-        item, chosen = different_pairs(world.spec, one, two)
+        before, after = (
+            signatures(expansion(world, rows), joint, image) for rows in (states, changed)
+        )
+        item, chosen = different_pairs(world.spec, before, after)
     else:
         item, chosen = sampled_pairs(world.spec, len(states))
     if not len(item):
         return None
-    found, other = (world.transitions(rows[item], chosen) for rows in (states, changed))
-    pair = first_difference(found, found.states[:, ~dropped], other, other.states[:, ~dropped])
+    successors, other = (world.transitions(rows[item], chosen) for rows in (states, changed))
+    pair = first_difference(
+        successors, successors.states[:, ~dropped], other, other.states[:, ~dropped]
+    )
     if pair is None:
         return None
-    about = f"the other words after ({names_of(world.spec, chosen[pair].tolist())})"
-    return _matters(world, states, changed, int(item[pair]), about)
+    effect = f"the other words after ({names_of(world.spec, chosen[pair].tolist())})"
+    return _matters(world, states, changed, int(item[pair]), effect)
 
 
 def prior_without_words(
@@ -152,10 +157,10 @@ def prior_without_words(
     dropped: Bool[Tensor, " word"],
     states: Int[Tensor, "state word"],
     steps_left: int,
-    most: int = MOST_ROWS,
+    max_rows: int = MOST_ROWS,
     donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
-    """A sentence that shows that a human prior depends on some words; None: nowhere seen.
+    """A sentence about a difference that changed words cause in a human prior, or None.
 
     Args:
         world: The world.
@@ -163,10 +168,10 @@ def prior_without_words(
         dropped: Words that nothing else depends on [word].
         states: Distinct states that are not terminal.
         steps_left: Steps until the end of the episode.
-        most: About how many rows it is asked about.
+        max_rows: About how many rows it is asked about.
         donors: States whose words they get; None: the same states.
     """
-    source, changed = exchanged(dropped, states, donors, most=most)
+    source, changed = exchanged(dropped, states, donors, max_rows=max_rows)
     if not len(changed):
         return None
     policy = prior.policy(states, steps_left).double()[source]
@@ -182,11 +187,11 @@ def _matters(
     states: Int[Tensor, "item word"],
     changed: Int[Tensor, "item word"],
     at: int,
-    about: str,
+    effect: str,
 ) -> str:
     words: Sequence[int] = (states[at] != changed[at]).nonzero()[:, 0].tolist()
     values = changed[at, torch.tensor(words)].tolist()
     return (
-        f"{about} depend on words {words} after all: setting them to {values} makes a difference "
+        f"{effect} depend on words {words} after all: setting them to {values} makes a difference "
         f"in this state:\n{world.describe(states[at])}"
     )

@@ -1,4 +1,4 @@
-"""Questions to a world model whose answers are checked against its contract.
+"""Queries of a world model, checked against its contract.
 
 The contract is that of ``empo_core.protocols.WorldModel``. A world that breaks it would be solved
 all the same, and every number would be wrong; so whoever walks transitions asks here.
@@ -24,7 +24,7 @@ from empo_worlds.rows import state_row, state_rows
 SUM_TOLERANCE = 1e-9
 """Tolerance of the sum of one pair's probabilities around 1."""
 
-Found = TypeVar("Found", Successors, Expansion)
+AnySuccessors = TypeVar("AnySuccessors", Successors, Expansion)
 
 
 def successors_of(
@@ -32,15 +32,15 @@ def successors_of(
     states: Int[Tensor, "state word"],
     actions: Int[Tensor, "state agent"] | None = None,
 ) -> Successors:
-    """What ``world.transitions`` answers.
+    """The successors by ``world.transitions``, checked.
 
     Raises:
-        BrokenWorldError: The answer breaks the contract.
+        BrokenWorldError: if the successors break the contract.
     """
-    found = world.transitions(states, actions)
-    if not isinstance(found, Successors):
-        raise broken(world, f"transitions() returned {type(found).__name__}, not Successors")
-    return _checked(world, states, actions, found, None)
+    successors = world.transitions(states, actions)
+    if not isinstance(successors, Successors):
+        raise broken(world, f"transitions() returned {type(successors).__name__}, not Successors")
+    return _checked(world, states, actions, successors, None)
 
 
 IsSound = Callable[[np.ndarray, np.ndarray, np.ndarray], bool]
@@ -59,16 +59,18 @@ def expansion_of(
         is_sound: Looks at the transitions sooner than this module does; compiled.
 
     Raises:
-        BrokenWorldError: An answer breaks the contract.
+        BrokenWorldError: if successors or available actions break the contract.
     """
     available = available_in(world, states)
     if not isinstance(world, Expandable):
-        found = world.transitions(states)
-        if not isinstance(found, Successors):
-            raise broken(world, f"transitions() returned {type(found).__name__}, not Successors")
-        if not isinstance(found.prob, Tensor):
-            raise broken(world, f"transitions gave {type(found.prob).__name__} as prob")
-        return _checked(world, states, None, Expansion.of(found), available, is_sound)
+        successors = world.transitions(states)
+        if not isinstance(successors, Successors):
+            raise broken(
+                world, f"transitions() returned {type(successors).__name__}, not Successors"
+            )
+        if not isinstance(successors.prob, Tensor):
+            raise broken(world, f"transitions gave {type(successors.prob).__name__} as prob")
+        return _checked(world, states, None, Expansion.of(successors), available, is_sound)
     expansion = world.expand(states)
     if not isinstance(expansion, Expansion):
         raise broken(world, f"expand() returned {type(expansion).__name__}, not Expansion")
@@ -78,16 +80,16 @@ def expansion_of(
 def available_in(
     world: WorldModel, states: Int[Tensor, "state word"]
 ) -> Bool[Tensor, "state agent action"]:
-    """What ``world.available`` answers.
+    """The availability flags by ``world.available``, checked.
 
     Raises:
-        BrokenWorldError: The answer breaks the contract.
+        BrokenWorldError: if the flags break the contract.
     """
     spec = world.spec
     shape = (len(states), len(spec.agents), max(spec.num_actions))
-    found = world.available(states)
-    _require_flags(world, "available", found, shape, "[state, agent, action]")
-    flags: Bool[np.ndarray, "state agent action"] = found.numpy()
+    available = world.available(states)
+    _require_flags(world, "available", available, shape, "[state, agent, action]")
+    flags: Bool[np.ndarray, "state agent action"] = available.numpy()
     padding = np.arange(shape[2]) >= np.array(spec.num_actions)[:, None]
     if padding.any() and (flags & padding).any():
         state, agent, action = np.argwhere(flags & padding)[0].tolist()
@@ -98,9 +100,9 @@ def available_in(
             states[state],
         )
     acts: Bool[np.ndarray, "state agent"] = np.any(flags, 2)
-    some = acts.any(1) & ~acts.all(1)
-    if some.any():
-        state = int(some.argmax())
+    is_mixed = acts.any(1) & ~acts.all(1)
+    if is_mixed.any():
+        state = int(is_mixed.argmax())
         agent = int(acts[state].argmin())
         raise broken(
             world,
@@ -108,32 +110,32 @@ def available_in(
             "it one that does nothing, or give nobody any where the state is terminal",
             states[state],
         )
-    return found
+    return available
 
 
 def achieved_in(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
-    """What ``world.achieved`` answers.
+    """The achieved goals by ``world.achieved``, checked.
 
     Raises:
-        BrokenWorldError: The answer has another shape or dtype.
+        BrokenWorldError: if the flags have another shape or dtype.
     """
-    found = world.achieved(states)
+    achieved = world.achieved(states)
     shape = (len(states), len(world.spec.goals))
-    _require_flags(world, "achieved", found, shape, "[state, goal]")
-    return found
+    _require_flags(world, "achieved", achieved, shape, "[state, goal]")
+    return achieved
 
 
 def initial_row(world: WorldModel) -> Int[np.ndarray, "1 word"]:
-    """What ``world.initial_state`` answers, alone in a batch.
+    """The initial state by ``world.initial_state``, checked, as a batch of one row.
 
     Raises:
-        BrokenWorldError: It is no state row.
+        BrokenWorldError: if the initial state is no state row.
     """
-    found = world.initial_state()
-    if not isinstance(found, Tensor):
-        raise broken(world, f"initial_state() returned {type(found).__name__}, not a tensor")
+    row = world.initial_state()
+    if not isinstance(row, Tensor):
+        raise broken(world, f"initial_state() returned {type(row).__name__}, not a tensor")
     try:
-        return state_row(world.spec, found)
+        return state_row(world.spec, row)
     except WorldError as error:
         raise broken(world, f"initial_state() returned no state row: {error}") from None
 
@@ -145,17 +147,17 @@ def possible_pairs(
     flags = available.numpy()
     possible = np.ones((len(flags), 1), np.bool_)
     for agent, number in enumerate(spec.num_actions):  # Agent 0 counts fastest.
-        own = flags[:, agent, :number, None]
-        possible = (own & possible[:, None]).reshape(len(flags), -1)
+        agent_flags = flags[:, agent, :number, None]
+        possible = (agent_flags & possible[:, None]).reshape(len(flags), -1)
     return torch.from_numpy(possible)
 
 
-def broken(world: WorldModel, what: str, state: Tensor | None = None) -> BrokenWorldError:
+def broken(world: WorldModel, reason: str, state: Tensor | None = None) -> BrokenWorldError:
     """The error about a world that breaks its contract, with the plugin that it comes from."""
-    where = "" if state is None else f" {state_text(world, state)}"
+    location = "" if state is None else f" {state_text(world, state)}"
     return BrokenWorldError(
-        f"{world.spec.name!r} ({origin(world)}) breaks the contract of world models: {what}. "
-        f"Correct the world model.{where}"
+        f"{world.spec.name!r} ({origin(world)}) breaks the contract of world models: {reason}. "
+        f"Correct the world model.{location}"
     )
 
 
@@ -185,14 +187,14 @@ def origin(thing: object) -> str:
 
 
 def _require_flags(
-    world: WorldModel, method: str, found: object, shape: tuple[int, ...], axes: str
+    world: WorldModel, method: str, answer: object, shape: tuple[int, ...], axes: str
 ) -> None:
-    if not isinstance(found, Tensor):
-        raise broken(world, f"{method}() returned {type(found).__name__}, not a tensor")
-    if found.dtype != torch.bool or tuple(found.shape) != shape:
+    if not isinstance(answer, Tensor):
+        raise broken(world, f"{method}() returned {type(answer).__name__}, not a tensor")
+    if answer.dtype != torch.bool or tuple(answer.shape) != shape:
         raise broken(
             world,
-            f"{method}() returned {found.dtype} of shape {list(found.shape)}, not torch.bool of "
+            f"{method}() returned {answer.dtype} of shape {list(answer.shape)}, not torch.bool of "
             f"shape {list(shape)} {axes}",
         )
 
@@ -201,46 +203,51 @@ def _checked(
     world: WorldModel,
     states: Tensor,
     actions: Tensor | None,
-    found: Found,
+    successors: AnySuccessors,
     available: Tensor | None,
     is_sound: IsSound | None = None,
-) -> Found:
-    """The successors, their rows of the dtype that ``spec`` says.
+) -> AnySuccessors:
+    """The successors, checked, with rows of the dtype ``spec.state_dtype``.
 
     Without ``available``, the world is asked about it where joint actions have no successors.
     """
     spec = world.spec
-    each = spec.num_joint_actions if actions is None else 1
-    if problem := _form_problem(spec, found, len(states) * each):
+    pairs_per_state = spec.num_joint_actions if actions is None else 1
+    if problem := _form_problem(spec, successors, len(states) * pairs_per_state):
         raise broken(world, f"transitions gave {problem}")
-    if is_sound is not None and isinstance(found, Expansion) and found.duration is None:
-        arrays = found.offsets.numpy(), found.index.numpy(), found.prob.numpy()
+    if is_sound is not None and isinstance(successors, Expansion) and successors.duration is None:
+        arrays = successors.offsets.numpy(), successors.index.numpy(), successors.prob.numpy()
         looks_right = is_sound(*arrays)
     else:
         looks_right = False
-    if not looks_right and (problem := _disorder(found)):
+    if not looks_right and (problem := _disorder(successors)):
         raise broken(world, f"transitions gave {problem}")
-    if not looks_right and (wrong := _first_wrong(found)):
-        pair, what = wrong
-        joint = _joint_of(spec, actions, pair, each)
+    if not looks_right and (wrong := _first_wrong(successors)):
+        pair, description = wrong
+        joint = _joint_of(spec, actions, pair, pairs_per_state)
         raise broken(
             world,
-            f"the successors of one state under ({_names(spec, joint)}) have {what}",
-            states[pair // each],
+            f"the successors of one state under ({_names(spec, joint)}) have {description}",
+            states[pair // pairs_per_state],
         )
-    _require_availability(world, states, actions, found, available)
-    if found.states.dtype != spec.state_dtype:
+    _require_availability(world, states, actions, successors, available)
+    if successors.states.dtype != spec.state_dtype:
         try:
-            return replace(found, states=torch.from_numpy(state_rows(spec, found.states)))
+            return replace(successors, states=torch.from_numpy(state_rows(spec, successors.states)))
         except WorldError as error:
             raise broken(world, f"transitions gave a successor that is no state: {error}") from None
-    return found
+    return successors
 
 
-def _form_problem(spec: WorldSpec, found: Successors | Expansion, pairs: int) -> str:
-    """What is wrong with shapes and dtypes of successors, in words; nothing is ""."""
-    offsets, states, prob, duration = found.offsets, found.states, found.prob, found.duration
-    index = found.index if isinstance(found, Expansion) else None
+def _form_problem(spec: WorldSpec, successors: Successors | Expansion, pairs: int) -> str:
+    """A fault in shapes or dtypes of successors, in words; "" where there is none."""
+    offsets, states, prob, duration = (
+        successors.offsets,
+        successors.states,
+        successors.prob,
+        successors.duration,
+    )
+    index = successors.index if isinstance(successors, Expansion) else None
     tensors = {"offsets": offsets, "states": states, "prob": prob}
     tensors |= {} if duration is None else {"duration": duration}
     tensors |= {} if index is None else {"index": index}
@@ -268,11 +275,11 @@ def _form_problem(spec: WorldSpec, found: Successors | Expansion, pairs: int) ->
     return ""
 
 
-def _disorder(found: Successors | Expansion) -> str:
-    """What is wrong with offsets and indices of successors, in words; nothing is ""."""
-    bounds = found.offsets.numpy()
-    index = found.index if isinstance(found, Expansion) else None
-    items, outcomes = int(bounds[-1]), len(found.prob)
+def _disorder(successors: Successors | Expansion) -> str:
+    """A fault in offsets or indices of successors, in words; "" where there is none."""
+    bounds = successors.offsets.numpy()
+    index = successors.index if isinstance(successors, Expansion) else None
+    items, outcomes = int(bounds[-1]), len(successors.prob)
     if (bounds[1:] < bounds[:-1]).any():
         return f"offsets that do not ascend from 0 to the number of items, {items}"
     if index is not None and items and not 0 <= int(index.min()) <= int(index.max()) < outcomes:
@@ -280,24 +287,24 @@ def _disorder(found: Successors | Expansion) -> str:
     return ""
 
 
-def _first_wrong(found: Successors | Expansion) -> tuple[int, str] | None:
-    """The first pair with numbers that are no probabilities or durations, and what they are."""
-    offsets, prob = found.offsets.numpy(), found.prob.numpy()
-    index = found.index.numpy() if isinstance(found, Expansion) else None
-    duration = None if found.duration is None else found.duration.numpy()
+def _first_wrong(successors: Successors | Expansion) -> tuple[int, str] | None:
+    """The first pair with invalid probabilities or durations, and a description of the fault."""
+    offsets, prob = successors.offsets.numpy(), successors.prob.numpy()
+    index = successors.index.numpy() if isinstance(successors, Expansion) else None
+    duration = None if successors.duration is None else successors.duration.numpy()
     checks = [(prob, "a probability of {!r}, and probabilities lie in (0, 1]")]
     wrong = [~((prob > 0) & (prob <= 1 + SUM_TOLERANCE))]
     if duration is not None:
         checks.append((duration, "a duration of {!r}, and durations are positive"))
         wrong.append(~((duration > 0) & (duration < np.inf)))
-    for (numbers, what), outcomes in zip(checks, wrong, strict=True):
+    for (numbers, message), outcomes in zip(checks, wrong, strict=True):
         if outcomes.any():
             items = np.flatnonzero(outcomes if index is None else outcomes[index])
             if len(items):
                 item = int(items[0])
                 pair = int(np.searchsorted(offsets, item, side="right")) - 1
                 number = float(numbers[item if index is None else index[item]])
-                return pair, what.format(number)
+                return pair, message.format(number)
     filled = np.flatnonzero(offsets[1:] > offsets[:-1])
     if not len(filled):
         return None
@@ -314,34 +321,36 @@ def _require_availability(
     world: WorldModel,
     states: Tensor,
     actions: Tensor | None,
-    found: Successors | Expansion,
+    successors: Successors | Expansion,
     available: Tensor | None,
 ) -> None:
     """Refuse joint actions without successors although ``available()`` allows them, or reverse."""
-    spec, offsets = world.spec, found.offsets.numpy()
-    each = spec.num_joint_actions if actions is None else 1
-    filled = (offsets[1:] > offsets[:-1]).reshape(-1, each)
+    spec, offsets = world.spec, successors.offsets.numpy()
+    pairs_per_state = spec.num_joint_actions if actions is None else 1
+    filled = (offsets[1:] > offsets[:-1]).reshape(-1, pairs_per_state)
     is_full = filled.all()
     if available is None:
         if is_full:
             return
-        here = np.flatnonzero(~filled.all(1))
-        available = available_in(world, states[torch.from_numpy(here)])
-        filled = filled[here]
+        rows = np.flatnonzero(~filled.all(1))
+        available = available_in(world, states[torch.from_numpy(rows)])
+        filled = filled[rows]
     else:
-        here = np.arange(len(states))
+        rows = np.arange(len(states))
         if is_full and np.count_nonzero(available.numpy()) == len(states) * sum(spec.num_actions):
             return
     if actions is None:
         possible = possible_pairs(spec, available).numpy()
     else:
-        chosen = actions[torch.from_numpy(here)].long()[..., None]
+        chosen = actions[torch.from_numpy(rows)].long()[..., None]
         possible = available.gather(2, chosen)[..., 0].all(1)[:, None].numpy()
     wrong = possible != filled
     if wrong.any():
         place, joint = np.argwhere(wrong)[0].tolist()
-        row, allowed = int(here[place]), bool(possible[place, joint])
-        names = _names(spec, _joint_of(spec, actions, row * each + joint, each))
+        row, allowed = int(rows[place]), bool(possible[place, joint])
+        names = _names(
+            spec, _joint_of(spec, actions, row * pairs_per_state + joint, pairs_per_state)
+        )
         raise broken(
             world,
             f"available() {'allows' if allowed else 'does not allow'} ({names}), and transitions "
@@ -350,12 +359,14 @@ def _require_availability(
         )
 
 
-def _joint_of(spec: WorldSpec, actions: Tensor | None, pair: int, each: int) -> list[int]:
+def _joint_of(
+    spec: WorldSpec, actions: Tensor | None, pair: int, pairs_per_state: int
+) -> list[int]:
     """The action of each agent in a pair."""
     if actions is not None:
-        found: list[int] = actions[pair].tolist()
-        return found
-    joint = pair % each
+        chosen: list[int] = actions[pair].tolist()
+        return chosen
+    joint = pair % pairs_per_state
     return [joint // s % n for s, n in zip(spec.strides, spec.num_actions, strict=True)]
 
 

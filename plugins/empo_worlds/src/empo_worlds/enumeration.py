@@ -1,4 +1,4 @@
-"""From ``transition_probabilities`` on hashable states to a world model.
+"""World models enumerated from ``transition_probabilities`` on hashable states.
 
 A model author writes one small class (see ``EnumerableModel``); ``enumerate_world`` visits
 every state it can reach, checks what the class says, and returns an ``EnumeratedWorld``: the
@@ -67,13 +67,13 @@ class EnumeratedWorld(BaseWorld):
             symmetries: Symmetries that it is known to have.
 
         Raises:
-            WorldError: The arrays contradict one another.
+            WorldError: if the arrays contradict one another.
         """
         _check_arrays(spec, labels, successors, available, achieved, initial)
         self.spec = spec
         self._labels = labels
         self._index = {label: index for index, label in enumerate(labels)}
-        self._all = successors
+        self._successors = successors
         self._available = available
         self._achieved = achieved
         self._initial = initial
@@ -86,13 +86,13 @@ class EnumeratedWorld(BaseWorld):
         return len(self._labels)
 
     def symmetries(self) -> tuple[Symmetry, ...]:
-        """Symmetries that it is known to have; see ``empo_core.protocols.Symmetric``."""
+        """Declared symmetries; see ``empo_core.protocols.Symmetric``."""
         return self._symmetries
 
     def content(self) -> Sequence[object]:
         """All arrays and the start; see ``empo_core.protocols.Composed``."""
-        every = self._all
-        arrays = every.offsets, every.states, every.prob, every.duration
+        successors = self._successors
+        arrays = successors.offsets, successors.states, successors.prob, successors.duration
         return *arrays, self._available, self._achieved, self._initial
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -111,18 +111,18 @@ class EnumeratedWorld(BaseWorld):
             pairs = first + (
                 queries.checked_actions(self.spec, actions, len(states)) * self._strides
             ).sum(1)
-        start = self._all.offsets[pairs]
-        counts = self._all.offsets[pairs + 1] - start
+        start = self._successors.offsets[pairs]
+        counts = self._successors.offsets[pairs + 1] - start
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         # Item i of the answer lies as far behind its pair's start here as it does there.
         items = torch.arange(int(offsets[-1])) + torch.repeat_interleave(
             start - offsets[:-1], counts
         )
-        duration = self._all.duration
+        duration = self._successors.duration
         return Successors(
             offsets,
-            self._all.states[items],
-            self._all.prob[items],
+            self._successors.states[items],
+            self._successors.prob[items],
             None if duration is None else duration[items],
         )
 
@@ -147,7 +147,7 @@ class EnumeratedWorld(BaseWorld):
         """The number of a hashable state, which is the only word of its row.
 
         Raises:
-            WorldError: The world has no such state.
+            WorldError: if the world has no such state.
         """
         if state not in self._index:
             raise WorldError(
@@ -188,8 +188,8 @@ def enumerate_world(
             the model must then be one that cloudpickle can send. None does it in this process.
 
     Raises:
-        WorldError: The model contradicts itself; the message names the state and the actions.
-        WorkerError: A worker process was lost.
+        WorldError: if the model contradicts itself; the message names the state and the actions.
+        WorkerError: if a worker process was lost.
     """
     goals, predicates = goals_of(model)
     horizon = getattr(model, "horizon", None) if max_steps is None else max_steps
@@ -233,7 +233,7 @@ def _search(
     while frontier:
         goes_on = spec.horizon is None or depth < spec.horizon
         chunks = ((frontier[i : i + chunk], goes_on) for i in range(0, len(frontier), chunk))
-        known = len(order)
+        level_start = len(order)
         for part in expand(chunks):
             if isinstance(part, WorldError):
                 raise part
@@ -245,7 +245,7 @@ def _search(
                     f"{depth + 1} steps; shorten the horizon or raise max_states"
                 )
             parts.append((part, np.array(ids, dtype=np.int32)[part.items]))
-        frontier = order[known:]
+        frontier = order[level_start:]
         depth += 1
     return EnumeratedWorld(
         spec,
@@ -271,12 +271,12 @@ def goals_of(model: Any) -> tuple[tuple[Goal, ...], list[Predicate]]:
     """A model's goals and the predicate of each.
 
     Raises:
-        WorldError: They are not as ``EnumerableModel`` says.
+        WorldError: if the goals are not as ``EnumerableModel`` says.
     """
     goals: list[Goal] = []
     predicates: list[Predicate] = []
-    given: Mapping[int, Sequence[tuple[Any, ...]]] = getattr(model, "goals", {})
-    for human, entries in given.items():
+    goals_by_human: Mapping[int, Sequence[tuple[Any, ...]]] = getattr(model, "goals", {})
+    for human, entries in goals_by_human.items():
         if not 0 <= human < len(model.agents) or model.agents[human].role != "human":
             raise WorldError(f"goals are given for agent {human!r}, which is not a human")
         for entry in entries:
@@ -341,6 +341,6 @@ def _check_arrays(
             "available and offsets disagree",
         ),
     ]
-    for wrong, what in problems:
+    for wrong, problem in problems:
         if wrong:
-            raise WorldError(f"the arrays of world {spec.name!r} are wrong: {what}")
+            raise WorldError(f"the arrays of world {spec.name!r} are wrong: {problem}")

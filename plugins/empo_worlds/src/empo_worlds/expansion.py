@@ -1,4 +1,4 @@
-"""Asking a hashable-state model for the successors of some states, and checking its answers.
+"""Expansion of hashable states by a model's ``transition_probabilities``, with checks.
 
 Part of ``empo_worlds.enumeration``; runs in worker processes, so what comes back is compact.
 """
@@ -128,8 +128,8 @@ class Expander:
         self._predicates = predicates
         self._available = getattr(model, "available_actions", None)
         self._durations = getattr(model, "transition_durations", None)
-        everything = [range(number) for number in spec.num_actions]
-        self._all_joint_actions = list(_index_joint_actions(everything, spec.strides))
+        all_actions = [range(number) for number in spec.num_actions]
+        self._all_joint_actions = list(_index_joint_actions(all_actions, spec.strides))
 
     def __call__(self, task: tuple[Sequence[Hashable], bool]) -> Expansion | WorldError:
         """Expand some states, or only look at them where the flag is False.
@@ -147,9 +147,9 @@ class Expander:
         """The model's initial state.
 
         Raises:
-            WorldError: It cannot be a state.
+            WorldError: if the state is not hashable or compares by identity, or the model raises.
         """
-        state: Hashable = self._asked(lambda: "initial_state()", self._model.initial_state)
+        state: Hashable = self._answer(lambda: "initial_state()", self._model.initial_state)
         _check_state(state, lambda: "initial_state() returned")
         return state
 
@@ -157,18 +157,18 @@ class Expander:
         spec = self._spec
         counts = np.zeros((len(states), spec.num_joint_actions), dtype=np.int64)
         available = np.zeros((len(states), len(spec.agents), max(spec.num_actions)), dtype=bool)
-        found = _Items(self._durations is not None)
+        items = _Items(self._durations is not None)
         for row, state in enumerate(states if goes_on else ()):
             choices = self._choices(state)
-            if self._list_successors(state, choices, counts[row], found):
+            if self._list_successors(state, choices, counts[row], items):
                 for agent, chosen in enumerate(choices):
                     available[row, agent, chosen] = True
         return Expansion(
-            list(found.number),
-            np.array(found.items, dtype=np.int64),
+            list(items.number),
+            np.array(items.items, dtype=np.int64),
             counts.ravel(),
-            np.array(found.prob),
-            np.array(found.duration) if self._durations is not None else None,
+            np.array(items.prob),
+            np.array(items.duration) if self._durations is not None else None,
             available,
             self._achieved(states),
         )
@@ -178,19 +178,22 @@ class Expander:
         if self._available is None:
             return [list(range(number)) for number in self._spec.num_actions]
         choices = []
-        for agent, who in enumerate(self._spec.agents):
-            what = partial("available_actions({!r}, {})".format, state, agent)
-            found = self._asked(what, _listing(self._available), state, agent)
-            if any(not _is_index(action, len(who.actions)) for action in found):
-                last = len(who.actions) - 1
-                raise WorldError(f"{what()} returned {found!r}; {who.name} has actions 0 to {last}")
-            choices.append(sorted(set(found)))
+        for agent, agent_spec in enumerate(self._spec.agents):
+            describe_call = partial("available_actions({!r}, {})".format, state, agent)
+            answer = self._answer(describe_call, _listing(self._available), state, agent)
+            if any(not _is_index(action, len(agent_spec.actions)) for action in answer):
+                last = len(agent_spec.actions) - 1
+                raise WorldError(
+                    f"{describe_call()} returned {answer!r}; {agent_spec.name} has actions 0 to "
+                    f"{last}"
+                )
+            choices.append(sorted(set(answer)))
         empty = [agent for agent, actions in enumerate(choices) if not actions]
         if 0 < len(empty) < len(choices):
-            who = self._spec.agents[empty[0]]
+            agent_spec = self._spec.agents[empty[0]]
             raise WorldError(
-                f"state {state!r}: {who.name} has no available action but others do; give it one "
-                "that does nothing, or give no agent any where the state is terminal"
+                f"state {state!r}: {agent_spec.name} has no available action but others do; give "
+                "it one that does nothing, or give no agent any where the state is terminal"
             )
         return [] if empty else choices
 
@@ -199,7 +202,7 @@ class Expander:
         state: Hashable,
         choices: Sequence[Sequence[int]],
         counts: Int[np.ndarray, " pair"],
-        found: _Items,
+        items: _Items,
     ) -> bool:
         """Add every joint action's successors, agent 0 fastest; False if the state is terminal."""
         ask: Any = self._transitions
@@ -213,14 +216,16 @@ class Expander:
             if first is None:
                 first, none_at_first = actions, answer is None
             if (answer is None) != none_at_first:
-                nothing, something = (actions, first) if answer is None else (first, actions)
+                none_actions, some_actions = (
+                    (actions, first) if answer is None else (first, actions)
+                )
                 raise WorldError(
-                    f"{self._call(state, nothing)} returned None, which means that the state is "
-                    f"terminal, but {self._call(state, something)} returned successors; use "
+                    f"{self._call(state, none_actions)} returned None, which means that the state "
+                    f"is terminal, but {self._call(state, some_actions)} returned successors; use "
                     "available_actions to say that an action is not available"
                 )
             if answer is not None:
-                counts[index] = self._add(state, actions, answer, found)
+                counts[index] = self._add(state, actions, answer, items)
         return first is not None and not none_at_first
 
     def _joint_actions(
@@ -231,16 +236,21 @@ class Expander:
             return self._all_joint_actions
         return _index_joint_actions(choices, self._spec.strides)
 
-    def _add(self, state: Hashable, actions: tuple[int, ...], answer: Any, found: _Items) -> int:
+    def _add(self, state: Hashable, actions: tuple[int, ...], answer: Any, items: _Items) -> int:
         """Add one pair's distinct successors; returns their number."""
         if self._durations is None and type(answer) is list and len(answer) == 1:
-            only = answer[0]
+            transition = answer[0]
             # Most worlds are certain nearly everywhere, and nearly all successors known.
-            if type(only) is tuple and len(only) == 2 and only[0] == 1 and found.add_known(only[1]):
+            if (
+                type(transition) is tuple
+                and len(transition) == 2
+                and transition[0] == 1
+                and items.add_known(transition[1])
+            ):
                 return 1
         merged = self._merged(state, actions, answer)
         for successor, (p, time) in merged.items():
-            found.add(successor, p, time)
+            items.add(successor, p, time)
         return len(merged)
 
     def _merged(
@@ -263,13 +273,13 @@ class Expander:
             _check_state(successor, lambda: f"{self._call(state, actions)} returned")
             if p == 0:
                 continue
-            before, other_time = merged.get(successor, (0.0, time))
+            mass, other_time = merged.get(successor, (0.0, time))
             if other_time != time:
                 raise WorldError(
                     f"{self._call(state, actions)} reaches {successor!r} with two durations, "
                     f"{other_time} and {time}; make them two states"
                 )
-            merged[successor] = before + p, time
+            merged[successor] = mass + p, time
         total = precise_sum(p for p, _ in merged.values())
         if abs(total - 1) > SUM_TOLERANCE:
             call = self._call(state, actions)
@@ -281,14 +291,14 @@ class Expander:
     ) -> list[float]:
         if self._durations is None:
             return [1.0] * len(answer)
-        what = partial("transition_durations({!r}, {}, ...)".format, state, actions)
-        found = self._asked(what, _listing(self._durations), state, actions, answer)
-        if len(found) != len(answer) or not all(map(_is_duration, found)):
+        describe_call = partial("transition_durations({!r}, {}, ...)".format, state, actions)
+        durations = self._answer(describe_call, _listing(self._durations), state, actions, answer)
+        if len(durations) != len(answer) or not all(map(_is_duration, durations)):
             raise WorldError(
-                f"{what()} returned {found!r} for {len(answer)} transitions; each needs one "
-                "positive duration"
+                f"{describe_call()} returned {durations!r} for {len(answer)} transitions; each "
+                "needs one positive duration"
             )
-        return [float(time) for time in found]
+        return [float(time) for time in durations]
 
     def _achieved(self, states: Sequence[Hashable]) -> Bool[np.ndarray, "state goal"]:
         achieved = np.zeros((len(states), len(self._predicates)), dtype=bool)
@@ -299,8 +309,8 @@ class Expander:
                     achieved[row, column] = bool(predicate(state))
             except Exception as error:
                 goal = self._spec.goals[column].name
-                what = f"the predicate of goal {goal!r} at state {states[row]!r}"
-                raise _raised(what, error) from error
+                description = f"the predicate of goal {goal!r} at state {states[row]!r}"
+                raise _raised(description, error) from error
         return achieved
 
     def _call(
@@ -312,18 +322,21 @@ class Expander:
         return f"{method}({state!r}, {actions}) [{names}]"
 
     @staticmethod
-    def _asked(
-        what: Callable[[], str], question: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    def _answer(
+        describe_call: Callable[[], str],
+        question: Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
-        """The model's answer; an exception of its code becomes a WorldError that says where."""
+        """Call the model's code; an exception becomes a ``WorldError`` that names the call."""
         try:
             return question(*args, **kwargs)
         except Exception as error:
-            raise _raised(what(), error) from error
+            raise _raised(describe_call(), error) from error
 
 
 class _Items:
-    """The successors of a list of states, as they are found.
+    """The successors of a list of states while they are collected.
 
     Attributes:
         number: Position of each distinct successor.
@@ -340,7 +353,7 @@ class _Items:
         self._timed = timed
 
     def add(self, successor: Hashable, p: float, time: float) -> None:
-        """Add a successor that was checked."""
+        """Add a checked successor."""
         self.items.append(self.number.setdefault(successor, len(self.number)))
         self.prob.append(p)
         if self._timed:
@@ -382,8 +395,8 @@ def precise_sum(values: Iterable[float]) -> float:
     return total + lost
 
 
-def _raised(what: str, error: Exception) -> WorldError:
-    complaint = WorldError(f"{what} raised {type(error).__name__}: {error}")
+def _raised(call: str, error: Exception) -> WorldError:
+    complaint = WorldError(f"{call} raised {type(error).__name__}: {error}")
     # The traceback reaches the author even from a worker process.
     complaint.add_note(traceback.format_exc())
     return complaint
@@ -401,16 +414,17 @@ def _is_index(value: object, size: int) -> bool:
     return isinstance(value, int | np.integer) and 0 <= int(value) < size
 
 
-def _check_state(state: object, where: Callable[[], str]) -> None:
+def _check_state(state: object, describe_source: Callable[[], str]) -> None:
     try:
         hash(state)
     except TypeError as error:
         raise WorldError(
-            f"{where()} the state {state!r}, which is not hashable ({error}); use tuples and "
-            "frozensets in place of lists, dicts and sets"
+            f"{describe_source()} the state {state!r}, which is not hashable ({error}); use tuples "
+            "and frozensets in place of lists, dicts and sets"
         ) from error
     if type(state).__eq__ is object.__eq__ and not isinstance(state, enum.Enum):
         raise WorldError(
-            f"{where()} the state {state!r}, whose type {type(state).__name__} compares by "
-            "identity, so that no two states would ever be equal; use a tuple or a frozen dataclass"
+            f"{describe_source()} the state {state!r}, whose type {type(state).__name__} compares "
+            "by identity, so that no two states would ever be equal; use a tuple or a frozen "
+            "dataclass"
         )

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-call"
-"""Machine code of kernels on disk: numba's caches, but for what makes them stale, or breaks them.
+"""Machine code of kernels on disk: numba's caches with stricter rules for stale and unsafe files.
 
 A kernel has an index, ``empo-FILE.FUNCTION-LINE.pyXY.nbi``, from types of arguments to files of
 machine code, ``.nbc``. Both are pickles, as numba writes them, behind a digest of their content and
@@ -62,7 +62,7 @@ class KernelCache(_Cache):
         """The kernel for these types; None where it is not on disk.
 
         Raises:
-            StorageError: Others can write the folder that ``NUMBA_CACHE_DIR`` names.
+            StorageError: if others can write the folder that ``NUMBA_CACHE_DIR`` names.
         """
         file = self._kernel_file()
         if file is None:
@@ -95,7 +95,7 @@ class KernelCache(_Cache):
             file.flush()
 
     def _kernel_file(self) -> _KernelFile | None:
-        """Where this kernel is kept; found when it is first called: then all it calls is there."""
+        """The file of this kernel, resolved at the first call, when all its callees are defined."""
         if self._file is None and self._enabled:
             code = self._function.__code__
             try:
@@ -121,7 +121,7 @@ class _KernelFile:
         self._stem, self._stamp = stem, stamped
 
     def load(self, key: Any) -> Any:
-        """What was saved for a key; None where there is nothing that can be used."""
+        """The data saved for a key; None where there are none that can be used."""
         name = self._index().get(key)
         saved = self._read(name) if name else None
         # Of two processes that save at once, one may have taken the other's name.
@@ -131,11 +131,13 @@ class _KernelFile:
         """Write machine code, then the index; older code for the key is replaced.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: if a file cannot be written.
         """
         index = self._index()
         names = (f"{self._stem}.{number}.nbc" for number in itertools.count(1))
-        name = index.get(key) or next(each for each in names if each not in index.values())
+        name = index.get(key) or next(
+            candidate for candidate in names if candidate not in index.values()
+        )
         self._write(name, (key, data))
         self._write(f"{self._stem}.nbi", index | {key: name})
 
@@ -200,11 +202,11 @@ def _folder(source: str) -> Path | None:
     where that cannot be written by this user, or by others too, in the user's own cache.
 
     Raises:
-        StorageError: Others can write the folder that ``NUMBA_CACHE_DIR`` names.
+        StorageError: if others can write the folder that ``NUMBA_CACHE_DIR`` names.
     """
     part = UserProvidedCacheLocator.get_suitable_cache_subpath(source)
-    if named := getattr(config, "CACHE_DIR"):  # noqa: B009  # It has no types.
-        chosen = Path(os.path.abspath(named), part)
+    if cache_dir := getattr(config, "CACHE_DIR"):  # noqa: B009  # It has no types.
+        chosen = Path(os.path.abspath(cache_dir), part)
         if _is_writable(chosen):
             reason = _reason_against(chosen.parent, is_shared=True) or _reason_against(chosen)
             if reason:
@@ -215,10 +217,10 @@ def _folder(source: str) -> Path | None:
                 )
             return chosen
     else:
-        beside = Path(source).parent / "__pycache__"
+        pycache = Path(source).parent / "__pycache__"
         # Whoever owns the sources has this user's trust already.
-        if _is_writable(beside) and not _reason_against(beside, os.stat(source).st_uid):
-            return beside
+        if _is_writable(pycache) and not _reason_against(pycache, os.stat(source).st_uid):
+            return pycache
     path = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir, part)
     if not _is_writable(path):
         reason = f"{path} cannot be written"
@@ -235,7 +237,7 @@ def _folder(source: str) -> Path | None:
 
 
 def _reason_against(folder: Path, owner: int | None = None, *, is_shared: bool = False) -> str:
-    """Why others could put files of their own into a folder; empty where they could not.
+    """The reason why other users could write into a folder; empty where they could not.
 
     Args:
         folder: Which is there.
@@ -255,7 +257,7 @@ def _reason_against(folder: Path, owner: int | None = None, *, is_shared: bool =
 
 
 def _other_writers(path: Path, user: int, group: int, mode: int, owner: int | None = None) -> str:
-    """Who else could write a file or folder, as a clause; empty where nobody could."""
+    """A clause about other users who can write a file or folder; empty where nobody can."""
     if not hasattr(os, "geteuid"):
         return ""  # Windows has other rights; folders of a user are closed to others by default.
     if user not in {os.geteuid(), 0, owner}:
@@ -277,10 +279,10 @@ def _is_private(group: int) -> bool:
         return False
     try:
         user = pwd.getpwuid(os.geteuid())
-        name, own = user.pw_name, user.pw_gid == group and user.pw_name == members.gr_name
+        name, is_own = user.pw_name, user.pw_gid == group and user.pw_name == members.gr_name
     except KeyError:  # Containers run under numbers that nobody has.
-        name, own = "root", False
-    return not set(members.gr_mem) - {name, "root"} and (own or group == 0)
+        name, is_own = "root", False
+    return not set(members.gr_mem) - {name, "root"} and (is_own or group == 0)
 
 
 def _is_writable(folder: Path) -> bool:
@@ -301,11 +303,11 @@ def _make_folder(folder: Path) -> None:
                 path.mkdir(mode=0o755)
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def _warn(message: str, *values: object) -> None:
-    """Tell a kind of trouble once a process, not once a kernel."""
-    if message not in _told:
-        _told.add(message)
+    """Log a message once per process, not once per kernel."""
+    if message not in _warned:
+        _warned.add(message)
         log.warning(message, *values)

@@ -120,7 +120,7 @@ class _Pipeline(CompilerBase):
     def define_pipelines(self) -> list[PassManager]:
         """Numba's passes for what kernels may contain, and ours before code is written."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes = [each for each in passes.passes if each[0].__name__ not in UNUSED]
+        passes.passes = [entry for entry in passes.passes if entry[0].__name__ not in UNUSED]
         passes.add_pass_after(self.library_pass, AnnotateTypes)
         passes.finalize()
         return [passes]

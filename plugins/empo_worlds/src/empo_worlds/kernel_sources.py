@@ -1,4 +1,4 @@
-"""All that decides what the machine code of a kernel does, as one digest.
+"""Digests of everything that the machine code of a kernel depends on.
 
 Machine code holds parts of other files: the functions that a kernel calls, and whatever wrote their
 instructions. Dates of files say nothing: sources that are newer may carry older dates.
@@ -44,19 +44,19 @@ def stamp(function: Callable[..., Any]) -> bytes:
     numba, llvmlite and numpy. Of the core only folders with such functions count.
 
     Raises:
-        UnreadableSourceError: A function has no source file, or that cannot be read.
+        UnreadableSourceError: if a function has no source file, or the file cannot be read.
     """
     functions, constants = _reach(function)
-    files = {each.__code__.co_filename for each in functions}
+    files = {callee.__code__.co_filename for callee in functions}
     files |= {file for _, value in constants if (file := _file_of_class(value))}
     folders = {_folder(Path(file)) for file in files}
     digest = hashlib.sha256()
     _add(digest, _compiler())
     for content in sorted([_content(folder) for folder in folders]):
         _add(digest, content)
-    for each in functions:
-        _add(digest, f"{each.__module__}.{each.__qualname__}".encode())
-        for code in _codes(each.__code__):
+    for callee in functions:
+        _add(digest, f"{callee.__module__}.{callee.__qualname__}".encode())
+        for code in _codes(callee.__code__):
             _add(digest, code.co_code)
             _add(digest, repr((code.co_names, code.co_freevars)).encode())
             _add(digest, b"".join(map(_value, code.co_consts)))
@@ -101,7 +101,7 @@ def _folder(file: Path) -> Path:
     """The outermost package that a file is part of; in the core only its folder; else the file.
 
     Raises:
-        UnreadableSourceError: There is no such file.
+        UnreadableSourceError: if the file does not exist.
     """
     if not file.is_file():
         raise UnreadableSourceError(f"{file} is no file")
@@ -136,14 +136,14 @@ def _reach(function: Callable[..., Any]) -> tuple[list[FunctionType], list[tuple
     functions: list[FunctionType] = []
     constants: list[tuple[str, Any]] = []
     waiting: list[tuple[str, Any]] = [("", function)]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while waiting:
         name, value = waiting.pop()
         inner = _inner(value)
         if inner is None:
             constants.append((name, value))
-        elif id(inner) not in seen and not _is_by_version(inner.__module__):
-            seen.add(id(inner))
+        elif id(inner) not in visited and not _is_by_version(inner.__module__):
+            visited.add(id(inner))
             functions.append(inner)
             waiting += _read_outside(inner)
     return functions, constants
@@ -171,7 +171,7 @@ def _file_of_class(value: Any) -> str | None:
 
 
 def _read_outside(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function may read from its closure, its module, and modules that it names."""
+    """Names and values that a function may read from its closure, its module and named modules."""
     codes = list(_codes(function.__code__))
     names = sorted({name for code in codes for name in code.co_names})
     space = function.__globals__
@@ -189,17 +189,17 @@ def _read_outside(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(
-    module: ModuleType, names: list[str], seen: set[ModuleType]
+    module: ModuleType, names: list[str], visited: set[ModuleType]
 ) -> Iterator[tuple[str, Any]]:
-    """What code with such names may read from a module, and from modules in that."""
+    """Names and values that code may read from a module and its submodules."""
     if _is_by_version(module.__name__):
         return
     for name in names:
         value = getattr(module, name, None)
         if not isinstance(value, ModuleType):
             yield f"{module.__name__}.{name}", value
-        elif value not in seen:
-            yield from _attributes(value, names, seen | {value})
+        elif value not in visited:
+            yield from _attributes(value, names, visited | {value})
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -229,6 +229,6 @@ def _value(value: Any) -> bytes:
 
 
 def _add(digest: Any, content: bytes) -> None:
-    """Add to a digest something that cannot be taken for part of its neighbours."""
+    """Add length-prefixed data to a digest, so that neighbours cannot be confused."""
     digest.update(len(content).to_bytes(8, "little"))
     digest.update(content)

@@ -1,4 +1,4 @@
-"""Policies whose numbers are checked where they enter: probabilities, of actions that there are."""
+"""Checks of policies: probabilities that sum to 1, over available actions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def human_policy(
     steps_left: int,
     of: str = PRIOR,
 ) -> Float[Tensor, "state goal action"]:
-    """What ``prior.policy`` answers, after a look at it; see ``checked_human_policy``."""
+    """Probabilities by ``prior.policy``, checked; see ``checked_human_policy``."""
     return checked_human_policy(world, states, prior.policy(states, steps_left), of)
 
 
@@ -41,58 +41,59 @@ def robot_policy(
     states: Int[Tensor, "state word"],
     steps_left: Int[Tensor, " state"],
 ) -> Float[Tensor, "state robot_action"]:
-    """What ``robots.probabilities`` answers, after a look at it; see ``checked_robot_policy``."""
+    """Probabilities by ``robots.probabilities``, checked; see ``checked_robot_policy``."""
     return checked_robot_policy(world, states, robots.probabilities(states, steps_left))
 
 
 def checked_robot_policy(
-    world: WorldModel, states: Int[Tensor, "state word"], found: Tensor
+    world: WorldModel, states: Int[Tensor, "state word"], answer: Tensor
 ) -> Float[Tensor, "state robot_action"]:
     """Probability of each joint robot action, on the CPU in float64; unavailable ones have 0.
 
     Args:
         world: The world.
         states: Non-terminal states.
-        found: The policy's answer in them, as ``RobotPolicy.probabilities`` gives it.
+        answer: The policy's answer in them, as ``RobotPolicy.probabilities`` gives it.
 
     Raises:
-        SolveError: They are no probabilities of available actions; the message says in which state.
+        SolveError: if the answer is no distribution over available actions; the message names the
+            state.
     """
     spec = world.spec
-    chances = _numbers(found, (len(states), spec.num_robot_actions), ROBOTS)
+    chances = _numbers(answer, (len(states), spec.num_robot_actions), ROBOTS)
     _refuse_improper(world, states, chances[:, None], ROBOTS, [""], ROBOTS_TOLERANCE)
     may = available_in(world, states)[:, list(spec.robots)]
     forbidden = (chances != 0) & ~_joint_available(spec, may)
     wrong = forbidden & (chances > UNAVAILABLE_TOLERANCE)
     if bool(wrong.any()):
         state, action = wrong.nonzero()[0].tolist()
-        what = f"{float(chances[state, action]):g} to {spec.robot_action_names[action]!r}"
-        raise _unavailable(world, ROBOTS, what, states[state])
+        description = f"{float(chances[state, action]):g} to {spec.robot_action_names[action]!r}"
+        raise _unavailable(world, ROBOTS, description, states[state])
     return chances.masked_fill(forbidden, 0.0)
 
 
 def checked_human_policy(
-    world: WorldModel, states: Int[Tensor, "state word"], found: Tensor, of: str = PRIOR
+    world: WorldModel, states: Int[Tensor, "state word"], answer: Tensor, of: str = PRIOR
 ) -> Float[Tensor, "state goal action"]:
     """Action probabilities of each goal's human, on the CPU in float64; unavailable ones are 0.
 
     Args:
         world: The world.
         states: Non-terminal states.
-        found: The policy's answer in them, as ``HumanPrior.policy`` gives it.
+        answer: The policy's answer in them, as ``HumanPrior.policy`` gives it.
         of: The policy, for the message.
 
     Raises:
-        SolveError: They are no probabilities of actions that are available to the goal's human;
-            the message says in which state, and of which human and action.
+        SolveError: if the answer is no distribution over actions that are available to the goal's
+            human; the message names the state, the human and the action.
     """
     spec = world.spec
-    chances = _numbers(found, (len(states), len(spec.goals), None), of)
-    whose = [
+    chances = _numbers(answer, (len(states), len(spec.goals), None), of)
+    subjects = [
         f" of {spec.agents[goal.human].name} (agent {goal.human}) for goal {goal.name!r}"
         for goal in spec.goals
     ]
-    _refuse_improper(world, states, chances, of, whose)
+    _refuse_improper(world, states, chances, of, subjects)
     humans = [goal.human for goal in spec.goals]
     may = torch.zeros(chances.shape, dtype=torch.bool)
     width = min(chances.shape[2], max(spec.num_actions))
@@ -107,8 +108,10 @@ def checked_human_policy(
                 f"{of} knows more actions of {agent.name} than the {number} that it has; it was "
                 "made for another world"
             )
-        what = f"{float(chances[state, goal, action]):g} to {agent.actions[action]!r}{whose[goal]}"
-        raise _unavailable(world, of, what, states[state])
+        description = (
+            f"{float(chances[state, goal, action]):g} to {agent.actions[action]!r}{subjects[goal]}"
+        )
+        raise _unavailable(world, of, description, states[state])
     return chances.masked_fill(forbidden, 0.0)
 
 
@@ -118,10 +121,11 @@ def refuse_wrong_choice(
     states: Int[Tensor, "state word"],
     of: str,
 ) -> None:
-    """Refuse what are no probabilities of available choices, where those are known already.
+    """Refuse numbers that are no probabilities over the given available choices.
 
     Raises:
-        SolveError: They are not; the message says in which state, and of which choice.
+        SolveError: if the probabilities are no distribution over available choices; the message
+            names the state and the choice.
     """
     wrong = (chances > UNAVAILABLE_TOLERANCE) & ~available
     improper = _is_improper(chances, SUM_TOLERANCE)
@@ -140,20 +144,20 @@ def refuse_wrong_choice(
         )
 
 
-def _numbers(found: object, shape: tuple[int | None, ...], of: str) -> Tensor:
+def _numbers(answer: object, shape: tuple[int | None, ...], of: str) -> Tensor:
     """The answer of a policy on the CPU, in double precision."""
-    if not isinstance(found, Tensor):
-        raise SolveError(f"{of} must return a tensor, not {type(found).__name__}")
+    if not isinstance(answer, Tensor):
+        raise SolveError(f"{of} must return a tensor, not {type(answer).__name__}")
     expected = [
-        here if wanted is None else wanted for here, wanted in zip(found.shape, shape, strict=False)
+        actual if size is None else size for actual, size in zip(answer.shape, shape, strict=False)
     ]
-    if found.ndim != len(shape) or list(found.shape) != expected:
-        wanted = [size if size is not None else "action" for size in shape]
+    if answer.ndim != len(shape) or list(answer.shape) != expected:
+        required = [size if size is not None else "action" for size in shape]
         raise SolveError(
-            f"{of} must return shape {wanted}, not {list(found.shape)}; it was made for another "
+            f"{of} must return shape {required}, not {list(answer.shape)}; it was made for another "
             "world"
         )
-    return found.detach().cpu().double()
+    return answer.detach().cpu().double()
 
 
 def _is_improper(
@@ -168,25 +172,26 @@ def _refuse_improper(
     states: Tensor,
     chances: Tensor,
     of: str,
-    whose: Sequence[str],
+    subjects: Sequence[str],
     tolerance: float = SUM_TOLERANCE,
 ) -> None:
-    """Refuse numbers [state, whose, action] that are negative, NaN, or do not sum to 1."""
+    """Refuse numbers [state, subject, action] that are negative, NaN, or do not sum to 1."""
     wrong = _is_improper(chances, tolerance)
     if bool(wrong.any()):
         state, place = wrong.nonzero()[0].tolist()
         raise SolveError(
             f"{of} is no probability distribution in {int(wrong.sum())} of {wrong.numel()} cases, "
-            f"e.g. {chances[state, place].tolist()}{whose[place]}; {of} must return probabilities "
-            f"that are at least 0 and sum to 1 over actions. {state_text(world, states[state])}"
+            f"e.g. {chances[state, place].tolist()}{subjects[place]}; {of} must return "
+            "probabilities that are at least 0 and sum to 1 over actions. "
+            f"{state_text(world, states[state])}"
         )
 
 
-def _unavailable(world: WorldModel, of: str, what: str, state: Tensor) -> SolveError:
+def _unavailable(world: WorldModel, of: str, description: str, state: Tensor) -> SolveError:
     return SolveError(
         f"{of} acts in a way that is not available in a state of {world.spec.name!r}: it gives "
-        f"probability {what}. An action that is not available must have probability 0: correct "
-        f"the policy, unless it was made for another world. {state_text(world, state)}"
+        f"probability {description}. An action that is not available must have probability 0: "
+        f"correct the policy, unless it was made for another world. {state_text(world, state)}"
     )
 
 
@@ -195,8 +200,8 @@ def _joint_available(
 ) -> Bool[Tensor, "state robot_action"]:
     """Which joint robot actions are available; the first robot counts fastest."""
     joint = torch.arange(spec.num_robot_actions)
-    found, stride = torch.ones(len(may), len(joint), dtype=torch.bool), 1
+    available, stride = torch.ones(len(may), len(joint), dtype=torch.bool), 1
     for position, robot in enumerate(spec.robots):
-        found &= may[:, position, joint // stride % spec.num_actions[robot]]
+        available &= may[:, position, joint // stride % spec.num_actions[robot]]
         stride *= spec.num_actions[robot]
-    return found
+    return available

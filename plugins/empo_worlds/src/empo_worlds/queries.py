@@ -44,10 +44,10 @@ def sample_successors(
 def checked_actions(
     spec: WorldSpec, actions: Int[Tensor, "state agent"], rows: int
 ) -> Int[Tensor, "state agent"]:
-    """Actions that were asked about, one per state and agent, as ``int64``.
+    """One action per state and agent, checked, as ``int64``.
 
     Raises:
-        WorldError: They have another shape, or one is out of range.
+        WorldError: if the actions have another shape, or one is out of range.
     """
     expected = (rows, len(spec.agents))
     if tuple(actions.shape) != expected or actions.dtype.is_floating_point:
@@ -58,10 +58,10 @@ def checked_actions(
     wrong = (actions < 0) | (actions >= torch.tensor(spec.num_actions))
     if bool(wrong.any()):
         row, agent = (int(place) for place in wrong.nonzero()[0])
-        who = spec.agents[agent]
+        agent_spec = spec.agents[agent]
         raise WorldError(
-            f"action {int(actions[row, agent])} of {who.name} in row {row} is out of range; "
-            f"it has actions 0 to {len(who.actions) - 1}"
+            f"action {int(actions[row, agent])} of {agent_spec.name} in row {row} is out of range; "
+            f"it has actions 0 to {len(agent_spec.actions) - 1}"
         )
     return actions.long()
 
@@ -86,9 +86,9 @@ def transition_probabilities(
         state is terminal or an action is unavailable.
     """
     row = torch.from_numpy(state_row(world.spec, state))
-    found = successors_of(world, row, torch.tensor([list(actions)]))
+    successors = successors_of(world, row, torch.tensor([list(actions)]))
     pairs = [
         (float(prob), tuple(words))
-        for prob, words in zip(found.prob.tolist(), found.states.tolist(), strict=True)
+        for prob, words in zip(successors.prob.tolist(), successors.states.tolist(), strict=True)
     ]
     return sorted(pairs, key=lambda pair: -pair[0]) or None

@@ -10,7 +10,7 @@ def check_roles(spec: WorldSpec) -> None:
     """Refuse a world with an agent of role ``other``: no policy, prior or value is defined for it.
 
     Raises:
-        UnsuitableWorldError: Some agent is neither human nor robot.
+        UnsuitableWorldError: if an agent is neither human nor robot.
     """
     for index, agent in enumerate(spec.agents):
         if agent.role == "other":
@@ -24,7 +24,7 @@ def check_humans(spec: WorldSpec) -> None:
     """Refuse a world in which human power is undefined.
 
     Raises:
-        UnsuitableWorldError: There is no human, a human has no goals, or an agent has no role.
+        UnsuitableWorldError: if there is no human, a human has no goals, or an agent has no role.
     """
     if not spec.humans:
         roles = ", ".join(f"{agent.name}: {agent.role}" for agent in spec.agents)

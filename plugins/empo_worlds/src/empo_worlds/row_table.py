@@ -31,14 +31,14 @@ def row_hash(rows: Rows, index: int, words: int) -> np.uint64:
 
 
 @inlined
-def are_equal(rows: Rows, item: int, others: Rows, other: int) -> bool:
+def are_equal(rows: Rows, item: int, other_rows: Rows, other: int) -> bool:
     """True if a row has the same words as another one."""
-    same = True
+    equal = True
     for word in range(rows.shape[1]):
-        if rows[item, word] != others[other, word]:
-            same = False
+        if rows[item, word] != other_rows[other, word]:
+            equal = False
             break
-    return same
+    return equal
 
 
 @inlined
@@ -100,8 +100,8 @@ def look_up(rows: Rows, states: Rows, slots: NDArray[np.int32], index: NDArray[n
 
 def distinct(rows: Rows) -> Rows:
     """Each row once, in order of first appearance."""
-    found: Rows = RowTable.of(rows).rows.copy()
-    return found
+    unique_rows: Rows = RowTable.of(rows).rows.copy()
+    return unique_rows
 
 
 class RowTable:
@@ -147,7 +147,7 @@ class RowTable:
         """The number of each row; new rows get the next ones.
 
         Raises:
-            WorldError: A row has a word that the table's dtype does not hold.
+            WorldError: if a row has a word that the table's dtype does not hold.
         """
         fits = self._fitting(rows)
         if fits is not None:

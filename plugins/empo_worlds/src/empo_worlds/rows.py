@@ -1,4 +1,4 @@
-"""State rows of any origin as a world keeps them: refused where they would not survive the cast."""
+"""State rows cast to a world's dtype; rows with words out of range are refused."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def state_rows(spec: WorldSpec, rows: object) -> Int[np.ndarray, "state word"]:
         rows: Integers [state word] of any dtype.
 
     Raises:
-        WorldError: They are not integers, of another shape, or beyond what ``spec.state_dtype``
-            holds. Whether they are states of the world remains to be seen.
+        WorldError: if the rows are not integers, have another shape, or exceed the range of
+            ``spec.state_dtype``. Rows that are no states of the world are not detected.
     """
     return rows_as(spec.name, spec.state_words, dtype_of(spec), rows)
 
@@ -66,7 +66,7 @@ def integer_rows(name: str, words: int, rows: object) -> Int[np.ndarray, "state 
     """Rows of so many integers, of any dtype.
 
     Raises:
-        WorldError: They are something else.
+        WorldError: if the rows are not integers, or have another number of words.
     """
     array = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
     if array.ndim != 2 or array.shape[1] != words or array.dtype.kind not in "iu":

@@ -19,32 +19,32 @@ PATIENCE = 3
 
 
 def walked_states(
-    world: WorldModel, most: int, seed: int = 0
+    world: WorldModel, max_states: int, seed: int = 0
 ) -> tuple[Int[Tensor, "state word"], Int[Tensor, " state"]]:
     """Distinct states on random walks from the start, and the steps after which each was met.
 
     Args:
         world: The world.
-        most: No more states than this.
+        max_states: No more states than this.
         seed: Seeds the walks.
     """
     generator = torch.Generator().manual_seed(seed)
-    here = world.initial_state().repeat(WALKERS, 1)
+    current = world.initial_state().repeat(WALKERS, 1)
     steps = MOST_STEPS if world.spec.horizon is None else min(world.spec.horizon, MOST_STEPS)
-    found, met, known = [here[:1]], [0], {tuple(here[0].tolist())}
+    states, met, visited = [current[:1]], [0], {tuple(current[0].tolist())}
     for step in range(1, steps + 1):
-        available = world.available(here)
+        available = world.available(current)
         goes_on = available.flatten(1).any(1)
-        if not goes_on.any() or len(known) >= most or step - met[-1] > PATIENCE:
+        if not goes_on.any() or len(visited) >= max_states or step - met[-1] > PATIENCE:
             break
-        here = here[goes_on]
-        here = world.step(here, _random_actions(available[goes_on], generator), generator)
-        for row in torch.unique(here, dim=0).tolist():
-            if tuple(row) not in known and len(known) < most:
-                known.add(tuple(row))
-                found.append(torch.tensor([row], dtype=here.dtype))
+        current = current[goes_on]
+        current = world.step(current, _random_actions(available[goes_on], generator), generator)
+        for row in torch.unique(current, dim=0).tolist():
+            if tuple(row) not in visited and len(visited) < max_states:
+                visited.add(tuple(row))
+                states.append(torch.tensor([row], dtype=current.dtype))
                 met.append(step)
-    return torch.cat(found), torch.tensor(met)
+    return torch.cat(states), torch.tensor(met)
 
 
 def _random_actions(

@@ -1,4 +1,4 @@
-"""Sums that tell what joint actions lead to, by which all transitions of many states compare fast.
+"""Hash sums of transition distributions, for fast comparison of many states.
 
 The signature of a distribution over rows and durations is the sum of its probabilities, each times
 two numbers in [0, 1) that a hash makes of the row and the duration. Equal distributions have equal
@@ -28,19 +28,21 @@ def expansion(world: WorldModel, states: Int[Tensor, "state word"]) -> Expansion
     return Expansion.of(world.transitions(states))
 
 
-def signatures(found: Expansion, joint: int, image: RowMap) -> Float64[np.ndarray, "state joint 2"]:
-    """The signature of what each joint action leads to; 0 where one is not available.
+def signatures(
+    transitions: Expansion, joint: int, image: RowMap
+) -> Float64[np.ndarray, "state joint 2"]:
+    """The signature of each joint action's successors; 0 where the action is not available.
 
     Args:
-        found: All successors of some states.
+        transitions: All successors of some states.
         joint: Number of joint actions.
         image: What successors are compared by.
     """
-    offsets, index = found.offsets.numpy(), found.index.numpy()
-    prob = found.prob.double().numpy()
+    offsets, index = transitions.offsets.numpy(), transitions.index.numpy()
+    prob = transitions.prob.double().numpy()
     ones = torch.ones(len(prob), dtype=torch.float64)
-    duration = ones if found.duration is None else found.duration.double()
-    mixed = _hashes(image(found.states).numpy(), duration.numpy())
+    duration = ones if transitions.duration is None else transitions.duration.double()
+    mixed = _hashes(image(transitions.states).numpy(), duration.numpy())
     pair = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     sums = np.empty((len(offsets) - 1, 2))
     for column in range(2):
@@ -54,10 +56,10 @@ def _hashes(
     rows: Shaped[np.ndarray, "outcome word"], duration: Float64[np.ndarray, " outcome"]
 ) -> UInt64[np.ndarray, " outcome"]:
     """A hash of each row and duration."""
-    found = _mixed((duration + 0.0).view(np.uint64))
+    hashes = _mixed((duration + 0.0).view(np.uint64))
     for word in rows.T:
-        found = _mixed(found ^ word.astype(np.int64).view(np.uint64))
-    return found
+        hashes = _mixed(hashes ^ word.astype(np.int64).view(np.uint64))
+    return hashes
 
 
 def _mixed(numbers: UInt64[np.ndarray, " number"]) -> UInt64[np.ndarray, " number"]:

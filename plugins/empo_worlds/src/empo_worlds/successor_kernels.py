@@ -31,7 +31,7 @@ MISTAKES = {
 
 @dataclass(frozen=True)
 class Kernels:
-    """What numba made of an author's function.
+    """The compiled kernels of an author's function.
 
     Attributes:
         list_successors: ``(states, choices, per_state, first pair, counts, successors, prob)``:
@@ -48,7 +48,7 @@ class Kernels:
 def compile_kernels(
     write: Callable[..., int],
     available: Callable[..., bool] | None,
-    most: int,
+    max_successors: int,
     values: Sequence[int],
     num_actions: Sequence[int],
 ) -> Kernels:
@@ -57,12 +57,12 @@ def compile_kernels(
     Args:
         write: The author's function.
         available: The author's function for what is available; None means everything.
-        most: The most successors that ``write`` may write.
+        max_successors: The most successors that ``write`` may write.
         values: How many values each word has.
         num_actions: How many actions each agent has.
 
     Raises:
-        WorldError: Numba is not installed.
+        WorldError: if numba is not installed.
     """
     try:
         write_one, may_do = compiled_closure(write), compiled_closure(available or _always)
@@ -80,37 +80,37 @@ def compile_kernels(
         return ready
 
     @compiled_closure
-    def fill(state: Ints, actions: Ints, there: Ints, chance: Floats) -> int:
-        for successor in range(most):
+    def fill(state: Ints, actions: Ints, written: Ints, chance: Floats) -> int:
+        for successor in range(max_successors):
             chance[successor] = successor == 0
             for word in range(len(state)):
-                there[successor, word] = state[word]
-        return write_one(state, actions, there, chance)
+                written[successor, word] = state[word]
+        return write_one(state, actions, written, chance)
 
     @compiled_closure
     def keep(
-        there: Ints, chance: Floats, number: int, successors: Rows, prob: Floats, used: int
+        written: Ints, chance: Floats, number: int, successors: Rows, prob: Floats, used: int
     ) -> tuple[int, int]:
-        kept = 0
+        num_distinct = 0
         for item in range(number):
             if not 0 <= chance[item] < math.inf:
                 return NO_PROBABILITY, item
             if chance[item] == 0:
                 continue
             for word in range(len(limits)):
-                if not 0 <= there[item, word] < limits[word]:
+                if not 0 <= written[item, word] < limits[word]:
                     return NO_STATE, item
             place = used
-            while place < used + kept and (successors[place] != there[item]).any():
+            while place < used + num_distinct and (successors[place] != written[item]).any():
                 place += 1
-            if place < used + kept:
+            if place < used + num_distinct:
                 prob[place] += chance[item]
                 continue
             for word in range(len(limits)):
-                successors[place, word] = there[item, word]
+                successors[place, word] = written[item, word]
             prob[place] = chance[item]
-            kept += 1
-        return (DONE, kept) if kept or not number else (NO_PROBABILITY, 0)
+            num_distinct += 1
+        return (DONE, num_distinct) if num_distinct or not number else (NO_PROBABILITY, 0)
 
     @compiled_closure
     def list_successors(
@@ -122,31 +122,37 @@ def compile_kernels(
         successors: Rows,
         prob: Floats,
     ) -> tuple[int, int, int]:
-        there, chance = np.empty((most, len(limits)), np.int64), np.empty(most)
-        state, used, known, lives = np.empty(len(limits), np.int64), 0, -1, False
+        written, chance = (
+            np.empty((max_successors, len(limits)), np.int64),
+            np.empty(max_successors),
+        )
+        state, used, last_state, lives = np.empty(len(limits), np.int64), 0, -1, False
         for pair in range(first, len(counts)):
             index, actions = pair // per_state, choices[pair % len(choices)]
             state[:] = states[index]
             if not are_available(state, actions):
                 continue
-            if used + most > len(prob):
+            if used + max_successors > len(prob):
                 return FULL, pair, used
-            number = fill(state, actions, there, chance)
-            if not 0 <= number <= most:
+            number = fill(state, actions, written, chance)
+            if not 0 <= number <= max_successors:
                 return MANY, pair, number
-            code, kept = keep(there, chance, number, successors, prob, used)
+            code, num_distinct = keep(written, chance, number, successors, prob, used)
             if code != DONE:
-                return code, pair, kept
-            if known == index and lives != (number > 0):
+                return code, pair, num_distinct
+            if last_state == index and lives != (number > 0):
                 return SOMETIMES, pair, 0
-            known, lives = index, number > 0
-            counts[pair] = kept
-            used += kept
+            last_state, lives = index, number > 0
+            counts[pair] = num_distinct
+            used += num_distinct
         return DONE, len(counts), used
 
     @compiled_closure
     def list_available(states: Ints, out: Bools) -> int:
-        there, chance = np.empty((most, len(limits)), np.int64), np.empty(most)
+        written, chance = (
+            np.empty((max_successors, len(limits)), np.int64),
+            np.empty(max_successors),
+        )
         state, actions = np.empty(len(limits), np.int64), np.empty(len(sizes), np.int64)
         for index in range(len(states)):
             state[:] = states[index]
@@ -160,7 +166,7 @@ def compile_kernels(
                 idle += actions[agent] < 0
             if 0 < idle < len(sizes):
                 return index
-            if idle == 0 and fill(state, actions, there, chance) == 0:
+            if idle == 0 and fill(state, actions, written, chance) == 0:
                 out[index] = False
         return len(states)
 

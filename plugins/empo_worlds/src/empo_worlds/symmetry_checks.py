@@ -42,7 +42,7 @@ def first_false(
     states: Int[Tensor, "state word"],
     alike: RowMap = unchanged,
 ) -> tuple[Symmetry, str] | None:
-    """The first symmetry that some states or their images refute, and how; None: none is.
+    """The first symmetry that states or their images refute, and a reason; None if all hold.
 
     Arguments as in ``false_symmetry``.
     """
@@ -56,7 +56,7 @@ def first_false(
 def _in_turn(
     symmetries: Sequence[Symmetry], states: Int[Tensor, "state word"]
 ) -> Iterator[Int[Tensor, "row word"]]:
-    """Some states, and once these were found to be fine, their images, too."""
+    """The states, and after them the states with their images."""
     yield states
     rows = rows_and_images(symmetries, states)
     if len(rows) > len(states):
@@ -64,22 +64,22 @@ def _in_turn(
 
 
 def rows_and_images(
-    symmetries: Sequence[Symmetry], states: Int[Tensor, "state word"], most: int = MOST_STATES
+    symmetries: Sequence[Symmetry], states: Int[Tensor, "state word"], max_rows: int = MOST_STATES
 ) -> Int[Tensor, "row word"]:
-    """Some distinct states and behind them their images, images of those, and so on.
+    """Distinct states, followed by their images, images of those, and so on.
 
     Args:
         symmetries: The symmetries; the form of what they give has been checked.
         states: The states.
-        most: No more rows than this, unless there are more states.
+        max_rows: No more rows than this, unless there are more states.
     """
-    table, done = RowTable.of(states.numpy()), 0
-    while done < table.count < most:
-        rows = torch.from_numpy(table.rows[done:].copy())
-        done = table.count
+    table, num_mapped = RowTable.of(states.numpy()), 0
+    while num_mapped < table.count < max_rows:
+        rows = torch.from_numpy(table.rows[num_mapped:].copy())
+        num_mapped = table.count
         for symmetry in symmetries:
             table.number(symmetry.rows(rows).numpy())
-    return torch.from_numpy(table.rows[: max(most, len(states))].copy())
+    return torch.from_numpy(table.rows[: max(max_rows, len(states))].copy())
 
 
 def false_symmetry(
@@ -88,17 +88,17 @@ def false_symmetry(
     states: Int[Tensor, "state word"],
     alike: RowMap = unchanged,
     *,
-    every: Expansion | None = None,
+    all_successors: Expansion | None = None,
 ) -> str | None:
-    """A sentence that refutes a symmetry by one of these states; None where all agree with it.
+    """A sentence about a state that refutes a symmetry; None where all states agree with it.
 
     Args:
         world: The world.
         symmetry: The symmetry.
         states: Distinct states.
         alike: What states are compared by, where some count as equal; itself a state.
-        every: All successors of the states, where all joint actions are to be tried; None: try
-            ``MOST_PAIRS`` states and joint actions.
+        all_successors: All successors of the states, where all joint actions are to be tried;
+            None: try ``MOST_PAIRS`` states and joint actions.
     """
     if reason := wrong_form(world.spec, symmetry, states):
         return reason
@@ -125,11 +125,11 @@ def false_symmetry(
         name = world.spec.goals[goal].name
         return f"its image differs in goal {name!r} from this state:\n{world.describe(states[at])}"
     for human in world.spec.humans:
-        there = available[:, human].any(1)
+        acts = available[:, human].any(1)
         first = available[:, human].int().argmax(1)
         becomes = actions[torch.arange(len(states)), human, first]
         other = renamed[:, symmetry.agents[human]].int().argmax(1)
-        wrong = there & achieved[:, list(world.spec.goals_of(human))].any(1) & (becomes != other)
+        wrong = acts & achieved[:, list(world.spec.goals_of(human))].any(1) & (becomes != other)
         if wrong.any():
             at = int(wrong.nonzero()[0])
             return (
@@ -137,7 +137,7 @@ def false_symmetry(
                 "achieved a goal, which does not become the first one of the image, in this "
                 f"state:\n{world.describe(states[at])}"
             )
-    return _differing_successors(world, symmetry, states, alike, every)
+    return _differing_successors(world, symmetry, states, alike, all_successors)
 
 
 def mixed_words(
@@ -146,7 +146,7 @@ def mixed_words(
     states: Int[Tensor, "state word"],
     donors: Int[Tensor, "donor word"] | None = None,
 ) -> str | None:
-    """A sentence that shows that other words of images depend on some; None: nowhere seen.
+    """A sentence about dropped words that change other words of images, or None.
 
     Args:
         symmetry: The symmetry.
@@ -157,14 +157,17 @@ def mixed_words(
     source, changed = exchanged(dropped, states, donors)
     if not len(changed):
         return None
-    kept = ~dropped
-    before, after = symmetry.rows(states)[source][:, kept], symmetry.rows(changed)[:, kept]
+    remaining = ~dropped
+    before, after = (
+        symmetry.rows(states)[source][:, remaining],
+        symmetry.rows(changed)[:, remaining],
+    )
     differs = before != after
     if not differs.any():
         return None
     item, word = differs.nonzero()[0].tolist()
     read = (states[source[item]] != changed[item]).nonzero()[:, 0].tolist()
-    into = int(kept.nonzero()[word])
+    into = int(remaining.nonzero()[word])
     return f"it moves one of the words {read}, on which nothing depends, into word {into}"
 
 
@@ -175,7 +178,7 @@ def prior_without_symmetry(
     states: Int[Tensor, "state word"],
     steps_left: int,
 ) -> str | None:
-    """A sentence that says where a human prior lacks a symmetry of its world; None: nowhere seen.
+    """A sentence about a state where a human prior breaks a symmetry of its world, or None.
 
     Args:
         world: The world.
@@ -209,10 +212,10 @@ def _differing_successors(
     symmetry: Symmetry,
     states: Int[Tensor, "state word"],
     alike: RowMap,
-    every: Expansion | None,
+    all_successors: Expansion | None,
 ) -> str | None:
-    if every is not None:
-        state, chosen = _suspects(world, symmetry, states, alike, every)
+    if all_successors is not None:
+        state, chosen = _suspects(world, symmetry, states, alike, all_successors)
     else:
         state, chosen = sampled_pairs(world.spec, len(states))
     if not len(state):
@@ -220,16 +223,16 @@ def _differing_successors(
     agents, actions = torch.arange(chosen.shape[1]), symmetry.actions(states)
     becomes = torch.empty_like(chosen)
     becomes[:, torch.tensor(symmetry.agents)] = actions[state[:, None], agents, chosen].long()
-    found = world.transitions(states[state], chosen)
+    successors = world.transitions(states[state], chosen)
     other = world.transitions(symmetry.rows(states)[state], becomes)
-    rows = alike(symmetry.rows(found.states))
-    pair = first_difference(found, rows, other, alike(other.states))
+    rows = alike(symmetry.rows(successors.states))
+    pair = first_difference(successors, rows, other, alike(other.states))
     if pair is None:
         return None
-    does, like = (names_of(world.spec, each[pair].tolist()) for each in (chosen, becomes))
+    names, image_names = (names_of(world.spec, batch[pair].tolist()) for batch in (chosen, becomes))
     return (
-        f"({does}) in the state below does not lead to the images of what ({like}) leads to in its "
-        "image:\n"
+        f"({names}) in the state below does not lead to the images of what ({image_names}) leads "
+        "to in its image:\n"
         f"{world.describe(states[int(state[pair])])}"
     )
 
@@ -239,14 +242,14 @@ def _suspects(
     symmetry: Symmetry,
     states: Int[Tensor, "state word"],
     alike: RowMap,
-    found: Expansion,
+    all_successors: Expansion,
 ) -> tuple[Int[Tensor, " pair"], Int[Tensor, "pair agent"]]:
-    """States and joint actions that do not seem to lead to the images of what they should."""
+    """States and joint actions whose signatures differ from those of their images."""
     spec, chosen = world.spec, joint_actions(world.spec)
     actions, joint = symmetry.actions(states), torch.zeros(len(states), len(chosen)).long()
     for agent, other in enumerate(symmetry.agents):
         joint += actions[:, agent].long()[:, chosen[:, agent]] * spec.strides[other]
-    mine = signatures(found, len(chosen), lambda rows: alike(symmetry.rows(rows)))
+    mine = signatures(all_successors, len(chosen), lambda rows: alike(symmetry.rows(rows)))
     theirs = signatures(expansion(world, symmetry.rows(states)), len(chosen), alike)
     return different_pairs(spec, mine, np.take_along_axis(theirs, joint.numpy()[..., None], 1))
 
@@ -260,24 +263,24 @@ def wrong_form(
 
 def _mismatch(spec: WorldSpec, symmetry: Symmetry) -> str | None:
     """Contradictions between a symmetry and the constants of a world."""
-    for name, given, count in (
+    for name, permutation, count in (
         ("agents", symmetry.agents, len(spec.agents)),
         ("goals", symmetry.goals, len(spec.goals)),
     ):
-        if len(given) != count or set(given) != set(range(count)):
-            each = f"each of 0 to {count - 1} once" if count else "none"
-            return f"its {name} are {list(given)}, not {each}"
+        if len(permutation) != count or set(permutation) != set(range(count)):
+            expected = f"each of 0 to {count - 1} once" if count else "none"
+            return f"its {name} are {list(permutation)}, not {expected}"
     for agent, other in enumerate(symmetry.agents):
         mine, theirs = spec.agents[agent], spec.agents[other]
         if mine.role != theirs.role or len(mine.actions) != len(theirs.actions):
             return f"{mine.name} and {theirs.name} differ in their role or number of actions"
     for goal, other in enumerate(symmetry.goals):
-        one, two = spec.goals[goal], spec.goals[other]
-        if symmetry.agents[one.human] != two.human:
-            return f"goal {one.name!r} becomes {two.name!r}, which is another human's"
-        if one.weight != two.weight:
-            weights = f"{one.weight} and {two.weight}"
-            return f"goals {one.name!r} and {two.name!r} have the weights {weights}"
+        before, after = spec.goals[goal], spec.goals[other]
+        if symmetry.agents[before.human] != after.human:
+            return f"goal {before.name!r} becomes {after.name!r}, which is another human's"
+        if before.weight != after.weight:
+            weights = f"{before.weight} and {after.weight}"
+            return f"goals {before.name!r} and {after.name!r} have the weights {weights}"
     return None
 
 
@@ -285,13 +288,13 @@ def _misshapen(
     spec: WorldSpec, symmetry: Symmetry, states: Int[Tensor, "state word"]
 ) -> str | None:
     """A sentence about a wrong form of the rows and actions that a symmetry gives."""
-    given = states.clone()
-    images = symmetry.rows(given)
-    if not torch.equal(given, states):
+    original = states.clone()
+    images = symmetry.rows(original)
+    if not torch.equal(original, states):
         return "it changes the rows that it is given; rows must return new ones"
     if images.shape != states.shape or images.dtype != states.dtype:
-        has, needs = (f"{list(each.shape)} of {each.dtype}" for each in (images, states))
-        return f"its rows have shape {has}, not {needs}"
+        actual, expected = (f"{list(rows.shape)} of {rows.dtype}" for rows in (images, states))
+        return f"its rows have shape {actual}, not {expected}"
     actions = symmetry.actions(states)
     shape = [len(states), len(spec.agents), max(spec.num_actions)]
     if list(actions.shape) != shape or actions.is_floating_point():
@@ -300,9 +303,9 @@ def _misshapen(
         becomes = actions[:, agent, :count].sort(1).values
         wrong = (becomes != torch.arange(count)).any(1)
         if wrong.any():
-            found = actions[int(wrong.nonzero()[0]), agent, :count].tolist()
+            renamed = actions[int(wrong.nonzero()[0]), agent, :count].tolist()
             return (
-                f"it renames the actions of {spec.agents[agent].name} to {found}, which is not "
+                f"it renames the actions of {spec.agents[agent].name} to {renamed}, which is not "
                 f"each of 0 to {count - 1} once"
             )
     return None

@@ -1,4 +1,4 @@
-"""All symmetries that follow from some, and the least image of a state under them."""
+"""The group that symmetries generate, and the smallest image of a state under the group."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ log = logging.getLogger(__name__)
 @compiled
 def keep_less(
     image: Shaped[np.ndarray, "state word"],
-    least: Shaped[np.ndarray, "state word"],
+    smallest: Shaped[np.ndarray, "state word"],
     element: int,
-    which: Int64[np.ndarray, " state"],
+    elements: Int64[np.ndarray, " state"],
 ) -> None:
-    """Put images into ``least``, and their element into ``which``, where they are smaller."""
+    """Put images into ``smallest``, and their element into ``elements``, where they are smaller."""
     for state in range(image.shape[0]):
         for word in range(image.shape[1]):
-            if image[state, word] != least[state, word]:
-                if image[state, word] < least[state, word]:
-                    which[state] = element
-                    for other in range(word, image.shape[1]):
-                        least[state, other] = image[state, other]
+            if image[state, word] != smallest[state, word]:
+                if image[state, word] < smallest[state, word]:
+                    elements[state] = element
+                    for position in range(word, image.shape[1]):
+                        smallest[state, position] = image[state, position]
                 break
 
 
@@ -91,45 +91,45 @@ def _closure(
     """All combinations of some symmetries; None where there are more than ``MOST``."""
     elements, follows = [_Element(-1, -1, tuple(range(goals)))], list[list[int]]()
     images = [states]
-    known = {(elements[0].goals, states.contiguous().numpy().tobytes()): 0}
+    numbers = {(elements[0].goals, states.contiguous().numpy().tobytes()): 0}
     while len(follows) < len(elements):
-        done = len(follows)
+        current = len(follows)
         follows.append([])
         for generator, symmetry in enumerate(generators):
-            moved = symmetry.rows(images[done]).contiguous()
-            goal = tuple(symmetry.goals[g] for g in elements[done].goals)
-            number = known.setdefault((goal, moved.numpy().tobytes()), len(elements))
-            follows[done].append(number)
+            image = symmetry.rows(images[current]).contiguous()
+            goal = tuple(symmetry.goals[g] for g in elements[current].goals)
+            number = numbers.setdefault((goal, image.numpy().tobytes()), len(elements))
+            follows[current].append(number)
             if number == len(elements):
                 if number == MOST:
                     return None
-                images.append(moved)
-                elements.append(_Element(done, generator, goal))
+                images.append(image)
+                elements.append(_Element(current, generator, goal))
     return _Closure(elements, follows)
 
 
 def _whole_orbits(
-    generators: Sequence[Symmetry], states: Int[Tensor, "state word"], needed: int
+    generators: Sequence[Symmetry], states: Int[Tensor, "state word"], min_states: int
 ) -> Int[Tensor, "_state word"] | None:
     """The first states with all their images; None where one has more than ``MOST``.
 
     Args:
         generators: Symmetries from which all others follow.
         states: Distinct states.
-        needed: How many of them must be among the results; more are, up to ``SAMPLES`` rows.
+        min_states: How many of them must be among the results; more are, up to ``SAMPLES`` rows.
     """
-    found, count = None, max(1, needed)
+    orbits, count = None, max(1, min_states)
     while True:
         too_many = MOST * count + 1
-        most = too_many if found is None else min(too_many, SAMPLES)
-        rows = rows_and_images(generators, states[:count], most)
+        max_rows = too_many if orbits is None else min(too_many, SAMPLES)
+        rows = rows_and_images(generators, states[:count], max_rows)
         if len(rows) >= too_many:
             return None
-        if found is not None and len(rows) >= SAMPLES:
-            return found  # These may not be whole.
-        found = rows
+        if orbits is not None and len(rows) >= SAMPLES:
+            return orbits  # These may not be whole.
+        orbits = rows
         if count >= len(states) or len(rows) >= SAMPLES:
-            return found
+            return orbits
         count = min(2 * count, len(states))
 
 
@@ -147,7 +147,7 @@ class SymmetryGroup:
         symmetries: Sequence[Symmetry],
         states: Int[Tensor, "state word"],
         goals: int,
-        needed: int = 0,
+        min_states: int = 0,
     ) -> None:
         """Find all combinations; those are the same that agree on goals and on some states.
 
@@ -158,15 +158,15 @@ class SymmetryGroup:
             symmetries: Symmetries from which all others follow.
             states: Distinct states. The first ones and all their images tell symmetries apart.
             goals: Number of goals of the world.
-            needed: Number of states that must be among those.
+            min_states: Number of states that must be among those.
         """
         self._symmetries, self._num_goals = tuple(symmetries), goals
-        self._states, self._needed = states, needed
+        self._states, self._min_states = states, min_states
         self._used, unused = list[Symmetry](), list[str]()
         closure = _Closure([_Element(-1, -1, tuple(range(goals)))], [[]])
         for symmetry in symmetries:
             together = [*self._used, symmetry]
-            samples = _whole_orbits(together, states, needed)
+            samples = _whole_orbits(together, states, min_states)
             wider = None if samples is None else _closure(together, samples, goals)
             if wider is None:
                 unused.append(symmetry.name)
@@ -192,67 +192,67 @@ class SymmetryGroup:
     @property
     def combinations(self) -> list[Symmetry]:
         """All symmetries of the group but the one that changes nothing."""
-        found: list[Symmetry | None] = [None]
+        symmetries: list[Symmetry | None] = [None]
         for element in self._elements[1:]:
-            found.append(_after(self._used[element.generator], found[element.before]))
-        return [symmetry for symmetry in found if symmetry is not None]
+            symmetries.append(_after(self._used[element.generator], symmetries[element.before]))
+        return [symmetry for symmetry in symmetries if symmetry is not None]
 
     def refined(self, row: Shaped[np.ndarray, " word"]) -> SymmetryGroup:
         """The group where symmetries that differ on one more row are told apart, too."""
         is_new = (self._states != torch.from_numpy(row)).any(1)
-        is_new[: self._needed] = True  # Which are told apart already: it is none of those.
+        is_new[: self._min_states] = True  # Which are told apart already: it is none of those.
         states = torch.cat([torch.from_numpy(row[None]), self._states[is_new]])
-        return SymmetryGroup(self._symmetries, states, self._num_goals, self._needed + 1)
+        return SymmetryGroup(self._symmetries, states, self._num_goals, self._min_states + 1)
 
-    def least(
+    def smallest_images(
         self, rows: Shaped[np.ndarray, "state word"]
     ) -> tuple[Shaped[np.ndarray, "state word"], Int64[np.ndarray, " state"]]:
-        """The least image of each row in the order of words, and the element that leads to it."""
-        least, which = np.array(rows, order="C"), np.zeros(len(rows), np.int64)
-        for some in self._pieces(rows):
-            for number, image in enumerate(self._images(rows[some])):
+        """The smallest image of each row in the order of words, and the element that maps to it."""
+        smallest, elements = np.array(rows, order="C"), np.zeros(len(rows), np.int64)
+        for piece in self._pieces(rows):
+            for number, image in enumerate(self._images(rows[piece])):
                 if number:
-                    keep_less(image, least[some], number, which[some])
-        return least, which
+                    keep_less(image, smallest[piece], number, elements[piece])
+        return smallest, elements
 
     def orbit_sizes(self, rows: Shaped[np.ndarray, "state word"]) -> Int64[np.ndarray, " state"]:
         """Number of distinct images of each row [state]."""
         fixed = np.zeros(len(rows), np.int64)
-        for some in self._pieces(rows):
-            for image in self._images(rows[some]):
-                fixed[some] += (image == rows[some]).all(1)
+        for piece in self._pieces(rows):
+            for image in self._images(rows[piece]):
+                fixed[piece] += (image == rows[piece]).all(1)
         # Elements may differ in what they do to goals alone; those fix as many of each orbit.
         return len(self) // fixed
 
     def is_ambiguous(self, rows: Shaped[np.ndarray, "state word"]) -> Bool[np.ndarray, " state"]:
-        """True where combinations that were taken for the same have different images [state].
+        """True where combinations identified with one element have different images [state].
 
         Those that are taken for none change neither goals nor the states that tell symmetries
         apart. As these are whole orbits, such combinations are a normal subgroup: if they change
         no row, they change none of its images, so that all of these have the same least image.
         """
-        found = np.zeros(len(rows), np.bool_)
-        for some in self._pieces(rows):
-            images = self._images(rows[some])
+        ambiguous = np.zeros(len(rows), np.bool_)
+        for piece in self._pieces(rows):
+            images = self._images(rows[piece])
             for element, image in enumerate(images):
                 for generator, follows in enumerate(self._follows[element]):
                     last = self._elements[follows]
                     if (last.before, last.generator) != (element, generator):
-                        moved = self._used[generator].rows(torch.from_numpy(image)).numpy()
-                        found[some] |= (moved != images[follows]).any(1)
-        return found
+                        combined = self._used[generator].rows(torch.from_numpy(image)).numpy()
+                        ambiguous[piece] |= (combined != images[follows]).any(1)
+        return ambiguous
 
     def _pieces(self, rows: Shaped[np.ndarray, "state word"]) -> Iterator[slice]:
-        """Pieces of rows of whose images there is room for all."""
-        each = max(1, BYTES_AT_ONCE // max(1, len(self) * rows.shape[1] * rows.itemsize))
-        for first in range(0, len(rows), each):
-            yield slice(first, first + each)
+        """Slices of rows whose images fit into ``BYTES_AT_ONCE`` bytes."""
+        size = max(1, BYTES_AT_ONCE // max(1, len(self) * rows.shape[1] * rows.itemsize))
+        for first in range(0, len(rows), size):
+            yield slice(first, first + size)
 
     def _images(
         self, rows: Shaped[np.ndarray, "state word"]
     ) -> list[Shaped[np.ndarray, "state word"]]:
         images = [np.ascontiguousarray(rows)]
         for element in self._elements[1:]:
-            moved = self._used[element.generator].rows(torch.from_numpy(images[element.before]))
-            images.append(np.ascontiguousarray(moved.numpy()))
+            image = self._used[element.generator].rows(torch.from_numpy(images[element.before]))
+            images.append(np.ascontiguousarray(image.numpy()))
         return images

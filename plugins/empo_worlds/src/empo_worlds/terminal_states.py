@@ -28,17 +28,17 @@ def best_reward(world: WorldModel, theory: TheoryParams) -> float:
 
 
 def first_terminal(world: WorldModel) -> Int[Tensor, " word"] | None:
-    """A terminal state that few steps lead to; None: there is none, or none was found soon."""
+    """A terminal state near the start; None without one within ``MOST_PAIRS`` pairs."""
     start = world.initial_state()[None]
     table = RowTable(world.spec.state_words, start.numpy().dtype)
     table.number(start.numpy())
-    known = 0
-    while known < table.count and table.count * world.spec.num_joint_actions <= MOST_PAIRS:
-        rows = torch.from_numpy(table.rows[known:].copy())
-        known = table.count
-        ended = ~available_in(world, rows).any(2).all(1)
-        if bool(ended.any()):
-            return rows[ended][0]
+    num_expanded = 0
+    while num_expanded < table.count and table.count * world.spec.num_joint_actions <= MOST_PAIRS:
+        rows = torch.from_numpy(table.rows[num_expanded:].copy())
+        num_expanded = table.count
+        is_terminal = ~available_in(world, rows).any(2).all(1)
+        if bool(is_terminal.any()):
+            return rows[is_terminal][0]
         table.number(successors_of(world, rows).states.numpy())
     return None
 
@@ -50,15 +50,15 @@ def warning_of(world: WorldModel, state: Tensor, value: float, best: float) -> s
     compared = (
         f"its V_r is {value:.3g} (theory.terminal_value), that of all others at most {best:.3g}"
     )
-    other = "; or, with gamma_r < 1 or without a horizon, lower theory.terminal_value"
-    return attraction(world, state, compared, other)
+    remedy = "; or, with gamma_r < 1 or without a horizon, lower theory.terminal_value"
+    return attraction(world, state, compared, remedy)
 
 
-def attraction(world: WorldModel, state: Tensor, compared: str, other: str = "") -> str:
+def attraction(world: WorldModel, state: Tensor, compared: str, remedy: str = "") -> str:
     """The warning, with the comparison that shows it, and another remedy where there is one."""
     return (
         f"A terminal state is better than every other state: {compared}. Robots are drawn there, "
         "even where humans lose everything. If that is not meant, let the state go on to itself, "
-        f"with a goal of small weight that the human still attains there{other}. See "
+        f"with a goal of small weight that the human still attains there{remedy}. See "
         f"docs/explanation/conventions.md. The state is:\n{world.describe(state.clone())}"
     )

@@ -48,7 +48,7 @@ class Canonical:
         rows = self.projected(rows)
         if self._group is None:
             return rows, np.zeros(len(rows), np.int32)
-        least, element = self._group.least(rows)
+        least, element = self._group.smallest_images(rows)
         return least, self._variant[element]
 
     def orbit_sizes(self, rows: Shaped[np.ndarray, "state word"]) -> Int64[np.ndarray, " state"]:

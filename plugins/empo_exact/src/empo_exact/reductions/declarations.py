@@ -120,7 +120,7 @@ class Declarations:
         Each state gets these words of two others, and all joint actions are tried.
         """
         if self.dropped is not None:
-            source, changed = exchanged(self.dropped, states, donors, most=2 * len(states))
+            source, changed = exchanged(self.dropped, states, donors, max_rows=2 * len(states))
             self.refuse_changes(states[source], changed)
 
     def refuse_changes(self, states: States, changed: States) -> None:
@@ -134,7 +134,7 @@ class Declarations:
             RefusedError: They do.
         """
         if self.dropped is not None and (
-            reason := difference_by_words(self.world, self.dropped, states, changed, every=True)
+            reason := difference_by_words(self.world, self.dropped, states, changed, all_pairs=True)
         ):
             raise RefusedError(
                 "cone",
@@ -154,7 +154,9 @@ class Declarations:
         """
         found = expansion(self.world, states) if combinations else None
         for symmetry in combinations:
-            if reason := false_symmetry(self.world, symmetry, states, self.projected, every=found):
+            if reason := false_symmetry(
+                self.world, symmetry, states, self.projected, all_successors=found
+            ):
                 self._refuse_symmetry(symmetry, reason)
 
     def refuse_unsteady_priors(self, states: States, steps: Int[Tensor, " state"]) -> None:
