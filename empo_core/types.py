@@ -21,7 +21,7 @@ from empo_core.features import Features, Featurizer, RowFeatures
 from empo_core.segments import Segments as Segments
 
 Role = Literal["human", "robot", "other"]
-Reduction = Literal["sum", "mean", "min", "max"]
+Reduction = Literal["sum", "mean"]
 Quantity = Literal["q_r", "v_h_e", "x_h", "u_r", "v_r"]
 
 

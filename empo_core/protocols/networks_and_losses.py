@@ -180,19 +180,18 @@ class Aggregator(Protocol):
         reduction: Reduction = "sum",
         weight: Float[Tensor, " item"] | None = None,
     ) -> Float[Tensor, " segment *trailing"]:
-        """Combine the items of each segment; the order of items has no effect.
+        """Combine the items of each segment; their order has no effect beyond rounding.
 
         Args:
             values: One row per item, any trailing axes.
             segments: The segment of each item.
-            reduction: How items combine. An empty segment gives the neutral value: 0 for
-                ``sum`` and ``mean``, +inf for ``min``, -inf for ``max``.
-            weight: Factor of each item, for ``sum`` and ``mean``; the weighted mean divides
-                by the total weight (0 where that is 0).
+            reduction: How items combine; an empty segment gives 0.
+            weight: Factor of each item; the weighted mean divides by the total weight (0 where
+                that is 0).
 
         Returns:
             One row per segment, in the dtype of ``values``.
 
         Raises:
-            ValueError: if shapes disagree, or a weight is given with ``min`` or ``max``.
+            ValueError: if shapes disagree.
         """

@@ -52,22 +52,13 @@ def best_s(contenders: dict[str, Callable[[], object]], device: torch.device) ->
     return best
 
 
-def sorted_segments(items: int, device: torch.device) -> Segments:
+def random_segments(items: int, device: torch.device) -> Segments:
     """Random lengths, some of them zero, as offsets."""
     generator = torch.Generator().manual_seed(0)
     number = items // ITEMS_PER_SEGMENT
     counts = torch.bincount(torch.randint(number, (items,), generator=generator), minlength=number)
     offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
     return Segments.from_offsets(offsets.to(device))
-
-
-def shuffled(segments: Segments) -> Segments:
-    """The same items in random order."""
-    generator = torch.Generator().manual_seed(1)
-    order = torch.randperm(segments.index.shape[0], generator=generator)
-    return Segments.from_index(
-        segments.index[order.to(segments.index.device)], segments.num_segments
-    )
 
 
 def values_of(items: int, columns: int, device: torch.device) -> Tensor:
@@ -87,19 +78,17 @@ def row(items: int, columns: int, segments: Segments, reduction: Reduction) -> l
 
     contenders: dict[str, Callable[[], object]] = {
         "copy": lambda: buffer.copy_(values),
-        "auto": reduce(ScatterAdd(ScatterAddParams())),
-        "scatter": reduce(ScatterAdd(ScatterAddParams(method="scatter"))),
-        "segment": reduce(ScatterAdd(ScatterAddParams(method="segment"))),
+        "scatter-add": reduce(ScatterAdd(ScatterAddParams())),
     }
     if items <= LOOP_ITEMS:
         contenders["loop"] = reduce(Loop(LoopParams()))
     best = best_s(contenders, values.device)
-    copy, auto = best["copy"], best["auto"]
+    copy, scatter_add = best["copy"], best["scatter-add"]
     return [
         f"{1e3 * copy:.3f}",
-        f"{1e3 * auto:.3f}",
-        *(f"{best[name] / copy:.1f}" for name in ("auto", "scatter", "segment")),
-        f"{best['loop'] / auto:,.0f}" if "loop" in best else "",
+        f"{1e3 * scatter_add:.3f}",
+        f"{scatter_add / copy:.1f}",
+        f"{best['loop'] / scatter_add:,.0f}" if "loop" in best else "",
     ]
 
 
@@ -107,17 +96,16 @@ def table_for(device: torch.device) -> Table:
     """Time every case on one device."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     title = f"Aggregation on {name}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    table = Table("items", "columns", "order", "reduction", title=title)
-    for heading in ("copy ms", "scatter-add ms", "x copy", "scatter", "segment", "loop / it"):
+    table = Table("items", "columns", "reduction", title=title)
+    for heading in ("copy ms", "scatter-add ms", "x copy", "loop / it"):
         table.add_column(heading, justify="right")
-    reductions: tuple[Reduction, ...] = ("sum", "min")
+    reductions: tuple[Reduction, ...] = ("sum", "mean")
     for items in ITEMS:
-        in_order = sorted_segments(items, device)
-        for order, segments in (("sorted", in_order), ("random", shuffled(in_order))):
-            for columns in COLUMNS:
-                for reduction in reductions:
-                    numbers = row(items, columns, segments, reduction)
-                    table.add_row(f"{items:,}", str(columns), order, reduction, *numbers)
+        segments = random_segments(items, device)
+        for columns in COLUMNS:
+            for reduction in reductions:
+                numbers = row(items, columns, segments, reduction)
+                table.add_row(f"{items:,}", str(columns), reduction, *numbers)
         table.add_section()
     return table
 
@@ -130,8 +118,7 @@ def main() -> None:
     console = Console(width=120)
     for device in devices:
         console.print(table_for(device))
-    console.print("x copy, scatter, segment: time as a multiple of copying the values into memory")
-    console.print("at hand, for the automatic choice and for each method.")
+    console.print("x copy: time as a multiple of copying the values into memory at hand.")
     console.print("loop / it: how often faster than the loop.")
 
 

@@ -130,7 +130,7 @@ class Quantities:
         theory, (count, humans) = self.theory, x_h.shape
         x_h = x_h.clamp(min=theory.x_h_floor)
         offsets = torch.arange(0, count * humans + 1, humans, device=x_h.device)
-        segments = Segments(_repeated(count, humans, x_h.device), count, offsets)
+        segments = Segments(offsets, _repeated(count, humans, x_h.device))
         lack = self._aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
         return -(lack**theory.eta)
 

@@ -134,7 +134,7 @@ def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
         distinct,
         source,
         item,
-        Segments(index, pairs, batch.offsets),
+        Segments(batch.offsets, index),
         batch.prob,
     )
 

@@ -20,8 +20,7 @@ def check_inputs(
     """Refuse inputs whose shapes, devices or dtypes disagree.
 
     Raises:
-        ValueError: if shapes, devices or dtypes disagree, the reduction is unknown, or a weight is
-            given for ``min`` or ``max``.
+        ValueError: if shapes, devices or dtypes disagree, or the reduction is unknown.
     """
     if reduction not in get_args(Reduction):
         choices = ", ".join(get_args(Reduction))
@@ -41,8 +40,6 @@ def check_inputs(
         )
     if weight is None:
         return
-    if reduction in ("min", "max"):
-        raise ValueError(f"a weight has no meaning for {reduction!r}; leave it out")
     if weight.shape != (items,):
         raise ValueError(
             f"weight has shape {list(weight.shape)} but the segments have {items} items; "

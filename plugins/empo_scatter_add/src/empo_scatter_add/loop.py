@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -27,30 +29,13 @@ class Loop:
     ) -> Float[Tensor, " segment *trailing"]:
         """Combine the items of each segment; see ``empo_core.protocols.Aggregator``."""
         check_inputs(values, segments, reduction, weight)
-        members: list[list[int]] = [[] for _ in range(segments.num_segments)]
-        for item, segment in enumerate(segments.index.tolist()):
-            members[segment].append(item)
-        if not members:
-            return values.new_zeros((0, *values.shape[1:]))
-        if weight is None:
-            rows = [_reduced(values[items], reduction) for items in members]
-        else:
-            rows = [_weighted(values[items], weight[items], reduction) for items in members]
-        return torch.stack(rows)
-
-
-def _reduced(
-    values: Float[Tensor, " member *trailing"], reduction: Reduction
-) -> Float[Tensor, "*trailing"]:
-    """One segment without weights."""
-    if len(values) == 0:
-        neutral = {"sum": 0.0, "mean": 0.0, "min": torch.inf, "max": -torch.inf}[reduction]
-        return values.new_full(values.shape[1:], neutral)
-    if reduction == "min":
-        return values.amin(0)
-    if reduction == "max":
-        return values.amax(0)
-    return values.sum(0) if reduction == "sum" else values.mean(0)
+        bounds = segments.offsets.tolist()
+        rows = []
+        for start, end in pairwise(bounds):
+            members = values[start:end]
+            share = torch.ones(end - start) if weight is None else weight[start:end]
+            rows.append(_weighted(members, share.to(values.device), reduction))
+        return torch.stack(rows) if rows else values.new_zeros((0, *values.shape[1:]))
 
 
 def _weighted(
