@@ -31,6 +31,9 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
             "version": provider.version,
             "entry_point": provider.entry_point,
             "problem": provider.problem or None,
+            "import_s": round(provider.import_s, 4),
+            "imports_torch": provider.imports_torch,
+            "put_back": list(provider.put_back),
             "components": [
                 {
                     "kind": offer.component.kind,
@@ -53,19 +56,25 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         return
     rows: list[list[str]] = []
     for plugin in listed:
-        head = [str(plugin["distribution"]), str(plugin["version"])]
+        took = f"{1000 * plugin['import_s']:.0f} ms" if plugin["import_s"] else ""
+        took += ", torch" * plugin["imports_torch"]
+        head = [str(plugin["distribution"]), str(plugin["version"]), took]
         if plugin["problem"]:
             rows.append([*head, "", f"not usable: {plugin['problem']}"])
+            head = ["", "", ""]
         for component in plugin["components"]:
             rows.append([*head, f"{component['kind']} {component['name']}", component["summary"]])
-            head = ["", ""]
+            head = ["", "", ""]
         for command in plugin["commands"]:
             rows.append([*head, f"command {command['name']}", command["summary"]])
-            head = ["", ""]
+            head = ["", "", ""]
+        if plugin["put_back"]:
+            changed = ", ".join(plugin["put_back"])
+            rows.append([*head, "", f"its import changed {changed}; that was put back"])
     if rows:
-        print_table("", ["plugin", "version", "offers", "about"], rows)
+        print_table("", ["plugin", "version", "import", "offers", "about"], rows)
     else:
-        print("No plugins are installed. A plugin offers an entry point of group 'empo'.")
+        show("No plugins are installed. A plugin offers an entry point of group 'empo'.")
     if any(provider.is_broken for provider in registry.providers):
         show(
             "A plugin that is not usable is mended by its author; who only uses it upgrades or "

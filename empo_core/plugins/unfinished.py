@@ -10,20 +10,12 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 log = logging.getLogger("empo_core")
 
 _PREFIX = "importing-"
-
-
-@cache
-def _built_in() -> frozenset[str]:
-    """The distributions of this project."""
-    names = Path(__file__).with_name("built_in.txt").read_text(encoding="utf-8")
-    return frozenset(names.split())
 
 
 def _folder() -> Path:
@@ -33,26 +25,28 @@ def _folder() -> Path:
 
 
 @contextlib.contextmanager
-def noted(module: str, owner: str) -> Iterator[None]:
-    """Leave a note while a plugin is imported; those of this project need none.
+def noted() -> Iterator[Callable[[str, str], None]]:
+    """A function that leaves a note of what is imported next; the last note goes at the end.
 
-    Args:
-        module: What is imported.
-        owner: What it belongs to, in words.
+    Its arguments are the module, and what it belongs to, in words.
     """
-    note = None
-    if module.split(".")[0].replace("_", "-") not in _built_in():
-        with contextlib.suppress(OSError, RuntimeError):  # No home, or a disk that is full.
-            _folder().mkdir(parents=True, exist_ok=True)
-            note = _folder() / f"{_PREFIX}{os.getpid()}"
+    path: Path | None = None
+    with contextlib.suppress(OSError, RuntimeError):  # No home, or a disk that is full.
+        _folder().mkdir(parents=True, exist_ok=True)
+        path = _folder() / f"{_PREFIX}{os.getpid()}"
+
+    def note(module: str, owner: str) -> None:
+        if path is not None:
             text = json.dumps({"module": module, "owner": owner, "of": sys.prefix})
-            note.write_text(text, encoding="utf-8")
-    try:
-        yield
-    finally:
-        if note is not None:
             with contextlib.suppress(OSError):
-                note.unlink()
+                path.write_text(text, encoding="utf-8")
+
+    try:
+        yield note
+    finally:
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def tell(block: str) -> None:
