@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 
 log = logging.getLogger("empo_core")
@@ -26,27 +27,31 @@ def _folder() -> Path:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Callable[[str, str], None]]:
-    """A function that leaves a note of what is imported next; the last note goes at the end.
+    """A function that notes what is imported next; the notes are removed at the end.
 
     Its arguments are the module, and what it belongs to, in words.
     """
-    path: Path | None = None
-    with contextlib.suppress(OSError, RuntimeError):  # No home, or a disk that is full.
-        _folder().mkdir(parents=True, exist_ok=True)
-        path = _folder() / f"{_PREFIX}{os.getpid()}"
+    with contextlib.ExitStack() as stack:
+        notes: FileIO | None = None
+        with contextlib.suppress(OSError, RuntimeError):  # No home, or a disk that is full.
+            _folder().mkdir(parents=True, exist_ok=True)
+            path = _folder() / f"{_PREFIX}{os.getpid()}"
+            # Lines of one open file, since opening a file takes milliseconds on some disks.
+            notes = stack.enter_context(path.open("wb", buffering=0))
+            stack.callback(_remove, path)
 
-    def note(module: str, owner: str) -> None:
-        if path is not None:
-            text = json.dumps({"module": module, "owner": owner, "of": sys.prefix})
-            with contextlib.suppress(OSError):
-                path.write_text(text, encoding="utf-8")
+        def note(module: str, owner: str) -> None:
+            if notes is not None:
+                line = json.dumps({"module": module, "owner": owner, "of": sys.prefix}) + "\n"
+                with contextlib.suppress(OSError):
+                    notes.write(line.encode())
 
-    try:
         yield note
-    finally:
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.unlink()
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def tell(block: str) -> None:
@@ -60,8 +65,8 @@ def tell(block: str) -> None:
             pid = note.name.removeprefix(_PREFIX)
             if note.is_symlink() or not pid.isdecimal() or _exists(int(pid)):
                 continue
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                data = json.loads(note.read_bytes()[:4096])
+            with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
+                data = json.loads(note.read_bytes()[-4096:].splitlines()[-1])
                 if data["of"] != sys.prefix:
                     continue
                 log.warning(

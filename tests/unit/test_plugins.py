@@ -296,36 +296,33 @@ def test_ctrl_c_in_a_plugin_that_hangs_ends_the_command_and_names_the_plugin(
         discover()
 
 
-BROKEN_METADATA: dict[str, Callable[[Path], object]] = {
-    "has no METADATA": lambda info: (info / "METADATA").unlink(),
-    "has no name": lambda info: (info / "METADATA").write_text("Version: 1.2\n"),
-    "has no version": lambda info: (info / "METADATA").write_text("Name: empo-bad\n\nVersion: 1\n"),
-    "has METADATA that is no text": lambda info: (info / "METADATA").write_bytes(b"Name: \xff\xfe"),
-    "has a bad line": lambda info: (info / "entry_points.txt").write_text("[empo]\nnonsense\n"),
-    "has entry points that are no text": lambda info: (info / "entry_points.txt").write_bytes(
-        b"[empo]\nx = \xff\xfe\n"
-    ),
-    "is another package without METADATA": lambda info: [
-        (info / "METADATA").unlink(),
-        (info / "entry_points.txt").write_text("[console_scripts]\nx = x:x\n"),
-    ],
-    "is an empty folder": lambda info: [path.unlink() for path in info.iterdir()],
-    "is another package with a bad line": lambda info: (info / "entry_points.txt").write_text(
-        "[console_scripts]\nnonsense\n"
-    ),
+OTHER = b"[console_scripts]\n"
+BROKEN_METADATA: dict[str, dict[str, bytes | None]] = {
+    "has no METADATA": {"METADATA": None},
+    "has no name": {"METADATA": b"Version: 1.2\n"},
+    "has no version": {"METADATA": b"Name: empo-bad\n\nVersion: 1\n"},
+    "has METADATA that is no text": {"METADATA": b"Name: \xff\xfe"},
+    "has a bad line": {"entry_points.txt": b"[empo]\nnonsense\n"},
+    "has entry points that are no text": {"entry_points.txt": b"[empo]\nx = \xff\xfe\n"},
+    "is no plugin, with a bad line": {"entry_points.txt": OTHER + b"nonsense\n"},
+    "is no plugin, without METADATA": {"METADATA": None, "entry_points.txt": OTHER},
+    "is an empty folder": {"METADATA": None, "entry_points.txt": None},
 }
 
 
-@pytest.mark.parametrize("spoil", BROKEN_METADATA.values(), ids=BROKEN_METADATA)
+@pytest.mark.parametrize("files", BROKEN_METADATA.values(), ids=BROKEN_METADATA)
 def test_broken_metadata_is_a_row_with_the_folder_and_ends_no_command(
     install: Install,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[Path], object],
+    files: dict[str, bytes | None],
 ) -> None:
     install("empo-bad", plugin("bad"))
     (info,) = tmp_path.glob("empo_bad*.dist-info")
-    spoil(info)
+    for name, content in files.items():
+        (info / name).unlink()
+        if content is not None:
+            (info / name).write_bytes(content)
     install("empo-good", plugin("good"))
     registry = discover()
     assert registry.get("aggregator", "good")
