@@ -47,7 +47,7 @@ def check(
     from empo_core.config.yaml import read_yaml
 
     path = library_world(file) or Path(file)
-    with only_ours_on_stdout(json, quiet=False):
+    with only_ours_on_stdout():
         # What a world model is to read need not be YAML.
         document = read_yaml(path) if world_model is None else None
         if overrides or (document is not None and is_config(document)):

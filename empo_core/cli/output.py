@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.cli.manual import address
-from empo_core.cli.streams import UnreadOutputError, stdout_is_closed
+from empo_core.cli.streams import UnreadOutputError, output, reserved, stdout_is_closed
 from empo_core.errors import REFUSALS, EmpoError, OutputError
 from empo_core.exits import EXITS, exit_error
 from empo_core.interrupts import Termination
@@ -107,7 +107,7 @@ def kept_in(path: object) -> Iterator[None]:
 
 def show(text: str) -> None:
     """Print a line of the command's output."""
-    print(printable(text), flush=True)
+    print(printable(text), file=output(), flush=True)
 
 
 def print_json(data: Mapping[str, object]) -> None:
@@ -116,7 +116,7 @@ def print_json(data: Mapping[str, object]) -> None:
 
     text = strict_json(data)
     try:
-        text.encode(sys.stdout.encoding or "utf-8")
+        text.encode(output().encoding or "utf-8")
     except UnicodeEncodeError:
         text = jsonlib.dumps(jsonlib.loads(text), indent=2)  # In ASCII.
     show(text)
@@ -126,7 +126,7 @@ def stdout() -> Console:
     """A console for the command's output; a pipe gets lines that are never folded."""
     from empo_core.cli.console import output_console
 
-    return output_console(width=None if sys.stdout.isatty() else 10_000)
+    return output_console(output(), width=None if output().isatty() else 10_000)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -139,7 +139,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     if not rows:  # An empty table would be as wide as a pipe.
         show(f"{title or columns[0]}: none")
         return
-    if len(rows) > MANY_ROWS and not sys.stdout.isatty():
+    if len(rows) > MANY_ROWS and not output().isatty():
         cells = [[printable(cell) for cell in row] for row in rows]
         show("\n".join(([title] if title else []) + list(table_lines(columns, cells))))
         return
@@ -157,7 +157,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 @contextlib.contextmanager
-def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
+def only_ours_on_stdout(*, quiet: bool = False) -> Iterator[None]:
     """Send what components print, and warnings, to standard error."""
     from empo_core.storage.run_directory import process_rank
 
@@ -168,7 +168,7 @@ def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
     handler.addFilter(_concerns_people)
     handler.setFormatter(PrintableFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
-    with contextlib.redirect_stdout(sys.stderr):
+    with reserved():
         yield
 
 

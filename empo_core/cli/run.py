@@ -51,7 +51,7 @@ def run(
 ) -> None:
     """Do what a config says, in a new run directory."""
     document, loaded = read_config_at(config, overrides or [])
-    with only_ours_on_stdout(json, quiet), located(document, loaded):
+    with only_ours_on_stdout(quiet=quiet), located(document, loaded):
         from empo_core.experiment import execute
 
         done = execute(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)
@@ -115,7 +115,7 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was interrupted or failed."""
-    with only_ours_on_stdout(json, quiet):
+    with only_ours_on_stdout(quiet=quiet):
         from empo_core import experiment
 
         done = experiment.resume(run_dir, watchers=terminal_trackers(None, quiet), quiet=quiet)

@@ -6,9 +6,11 @@ there cannot get into the output of a command. ``sys.stdout`` writes to a duplic
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
+from collections.abc import Iterator
 from typing import TextIO
 
 from typing_extensions import Buffer
@@ -16,6 +18,7 @@ from typing_extensions import Buffer
 from empo_core.errors import OutputError
 
 _is_stdout_closed = False
+_reserved: TextIO | None = None
 
 
 class UnreadOutputError(Exception):
@@ -80,6 +83,23 @@ def give_up() -> None:
     """Send what is printed after the command, e.g. at exit, to standard error."""
     stdout, sys.stdout = sys.stdout, sys.stderr
     stdout.flush()
+
+
+@contextlib.contextmanager
+def reserved() -> Iterator[None]:
+    """Send what is printed to standard error, unless it is printed to ``output()``."""
+    global _reserved
+    before, _reserved = _reserved, output()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _reserved = before
+
+
+def output() -> TextIO:
+    """Standard output for what a command has to say."""
+    return sys.stdout if _reserved is None else _reserved
 
 
 def stdout_is_closed() -> bool:
