@@ -10,6 +10,7 @@ import typer
 
 from empo_core.cli.commands import command_clashes
 from empo_core.cli.output import Debug, Json, print_json, print_table, show, stdout
+from empo_core.cli.streams import output, reserved
 from empo_core.config import installed
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.hookspecs import KINDS, Kind
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from empo_core.plugins.registry import Offer
 
 
+@reserved()
 def plugins(context: typer.Context, json: Json = False, debug: Debug = False) -> None:
     """List every installed plugin, what it offers, and why it does not work if so."""
     registry = installed()
@@ -84,6 +86,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         stdout().print(f"name clash: {clash}", soft_wrap=True)
 
 
+@reserved()
 def worlds(json: Json = False, debug: Debug = False) -> None:
     """List the worlds that come with the plugins; a config names them as shown."""
     registry = installed()
@@ -130,6 +133,7 @@ def _library(offer: Offer) -> list[dict[str, str | int | None]]:
     return listed
 
 
+@reserved()
 def describe(
     kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.", show_default=False)],
     name: Annotated[str, typer.Argument(help="The component's name.", show_default=False)],
@@ -161,11 +165,13 @@ def describe(
     print_table("", ["parameter", "type", "default", "meaning"], rows)
 
 
+@reserved()
 def schema(debug: Debug = False) -> None:
     """Print the JSON Schema of configs for the installed plugins, e.g. for an editor."""
     from empo_core.config.schema import config_schema
 
-    print(jsonlib.dumps(config_schema(installed()), indent=2, ensure_ascii=False))
+    text = jsonlib.dumps(config_schema(installed()), indent=2, ensure_ascii=False)
+    print(text, file=output())
 
 
 def _kind(word: str) -> Kind:

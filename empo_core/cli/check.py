@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
+from empo_core.cli.streams import reserved
 from empo_core.config import AlgorithmRef, RunConfig, WorldModelRef, installed, library_file
 from empo_core.config.blame import located
 from empo_core.errors import ConfigError, EmpoError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
 
 
+@reserved()
 def check(
     file: Annotated[
         str,

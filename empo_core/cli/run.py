@@ -26,6 +26,7 @@ from empo_core.cli.output import (
     show,
     stdout,
 )
+from empo_core.cli.streams import reserved
 from empo_core.config import installed
 from empo_core.config.blame import located
 from empo_core.errors import ConfigError, EmpoError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from empo_core.protocols import Tracker
 
 
+@reserved()
 def run(
     config: Annotated[
         Path,
@@ -108,6 +110,7 @@ class RunCommand(TyperCommand):
             return real.make_context(info_name, list(args), parent, **extra)
 
 
+@reserved()
 def resume(
     run_dir: RunDirectory,
     json: Json = False,

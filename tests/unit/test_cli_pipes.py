@@ -115,10 +115,16 @@ def loud(tmp_path: Path) -> dict[str, str]:
         "                    target='loud_parts:Loud')\n"
     )
     (tmp_path / "loud_parts.py").write_text(
-        LOUD + "from empo_core import Config\n"
+        LOUD + "from pydantic import field_validator\n"
+        "from empo_core import Config\n"
         "from empo_core.protocols import Tracker\n"
         "class Params(Config):\n"
         "    breaks: bool = False\n"
+        "    @field_validator('breaks')\n"
+        "    @classmethod\n"
+        "    def is_right(cls, value):\n"
+        "        loud()\n"
+        "        return value\n"
         "class Loud(Tracker):\n"
         "    def __init__(self, params):\n"
         "        self._params = params\n"
@@ -136,6 +142,11 @@ def loud(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(tmp_path)}
 
 
+def words(command: str) -> list[str]:
+    """Arguments; those in brackets may hold spaces."""
+    return re.split(r" (?![^\[]*\])", command)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -143,14 +154,14 @@ def loud(tmp_path: Path) -> dict[str, str]:
         "describe tracker loud --json",
         "schema",
         "--import loud_parts worlds --json",
-        f"{RUN} --json -q".replace("[]", "[loud]"),
+        f"{RUN} --json -q".replace("[]", "[{name: loud, params: {breaks: false}}]"),
     ],
 )
 def test_whatever_a_plugin_prints_standard_output_is_one_json_object(
     tmp_path: Path, loud: dict[str, str], command: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "empo_core", *command.split()],
+        [sys.executable, "-m", "empo_core", *words(command)],
         cwd=tmp_path, env=loud, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert isinstance(json.loads(done.stdout), dict)
@@ -175,7 +186,7 @@ def test_a_pipe_that_breaks_in_a_component_is_a_fault_of_the_run(
 ) -> None:
     command = RUN.replace("trackers=[]", "trackers=[{name: loud, params: {breaks: true}}]")
     done = subprocess.run(
-        [sys.executable, "-m", "empo_core", *re.split(r" (?![^\[]*\])", command)],
+        [sys.executable, "-m", "empo_core", *words(command)],
         cwd=tmp_path, env=loud, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 3
