@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import Distribution, EntryPoint, distributions
+from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions
 from pathlib import Path
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError
@@ -94,7 +94,7 @@ def _installed() -> list[_Installed]:
     folders: dict[str, Distribution] = {}
     for distribution in distributions():
         try:
-            points = [p for p in distribution.entry_points if p.group == PROJECT]
+            points = _plugins(distribution)
             if not points and _has_metadata(distribution):
                 continue
             name, version = _name_and_version(distribution)
@@ -109,7 +109,41 @@ def _installed() -> list[_Installed]:
             # Some editable installs write one line twice.
             provider = Provider(name, version, point.name)
             plugins[_canonical(name), point.name, point.value] = _Installed(provider, point)
+    if not all(plugin.entry_point for plugin in plugins.values()):
+        _pass_over_broken_metadata()
     return [plugins[key] for key in sorted(plugins)]
+
+
+_entry_points = Distribution.entry_points.fget  # type: ignore[attr-defined]
+
+
+def _pass_over_broken_metadata() -> None:
+    """Let libraries that read all entry points when they are imported do without broken ones.
+
+    Torch and numba are such libraries; one bad line of any package makes them impossible to import.
+    """
+
+    def entry_points(distribution: Distribution) -> EntryPoints:
+        try:
+            return _entry_points(distribution)  # type: ignore[no-any-return]
+        except Exception:
+            return EntryPoints()
+
+    Distribution.entry_points = property(entry_points)  # type: ignore[assignment, method-assign]
+
+
+def _plugins(distribution: Distribution) -> list[EntryPoint]:
+    """The entry points of plugins.
+
+    Raises:
+        PluginLoadError: if those of the distribution cannot be read.
+    """
+    try:
+        return [point for point in _entry_points(distribution) if point.group == PROJECT]
+    except Exception as error:
+        raise PluginLoadError(
+            "entry_points.txt is not a text of lines 'NAME = VALUE' in sections"
+        ) from error
 
 
 def _folder(distribution: Distribution) -> Path | None:
@@ -142,7 +176,9 @@ def _name_and_version(distribution: Distribution) -> tuple[str, str]:
 def _broken(distribution: Distribution, error: Exception) -> Provider:
     """The row of a package whose metadata cannot be read; its name is that of the folder."""
     folder = getattr(distribution, "_path", None) or distribution.locate_file("")
-    reason = str(error) if isinstance(error, PluginLoadError) else f"reading it {event(error)}"
+    reason = (
+        str(error) if isinstance(error, PluginLoadError) else f"reading METADATA {event(error)}"
+    )
     name, _, version = Path(str(folder)).name.partition("-")
     version = re.sub(r"(\.dist-info|\.egg-info|\.egg)$", "", version)
     problem = f"its metadata is broken: {reason}; reinstall it, or delete {folder}"

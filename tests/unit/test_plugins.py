@@ -336,6 +336,23 @@ def test_broken_metadata_is_a_row_with_the_folder_and_ends_no_command(
     assert row.problem == "blocked by EMPO_BLOCK_PLUGINS"
 
 
+def test_broken_metadata_does_not_keep_libraries_from_reading_entry_points(
+    install: Install, tmp_path: Path
+) -> None:
+    install("empo-bad", plugin("bad"))
+    (points,) = tmp_path.glob("empo_bad*.dist-info/entry_points.txt")
+    points.write_bytes(OTHER + b"nonsense\n")
+    script = (  # As torch and numba do when they are imported.
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from importlib.metadata import entry_points\n"
+        "from empo_core.plugins.discovery import discover\n"
+        "for _ in '12':\n"
+        "    assert sum(p.is_broken for p in discover().providers) == 1\n"
+        "    assert entry_points(group='empo')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_equal_entry_points_of_one_distribution_count_once(
     install: Install, tmp_path: Path
 ) -> None:
