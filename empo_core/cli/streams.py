@@ -82,7 +82,8 @@ def take_over() -> None:
 def give_up() -> None:
     """Send what is printed after the command, e.g. at exit, to standard error."""
     stdout, sys.stdout = sys.stdout, sys.stderr
-    stdout.flush()
+    if stdout is not None:
+        stdout.flush()
 
 
 @contextlib.contextmanager
