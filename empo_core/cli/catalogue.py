@@ -58,9 +58,9 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         return
     rows: list[list[str]] = []
     for plugin in listed:
-        took = f"{1000 * plugin['import_s']:.0f} ms" if plugin["import_s"] else ""
-        took += ", torch" * plugin["imports_torch"]
-        head = [str(plugin["distribution"]), str(plugin["version"]), took]
+        import_time = f"{1000 * plugin['import_s']:.0f} ms" if plugin["import_s"] else ""
+        import_time += ", torch" * plugin["imports_torch"]
+        head = [str(plugin["distribution"]), str(plugin["version"]), import_time]
         if plugin["problem"]:
             rows.append([*head, "", f"not usable: {plugin['problem']}"])
             head = ["", "", ""]

@@ -72,9 +72,9 @@ def take_over() -> None:
             # The lowest number that is free is this one.
             os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
     if sys.stdout is None or sys.stdout is sys.__stdout__:
-        own = os.dup(1)  # Not inherited by child processes.
+        duplicate = os.dup(1)  # Not inherited by child processes.
         os.dup2(2, 1)
-        sys.stdout = _text(own, sys.stdout)
+        sys.stdout = _text(duplicate, sys.stdout)
     if sys.stderr is None or sys.stderr is sys.__stderr__:
         sys.stderr = _text(2, sys.stderr)
 

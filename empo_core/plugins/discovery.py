@@ -75,10 +75,10 @@ def discover() -> Registry:
                     continue
                 module = plugin.entry_point.value.split(":")[0]
                 note(module, f"plugin {plugin.provider.distribution!r}")
-                provider, components, added = _load(plugin.provider, plugin.entry_point)
+                provider, components, sub_commands = _load(plugin.provider, plugin.entry_point)
                 providers.append(provider)
                 offers += [Offer(provider, component) for component in components]
-                commands += [CommandOffer(provider, command) for command in added]
+                commands += [CommandOffer(provider, command) for command in sub_commands]
     providers.sort(key=lambda provider: (provider.entry_point, provider.distribution))
     return Registry(offers, providers, commands)
 
@@ -227,7 +227,7 @@ def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, list[Compone
 
 
 @contextlib.contextmanager
-def _charged(what: str, provider: Provider) -> Iterator[None]:
+def _charged(activity: str, provider: Provider) -> Iterator[None]:
     """Charge whatever a plugin's own code raises to the plugin.
 
     Raises:
@@ -239,9 +239,9 @@ def _charged(what: str, provider: Provider) -> Iterator[None]:
     except PluginLoadError:
         raise
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"interrupted: {provider.distribution}, {what}") from error
+        raise KeyboardInterrupt(f"interrupted: {provider.distribution}, {activity}") from error
     except BaseException as error:
-        raise PluginLoadError(f"{what} {event(error)}") from error
+        raise PluginLoadError(f"{activity} {event(error)}") from error
 
 
 def _import(entry_point: EntryPoint) -> object:
@@ -261,9 +261,9 @@ def _hooks(module: object, entry_point: EntryPoint) -> dict[str, Callable[[], ob
         if not (inspect.isroutine(function) and hasattr(function, f"{PROJECT}_impl")):
             continue
         if name not in HOOKS:
-            meant = "empo_commands" if "comm" in name else "empo_components"
+            correct = "empo_commands" if "comm" in name else "empo_components"
             raise PluginLoadError(
-                f"unknown hook {name!r} in {entry_point.value}; the hook is called {meant}, "
+                f"unknown hook {name!r} in {entry_point.value}; the hook is called {correct}, "
                 "without arguments"
             )
         signature = inspect.signature(function)
@@ -287,8 +287,8 @@ def _offered(hooks: dict[str, Callable[[], object]], name: str) -> list[object]:
     """The values that the plugin's hook of this name returns; none where it has no such hook."""
     returned = hooks.get(name, tuple)()
     if not isinstance(returned, Iterable):
-        what = name.removeprefix("empo_")
-        raise PluginLoadError(f"its {name} returns {type(returned).__name__}, not {what}")
+        plural = name.removeprefix("empo_")
+        raise PluginLoadError(f"its {name} returns {type(returned).__name__}, not {plural}")
     return list(returned)
 
 

@@ -51,9 +51,9 @@ def only_run(folder: Path) -> Path:
 def test_a_run_without_standard_output_is_whole_and_says_where_it_is(
     tmp_path: Path, options: str
 ) -> None:
-    code, told = shell(tmp_path, f"{RUN} {options}", ">&-")
+    code, stderr = shell(tmp_path, f"{RUN} {options}", ">&-")
     assert code == 0
-    assert told.splitlines()[-1] == str(only_run(tmp_path))
+    assert stderr.splitlines()[-1] == str(only_run(tmp_path))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
@@ -61,9 +61,9 @@ def test_a_run_without_standard_output_is_whole_and_says_where_it_is(
 def test_a_run_with_a_full_standard_output_is_whole_and_says_so(
     tmp_path: Path, options: str
 ) -> None:
-    code, told = shell(tmp_path, f"{RUN} {options}", ">/dev/full")
+    code, stderr = shell(tmp_path, f"{RUN} {options}", ">/dev/full")
     assert code == 3
-    first, second = told.splitlines()[-2:]
+    first, second = stderr.splitlines()[-2:]
     assert first == "standard output cannot be written: No space left on device"
     assert second.endswith(str(only_run(tmp_path)))
 
@@ -78,8 +78,8 @@ def test_a_run_whose_standard_error_cannot_be_written_goes_on(
 
 
 def test_a_run_whose_output_nobody_reads_says_where_it_is(tmp_path: Path) -> None:
-    _, told = shell(tmp_path, f"{RUN} --json", "| true")
-    assert told.splitlines()[-1] == str(only_run(tmp_path))
+    _, stderr = shell(tmp_path, f"{RUN} --json", "| true")
+    assert stderr.splitlines()[-1] == str(only_run(tmp_path))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
@@ -171,11 +171,11 @@ def test_whatever_a_plugin_prints_standard_output_is_one_json_object(
 def test_whatever_a_plugin_prints_completion_is_only_names(
     tmp_path: Path, loud: dict[str, str]
 ) -> None:
-    asked = {"_EMPO_COMPLETE": "complete_bash", "COMP_WORDS": "empo ", "COMP_CWORD": "1"}
+    completion = {"_EMPO_COMPLETE": "complete_bash", "COMP_WORDS": "empo ", "COMP_CWORD": "1"}
     script = "import sys; sys.argv = ['empo']; from empo_core.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script],
-        cwd=tmp_path, env=loud | asked, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=loud | completion, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert {"run", "check", "plugins"} <= set(done.stdout.split())
     assert "loud" not in done.stdout
