@@ -83,7 +83,8 @@ def shipped() -> Registry:
     ours = {path.parent.name.replace("_", "-") for path in ROOT.glob("plugins/*/pyproject.toml")}
     ours.add("empo-core")
     offers = [offer for offer in registry.offers if offer.provider.distribution in ours]
-    for name in registry.missing:  # Too large to be required; listing it needs nothing of that.
+    # Ray is too large to be required; listing its plugin needs nothing of that.
+    for name in sorted(ours - {provider.distribution for provider in registry.providers}):
         offers += offers_of_source(name)
     return Registry(offers, [p for p in registry.providers if p.distribution in ours])
 
@@ -92,6 +93,8 @@ def offers_of_source(distribution: str) -> list[Offer]:
     """What a plugin of this repository would offer if it were installed."""
     package = distribution.replace("-", "_")
     path = ROOT / f"plugins/{package}/src/{package}/plugin.py"
+    if not path.is_file():  # A library.
+        return []
     spec = importlib.util.spec_from_file_location(f"{package}.plugin", path)
     assert spec is not None
     assert spec.loader is not None

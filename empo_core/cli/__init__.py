@@ -14,7 +14,7 @@ def main() -> None:
     gc.set_threshold(500_000)
     try:
         try:
-            from empo_core.cli.streams import take_over
+            from empo_core.cli.streams import UnreadOutputError, give_up, take_over
 
             take_over()
             from empo_core.cli.app import app
@@ -23,8 +23,13 @@ def main() -> None:
 
             encode_plainly(sys.stdout, sys.stderr)
             try:
-                app()
-            except OutputError as error:  # Of what no command prints, e.g. its help.
+                try:
+                    app()
+                finally:
+                    give_up()
+            except UnreadOutputError:  # Of what no command prints, e.g. its help.
+                sys.exit(1)
+            except OutputError as error:
                 print(error, file=sys.stderr)
                 sys.exit(3)
         finally:

@@ -10,7 +10,7 @@ from empo_core import __version__
 from empo_core.cli.catalogue import describe, plugins, schema, worlds
 from empo_core.cli.check import check
 from empo_core.cli.commands import CommandGroup, check_plugins
-from empo_core.cli.output import guarded, reported
+from empo_core.cli.output import guarded, reported, show
 from empo_core.cli.run import ConfigCommand, RunCommand, resume, run
 from empo_core.plugins.imports import import_extra
 
@@ -32,7 +32,7 @@ for command in (resume, plugins, worlds, describe, schema):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(__version__)
+        show(__version__)
         raise typer.Exit
 
 

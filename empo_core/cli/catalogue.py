@@ -10,6 +10,7 @@ import typer
 
 from empo_core.cli.commands import command_clashes
 from empo_core.cli.output import Debug, Json, print_json, print_table, show, stdout
+from empo_core.cli.streams import output, reserved
 from empo_core.config import installed
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.hookspecs import KINDS, Kind
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from empo_core.plugins.registry import Offer
 
 
+@reserved()
 def plugins(context: typer.Context, json: Json = False, debug: Debug = False) -> None:
     """List every installed plugin, what it offers, and why it does not work if so."""
     registry = installed()
@@ -31,6 +33,9 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
             "version": provider.version,
             "entry_point": provider.entry_point,
             "problem": provider.problem or None,
+            "import_s": round(provider.import_s, 4),
+            "imports_torch": provider.imports_torch,
+            "put_back": list(provider.put_back),
             "components": [
                 {
                     "kind": offer.component.kind,
@@ -53,19 +58,25 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         return
     rows: list[list[str]] = []
     for plugin in listed:
-        head = [str(plugin["distribution"]), str(plugin["version"])]
+        import_time = f"{1000 * plugin['import_s']:.0f} ms" if plugin["import_s"] else ""
+        import_time += ", torch" * plugin["imports_torch"]
+        head = [str(plugin["distribution"]), str(plugin["version"]), import_time]
         if plugin["problem"]:
             rows.append([*head, "", f"not usable: {plugin['problem']}"])
+            head = ["", "", ""]
         for component in plugin["components"]:
             rows.append([*head, f"{component['kind']} {component['name']}", component["summary"]])
-            head = ["", ""]
+            head = ["", "", ""]
         for command in plugin["commands"]:
             rows.append([*head, f"command {command['name']}", command["summary"]])
-            head = ["", ""]
+            head = ["", "", ""]
+        if plugin["put_back"]:
+            changed = ", ".join(plugin["put_back"])
+            rows.append([*head, "", f"its import changed {changed}; that was put back"])
     if rows:
-        print_table("", ["plugin", "version", "offers", "about"], rows)
+        print_table("", ["plugin", "version", "import", "offers", "about"], rows)
     else:
-        print("No plugins are installed. A plugin offers an entry point of group 'empo'.")
+        show("No plugins are installed. A plugin offers an entry point of group 'empo'.")
     if any(provider.is_broken for provider in registry.providers):
         show(
             "A plugin that is not usable is mended by its author; who only uses it upgrades or "
@@ -75,6 +86,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         stdout().print(f"name clash: {clash}", soft_wrap=True)
 
 
+@reserved()
 def worlds(json: Json = False, debug: Debug = False) -> None:
     """List the worlds that come with the plugins; a config names them as shown."""
     registry = installed()
@@ -122,6 +134,7 @@ def _library(offer: Offer) -> list[dict[str, str | int | None]]:
     return listed
 
 
+@reserved()
 def describe(
     kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.", show_default=False)],
     name: Annotated[str, typer.Argument(help="The component's name.", show_default=False)],
@@ -153,11 +166,13 @@ def describe(
     print_table("", ["parameter", "type", "default", "meaning"], rows)
 
 
+@reserved()
 def schema(debug: Debug = False) -> None:
     """Print the JSON Schema of configs for the installed plugins, e.g. for an editor."""
     from empo_core.config.schema import config_schema
 
-    print(jsonlib.dumps(config_schema(installed()), indent=2, ensure_ascii=False))
+    text = jsonlib.dumps(config_schema(installed()), indent=2, ensure_ascii=False)
+    print(text, file=output())
 
 
 def _kind(word: str) -> Kind:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
+from empo_core.cli.streams import reserved
 from empo_core.config import AlgorithmRef, RunConfig, installed
 from empo_core.config.blame import located
 from empo_core.documents import as_config, is_config, library_world, world_in
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
 
 
+@reserved()
 def check(
     file: Annotated[
         str,
@@ -44,7 +46,7 @@ def check(
     from empo_core.config.yaml import read_yaml
 
     path = library_world(file) or Path(file)
-    with only_ours_on_stdout(json, quiet=False):
+    with only_ours_on_stdout():
         # What a world model is to read need not be YAML.
         document = read_yaml(path) if world_model is None else None
         if overrides or (document is not None and is_config(document)):

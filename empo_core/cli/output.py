@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json as jsonlib
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from empo_core.cli.manual import address
-from empo_core.cli.streams import lenient_output, stdout_is_closed
+from empo_core.cli.streams import UnreadOutputError, output, reserved, stdout_is_closed
 from empo_core.errors import REFUSALS, EmpoError, OutputError
 from empo_core.exits import EXITS, exit_error
 from empo_core.interrupts import Termination
@@ -55,17 +54,12 @@ def reported(*, debug: bool = False) -> Iterator[None]:
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted")
         raise typer.Exit(INTERRUPTED) from error
+    except UnreadOutputError as error:
+        raise typer.Exit(UNREAD) from error
     except EXITS as error:
-        if isinstance(error.__context__, BrokenPipeError):  # Rich exits where a pipe is closed.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(UNREAD) from error
         # Of a component; a command of ours that ends early raises what typer knows.
         say(str(exit_error(error, "a component")))
         raise typer.Exit(FAULT) from error
-    except BrokenPipeError as error:
-        # Whoever read the output has seen enough, e.g. ``head``; the exit would flush again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(UNREAD) from error
     except Exception as error:
         # Click's own exceptions are usage errors and exits, which it handles itself.
         if type(error).__module__.split(".")[0] in ("click", "typer"):
@@ -104,7 +98,7 @@ def kept_in(path: object) -> Iterator[None]:
     except OutputError as error:
         error.add_note(f"Nothing that was computed is lost: {path}")
         raise
-    except (BrokenPipeError, SystemExit):  # Of a pipe that nobody reads, rich makes the latter.
+    except UnreadOutputError:
         say(str(path))
         raise
     if stdout_is_closed():
@@ -113,7 +107,7 @@ def kept_in(path: object) -> Iterator[None]:
 
 def show(text: str) -> None:
     """Print a line of the command's output."""
-    print(printable(text), flush=True)
+    print(printable(text), file=output(), flush=True)
 
 
 def print_json(data: Mapping[str, object]) -> None:
@@ -122,7 +116,7 @@ def print_json(data: Mapping[str, object]) -> None:
 
     text = strict_json(data)
     try:
-        text.encode(sys.stdout.encoding or "utf-8")
+        text.encode(output().encoding or "utf-8")
     except UnicodeEncodeError:
         text = jsonlib.dumps(jsonlib.loads(text), indent=2)  # In ASCII.
     show(text)
@@ -132,7 +126,7 @@ def stdout() -> Console:
     """A console for the command's output; a pipe gets lines that are never folded."""
     from empo_core.cli.console import output_console
 
-    return output_console(width=None if sys.stdout.isatty() else 10_000)
+    return output_console(output(), width=None if output().isatty() else 10_000)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -145,7 +139,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     if not rows:  # An empty table would be as wide as a pipe.
         show(f"{title or columns[0]}: none")
         return
-    if len(rows) > MANY_ROWS and not sys.stdout.isatty():
+    if len(rows) > MANY_ROWS and not output().isatty():
         cells = [[printable(cell) for cell in row] for row in rows]
         show("\n".join(([title] if title else []) + list(table_lines(columns, cells))))
         return
@@ -163,7 +157,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 @contextlib.contextmanager
-def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
+def only_ours_on_stdout(*, quiet: bool = False) -> Iterator[None]:
     """Send what components print, and warnings, to standard error."""
     from empo_core.storage.run_directory import process_rank
 
@@ -174,7 +168,7 @@ def only_ours_on_stdout(json: bool, quiet: bool) -> Iterator[None]:
     handler.addFilter(_concerns_people)
     handler.setFormatter(PrintableFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
-    with contextlib.redirect_stdout(sys.stderr) if json else lenient_output():
+    with reserved():
         yield
 
 

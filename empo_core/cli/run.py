@@ -25,6 +25,7 @@ from empo_core.cli.output import (
     show,
     stdout,
 )
+from empo_core.cli.streams import reserved
 from empo_core.config import installed
 from empo_core.config.blame import located
 from empo_core.documents import config_at, read_config_at
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from empo_core.protocols import Tracker
 
 
+@reserved()
 def run(
     config: Annotated[
         Path,
@@ -51,7 +53,7 @@ def run(
 ) -> None:
     """Do what a config says, in a new run directory."""
     document, loaded = read_config_at(config, overrides or [])
-    with only_ours_on_stdout(json, quiet), located(document, loaded):
+    with only_ours_on_stdout(quiet=quiet), located(document, loaded):
         from empo_core.experiment import execute
 
         done = execute(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)
@@ -108,6 +110,7 @@ class RunCommand(TyperCommand):
             return real.make_context(info_name, list(args), parent, **extra)
 
 
+@reserved()
 def resume(
     run_dir: RunDirectory,
     json: Json = False,
@@ -115,7 +118,7 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was interrupted or failed."""
-    with only_ours_on_stdout(json, quiet):
+    with only_ours_on_stdout(quiet=quiet):
         from empo_core import experiment
 
         done = experiment.resume(run_dir, watchers=terminal_trackers(None, quiet), quiet=quiet)

@@ -1,4 +1,8 @@
-"""Standard streams that may be closed, full or unread; no result is lost by that."""
+"""Standard output is the command's own; it may be closed, full or unread without loss.
+
+Descriptor 1 leads to standard error, so that what plugins, libraries in C and child processes write
+there cannot get into the output of a command. ``sys.stdout`` writes to a duplicate of the original.
+"""
 
 from __future__ import annotations
 
@@ -14,39 +18,45 @@ from typing_extensions import Buffer
 from empo_core.errors import OutputError
 
 _is_stdout_closed = False
+_reserved: TextIO | None = None
+
+
+class UnreadOutputError(Exception):
+    """Nobody reads standard output any more, e.g. ``head``, which has seen enough.
+
+    No BrokenPipeError, which a component may raise for a pipe of its own, and which rich and click
+    would take for one of standard output.
+    """
 
 
 class _Output(io.FileIO):
-    """Standard output; a write that fails is one error of ours, and later ones are left out."""
+    """A standard stream; a write that fails is one error of ours, and later ones are left out."""
 
-    is_lenient = False
-    """Whether writes that fail are left out, for what they say is not what was asked for."""
-
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, is_lenient: bool) -> None:
         super().__init__(descriptor, "w", closefd=False)
-        self._is_over = False
+        self._is_over = is_lenient
 
     def write(self, data: Buffer, /) -> int | None:  # type: ignore[override]
         """Write some bytes.
 
         Raises:
-            BrokenPipeError: Nobody reads any more.
-            OutputError: The system refuses for another reason.
+            UnreadOutputError: if nobody reads any more.
+            OutputError: if the system refuses for another reason.
         """
         try:
             return super().write(data)
         except OSError as error:
-            if self.is_lenient or self._is_over:
+            if self._is_over:
                 return memoryview(data).nbytes
             self._is_over = True  # Python writes what is left again when it ends.
             if isinstance(error, BrokenPipeError):
-                raise
+                raise UnreadOutputError from error
             reason = error.strerror or type(error).__name__
             raise OutputError(f"standard output cannot be written: {reason}") from error
 
 
 def take_over() -> None:
-    """Open what is closed of the standard streams, and be forgiving of what cannot be written.
+    """Make standard output the command's own, and open what is closed of the standard streams.
 
     What files are opened later would else get the numbers of closed ones, and be written to by
     whoever prints. Standard error is where failures are told, so its own go untold.
@@ -62,10 +72,35 @@ def take_over() -> None:
             # The lowest number that is free is this one.
             os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
     if sys.stdout is None or sys.stdout is sys.__stdout__:
-        sys.stdout = _text(1, sys.stdout)
+        duplicate = os.dup(1)  # Not inherited by child processes.
+        os.dup2(2, 1)
+        sys.stdout = _text(duplicate, sys.stdout)
     if sys.stderr is None or sys.stderr is sys.__stderr__:
         sys.stderr = _text(2, sys.stderr)
-        _output_of(sys.stderr).is_lenient = True
+
+
+def give_up() -> None:
+    """Send what is printed after the command, e.g. at exit, to standard error."""
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    if stdout is not None:
+        stdout.flush()
+
+
+@contextlib.contextmanager
+def reserved() -> Iterator[None]:
+    """Send what is printed to standard error, unless it is printed to ``output()``."""
+    global _reserved
+    before, _reserved = _reserved, output()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _reserved = before
+
+
+def output() -> TextIO:
+    """Standard output for what a command has to say."""
+    return sys.stdout if _reserved is None else _reserved
 
 
 def stdout_is_closed() -> bool:
@@ -73,34 +108,12 @@ def stdout_is_closed() -> bool:
     return _is_stdout_closed
 
 
-@contextlib.contextmanager
-def lenient_output() -> Iterator[None]:
-    """Let components print as they like: what cannot be written of it is left out."""
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    if not isinstance(raw, _Output):
-        yield
-        return
-    before, raw.is_lenient = raw.is_lenient, True
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        raw.is_lenient = before
-
-
 def _text(number: int, stream: TextIO | None) -> TextIO:
-    raw = _Output(number)
-    is_terminal = raw.isatty()
+    raw = _Output(number, is_lenient=number == 2)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(stream, "encoding", None) or "utf-8",
         errors=getattr(stream, "errors", None) or ("strict", "backslashreplace")[number == 2],
-        line_buffering=is_terminal or number == 2,
+        line_buffering=raw.isatty() or number == 2,
         write_through=number == 2,
     )
-
-
-def _output_of(stream: TextIO) -> _Output:
-    raw = stream.buffer.raw  # type: ignore[attr-defined]
-    assert isinstance(raw, _Output)
-    return raw

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import pluggy
+from pluggy import HookimplMarker
 from pydantic import BaseModel
 
 from empo_core.errors import PluginLoadError
+from empo_core.plugins.process_state import put_back
 from empo_core.plugins.unfinished import noted
+
+log = logging.getLogger("empo_core")
 
 PROJECT = "empo"
 API_VERSION = 1
@@ -31,8 +35,15 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
+HOOKS = ("empo_components", "empo_commands")
+"""The functions a plugin may have, without arguments; they must not import torch.
+
+``empo_components`` returns the components that the distribution provides, ``empo_commands`` the
+commands that it adds to ``empo``.
+"""
+
+hookimpl = HookimplMarker(PROJECT)
+"""Marks a function of a plugin as one of ``HOOKS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,23 +160,12 @@ class Command:
         return _load(f"command {self.name!r}", self.target)
 
 
-@hookspec
-def empo_components() -> Iterable[Component]:
-    """Return the components this distribution provides; must not import torch."""
-    return ()
-
-
-@hookspec
-def empo_commands() -> Iterable[Command]:
-    """Return the commands this distribution adds to ``empo``; must not import torch."""
-    return ()
-
-
 def _load(what: str, target: str) -> Callable[..., Any]:
-    """Import ``"module:attribute"`` for what is named."""
+    """Import ``"module:attribute"`` for what is named, and warn of what that changed elsewhere."""
     module_name, _, attribute = target.partition(":")
     try:
-        with noted(module_name, what):
+        with put_back() as changed, noted() as note:
+            note(module_name, what)
             module = importlib.import_module(module_name)
         loaded: Callable[..., Any] = getattr(module, attribute)
     except KeyboardInterrupt:
@@ -175,4 +175,7 @@ def _load(what: str, target: str) -> Callable[..., Any]:
             f"{what} could not be loaded from {target!r}: "
             f"{type(error).__name__}: {error}. Reinstall the plugin that offers it."
         ) from error
+    if changed:
+        log.warning("importing %s for %s changed %s; that was put back",
+                    module_name, what, ", ".join(changed))  # fmt: skip
     return loaded

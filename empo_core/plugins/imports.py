@@ -6,8 +6,10 @@ command line or a Python program may name them, never a file: a config is data.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
+import sys
 from collections.abc import Sequence
 
 from empo_core.errors import ConfigError
@@ -36,7 +38,8 @@ def import_extra(names: Sequence[str]) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"--import {name}: write the name of a package, e.g. 'minigrid'")
         try:
-            importlib.import_module(name)
+            with contextlib.redirect_stdout(sys.stderr):
+                importlib.import_module(name)
         except KeyboardInterrupt:
             raise
         except ModuleNotFoundError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from empo_core.errors import DuplicateComponentError, UnknownComponentError
@@ -17,7 +17,7 @@ A name is an entry point's; or a distribution's, if no entry point is called so,
 it; or both as ``distribution:entry-point``.
 """
 NO_PLUGINS = "EMPO_NO_PLUGINS"
-"""Environment variable: 1 leaves out all plugins but those that belong to this project."""
+"""Environment variable: 1 leaves out all plugins; none is imported."""
 _BLOCKED = "blocked by "
 
 
@@ -25,17 +25,25 @@ _BLOCKED = "blocked by "
 class Provider:
     """An installed plugin: the distribution that brought it and what became of it.
 
+    A package whose metadata cannot be read is one without an entry point.
+
     Attributes:
         distribution: Name of the distribution, e.g. ``empo-gentle-robot``.
         version: Its version.
         entry_point: Name of its ``empo`` entry point.
         problem: One line saying why it offers nothing; empty when it works.
+        import_s: Seconds that it took to say what it offers, imports included.
+        imports_torch: Whether it was the first to import torch, which takes seconds.
+        put_back: What of the process its import changed, which was put back.
     """
 
     distribution: str
     version: str
     entry_point: str
     problem: str = ""
+    import_s: float = field(default=0.0, compare=False)
+    imports_torch: bool = field(default=False, compare=False)
+    put_back: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_broken(self) -> bool:
@@ -75,7 +83,6 @@ class Registry:
         offers: Iterable[Offer],
         providers: Sequence[Provider] = (),
         commands: Iterable[CommandOffer] = (),
-        missing: Iterable[str] = (),
     ) -> None:
         """Index the offers; two of one kind and name are kept and refused when asked for.
 
@@ -83,9 +90,7 @@ class Registry:
             offers: Of components.
             providers: Every installed plugin.
             commands: Offers of commands.
-            missing: Distributions of this project that are not installed.
         """
-        self.missing = frozenset(missing)
         self.providers = tuple(providers)
         self.commands = tuple(sorted(commands, key=lambda offer: offer.command.name))
         self._by_key: dict[tuple[str, str], list[Offer]] = {}
@@ -128,11 +133,6 @@ class Registry:
         if close := nearest(name, names):
             lines.append(f"Did you mean {close!r}?")
         lines.append(f"Installed: {', '.join(names) or 'none'}.")
-        if (distribution := f"empo-{name}") in self.missing:
-            lines.append(
-                f"{distribution} belongs to this project and is not installed: in its repository, "
-                f"pip install -e plugins/{distribution.replace('-', '_')}."
-            )
         lines += [
             f"Plugin {provider.distribution} is unusable and may provide it: {provider.problem}"
             for provider in self.providers

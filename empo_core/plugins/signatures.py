@@ -47,9 +47,7 @@ def check_component(offer: Offer, built: object) -> None:
         PluginLoadError: A sentence with the distribution, the component, the method and the
             signature that is expected.
     """
-    protocol = PROTOCOLS.get(offer.component.kind)
-    if protocol is None:
-        return
+    protocol = PROTOCOLS[offer.component.kind]
     what = f"{_name(offer)} is a {type(built).__name__}, which"
     if protocol is protocols.Tracker and not isinstance(built, protocols.Tracker):
         raise PluginLoadError(

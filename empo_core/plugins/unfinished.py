@@ -10,20 +10,13 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 
 log = logging.getLogger("empo_core")
 
 _PREFIX = "importing-"
-
-
-@cache
-def _built_in() -> frozenset[str]:
-    """The distributions of this project."""
-    names = Path(__file__).with_name("built_in.txt").read_text(encoding="utf-8")
-    return frozenset(names.split())
 
 
 def _folder() -> Path:
@@ -33,26 +26,32 @@ def _folder() -> Path:
 
 
 @contextlib.contextmanager
-def noted(module: str, owner: str) -> Iterator[None]:
-    """Leave a note while a plugin is imported; those of this project need none.
+def noted() -> Iterator[Callable[[str, str], None]]:
+    """A function that notes what is imported next; the notes are removed at the end.
 
-    Args:
-        module: What is imported.
-        owner: What it belongs to, in words.
+    Its arguments are the module, and what it belongs to, in words.
     """
-    note = None
-    if module.split(".")[0].replace("_", "-") not in _built_in():
+    with contextlib.ExitStack() as stack:
+        notes: FileIO | None = None
         with contextlib.suppress(OSError, RuntimeError):  # No home, or a disk that is full.
             _folder().mkdir(parents=True, exist_ok=True)
-            note = _folder() / f"{_PREFIX}{os.getpid()}"
-            text = json.dumps({"module": module, "owner": owner, "of": sys.prefix})
-            note.write_text(text, encoding="utf-8")
-    try:
-        yield
-    finally:
-        if note is not None:
-            with contextlib.suppress(OSError):
-                note.unlink()
+            path = _folder() / f"{_PREFIX}{os.getpid()}"
+            # Lines of one open file, since opening a file takes milliseconds on some disks.
+            notes = stack.enter_context(path.open("wb", buffering=0))
+            stack.callback(_remove, path)
+
+        def note(module: str, owner: str) -> None:
+            if notes is not None:
+                line = json.dumps({"module": module, "owner": owner, "of": sys.prefix}) + "\n"
+                with contextlib.suppress(OSError):
+                    notes.write(line.encode())
+
+        yield note
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def tell(block: str) -> None:
@@ -66,8 +65,8 @@ def tell(block: str) -> None:
             pid = note.name.removeprefix(_PREFIX)
             if note.is_symlink() or not pid.isdecimal() or _exists(int(pid)):
                 continue
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                data = json.loads(note.read_bytes()[:4096])
+            with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
+                data = json.loads(note.read_bytes()[-4096:].splitlines()[-1])
                 if data["of"] != sys.prefix:
                     continue
                 log.warning(

@@ -107,7 +107,7 @@ class Solve:
     def __init__(self, params):
         self.params = params
     def run(self, context):
-        print("noise on standard output")
+        print("noise of a plugin")
         if self.params.mode == "needs-world" and context.world is None:
             raise ConfigError("solve needs a world; add world_model: NAME to the config")
         if self.params.mode == "fault":
@@ -189,14 +189,14 @@ def test_run_json_is_one_object_and_nothing_else(cli: Any, tmp_path: Path) -> No
     assert summary["world"] == "small"
     assert Path(summary["run_dir"]).is_dir()
     assert summary["peak_memory_bytes"] > 10**6
-    assert "noise on standard output" in done.stderr
+    assert "noise of a plugin" in done.stderr
 
 
 def test_quiet_leaves_only_the_directory(cli: Any, tmp_path: Path) -> None:
     done = cli("run", config(tmp_path), "--quiet")
     (directory,) = (tmp_path / "runs").iterdir()
-    assert done.stdout.splitlines()[1:] == [str(directory)]  # After the plugin's own noise.
-    assert done.stderr == ""
+    assert done.stdout.splitlines() == [str(directory)]
+    assert done.stderr == "noise of a plugin\n"
 
 
 def test_overrides_and_count_unrolled_reach_the_algorithm(cli: Any, tmp_path: Path) -> None:
@@ -281,14 +281,14 @@ def test_a_refusal_leaves_no_run_directory(cli: Any, tmp_path: Path) -> None:
     done = cli("run", "refused.yaml")
     assert done.exit_code == 2
     line = "solve needs a world; add world_model: NAME to the config"
-    assert done.stderr == f"refused.yaml:1:1: world_model: {line}\n"
+    assert done.stderr.splitlines()[-1] == f"refused.yaml:1:1: world_model: {line}"
     assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_debug_shows_the_traceback(cli: Any, tmp_path: Path) -> None:
     done = cli("run", config(tmp_path, "bug"), "--debug")
     assert done.exit_code == 3
-    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert "Traceback (most recent call last):" in done.stderr.splitlines()
     assert "ZeroDivisionError: 1 / 0" in done.stderr
 
 
@@ -305,8 +305,8 @@ def interrupted(
         # A shell may have told its background jobs to ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
-        assert process.stdout is not None
-        assert any(line == "hanging\n" for line in process.stdout)
+        assert process.stderr is not None
+        assert any(line == "hanging\n" for line in process.stderr)
         for _ in range(times):
             process.send_signal(number)
             time.sleep(gap_s)
@@ -356,9 +356,9 @@ def test_plugins_lists_what_works_and_why_the_rest_does_not(
         (info / "entry_points.txt").write_text(f"[empo]\nempo-{name} = {name}_plugin\n")
         (site / f"{name}_plugin.py").write_text(source)
     text = cli("plugins").stdout
-    assert re.search(r"empo-fake +1\.5 +algorithm elsewhere", text)
+    assert re.search(r"empo-fake +1\.5 +\d+ ms +algorithm elsewhere", text)
     assert "Solves [b]it[/b]." in text
-    assert re.search(r"empo-bad +2\.0 +not usable: .*missing module 'no_such_thing'", text)
+    assert re.search(r"empo-bad +2\.0 +\d+ ms +not usable: .*missing module 'no_such_thing'", text)
     assert "name clash: algorithm 'solve' is provided by both empo-fake and empo-twin" in text
     listed = json.loads(cli("plugins", "--json").stdout)
     by_name = {plugin["distribution"]: plugin for plugin in listed["plugins"]}

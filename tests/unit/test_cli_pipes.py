@@ -1,7 +1,8 @@
-"""Commands whose output is closed, full, or not read to its end."""
+"""Commands whose output is closed, full, or not read to its end, and what else prints to it."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,9 +51,9 @@ def only_run(folder: Path) -> Path:
 def test_a_run_without_standard_output_is_whole_and_says_where_it_is(
     tmp_path: Path, options: str
 ) -> None:
-    code, told = shell(tmp_path, f"{RUN} {options}", ">&-")
+    code, stderr = shell(tmp_path, f"{RUN} {options}", ">&-")
     assert code == 0
-    assert told.splitlines()[-1] == str(only_run(tmp_path))
+    assert stderr.splitlines()[-1] == str(only_run(tmp_path))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
@@ -60,9 +61,9 @@ def test_a_run_without_standard_output_is_whole_and_says_where_it_is(
 def test_a_run_with_a_full_standard_output_is_whole_and_says_so(
     tmp_path: Path, options: str
 ) -> None:
-    code, told = shell(tmp_path, f"{RUN} {options}", ">/dev/full")
+    code, stderr = shell(tmp_path, f"{RUN} {options}", ">/dev/full")
     assert code == 3
-    first, second = told.splitlines()[-2:]
+    first, second = stderr.splitlines()[-2:]
     assert first == "standard output cannot be written: No space left on device"
     assert second.endswith(str(only_run(tmp_path)))
 
@@ -77,8 +78,8 @@ def test_a_run_whose_standard_error_cannot_be_written_goes_on(
 
 
 def test_a_run_whose_output_nobody_reads_says_where_it_is(tmp_path: Path) -> None:
-    _, told = shell(tmp_path, f"{RUN} --json", "| true")
-    assert told.splitlines()[-1] == str(only_run(tmp_path))
+    _, stderr = shell(tmp_path, f"{RUN} --json", "| true")
+    assert stderr.splitlines()[-1] == str(only_run(tmp_path))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
@@ -88,3 +89,105 @@ def test_any_command_with_a_full_standard_output_ends_in_one_sentence(
 ) -> None:
     message = "standard output cannot be written: No space left on device\n"
     assert shell(tmp_path, command, ">/dev/full") == (3, message)
+
+
+LOUD = """
+import atexit, os, subprocess, sys
+def loud():
+    print("loud print")
+    os.write(1, b"loud write\\n")
+    subprocess.run([sys.executable, "-c", "print('loud child')"])
+loud()
+atexit.register(loud)
+"""
+NOISES = {"loud print", "loud write", "loud child"}
+
+
+@pytest.fixture
+def loud(tmp_path: Path) -> dict[str, str]:
+    """Environment variables with a plugin that prints in every way, at imports and at exit."""
+    (tmp_path / "loud_plugin.py").write_text(
+        LOUD + "from empo_core import Component, hookimpl\n"
+        "@hookimpl\n"
+        "def empo_components():\n"
+        "    loud()\n"
+        "    yield Component(kind='tracker', name='loud', params='loud_parts:Params', api=1,\n"
+        "                    target='loud_parts:Loud')\n"
+    )
+    (tmp_path / "loud_parts.py").write_text(
+        LOUD + "from pydantic import field_validator\n"
+        "from empo_core import Config\n"
+        "from empo_core.protocols import Tracker\n"
+        "class Params(Config):\n"
+        "    breaks: bool = False\n"
+        "    @field_validator('breaks')\n"
+        "    @classmethod\n"
+        "    def is_right(cls, value):\n"
+        "        loud()\n"
+        "        return value\n"
+        "class Loud(Tracker):\n"
+        "    def __init__(self, params):\n"
+        "        self._params = params\n"
+        "    def start(self, directory, config):\n"
+        "        loud()\n"
+        "        if self._params.breaks:\n"
+        "            raise BrokenPipeError(32, 'a pipe of a tracker')\n"
+        "    def log(self, step, metrics):\n"
+        "        loud()\n"
+    )
+    info = tmp_path / "empo_loud-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: empo-loud\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[empo]\nempo-loud = loud_plugin\n")
+    return os.environ | {"PYTHONPATH": str(tmp_path)}
+
+
+def words(command: str) -> list[str]:
+    """Arguments; those in brackets may hold spaces."""
+    return re.split(r" (?![^\[]*\])", command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "plugins --json",
+        "describe tracker loud --json",
+        "schema",
+        "--import loud_parts worlds --json",
+        f"{RUN} --json -q".replace("[]", "[{name: loud, params: {breaks: false}}]"),
+    ],
+)
+def test_whatever_a_plugin_prints_standard_output_is_one_json_object(
+    tmp_path: Path, loud: dict[str, str], command: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "empo_core", *words(command)],
+        cwd=tmp_path, env=loud, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert isinstance(json.loads(done.stdout), dict)
+    assert set(done.stderr.splitlines()) >= NOISES
+
+
+def test_whatever_a_plugin_prints_completion_is_only_names(
+    tmp_path: Path, loud: dict[str, str]
+) -> None:
+    completion = {"_EMPO_COMPLETE": "complete_bash", "COMP_WORDS": "empo ", "COMP_CWORD": "1"}
+    script = "import sys; sys.argv = ['empo']; from empo_core.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path, env=loud | completion, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert {"run", "check", "plugins"} <= set(done.stdout.split())
+    assert "loud" not in done.stdout
+
+
+def test_a_pipe_that_breaks_in_a_component_is_a_fault_of_the_run(
+    tmp_path: Path, loud: dict[str, str]
+) -> None:
+    command = RUN.replace("trackers=[]", "trackers=[{name: loud, params: {breaks: true}}]")
+    done = subprocess.run(
+        [sys.executable, "-m", "empo_core", *words(command)],
+        cwd=tmp_path, env=loud, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "a pipe of a tracker" in done.stderr

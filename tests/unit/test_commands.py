@@ -109,7 +109,9 @@ def test_a_command_is_listed_without_being_imported_and_runs(
     listed = json.loads(empo("plugins", "--json").stdout)["plugins"]
     (hello,) = (plugin for plugin in listed if plugin["distribution"] == "empo-hello")
     assert hello["commands"] == [{"name": "greet", "summary": "Greets somebody."}]
-    assert re.search(r"empo-hello +1\.2 +command greet +Greets somebody\.", empo("plugins").stdout)
+    assert re.search(
+        r"empo-hello +1\.2 +\d+ ms +command greet +Greets somebody\.", empo("plugins").stdout
+    )
 
 
 def test_errors_of_a_command_are_messages_and_promised_exit_codes(

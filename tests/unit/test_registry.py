@@ -49,15 +49,6 @@ def test_an_unknown_name_like_no_other_gets_no_suggestion(registry: Registry) ->
     assert str(caught.value) == "No algorithm named 'exact'. Installed: none."
 
 
-def test_an_unknown_name_of_this_project_gets_the_line_that_installs_it() -> None:
-    with pytest.raises(UnknownComponentError) as caught:
-        Registry([], missing=["empo-far-away"]).get("executor", "far-away")
-    assert str(caught.value) == (
-        "No executor named 'far-away'. Installed: none. empo-far-away belongs to this project and "
-        "is not installed: in its repository, pip install -e plugins/empo_far_away."
-    )
-
-
 def test_an_unknown_name_lists_the_plugins_that_could_not_be_used() -> None:
     broken = Provider("empo-b", "1.0", "empo-b", "importing empo_b raises ValueError: no")
     with pytest.raises(UnknownComponentError) as caught:

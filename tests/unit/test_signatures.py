@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from empo_core import Config
 from empo_core.config import ComponentRef
 from empo_core.errors import PluginLoadError
 from empo_core.experiment import build
 from empo_core.plugins.discovery import discover
-from empo_core.plugins.hookspecs import KINDS, Component, Kind
-from empo_core.plugins.registry import Offer, Provider
-from empo_core.plugins.signatures import PROTOCOLS, check_component
+from empo_core.plugins.hookspecs import KINDS, Kind
+from empo_core.plugins.signatures import PROTOCOLS
 
 BODIES: dict[str, list[str]] = {
     "world_model": [
@@ -191,9 +189,3 @@ def test_a_factory_that_returns_nothing_is_a_sentence(built: Callable[..., Any])
 def test_every_kind_is_checked() -> None:
     assert PROTOCOLS.keys() == set(KINDS)
     assert BODIES.keys() | {"tracker"} == set(KINDS)
-
-
-def test_a_kind_without_a_protocol_is_not_checked() -> None:
-    component = Component(kind=KINDS[0], name="x", params=Config, target="a:b", api=1)
-    object.__setattr__(component, "kind", "something new")
-    check_component(Offer(Provider("empo-x", "1", "empo-x"), component), object())

@@ -62,7 +62,7 @@ def certify(
     debug: Debug = False,
 ) -> None:
     """Prove intervals for the values of a run's policy: of every goal, of power, and of V_r."""
-    with only_ours_on_stdout(json, quiet):
+    with only_ours_on_stdout(quiet=quiet):
         from empo_bounds.assumptions import Assumptions
         from empo_bounds.certified_run import certify_run
         from empo_core.cli.run import terminal_trackers

@@ -47,7 +47,7 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Why does the robot of a run prefer one action to another?"""
-    with only_ours_on_stdout(json, quiet=False):
+    with only_ours_on_stdout():
         from empo_inspector import explanation
         from empo_inspector.saved_inspection import inspect_run
 

@@ -57,7 +57,7 @@ def inspect(
     debug: Debug = False,
 ) -> None:
     """Write a page that shows every decision of a run, and why: one file, for any browser."""
-    with only_ours_on_stdout(json=False, quiet=False):
+    with only_ours_on_stdout():
         from empo_core.errors import ConfigError
         from empo_core.storage.atomic import write_file
         from empo_core.world_content import world_digest

@@ -67,7 +67,7 @@ def play(
     debug: Debug = False,
 ) -> None:
     """Act for an agent of a world, in the terminal, among the policies of a run."""
-    with only_ours_on_stdout(json=False, quiet=False):
+    with only_ours_on_stdout():
         from empo_inspector.game import Game
         from empo_inspector.game_record import replay as checked
 

@@ -142,7 +142,7 @@ def compare(
     """
     from empo_core.errors import ConfigError
 
-    with only_ours_on_stdout(json, quiet=False):
+    with only_ours_on_stdout():
         from empo_inspector import comparison, curves, report
 
         found = comparison.compare_runs(run_dirs, metric or ())

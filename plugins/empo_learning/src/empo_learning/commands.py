@@ -59,7 +59,7 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Play what a run has computed or learned: which returns, or how many goals, does it attain?"""
-    with only_ours_on_stdout(json, quiet=False):
+    with only_ours_on_stdout():
         from empo_learning.evaluation import evaluate_run
 
         done = evaluate_run(

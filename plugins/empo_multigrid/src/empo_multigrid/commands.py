@@ -29,7 +29,7 @@ def from_minigrid(
     debug: Debug = False,
 ) -> None:
     """Write a map of MiniGrid as a world file; its agent is the human."""
-    with only_ours_on_stdout(json, quiet=False):
+    with only_ours_on_stdout():
         cell = None if robot is None else _cell(robot)
         try:
             import minigrid  # noqa: F401 - registers its environments

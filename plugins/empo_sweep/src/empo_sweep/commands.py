@@ -66,7 +66,7 @@ def sweep(
     """
     from empo_sweep.sweep_file import read_sweep
 
-    with only_ours_on_stdout(json, quiet):
+    with only_ours_on_stdout(quiet=quiet):
         sweep_ = read_sweep(file, overrides or ())
         trials = sweep_.trials()
         if dry_run:
