@@ -37,8 +37,8 @@ class Solved:
     def _at(self, field: str, state: str, steps_left: int | None) -> torch.Tensor:
         row = torch.tensor([self.world.index_of(state)], dtype=torch.int32)
         position, values = self._induction.at(row, steps_left or self._horizon)
-        found: torch.Tensor = getattr(values, field)[position]
-        return found
+        value: torch.Tensor = getattr(values, field)[position]
+        return value
 
     def number(self, field: str, state: str, steps_left: int | None = None) -> float:
         return float(self._at(field, state, steps_left))
