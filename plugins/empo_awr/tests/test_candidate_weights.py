@@ -62,13 +62,15 @@ def one_start(*values: float) -> Tensor:
 def test_weights_are_a_softmax_of_what_each_normaliser_leaves(
     params: dict[str, Any], scaled: list[float]
 ) -> None:
-    found = weighed(one_start(0, 2, 4, 2), temperature={"rule": "fixed", "value": 0.8}, **params)
-    expected = [math.exp(x / 0.8) for x in scaled]
-    torch.testing.assert_close(found.scaled, torch.tensor([scaled]).double().T)
-    torch.testing.assert_close(
-        found.weights, torch.tensor([[x / sum(expected)] for x in expected]).double()
+    candidates = weighed(
+        one_start(0, 2, 4, 2), temperature={"rule": "fixed", "value": 0.8}, **params
     )
-    assert float(found.temperature) == 0.8
+    expected = [math.exp(x / 0.8) for x in scaled]
+    torch.testing.assert_close(candidates.scaled, torch.tensor([scaled]).double().T)
+    torch.testing.assert_close(
+        candidates.weights, torch.tensor([[x / sum(expected)] for x in expected]).double()
+    )
+    assert float(candidates.temperature) == 0.8
 
 
 @pytest.mark.parametrize(
@@ -85,8 +87,8 @@ def test_heads_are_joined_and_their_disagreement_added(
     params: dict[str, Any], quality: float
 ) -> None:
     target = torch.tensor([[[1.0, 5.0]], [[2.0, 2.0]]]).double()
-    found = weighed(target, **params)
-    torch.testing.assert_close(found.quality, torch.tensor([[quality], [2.0]]).double())
+    candidates = weighed(target, **params)
+    torch.testing.assert_close(candidates.quality, torch.tensor([[quality], [2.0]]).double())
 
 
 def test_one_head_does_not_disagree() -> None:
@@ -96,11 +98,11 @@ def test_one_head_does_not_disagree() -> None:
 
 def test_disagreement_does_not_change_the_running_scale() -> None:
     target, params = 5 * random_target(), {"normaliser": "running_scale"}
-    one, other = weighed(target, **params), weighed(target, disagreement=4.0, **params)
-    assert one.new_scale is not None
+    plain, other = weighed(target, **params), weighed(target, disagreement=4.0, **params)
+    assert plain.new_scale is not None
     assert other.new_scale is not None
-    assert torch.equal(one.new_scale, other.new_scale)
-    assert not torch.allclose(one.weights, other.weights)
+    assert torch.equal(plain.new_scale, other.new_scale)
+    assert not torch.allclose(plain.weights, other.weights)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -116,29 +118,31 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weights_permute_as_candidates_do(variant: str) -> None:
     target, order = random_target(), torch.tensor([5, 0, 7, 1, 2, 6, 4, 3])
-    one, other = (weighed(each, **VARIANTS[variant]) for each in (target, target[order]))
-    torch.testing.assert_close(one.weights[order], other.weights)
+    plain, permuted = (weighed(values, **VARIANTS[variant]) for values in (target, target[order]))
+    torch.testing.assert_close(plain.weights[order], permuted.weights)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weights_permute_as_starts_do(variant: str) -> None:
     target, order = random_target(), torch.tensor([8, 5, 0, 7, 1, 2, 6, 4, 3])
-    one, other = (weighed(each, **VARIANTS[variant]) for each in (target, target[:, order]))
-    torch.testing.assert_close(one.weights[:, order], other.weights)
+    plain, permuted = (
+        weighed(values, **VARIANTS[variant]) for values in (target, target[:, order])
+    )
+    torch.testing.assert_close(plain.weights[:, order], permuted.weights)
 
 
 @pytest.mark.parametrize("variant", sorted(set(VARIANTS) - {"running"}))
 def test_what_all_candidates_of_a_start_are_worth_does_not_matter(variant: str) -> None:
     target = random_target()
     shifted = target + 30 * torch.linspace(-1, 1, 9).double()[:, None]
-    one, other = (weighed(each, **VARIANTS[variant]) for each in (target, shifted))
-    torch.testing.assert_close(one.weights, other.weights)
+    plain, other = (weighed(values, **VARIANTS[variant]) for values in (target, shifted))
+    torch.testing.assert_close(plain.weights, other.weights)
 
 
 def test_a_shift_of_all_starts_does_not_move_the_running_scale() -> None:
     target, params = random_target(), VARIANTS["running"]
-    one, other = (weighed(each, **params) for each in (target, target + 30))
-    torch.testing.assert_close(one.weights, other.weights)
+    plain, other = (weighed(values, **params) for values in (target, target + 30))
+    torch.testing.assert_close(plain.weights, other.weights)
 
 
 @pytest.mark.parametrize("normaliser", ["none", *OWN])
@@ -160,9 +164,9 @@ def test_a_temperature_that_is_found_scales_with_the_values(
     rule: dict[str, Any], factor: float
 ) -> None:
     target, params = random_target(), {"normaliser": "none", "temperature": rule}
-    one, other = weighed(target, **params), weighed(factor * target, **params)
-    torch.testing.assert_close(other.weights, one.weights)
-    torch.testing.assert_close(other.temperature, factor * one.temperature)
+    plain, other = weighed(target, **params), weighed(factor * target, **params)
+    torch.testing.assert_close(other.weights, plain.weights)
+    torch.testing.assert_close(other.temperature, factor * plain.temperature)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -173,9 +177,9 @@ def test_rounding_is_not_taken_for_a_preference(normaliser: str, dtype: torch.dt
     noisy = even * (1 + torch.finfo(dtype).eps * signs)
     for target in (even, noisy):
         # At most a part in eight of what a start's own differences would be divided by.
-        found = weighed(target, normaliser=normaliser)
-        assert bool(found.weights.isfinite().all())
-        assert float(effective_sample_size(found.weights)) > 0.75 * 16
+        candidates = weighed(target, normaliser=normaliser)
+        assert bool(candidates.weights.isfinite().all())
+        assert float(effective_sample_size(candidates.weights)) > 0.75 * 16
     flat = weighed(torch.zeros(16, 1, 1, dtype=dtype), normaliser=normaliser)
     assert torch.equal(flat.weights, torch.full((16, 1), 1 / 16, dtype=dtype))
 
@@ -186,8 +190,8 @@ def test_the_effective_sample_size_is_as_asked(share: float, seed: int, normalis
     target = random_target(starts=20, candidates=16, seed=seed)
     weight = torch.linspace(0.5, 2, 20).double()
     rule = {"rule": "ess", "share": share}
-    found = weighed(target, weight, normaliser=normaliser, temperature=rule)
-    size = (weight * effective_sample_size(found.weights)).sum() / weight.sum()
+    candidates = weighed(target, weight, normaliser=normaliser, temperature=rule)
+    size = (weight * effective_sample_size(candidates.weights)).sum() / weight.sum()
     assert float(size) == pytest.approx(16 * share, rel=1e-4)
 
 
@@ -202,13 +206,13 @@ def dual(temperature: Tensor, quality: Tensor, bound: float) -> Tensor:
 def test_the_temperature_of_a_divergence_minimises_the_dual(bound: float, seed: int) -> None:
     target = random_target(starts=20, candidates=16, heads=1, seed=seed)
     rule = {"rule": "kl", "bound": bound}
-    found = weighed(target, normaliser="none", temperature=rule)
-    temperature, quality = found.temperature.clone().requires_grad_(), target.squeeze(-1)
+    candidates = weighed(target, normaliser="none", temperature=rule)
+    temperature, quality = candidates.temperature.clone().requires_grad_(), target.squeeze(-1)
     value = dual(temperature, quality, bound)
     (slope,) = torch.autograd.grad(value, temperature)
     # Where the dual does not change, the mean divergence is the bound.
     assert abs(float(slope)) < 1e-4
-    divergence = divergence_from_even(found.weights).mean()
+    divergence = divergence_from_even(candidates.weights).mean()
     assert float(divergence) == pytest.approx(bound, abs=1e-4)
     for factor in (0.8, 0.95, 1.05, 1.3):
         assert float(dual(factor * temperature.detach(), quality, bound)) > float(value.detach())
@@ -220,27 +224,29 @@ def test_starts_without_weight_do_not_decide_the_temperature() -> None:
     changed[:, weight == 0] *= 1e7
     for rule in ("ess", "kl"):
         params = {"normaliser": "none", "temperature": {"rule": rule}}
-        one, other = (weighed(each, weight, **params) for each in (target, changed))
-        torch.testing.assert_close(one.temperature, other.temperature, rtol=1e-5, atol=0)
+        plain, other = (weighed(values, weight, **params) for values in (target, changed))
+        torch.testing.assert_close(plain.temperature, other.temperature, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("rule", ["ess", "kl"])
 def test_where_all_candidates_are_equal_they_count_alike(rule: str) -> None:
-    found = weighed(torch.full((8, 3, 1), 2.5), normaliser="none", temperature={"rule": rule})
-    assert torch.equal(found.weights, torch.full((8, 3), 1 / 8))
-    assert bool(found.temperature > 0)
+    candidates = weighed(torch.full((8, 3, 1), 2.5), normaliser="none", temperature={"rule": rule})
+    assert torch.equal(candidates.weights, torch.full((8, 3), 1 / 8))
+    assert bool(candidates.temperature > 0)
 
 
 def test_what_no_temperature_can_do_is_approached() -> None:
     # ln 8 is the greatest divergence of 8 weights from even ones.
     rule = {"rule": "kl", "bound": 5.0}
-    found = weighed(random_target(heads=1), normaliser="none", temperature=rule)
-    assert float(divergence_from_even(found.weights).mean()) == pytest.approx(math.log(8), abs=0.01)
+    candidates = weighed(random_target(heads=1), normaliser="none", temperature=rule)
+    assert float(divergence_from_even(candidates.weights).mean()) == pytest.approx(
+        math.log(8), abs=0.01
+    )
     # Of four candidates three are equally good: no temperature has fewer of them count.
     tied = one_start(0, 1, 1, 1)
-    found = weighed(tied, normaliser="none", temperature={"rule": "ess", "share": 0.5})
+    candidates = weighed(tied, normaliser="none", temperature={"rule": "ess", "share": 0.5})
     torch.testing.assert_close(
-        found.weights, torch.tensor([[0], [1 / 3], [1 / 3], [1 / 3]]).double()
+        candidates.weights, torch.tensor([[0], [1 / 3], [1 / 3], [1 / 3]]).double()
     )
 
 
@@ -259,16 +265,16 @@ def test_how_many_candidates_count_at_a_fixed_temperature(candidates: int) -> No
     for deviation, expected in TABLE[candidates].items():
         for temperature, size in zip((1.0, 0.1, 0.01), expected, strict=True):
             rule = {"rule": "fixed", "value": temperature}
-            found = weighed(deviation * noise, normaliser="none", temperature=rule)
-            mean = float(effective_sample_size(found.weights).mean())
+            weighing = weighed(deviation * noise, normaliser="none", temperature=rule)
+            mean = float(effective_sample_size(weighing.weights).mean())
             assert mean == pytest.approx(size, rel=0.03, abs=0.06)
 
 
 def test_measures_of_weights_agree_with_counting() -> None:
-    even, some, one = (
+    even, uneven, single = (
         torch.tensor(x).double()[:, None] for x in ([0.25] * 4, [0.5, 0.5, 0, 0], [1.0, 0, 0, 0])
     )
-    for weights, count in ((even, 4), (some, 2), (one, 1)):
+    for weights, count in ((even, 4), (uneven, 2), (single, 1)):
         assert float(effective_sample_size(weights)) == pytest.approx(count)
         assert float(weight_entropy(weights)) == pytest.approx(math.log(count))
         assert float(divergence_from_even(weights)) == pytest.approx(math.log(4 / count))
@@ -276,18 +282,18 @@ def test_measures_of_weights_agree_with_counting() -> None:
 
 @pytest.mark.parametrize("normaliser", ["none", "running_scale", *OWN])
 def test_a_single_candidate_has_all_the_weight(normaliser: str) -> None:
-    found = weighed(random_target(candidates=1), normaliser=normaliser)
-    assert torch.equal(found.weights, torch.ones(1, 9).double())
+    candidates = weighed(random_target(candidates=1), normaliser=normaliser)
+    assert torch.equal(candidates.weights, torch.ones(1, 9).double())
 
 
 def test_a_single_candidate_teaches_nothing_on_average() -> None:
     # Item 7 of the proofs: weights are 1, and the mean of the score is 0.
     noise = torch.randn(1, 200_000, 1, generator=torch.Generator().manual_seed(0))
     for count, expected in ((1, 0.0), (4, 1 - 1 / 4)):
-        some = noise.view(count, -1, 1)
+        noises = noise.view(count, -1, 1)
         # Hot, where the gradient is (1 - 1/N) / tau * Cov(Q, score), here with Q = noise.
         weights = weighed(
-            some, normaliser="none", temperature={"rule": "fixed", "value": 20.0}
+            noises, normaliser="none", temperature={"rule": "fixed", "value": 20.0}
         ).weights
-        gradient = 20 * (weights * some.squeeze(-1)).sum(0).mean()
+        gradient = 20 * (weights * noises.squeeze(-1)).sum(0).mean()
         assert float(gradient) == pytest.approx(expected, abs=0.1)

@@ -147,8 +147,10 @@ class TestTheScore:
         log_prob = other(batch.start).log_prob(batch.action.tanh())
         expected = -(batch.weight * (loss.weights(batch) * log_prob).sum(0)).mean()
         torch.testing.assert_close(output.loss, expected, rtol=1e-5, atol=1e-5)
-        for one, two in zip(policy.slopes(output.loss), other.slopes(expected), strict=True):
-            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+        for actual, reference in zip(
+            policy.slopes(output.loss), other.slopes(expected), strict=True
+        ):
+            torch.testing.assert_close(actual, reference, rtol=1e-5, atol=1e-5)
 
     def test_that_of_a_sample_as_it_is_drawn_is_another(self) -> None:
         policy, batch = table(), imagined(table())
@@ -160,23 +162,25 @@ class TestTheScore:
         log_prob = policy(batch.start).log_prob(policy.loc + sigma * epsilon)
         drawn = -(batch.weight * (loss.weights(batch) * log_prob).sum(0)).mean()
         torch.testing.assert_close(drawn, loss(policy, batch).loss)  # One value, two gradients.
-        for one, two in zip(score, policy.slopes(drawn), strict=True):
-            assert float((one - two).abs().max()) > 0.1
+        for actual, reference in zip(score, policy.slopes(drawn), strict=True):
+            assert float((actual - reference).abs().max()) > 0.1
 
     def test_the_jacobian_changes_the_value_alone(self) -> None:
         # Item 15: it does not depend on the parameters where the action is constant.
         squashed, plain = table("tanh"), table("clip")
         batch = imagined(squashed)
-        one, other = awr()(squashed, batch), awr()(plain, batch)
-        assert float((one.loss - other.loss).abs().detach()) > 0.1
-        for left, right in zip(squashed.slopes(one.loss), plain.slopes(other.loss), strict=True):
+        with_jacobian, without_jacobian = awr()(squashed, batch), awr()(plain, batch)
+        assert float((with_jacobian.loss - without_jacobian.loss).abs().detach()) > 0.1
+        for left, right in zip(
+            squashed.slopes(with_jacobian.loss), plain.slopes(without_jacobian.loss), strict=True
+        ):
             torch.testing.assert_close(left, right, rtol=0, atol=0)
 
     def test_actions_far_out_have_finite_gradients(self) -> None:
         policy = table()
         batch = replace(imagined(policy), action=torch.full((6, 5, 2), 40.0).double())
         output = awr()(policy, batch)
-        assert all(bool(each.isfinite().all()) for each in policy.slopes(output.loss))
+        assert all(bool(slope.isfinite().all()) for slope in policy.slopes(output.loss))
         assert bool(output.loss.isfinite())
 
 
@@ -197,7 +201,9 @@ def test_gradients_agree_with_finite_differences(kind: str, params: dict[str, An
     policy = table(kind, starts=3)
     batch = imagined(policy)
     loss = awr(**params)
-    moved = policy.loc.detach() + 0.3  # Away from the proposal, where the region costs something.
+    shifted_loc = (
+        policy.loc.detach() + 0.3
+    )  # Away from the proposal, where the region costs something.
 
     def value(loc: Tensor, log_std: Tensor) -> Tensor:
         torch.manual_seed(0)
@@ -205,7 +211,7 @@ def test_gradients_agree_with_finite_differences(kind: str, params: dict[str, An
         other._parameters = {"loc": loc, "log_std": log_std}  # type: ignore[dict-item]
         return loss(other, batch).loss
 
-    inputs = (moved.requires_grad_(), (policy.log_std.detach() - 0.2).requires_grad_())
+    inputs = (shifted_loc.requires_grad_(), (policy.log_std.detach() - 0.2).requires_grad_())
     assert torch.autograd.gradcheck(value, inputs)
 
 
@@ -240,7 +246,7 @@ def test_starts_after_the_end_of_an_episode_teach_nothing_whatever_they_hold() -
         assert bool((by_loc[dead] == 0).all())
         assert bool((by_log_std[dead] == 0).all())
         assert bool((by_loc[~dead] != 0).all())
-        assert all(math.isfinite(float(each)) for each in output.metrics.values())
+        assert all(math.isfinite(float(number)) for number in output.metrics.values())
 
 
 def test_too_few_candidates_are_refused_or_remarked_upon(caplog: pytest.LogCaptureFixture) -> None:
@@ -308,7 +314,7 @@ def test_every_option_changes_the_loss() -> None:
         return float(awr(**params)(policy, batch).loss.detach())
 
     values = [value(params) for params in [{}, *OPTIONS]]
-    assert len({round(each, 9) for each in values}) == len(values), values
+    assert len({round(number, 9) for number in values}) == len(values), values
 
 
 LATER: list[dict[str, Any]] = [
@@ -339,7 +345,7 @@ def test_every_other_option_changes_the_loss_after_a_step() -> None:
 
     base = [{}, {"trust_region": {}}, {"entropy": {"coef": 0.1}}]
     values = [value(params) for params in [*base, *LATER]]
-    assert len({round(each, 12) for each in values}) == len(values), values
+    assert len({round(number, 12) for number in values}) == len(values), values
 
 
 def test_weights_are_cut_in_the_loss_alone() -> None:
@@ -372,7 +378,7 @@ class TestMetrics:
         policy, batch = table(), imagined(table())
         batch = replace(batch, weight=torch.tensor([1.0, 2.0, 0.0, 1.0, 0.5]).double())
         loss = Awr(AwrParams.model_validate({"entropy": {"coef": 0.1, "jacobian": 0.0}}))
-        found = {name: float(value) for name, value in loss(policy, batch).metrics.items()}
+        metrics = {name: float(value) for name, value in loss(policy, batch).metrics.items()}
         share, counts = batch.weight / batch.weight.sum(), batch.weight > 0
         weights, quality = loss.weights(batch), batch.target.mean(-1)
         score = policy(batch.start).log_prob(batch.action).detach()
@@ -404,7 +410,7 @@ class TestMetrics:
             "log_std": (share[:, None] * policy.log_std / 2).sum(),
             "saturated": (share[:, None] * saturated / 2).sum(),
         }
-        assert found == pytest.approx(
+        assert metrics == pytest.approx(
             {k: float(torch.as_tensor(v).detach()) for k, v in expected.items()}
         )
 
@@ -412,9 +418,9 @@ class TestMetrics:
         # The sum over a whole batch would grow with it; this is at most ln N.
         policy = table(starts=50)
         batch = replace(imagined(policy), target=torch.ones(6, 50, 2).double())
-        found = awr()(policy, batch).metrics
-        assert float(found["weight_entropy"]) == pytest.approx(math.log(6))
-        assert float(found["ess"]) == pytest.approx(6)
+        metrics = awr()(policy, batch).metrics
+        assert float(metrics["weight_entropy"]) == pytest.approx(math.log(6))
+        assert float(metrics["ess"]) == pytest.approx(6)
 
     def test_nothing_is_said_of_bounds_where_there_are_none(self) -> None:
         policy = table("normal")

@@ -25,8 +25,8 @@ def test_what_is_left_out_of_the_entropy_is_the_default_of_this_loss() -> None:
 
 @pytest.mark.parametrize("params", [{}, {"temperature": {"rule": "kl"}}, {"trust_region": {}}])
 def test_a_config_that_says_every_default_is_accepted(params: dict[str, Any]) -> None:
-    given = AwrParams.model_validate(params)
-    assert AwrParams.model_validate(given.model_dump()) == given
+    parsed = AwrParams.model_validate(params)
+    assert AwrParams.model_validate(parsed.model_dump()) == parsed
 
 
 @pytest.mark.parametrize(

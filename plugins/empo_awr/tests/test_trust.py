@@ -21,7 +21,9 @@ WEIGHT = torch.tensor([1.0, 3.0]).double()
 
 
 def normal(loc: Any, log_std: Any, kind: str = "bounded") -> Distribution:
-    at, by = (torch.as_tensor(each, dtype=torch.float64).expand(2, 3) for each in (loc, log_std))
+    at, by = (
+        torch.as_tensor(number, dtype=torch.float64).expand(2, 3) for number in (loc, log_std)
+    )
     return BoundedNormal(at, by) if kind == "bounded" else Independent(Normal(at, by.exp()), 1)
 
 
@@ -31,16 +33,16 @@ def test_divergences_are_those_of_torch_with_one_parameter_changed(kinds: Any) -
     new, by = old + torch.tensor([0.3, -0.1, 0.2]).double(), torch.tensor([-0.5, 0.1, 0.3]).double()
     wider = by + torch.tensor([0.2, -0.3, 0.05]).double()
     region = TrustRegion(TrustRegionParams())
-    found = region.distance(normal(new, wider, kinds[0]), normal(old, by, kinds[1]), WEIGHT)
+    penalty = region.distance(normal(new, wider, kinds[0]), normal(old, by, kinds[1]), WEIGHT)
 
     def divergence(at: Tensor, log_std: Tensor) -> Tensor:
-        each = kl_divergence(Normal(old, by.exp()), Normal(at, log_std.exp()))
-        return each.sum(1) / 3
+        divergences = kl_divergence(Normal(old, by.exp()), Normal(at, log_std.exp()))
+        return divergences.sum(1) / 3
 
     by_mean, by_std = divergence(new, by), divergence(old, wider)
-    torch.testing.assert_close(found.cost, by_mean + by_std)
-    assert float(found.metrics["kl_mean"]) == pytest.approx(float((WEIGHT * by_mean).sum() / 4))
-    assert float(found.metrics["kl_std"]) == pytest.approx(float((WEIGHT * by_std).sum() / 4))
+    torch.testing.assert_close(penalty.cost, by_mean + by_std)
+    assert float(penalty.metrics["kl_mean"]) == pytest.approx(float((WEIGHT * by_mean).sum() / 4))
+    assert float(penalty.metrics["kl_std"]) == pytest.approx(float((WEIGHT * by_std).sum() / 4))
 
 
 def test_mean_and_deviation_are_held_apart() -> None:
@@ -68,9 +70,9 @@ def test_numbers_that_are_not_active_may_be_anywhere() -> None:
 
 def test_multipliers_rise_beyond_the_bound_and_fall_within() -> None:
     region = TrustRegion(TrustRegionParams(mean=0.02, std=0.01, rate=0.1, multiplier=2.0))
-    moved = region.distance(normal(0.2, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers
+    multipliers = region.distance(normal(0.2, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers
     # Divergences 0.02 and 0: the first is where it may be.
-    torch.testing.assert_close(moved, torch.tensor([2.0, 2.0 * math.exp(-0.1)]).double())
+    torch.testing.assert_close(multipliers, torch.tensor([2.0, 2.0 * math.exp(-0.1)]).double())
     assert region.multipliers.tolist() == [2.0, 2.0]
     far = region.distance(normal(0.6, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers
     assert float(far[0]) == pytest.approx(2 * math.exp(0.1 * (0.18 - 0.02) / 0.2))
@@ -105,7 +107,9 @@ class Policy(torch.nn.Module):
         self.log_std = torch.nn.Parameter(torch.zeros(1).double())
 
     def forward(self, features: Tensor) -> Distribution:
-        loc, log_std = (each.expand(len(features), 1) for each in (self.loc, self.log_std))
+        loc, log_std = (
+            parameter.expand(len(features), 1) for parameter in (self.loc, self.log_std)
+        )
         if self.kind == "normal":
             return Independent(Normal(loc, log_std.exp()), 1)
         return BoundedNormal(loc, log_std)

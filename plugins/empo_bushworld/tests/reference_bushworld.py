@@ -39,11 +39,11 @@ def successors(
             cells[robot] = cell
     movers = [agent for agent in targets if agent >= robots]
     chances = {agent: 1 - densities[targets[agent]] / layout.impenetrable for agent in movers}
-    found: dict[tuple[int, ...], float] = {}
+    probabilities: dict[tuple[int, ...], float] = {}
     for outcome in itertools.product((False, True), repeat=len(movers)):
         coins = dict(zip(movers, outcome, strict=True))
         p = math.prod(chances[k] if success else 1 - chances[k] for k, success in coins.items())
         after = [targets[k] if coins.get(k) else cell for k, cell in enumerate(cells)]
         if p > 0:
-            found[*after, *trodden] = p
-    return found
+            probabilities[*after, *trodden] = p
+    return probabilities

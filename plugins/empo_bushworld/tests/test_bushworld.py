@@ -92,11 +92,13 @@ def test_the_kernel_does_what_the_reference_says(
 ) -> None:
     grid, impenetrable, row, actions = situation
     world = world_of(map=grid, B=impenetrable)
-    found = world.transitions(torch.tensor([row], dtype=torch.int16), torch.tensor([actions]))
-    got = {tuple(s): p for s, p in zip(found.states.tolist(), found.prob.tolist(), strict=True)}
+    outcomes = world.transitions(torch.tensor([row], dtype=torch.int16), torch.tensor([actions]))
+    got = {
+        tuple(s): p for s, p in zip(outcomes.states.tolist(), outcomes.prob.tolist(), strict=True)
+    }
     expected = successors(world.layout, row, actions)
     assert got == pytest.approx(expected, abs=1e-15)
-    assert len(got) == found.prob.numel() == len(expected)
+    assert len(got) == outcomes.prob.numel() == len(expected)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +122,9 @@ def test_moves_are_resolved_as_specified(
     text: str, actions: list[int], expected: dict[tuple[int, ...], float]
 ) -> None:
     world = world_of(map=text, B=4)
-    found = world.transitions(world.initial_state()[None], torch.tensor([actions]))
-    places = [tuple(row[: len(actions)]) for row in found.states.tolist()]
-    assert dict(zip(places, found.prob.tolist(), strict=True)) == expected
+    outcomes = world.transitions(world.initial_state()[None], torch.tensor([actions]))
+    places = [tuple(row[: len(actions)]) for row in outcomes.states.tolist()]
+    assert dict(zip(places, outcomes.prob.tolist(), strict=True)) == expected
 
 
 def test_a_robot_treads_where_it_goes_or_stays() -> None:
@@ -135,8 +137,8 @@ def test_a_robot_treads_where_it_goes_or_stays() -> None:
         (4, 2, [2, 3, 1, 0]),  # Passing.
         (0, 2, [2, 3, 2, 0]),  # North is off the grid: nothing happens.
     ]:
-        found = world.transitions(first[None], torch.tensor([[action, 4]]))
-        assert found.states.tolist() == [[cell, 0, *densities]]
+        outcomes = world.transitions(first[None], torch.tensor([[action, 4]]))
+        assert outcomes.states.tolist() == [[cell, 0, *densities]]
 
 
 @pytest.mark.parametrize(
@@ -149,12 +151,13 @@ def test_the_unrolled_graph_has_the_known_size(
     level = world.initial_state()[None]
     states, edges = 1, 0
     for _ in range(steps):
-        found = world.transitions(level)
+        outcomes = world.transitions(level)
         source = torch.repeat_interleave(
-            torch.arange(found.num_pairs) // world.spec.num_joint_actions, found.offsets.diff()
+            torch.arange(outcomes.num_pairs) // world.spec.num_joint_actions,
+            outcomes.offsets.diff(),
         )
-        edges += len(torch.unique(torch.cat([source[:, None], found.states], 1), dim=0))
-        level = torch.unique(found.states, dim=0)
+        edges += len(torch.unique(torch.cat([source[:, None], outcomes.states], 1), dim=0))
+        level = torch.unique(outcomes.states, dim=0)
         states += len(level)
     assert (states, len(level), edges) == sizes
 
@@ -202,11 +205,13 @@ def test_a_python_author_would_get_the_same_world() -> None:
             return [(p, s) for s, p in successors(world.layout, state, actions).items()]
 
     slow = enumerate_world(Corridor())
-    found = slow.transitions(slow.initial_state()[None])
+    outcomes = slow.transitions(slow.initial_state()[None])
     fast = world.transitions(world.initial_state()[None])
-    assert torch.equal(found.offsets, fast.offsets)
-    assert found.prob.sum().item() == pytest.approx(fast.prob.sum().item())
-    assert {slow.state_of(row) for row in found.states} == {tuple(s) for s in fast.states.tolist()}
+    assert torch.equal(outcomes.offsets, fast.offsets)
+    assert outcomes.prob.sum().item() == pytest.approx(fast.prob.sum().item())
+    assert {slow.state_of(row) for row in outcomes.states} == {
+        tuple(s) for s in fast.states.tolist()
+    }
 
 
 def test_the_prior_is_uniform_over_shortest_ways() -> None:
@@ -258,8 +263,8 @@ def test_pictures_show_bushes_agents_and_overlays() -> None:
     plain = world.render(first)
     assert plain.shape == (40, 60, 3)
     assert plain[10, 30].tolist() == [38, 110, 48]
-    moved = world.transitions(first[None], torch.tensor([[1, 4]])).states[0]
-    assert not np.array_equal(world.render(moved), plain)
+    later = world.transitions(first[None], torch.tensor([[1, 4]])).states[0]
+    assert not np.array_equal(world.render(later), plain)
     overlay = Overlay(goal_values=[1.0, 0.0, 0.0, 0.5, 0.0, 0.0], titles={1: "X_h = 2"})
     hot = world.render(first, overlay)[TITLE_HEIGHT:]
     assert tuple(hot[1, 10]) == heat_colour(1.0)
@@ -356,14 +361,14 @@ def test_configs_choose_world_and_prior() -> None:
 def test_a_network_sees_bushes_and_who_stands_where() -> None:
     world = world_of(map="2 Ro 1\nHu . Hu", B=4, fill_density=3)
     features = world.spec.featurizer
-    found = features(world.initial_state()[None].repeat(2, 1))
-    assert found.grid[1].tolist() == [
+    encoded = features(world.initial_state()[None].repeat(2, 1))
+    assert encoded.grid[1].tolist() == [
         [[0.5, 0.75, 0.25], [0.75, 0, 0.75]],
         [[0, 1, 0], [0, 0, 0]],
         [[0, 0, 0], [1, 0, 1]],
     ]
-    assert found.agents[0].tolist() == [[1, 0, 0], [0, 1, 1], [2, 1, 1]]
-    assert found.flat().shape == (2, features.shape.flat) == (2, 27)
+    assert encoded.agents[0].tolist() == [[1, 0, 0], [0, 1, 1], [2, 1, 1]]
+    assert encoded.flat().shape == (2, features.shape.flat) == (2, 27)
     assert world.spec.goals[1].features == (1, 0, 1, 0)
     with pytest.raises(WorldError, match=r"shape \[state, 9\]"):
         features(torch.zeros(1, 8, dtype=torch.int16))

@@ -47,7 +47,7 @@ def expert(mean: list[float], std: list[float], starts: int = 4) -> BoundedNorma
     return BoundedNormal(means, stds.log())
 
 
-def batch(known: Distribution | None, weight: tuple[float, ...] = (1.0,) * 4) -> ImaginedBatch:
+def batch(target: Distribution | None, weight: tuple[float, ...] = (1.0,) * 4) -> ImaginedBatch:
     starts = len(weight)
     return ImaginedBatch(
         start=torch.zeros(starts, 3).double(),
@@ -55,7 +55,7 @@ def batch(known: Distribution | None, weight: tuple[float, ...] = (1.0,) * 4) ->
         target=torch.zeros(1, starts, 1).double(),
         log_prob=torch.zeros(1, starts).double(),
         weight=torch.tensor(weight).double(),
-        expert=known,
+        expert=target,
     )
 
 
@@ -64,18 +64,18 @@ def distill(**params: Any) -> Distill:
 
 
 def slopes(output: Any, policy: nn.Module) -> list[list[float]]:
-    found = torch.autograd.grad(output.loss, list(policy.parameters()))
-    return [gradient.tolist() for gradient in found]
+    gradients = torch.autograd.grad(output.loss, list(policy.parameters()))
+    return [gradient.tolist() for gradient in gradients]
 
 
 def test_the_divergence_is_that_of_torch() -> None:
     generator = torch.Generator().manual_seed(0)
     mean, log_std, other, other_log_std = torch.randn(4, 50, generator=generator).double()
 
-    found = normal_divergence(mean, log_std, other, other_log_std)
+    divergence = normal_divergence(mean, log_std, other, other_log_std)
 
-    one, two = Normal(mean, log_std.exp()), Normal(other, other_log_std.exp())
-    torch.testing.assert_close(found, kl_divergence(one, two))
+    normal, other_normal = Normal(mean, log_std.exp()), Normal(other, other_log_std.exp())
+    torch.testing.assert_close(divergence, kl_divergence(normal, other_normal))
     torch.testing.assert_close(normal_divergence(mean, log_std, mean, log_std), 0 * mean)
 
 
@@ -101,21 +101,21 @@ def test_loss_and_gradient_are_what_they_are_by_hand(
 
     # The weights sum to 1.75, and there are four starts.
     assert output.loss.item() == pytest.approx(divergence * 1.75 / 4)
-    expected = [[pytest.approx(each * 1.75 / 4)] for each in slope]
+    expected = [[pytest.approx(number * 1.75 / 4)] for number in slope]
     assert slopes(output, policy) == expected
     assert output.metrics["divergence"].item() == pytest.approx(divergence)
 
 
 def test_numbers_of_an_action_are_averaged_and_inactive_ones_left_out() -> None:
-    known = expert([1.0, 1.0, 7.0], [2.0, 1.0, 0.1])
-    both = distill()(Fixed([0.0] * 3, [1.0] * 3, [True, True, False]), batch(known))
+    target = expert([1.0, 1.0, 7.0], [2.0, 1.0, 0.1])
+    both = distill()(Fixed([0.0] * 3, [1.0] * 3, [True, True, False]), batch(target))
 
     # KL of the second number is 1/2.
     assert both.loss.item() == pytest.approx((math.log(2) - 0.25 + 0.5) / 2)
 
 
 def test_bounds_make_no_difference() -> None:
-    known = expert([1.0], [2.0])
+    target = expert([1.0], [2.0])
     policy = Fixed([0.2], [0.5])
 
     def clipped(features: Tensor) -> BoundedNormal:
@@ -126,10 +126,10 @@ def test_bounds_make_no_difference() -> None:
         distribution = policy(features)
         return Independent(Normal(distribution.loc, distribution.scale), 1)
 
-    expected = distill()(policy, batch(known)).loss
+    expected = distill()(policy, batch(target)).loss
     for other in (clipped, plain):
-        torch.testing.assert_close(distill()(other, batch(known)).loss, expected)
-    normal = Independent(Normal(known.loc, known.scale), 1)
+        torch.testing.assert_close(distill()(other, batch(target)).loss, expected)
+    normal = Independent(Normal(target.loc, target.scale), 1)
     torch.testing.assert_close(distill()(policy, batch(normal)).loss, expected)
 
 
@@ -139,22 +139,22 @@ def test_an_expert_that_is_too_sure_is_taken_to_be_less_so(std: float, direction
     policy = Fixed([0.0], [1.0])
     loss = distill(min_expert_std=0.25, direction=direction)
 
-    found = loss(policy, batch(expert([0.5], [std])))
+    output = loss(policy, batch(expert([0.5], [std])))
 
     expected = loss(policy, batch(expert([0.5], [0.25])))
-    torch.testing.assert_close(found.loss, expected.loss)
-    assert all(math.isfinite(x) for each in slopes(found, policy) for x in each)
+    torch.testing.assert_close(output.loss, expected.loss)
+    assert all(math.isfinite(x) for row in slopes(output, policy) for x in row)
     less = loss(policy, batch(expert([0.5], [0.3])))
-    assert less.loss.item() != found.loss.item()
+    assert less.loss.item() != output.loss.item()
 
 
 def test_what_an_expert_says_where_nothing_counts_has_no_influence() -> None:
     policy = Fixed([0.0], [1.0])
     means, stds = torch.ones(4, 1).double(), torch.full((4, 1), 2.0).double()
     means[2], stds[2] = math.nan, math.nan
-    known = BoundedNormal(means, stds.log())
+    target = BoundedNormal(means, stds.log())
 
-    output = distill()(policy, batch(known, (1.0, 0.5, 0.0, 0.25)))
+    output = distill()(policy, batch(target, (1.0, 0.5, 0.0, 0.25)))
 
     assert output.loss.item() == pytest.approx((math.log(2) - 0.25) * 1.75 / 4)
     assert slopes(output, policy)[0] == [pytest.approx(-0.25 * 1.75 / 4)]
@@ -178,14 +178,14 @@ def test_the_policy_becomes_the_expert() -> None:
 def test_one_direction_keeps_to_one_place_and_the_other_covers_all() -> None:
     # Half of the starts look alike to the policy, and their experts disagree.
     means = torch.tensor([[-1.0], [1.0], [-1.0], [1.0]]).double()
-    known = BoundedNormal(means, torch.full_like(means, 0.5).log())
+    target = BoundedNormal(means, torch.full_like(means, 0.5).log())
     stds = []
     for direction in ("policy_from_expert", "expert_from_policy"):
         policy, loss = Fixed([0.2], [0.5]), distill(direction=direction, normaliser="none")
         optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
         for _ in range(120):
             optimiser.zero_grad()
-            torch.autograd.backward(loss(policy, batch(known)).loss)
+            torch.autograd.backward(loss(policy, batch(target)).loss)
             optimiser.step()
         stds.append(policy.log_std.exp().item())
 
@@ -194,10 +194,10 @@ def test_one_direction_keeps_to_one_place_and_the_other_covers_all() -> None:
 
 
 def test_entropy_is_paid_for() -> None:
-    policy, known = Fixed([0.0, 0.0], [1.0, 0.5]), expert([1.0, 1.0], [2.0, 2.0])
-    free = distill()(policy, batch(known)).loss
+    policy, target = Fixed([0.0, 0.0], [1.0, 0.5]), expert([1.0, 1.0], [2.0, 2.0])
+    free = distill()(policy, batch(target)).loss
 
-    paid = distill(entropy={"coef": 0.1, "jacobian": 0.0})(policy, batch(known)).loss
+    paid = distill(entropy={"coef": 0.1, "jacobian": 0.0})(policy, batch(target)).loss
 
     entropy = math.log(2 * math.pi * math.e) + math.log(0.5)
     assert paid.item() == pytest.approx(free.item() - 0.1 * 2 * entropy)
@@ -214,14 +214,14 @@ def test_entropy_is_paid_for() -> None:
     ],
 )
 def test_every_option_changes_the_gradient(params: dict[str, Any]) -> None:
-    policy, given = Fixed([0.3, 0.0], [1.0, 0.5]), batch(expert([1.0, 1.0], [2.0, 2.0]))
-    found = []
-    for each in ({"entropy": {"coef": 0.01}}, params):
+    policy, inputs = Fixed([0.3, 0.0], [1.0, 0.5]), batch(expert([1.0, 1.0], [2.0, 2.0]))
+    gradients = []
+    for options in ({"entropy": {"coef": 0.01}}, params):
         torch.manual_seed(0)
-        loss = distill(**({"entropy": {"coef": 0.01}} | each))
-        found.append(slopes(loss(policy, given), policy))
+        loss = distill(**({"entropy": {"coef": 0.01}} | options))
+        gradients.append(slopes(loss(policy, inputs), policy))
 
-    assert found[0] != found[1]
+    assert gradients[0] != gradients[1]
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,11 @@ def test_every_option_changes_the_gradient(params: dict[str, Any]) -> None:
 )
 def test_every_option_about_time_changes_what_is_remembered(params: dict[str, Any]) -> None:
     means = torch.tensor([[-9.0], [9.0], [0.0], [1.0]]).double()
-    given = batch(BoundedNormal(means, torch.zeros_like(means)))
+    inputs = batch(BoundedNormal(means, torch.zeros_like(means)))
     states = []
-    for each in ({}, params):
-        loss = Distill(DistillParams(**each))
-        loss.adapt(loss(Fixed([0.0], [1.0]), given).statistics, progress=0.5)
+    for options in ({}, params):
+        loss = Distill(DistillParams(**options))
+        loss.adapt(loss(Fixed([0.0], [1.0]), inputs).statistics, progress=0.5)
         states.append((loss.state_dict()["scale"], loss.state_dict()["entropy_coef"]))
 
     assert states[0] != states[1]
@@ -248,13 +248,13 @@ def test_every_option_about_time_changes_what_is_remembered(params: dict[str, An
 def test_adapt_follows_the_spread_and_divides_by_it() -> None:
     # Divergences are 0 and 200: their percentiles are 10 and 190.
     means = torch.tensor([[0.0], [20.0], [99.0]]).double()
-    given = batch(BoundedNormal(means, torch.zeros_like(means)), (1.0, 2.0, 0.0))
+    inputs = batch(BoundedNormal(means, torch.zeros_like(means)), (1.0, 2.0, 0.0))
     policy, loss = Fixed([0.0], [1.0]), distill(scale_rate=0.25)
-    before = loss(policy, given)
+    before = loss(policy, inputs)
 
     loss.adapt(before.statistics, progress=0.5)
 
-    after = loss(policy, given)
+    after = loss(policy, inputs)
     assert after.metrics["scale"].item() == pytest.approx(1 + 0.25 * (180 - 1))
     torch.testing.assert_close(after.loss, before.loss / after.metrics["scale"])
 
@@ -264,13 +264,13 @@ def test_a_restored_loss_goes_on_the_same() -> None:
     loss, other = distill(**params), distill(**params)
     assert isinstance(loss, AdaptivePolicyLoss)
     means = torch.tensor([[0.0], [5.0], [10.0], [15.0]]).double()
-    policy, given = Fixed([0.0], [1.0]), batch(BoundedNormal(means, torch.zeros_like(means)))
-    loss.adapt(loss(policy, given).statistics, progress=0.5)
+    policy, inputs = Fixed([0.0], [1.0]), batch(BoundedNormal(means, torch.zeros_like(means)))
+    loss.adapt(loss(policy, inputs).statistics, progress=0.5)
 
     other.load_state_dict(loss.state_dict())
 
-    assert torch.equal(loss(policy, given).loss, other(policy, given).loss)
-    assert not torch.equal(loss(policy, given).loss, distill(**params)(policy, given).loss)
+    assert torch.equal(loss(policy, inputs).loss, other(policy, inputs).loss)
+    assert not torch.equal(loss(policy, inputs).loss, distill(**params)(policy, inputs).loss)
 
 
 def test_without_an_expert_nothing_can_be_learned() -> None:

@@ -54,6 +54,6 @@ def test_curves_differ_in_colour_and_in_style() -> None:
 @pytest.mark.parametrize("matrix", DEFICIENCIES.values(), ids=DEFICIENCIES.keys())
 def test_colours_of_curves_differ_with_any_colour_vision(matrix: list[list[float]]) -> None:
     rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS])
-    seen = np.clip(rgb**2.2 @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
-    apart = np.abs(seen[:, None] - seen[None]).sum(-1) + np.eye(len(seen)) * 9
-    assert apart.min() > 0.2
+    perceived = np.clip(rgb**2.2 @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
+    distances = np.abs(perceived[:, None] - perceived[None]).sum(-1) + np.eye(len(perceived)) * 9
+    assert distances.min() > 0.2

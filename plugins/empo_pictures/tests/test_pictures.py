@@ -52,7 +52,7 @@ def test_frames_of_different_sizes_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "found"),
+    ("wrong", "form"),
     [
         (np.zeros((4, 4, 3)), r"float64 \[4, 4, 3\]|float64 \(4, 4, 3\)"),
         (np.zeros((4, 4), dtype=np.uint8), r"uint8 [\[(]4, 4[\])]"),
@@ -61,8 +61,8 @@ def test_frames_of_different_sizes_are_named(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("no_shape_checks")
-def test_what_is_no_rgb_picture_is_refused(tmp_path: Path, wrong: object, found: str) -> None:
-    with pytest.raises(ValueError, match=rf"frame 0 is {found}"):
+def test_what_is_no_rgb_picture_is_refused(tmp_path: Path, wrong: object, form: str) -> None:
+    with pytest.raises(ValueError, match=rf"frame 0 is {form}"):
         write_png(wrong, tmp_path / "world.png")  # type: ignore[arg-type]
 
 
@@ -86,11 +86,11 @@ def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
 def test_what_stays_the_same_in_an_animation_costs_next_to_nothing(tmp_path: Path) -> None:
     shades = np.random.default_rng(0).integers(0, 8, (120, 160, 1)) * 32
     still = np.broadcast_to(shades, (120, 160, 3)).astype(np.uint8)
-    moved = [still.copy() for _ in range(8)]
-    for number, frame in enumerate(moved):
+    frames = [still.copy() for _ in range(8)]
+    for number, frame in enumerate(frames):
         # Two corners, so that the rectangle around what changes is the whole picture.
         frame[number, :8] = frame[-1 - number, -8:] = 255
-    sizes = [write_gif(moved[:n], tmp_path / f"{n}.gif").stat().st_size for n in (1, 8)]
+    sizes = [write_gif(frames[:n], tmp_path / f"{n}.gif").stat().st_size for n in (1, 8)]
     assert sizes[1] < 1.7 * sizes[0]
 
 
@@ -103,7 +103,7 @@ def test_the_policy_of_each_robot_is_its_share_of_the_joint_one() -> None:
         name="w", agents=agents, goals=(), state_words=1, state_dtype=torch.int64, horizon=1
     )
     first, second = np.array([0.2, 0.8]), np.array([0.5, 0.4, 0.1])
-    found = robot_policies(spec, np.outer(second, first).ravel())
-    assert found.keys() == {0, 2}
-    np.testing.assert_allclose(found[0], first)
-    np.testing.assert_allclose(found[2], second)
+    policies = robot_policies(spec, np.outer(second, first).ravel())
+    assert policies.keys() == {0, 2}
+    np.testing.assert_allclose(policies[0], first)
+    np.testing.assert_allclose(policies[2], second)

@@ -125,9 +125,9 @@ def test_cuda_agrees_with_the_cpu(params: ScatterAddParams) -> None:
 
 
 def test_both_are_offered_under_their_names() -> None:
-    offered = {component.name: component for component in empo_components()}
-    assert set(offered) == {"scatter-add", "loop"}
-    for component in offered.values():
+    components = {component.name: component for component in empo_components()}
+    assert set(components) == {"scatter-add", "loop"}
+    for component in components.values():
         built = component.load()(component.params_model()())
         segments = Segments.from_offsets(torch.tensor([0, 0, 2]))
         assert built(torch.ones(2), segments).tolist() == [0.0, 2.0]

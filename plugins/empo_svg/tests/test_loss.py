@@ -113,10 +113,12 @@ def networks(**params: Any) -> tuple[Bounded, Heads]:
     return Bounded(**params), Heads()
 
 
-def found(loss: Svg, policy: nn.Module, critic: Any, given: ImaginedBatch, seed: int = 0) -> Any:
+def loss_and_gradient(
+    loss: Svg, policy: nn.Module, critic: Any, inputs: ImaginedBatch, seed: int = 0
+) -> Any:
     """The loss and the policy's gradient, with the same noise every time."""
     torch.manual_seed(seed)
-    output = loss(policy, given, critic)
+    output = loss(policy, inputs, critic)
     return output, torch.autograd.grad(output.loss, list(policy.parameters()))
 
 
@@ -144,7 +146,9 @@ def test_loss_and_gradient_are_what_they_are_by_hand(
 ) -> None:
     loss = scaled(scale, entropy=FREE, **params)
 
-    output, (gradient,) = found(loss, Sure(0.5), parabolas, batch(4, [1.0, 0.5, 0.0, 0.25]))
+    output, (gradient,) = loss_and_gradient(
+        loss, Sure(0.5), parabolas, batch(4, [1.0, 0.5, 0.0, 0.25])
+    )
 
     # The weights sum to 1.75, and there are four starts.
     assert output.loss.item() == pytest.approx(-value * 1.75 / 4)
@@ -153,9 +157,11 @@ def test_loss_and_gradient_are_what_they_are_by_hand(
 
 def test_entropy_is_paid_for() -> None:
     policy, critic = networks()
-    free, _ = found(svg(entropy=FREE), policy, critic, batch())
+    free, _ = loss_and_gradient(svg(entropy=FREE), policy, critic, batch())
 
-    paid, _ = found(svg(entropy={"coef": 0.1, "jacobian": 0.0}), policy, critic, batch())
+    paid, _ = loss_and_gradient(
+        svg(entropy={"coef": 0.1, "jacobian": 0.0}), policy, critic, batch()
+    )
 
     entropy = policy(batch().start).entropy()
     torch.testing.assert_close(paid.loss, free.loss - (0.1 * 2 * entropy).mean())
@@ -164,15 +170,15 @@ def test_entropy_is_paid_for() -> None:
 @pytest.mark.parametrize("reduction", ["mean", "min", "max"])
 def test_the_gradient_is_that_of_plain_backpropagation(reduction: str) -> None:
     policy, critic = networks()
-    given = batch(6, [1.0, 0.5, 0.25, 0.0, 1.0, 2.0])
+    inputs = batch(6, [1.0, 0.5, 0.25, 0.0, 1.0, 2.0])
     loss = scaled(3.0, samples=4, reduction=reduction, disagreement=-0.7, entropy=FREE)
-    _, gradient = found(loss, policy, critic, given)
+    _, gradient = loss_and_gradient(loss, policy, critic, inputs)
     assert all(weight.grad is None for weight in critic.parameters())
 
     torch.manual_seed(0)
-    heads = critic(given.start.expand(4, -1, -1), policy(given.start).rsample((4,)))
+    heads = critic(inputs.start.expand(4, -1, -1), policy(inputs.start).rsample((4,)))
     joined = heads.mean(-1) if reduction == "mean" else getattr(heads, f"a{reduction}")(-1)
-    plain = -(given.weight * (joined - 0.7 * heads.std(-1)).mean(0) / 3.0).mean()
+    plain = -(inputs.weight * (joined - 0.7 * heads.std(-1)).mean(0) / 3.0).mean()
 
     expected = torch.autograd.grad(plain, list(policy.parameters()))
     torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-9)
@@ -188,11 +194,11 @@ def test_the_gradient_is_that_of_finite_differences(active: bool) -> None:
     def value(*weights: Tensor) -> Tensor:
         torch.manual_seed(0)
 
-        def moved(features: Tensor) -> Distribution:
+        def policy_of(features: Tensor) -> Distribution:
             named = dict(zip(names, weights, strict=True))
             return torch.func.functional_call(policy, named, features)
 
-        return loss(moved, batch(2), critic).loss
+        return loss(policy_of, batch(2), critic).loss
 
     assert torch.autograd.gradcheck(value, list(policy.parameters()))
 
@@ -211,12 +217,12 @@ class Products(TorchDispatchMode):
 
 def test_no_work_is_spent_on_gradients_of_the_critic() -> None:
     policy, critic = networks()
-    given = batch()
+    inputs = batch()
     with Products() as plain:
-        critic(given.start, policy(given.start).rsample()).sum().backward()
+        critic(inputs.start, policy(inputs.start).rsample()).sum().backward()
     critic.zero_grad(set_to_none=True)
     with Products() as frugal:
-        svg()(policy, given, critic).loss.backward()
+        svg()(policy, inputs, critic).loss.backward()
 
     # The critic has two layers, and the gradient of the weights of each is a product.
     assert frugal.count == plain.count - 2
@@ -225,26 +231,26 @@ def test_no_work_is_spent_on_gradients_of_the_critic() -> None:
 
 def test_the_critic_is_asked_about_constants() -> None:
     policy, critic = networks()
-    asked = []
+    calls = []
 
     def watched(features: Tensor, action: Tensor) -> Tensor:
         heads = critic(features, action)
-        asked.append((features.requires_grad, tuple(features.shape), tuple(action.shape)))
+        calls.append((features.requires_grad, tuple(features.shape), tuple(action.shape)))
         return heads
 
     svg(samples=3)(policy, batch(), watched)
 
-    assert asked == [(False, (3, 6, 3), (3, 6, 2))]
+    assert calls == [(False, (3, 6, 3), (3, 6, 2))]
 
 
 def test_noise_comes_from_the_global_generator() -> None:
     policy, critic = networks()
-    one, same, other = (
-        found(svg(), policy, critic, batch(), seed)[0].loss.item() for seed in (1, 1, 2)
+    first, same, other = (
+        loss_and_gradient(svg(), policy, critic, batch(), seed)[0].loss.item() for seed in (1, 1, 2)
     )
 
-    assert one == same
-    assert one != other
+    assert first == same
+    assert first != other
 
 
 @pytest.mark.parametrize(
@@ -262,13 +268,13 @@ def test_noise_comes_from_the_global_generator() -> None:
 )
 def test_every_option_changes_the_gradient_at_the_same_actions(params: dict[str, Any]) -> None:
     policy, critic = networks()
-    _, usual = found(scaled(2.0), policy, critic, batch())
+    _, usual = loss_and_gradient(scaled(2.0), policy, critic, batch())
 
-    _, changed = found(scaled(2.0, **params), policy, critic, batch())
+    _, changed = loss_and_gradient(scaled(2.0, **params), policy, critic, batch())
 
     assert any(
-        not torch.allclose(one, other, rtol=1e-6, atol=0)
-        for one, other in zip(usual, changed, strict=True)
+        not torch.allclose(before, after, rtol=1e-6, atol=0)
+        for before, after in zip(usual, changed, strict=True)
     )
 
 
@@ -281,10 +287,10 @@ def test_the_gradient_of_several_samples_is_the_mean_of_that_of_each(
     def gradients_with(noise: Tensor) -> Any:
         monkeypatch.setattr(BoundedNormal, "rsample", lambda self, _: self.loc + self.scale * noise)
         loss = scaled(2.0, samples=len(noise), entropy={"jacobian": 0.0})
-        return found(loss, policy, critic, batch())[1]
+        return loss_and_gradient(loss, policy, critic, batch())[1]
 
-    each = zip(*(gradients_with(one[None]) for one in noise), strict=True)
-    means = tuple(torch.stack(several).mean(0) for several in each)
+    gradients = zip(*(gradients_with(sample[None]) for sample in noise), strict=True)
+    means = tuple(torch.stack(several).mean(0) for several in gradients)
     torch.testing.assert_close(gradients_with(noise), means)
     assert not torch.allclose(gradients_with(noise[:1])[0], means[0])
 
@@ -305,9 +311,9 @@ def test_the_gradient_of_several_samples_is_the_mean_of_that_of_each(
 def test_every_option_about_time_changes_what_is_remembered(params: dict[str, Any]) -> None:
     policy, critic = networks()
     states = []
-    for each in ({}, {"entropy": {"target_entropy": -3.0}}, params):
-        loss = svg(**each)
-        output, _ = found(loss, policy, lambda z, u: 90 * critic(z, u), batch())
+    for options in ({}, {"entropy": {"target_entropy": -3.0}}, params):
+        loss = svg(**options)
+        output, _ = loss_and_gradient(loss, policy, lambda z, u: 90 * critic(z, u), batch())
         loss.adapt(output.statistics, progress=0.5)
         states.append((loss.state_dict()["scale"], loss.state_dict()["entropy_coef"]))
 
@@ -317,21 +323,21 @@ def test_every_option_about_time_changes_what_is_remembered(params: dict[str, An
 
 def test_a_call_changes_nothing_and_adapt_follows_the_spread() -> None:
     loss = svg(scale_rate=0.25, entropy=FREE)
-    given = batch(3, [1.0, 2.0, 0.0])
+    inputs = batch(3, [1.0, 2.0, 0.0])
 
     def critic(features: Tensor, action: Tensor) -> Tensor:
         # The start without weight, whose features are taken for 0, must not count.
         return torch.where(features[..., :1] == 0, 1e6, 10 * features[..., :1].sign()) + 0 * action
 
-    given = replace(given, start=torch.tensor([[1.0, 0, 0], [-1, 0, 0], [5, 5, 5]]).double())
-    output = loss(Sure(0.1), given, critic)
+    inputs = replace(inputs, start=torch.tensor([[1.0, 0, 0], [-1, 0, 0], [5, 5, 5]]).double())
+    output = loss(Sure(0.1), inputs, critic)
     assert loss.state_dict()["scale"]["value"].item() == 1
 
     loss.adapt(output.statistics, progress=0.1)
 
     # Of two values, -10 and 10, the percentiles are -9 and 9.
     assert loss.state_dict()["scale"]["value"].item() == pytest.approx(1 + 0.25 * (18 - 1))
-    assert loss(Sure(0.1), given, critic).metrics["scale"] == pytest.approx(5.25)
+    assert loss(Sure(0.1), inputs, critic).metrics["scale"] == pytest.approx(5.25)
 
 
 def test_nothing_is_followed_without_a_scale() -> None:
@@ -350,16 +356,18 @@ def test_a_restored_loss_goes_on_the_same() -> None:
     loss, other = svg(**params), svg(**params)
     assert isinstance(loss, AdaptivePolicyLoss)
     for step in range(3):
-        output, _ = found(loss, policy, lambda z, u: 50 * critic(z, u), batch(), step)
+        output, _ = loss_and_gradient(loss, policy, lambda z, u: 50 * critic(z, u), batch(), step)
         loss.adapt(output.statistics, progress=step / 3)
 
     other.load_state_dict(loss.state_dict())
 
-    one, two = (found(each, policy, critic, batch()) for each in (loss, other))
-    assert torch.equal(one[0].loss, two[0].loss)
-    assert one[0].metrics["scale"] > 1
-    fresh = found(svg(**params), policy, critic, batch())[0]
-    assert not torch.equal(fresh.loss, one[0].loss)
+    original, two = (
+        loss_and_gradient(svg_loss, policy, critic, batch()) for svg_loss in (loss, other)
+    )
+    assert torch.equal(original[0].loss, two[0].loss)
+    assert original[0].metrics["scale"] > 1
+    fresh = loss_and_gradient(svg(**params), policy, critic, batch())[0]
+    assert not torch.equal(fresh.loss, original[0].loss)
 
 
 def test_pessimism_stays_where_the_heads_agree_and_optimism_leaves() -> None:
@@ -382,9 +390,9 @@ def test_pessimism_stays_where_the_heads_agree_and_optimism_leaves() -> None:
 
 
 def test_metrics_say_what_the_policy_found() -> None:
-    given = batch(3, [1.0, 3.0, 0.0])
+    inputs = batch(3, [1.0, 3.0, 0.0])
 
-    output = svg(entropy={"coef": 0.5, "jacobian": 0.0})(Sure(0.5), given, parabolas)
+    output = svg(entropy={"coef": 0.5, "jacobian": 0.0})(Sure(0.5), inputs, parabolas)
 
     metrics = {name: float(value) for name, value in output.metrics.items()}
     entropy = 0.5 * math.log(2 * math.pi * math.e)
@@ -405,7 +413,7 @@ def test_metrics_say_what_the_policy_found() -> None:
 
 
 def test_metrics_leave_out_inactive_numbers() -> None:
-    given = replace(batch(2), start=torch.zeros(2, 3).double())
+    inputs = replace(batch(2), start=torch.zeros(2, 3).double())
 
     def policy(features: Tensor) -> Distribution:
         weight = torch.zeros(3, 2, requires_grad=True).double()
@@ -413,7 +421,7 @@ def test_metrics_leave_out_inactive_numbers() -> None:
         log_std = torch.tensor([-1.0, 5.0]).double().expand_as(loc)
         return BoundedNormal(loc, log_std, active=torch.tensor([True, False]))
 
-    metrics = svg()(policy, given, Heads()).metrics
+    metrics = svg()(policy, inputs, Heads()).metrics
 
     assert metrics["mean_abs"].item() == pytest.approx(2)
     assert metrics["log_std"].item() == pytest.approx(-1)
@@ -423,8 +431,8 @@ def test_metrics_leave_out_inactive_numbers() -> None:
 def test_a_critic_with_one_head_never_disagrees() -> None:
     policy, _ = networks()
     critic = Heads(heads=1)
-    with_it, _ = found(svg(disagreement=9.0), policy, critic, batch())
-    without, _ = found(svg(), policy, critic, batch())
+    with_it, _ = loss_and_gradient(svg(disagreement=9.0), policy, critic, batch())
+    without, _ = loss_and_gradient(svg(), policy, critic, batch())
 
     assert with_it.metrics["disagreement"] == 0
     assert torch.equal(with_it.loss, without.loss)

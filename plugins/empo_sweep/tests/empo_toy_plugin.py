@@ -63,39 +63,39 @@ class Toy:
 
     def run(self, context: RunContext) -> ToyResult:
         params, state = self._params, context.directory / "steps.json"
-        kept = json.loads(state.read_text()) if state.exists() else {"step": 0, "attempts": 0}
-        kept["attempts"] += 1
-        self._end(kept["attempts"], state, kept)
+        progress = json.loads(state.read_text()) if state.exists() else {"step": 0, "attempts": 0}
+        progress["attempts"] += 1
+        self._end(progress["attempts"], state, progress)
         if params.children:
             from empo_executors.worker_pool import WorkerPool
 
             with WorkerPool(_twice, 1) as pool:
                 assert list(pool.map([1, 2])) == [2, 4]
         noise = params.noise * float(np.random.default_rng(context.seed).normal())
-        while kept["step"] < params.steps:
+        while progress["step"] < params.steps:
             time.sleep(params.pause_s)
-            kept["step"] += 1
-            share = kept["step"] / params.steps
-            context.tracker.log(kept["step"], {"toy/score": share * -((params.x - 3) ** 2)})
-            self._keep(state, kept)
+            progress["step"] += 1
+            share = progress["step"] / params.steps
+            context.tracker.log(progress["step"], {"toy/score": share * -((params.x - 3) ** 2)})
+            self._keep(state, progress)
         with (context.directory.parent / LEDGER).open("a") as ledger:
             ledger.write(json.dumps(context.directory.name) + "\n")
         score = -((params.x - 3) ** 2) + noise
-        return ToyResult(float("nan") if params.ends == "nan" else score, kept["attempts"])
+        return ToyResult(float("nan") if params.ends == "nan" else score, progress["attempts"])
 
-    def _end(self, attempts: int, state: Path, kept: dict[str, int]) -> None:
+    def _end(self, attempts: int, state: Path, progress: dict[str, int]) -> None:
         """End before the first step, where that is asked for."""
         ends, once = self._params.ends.removesuffix(" once"), self._params.ends.endswith(" once")
         if ends in ("well", "nan") or (once and attempts > 1):
             return
-        self._keep(state, kept)
+        self._keep(state, progress)
         if ends == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         raise SolveError("the toy fell over\nand broke")
 
-    def _keep(self, state: Path, kept: dict[str, int]) -> None:
+    def _keep(self, state: Path, progress: dict[str, int]) -> None:
         new = state.with_suffix(".new")
-        new.write_text(json.dumps(kept))
+        new.write_text(json.dumps(progress))
         new.replace(state)
 
 

@@ -34,16 +34,16 @@ def test_values_stand_between_commas_and_ranges_are_whole_numbers(toy: Path) -> 
 
 
 def test_keys_of_sweeps_are_the_sweeps(toy: Path) -> None:
-    found = read_sweep("run.yaml", [f"{X}=1,2", "workers=7", "needs.cpus=2", f"baseline.{X}=1"])
-    assert (found.config.workers, found.config.needs.cpus) == (7, 2.0)
-    assert found.config.baseline == {X: 1}
-    assert found.folder == toy / "sweeps/run-x"
+    sweep = read_sweep("run.yaml", [f"{X}=1,2", "workers=7", "needs.cpus=2", f"baseline.{X}=1"])
+    assert (sweep.config.workers, sweep.config.needs.cpus) == (7, 2.0)
+    assert sweep.config.baseline == {X: 1}
+    assert sweep.folder == toy / "sweeps/run-x"
 
 
 def test_rows_are_combined_with_the_grid(toy: Path, write: Write) -> None:
     rows = [{X: 1, ENDS: "well"}, {X: 2, ENDS: "nan"}]
-    found = read_sweep(write(over={"algorithm.params.steps": [1, 2]}, zip=rows), [])
-    assert [tuple(arm.values()) for arm in found.arms()] == [
+    sweep = read_sweep(write(over={"algorithm.params.steps": [1, 2]}, zip=rows), [])
+    assert [tuple(arm.values()) for arm in sweep.arms()] == [
         (1, 1, "well"), (1, 2, "nan"), (2, 1, "well"), (2, 2, "nan"),
     ]  # fmt: skip
 

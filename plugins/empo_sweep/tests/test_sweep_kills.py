@@ -44,8 +44,8 @@ def await_ends(folder: Path, number: int) -> None:
 
 def await_step(folder: Path) -> Path:
     """Wait until a trial has made its first step, and return its directory."""
-    seen = set(folder.glob("trial-*/steps.json"))
-    while not (new := set(folder.glob("trial-*/steps.json")) - seen):
+    paths = set(folder.glob("trial-*/steps.json"))
+    while not (new := set(folder.glob("trial-*/steps.json")) - paths):
         time.sleep(0.001)
     return new.pop().parent
 

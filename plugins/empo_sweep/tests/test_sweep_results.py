@@ -23,40 +23,40 @@ def results(folder: Path, values: Mapping[int, list[float | None]], *more: str) 
     """Results of trials with these objectives by x and seed; None fails."""
     seeds = len(next(iter(values.values())))
     xs = ",".join(str(x) for x in values)
-    given = [f"{X}={xs}", f"seed=0..{seeds - 1}", f"baseline.{X}={min(values)}"]
-    sweep = read_sweep("run.yaml", [*given, *(more or ["objective.key=score"])])
+    overrides = [f"{X}={xs}", f"seed=0..{seeds - 1}", f"baseline.{X}={min(values)}"]
+    sweep = read_sweep("run.yaml", [*overrides, *(more or ["objective.key=score"])])
     trials = sweep.trials()
     log = TrialLog(folder)
     log.plan(trials)
-    for trial, value in zip(trials, [v for each in values.values() for v in each], strict=True):
+    for trial, value in zip(trials, [v for row in values.values() for v in row], strict=True):
         log.record(trial, "started")
         if value is None:
             log.record(trial, "failed", reason="it fell")
         else:
             log.record(trial, "done", value=value)
-    found = results_of(sweep, log)
+    outcome = results_of(sweep, log)
     log.close()
-    assert found is not None
-    return found
+    assert outcome is not None
+    return outcome
 
 
 def test_pairs_are_of_the_seeds_that_both_arms_have(toy: Path) -> None:
-    found = results(toy, {1: [1.0, 2.0, None, 4.0], 2: [1.5, None, 9.0, 5.5]})
-    pair = found.arms[1].difference
+    outcome = results(toy, {1: [1.0, 2.0, None, 4.0], 2: [1.5, None, 9.0, 5.5]})
+    pair = outcome.arms[1].difference
     assert pair is not None
     assert (pair.n, pair.mean, pair.half_width) == (2, 1.0, None)
-    assert found.arms[0].difference is None
-    headings, rows = headings_and_rows(found)
+    assert outcome.arms[0].difference is None
+    headings, rows = headings_and_rows(outcome)
     assert headings == ["x", "n", "score", "minus baseline", "failed", "best"]
     assert [row[1] for row in rows] == ["3", "3"]
     assert [row[4] for row in rows] == ["1", "1"]
-    assert "1 comparisons, not corrected for their number" in list(footers(found))[-1]
+    assert "1 comparisons, not corrected for their number" in list(footers(outcome))[-1]
 
 
 def test_fewer_than_three_seeds_are_told_as_they_are(toy: Path) -> None:
-    found = results(toy, {1: [1.0, 2.0], 2: [3.0, 5.0]})
-    assert [row[2] for row in headings_and_rows(found)[1]] == ["1, 2", "3, 5"]
-    mean = found.arms[1].mean
+    outcome = results(toy, {1: [1.0, 2.0], 2: [3.0, 5.0]})
+    assert [row[2] for row in headings_and_rows(outcome)[1]] == ["1, 2", "3, 5"]
+    mean = outcome.arms[1].mean
     assert mean is not None
     assert (mean.mean, mean.half_width) == (4.0, None)
     assert mean.sd == pytest.approx(2**0.5)
@@ -64,31 +64,31 @@ def test_fewer_than_three_seeds_are_told_as_they_are(toy: Path) -> None:
 
 def test_of_ten_seeds_there_is_the_interquartile_mean(toy: Path) -> None:
     drawn = np.random.default_rng(0).normal(size=(2, 10)).round(3)
-    found = results(toy, {1: drawn[0].tolist(), 2: drawn[1].tolist()})
-    first = found.arms[0]
+    outcome = results(toy, {1: drawn[0].tolist(), 2: drawn[1].tolist()})
+    first = outcome.arms[0]
     assert first.iqm is not None
     assert first.iqm[0] == pytest.approx(np.sort(drawn[0])[2:8].mean())
     assert first.iqm[1] < first.iqm[0] < first.iqm[2]
     assert first.mean is not None
     mean, half = interval(drawn[0])
     assert (first.mean.mean, first.mean.half_width) == pytest.approx((float(mean), float(half)))
-    pair = found.arms[1].difference
+    pair = outcome.arms[1].difference
     assert pair is not None
     mean, half = interval(drawn[1] - drawn[0])
     assert (pair.mean, pair.half_width) == pytest.approx((float(mean), float(half)))
     again = results(toy / "site", {1: drawn[0].tolist(), 2: drawn[1].tolist()})
-    assert (as_data(again), csv_text(again)) == (as_data(found), csv_text(found))
+    assert (as_data(again), csv_text(again)) == (as_data(outcome), csv_text(outcome))
 
 
 def test_the_best_arm_is_among_those_with_most_seeds_and_least_where_less_is_better(
     toy: Path,
 ) -> None:
     values: dict[int, list[float | None]] = {1: [1.0, 2.0], 2: [9.0, None], 3: [3.0, 1.0]}
-    found = results(toy, values)
-    assert found.best is found.arms[2]
+    outcome = results(toy, values)
+    assert outcome.best is outcome.arms[2]
     less = ["objective.key=score", "objective.direction=minimize"]
-    found = results(toy / "site", values, *less)
-    assert found.best is found.arms[0]
+    outcome = results(toy / "site", values, *less)
+    assert outcome.best is outcome.arms[0]
 
 
 def test_the_csv_has_a_line_per_arm(toy: Path) -> None:

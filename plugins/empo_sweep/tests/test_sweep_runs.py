@@ -27,22 +27,22 @@ def test_a_grid_over_seeds_is_run_once_and_compared_in_pairs(
     noise = "over.algorithm.params.noise=0.1"
     done = sweep(file, noise, "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    data = json.loads(done.stdout)
     folder = toy / "sweeps/s"
     assert sorted(ends(folder)) == [(trial, "done") for trial in range(9)]
-    assert sorted(ledger(folder)) == [t["run"] for arm in found["arms"] for t in arm["trials"]]
-    assert [a["mean"]["mean"] for a in found["arms"]] == pytest.approx([-4, -1, -1], abs=0.2)
+    assert sorted(ledger(folder)) == [t["run"] for arm in data["arms"] for t in arm["trials"]]
+    assert [a["mean"]["mean"] for a in data["arms"]] == pytest.approx([-4, -1, -1], abs=0.2)
     # The noise is the seed's, so pairs differ by the truth.
-    pair = found["arms"][1]["difference"]
+    pair = data["arms"][1]["difference"]
     assert (pair["n"], pair["mean"], pair["half_width"]) == pytest.approx((3, 3.0, 0.0), abs=1e-9)
-    assert found["best"] == {X: 2}
+    assert data["best"] == {X: 2}
     assert load_config(folder / "best.yaml").algorithm.params.model_dump()["x"] == 2
     # Who types it again gets the same, byte for byte, and nothing is run.
     kinds = ("json", "csv", "svg", "png")
     before = [(folder / f"sweep.{kind}").read_bytes() for kind in kinds]
     for kind in kinds:
         (folder / f"sweep.{kind}").unlink()
-    assert json.loads(sweep(file, noise, "--json").stdout) == found
+    assert json.loads(sweep(file, noise, "--json").stdout) == data
     assert [(folder / f"sweep.{kind}").read_bytes() for kind in kinds] == before
     assert len(ledger(folder)) == 9
 
@@ -98,12 +98,12 @@ def test_a_trial_whose_worker_dies_is_resumed_once_and_holds_up_no_other(
     done = sweep(file, "--json")
     assert done.exit_code == 3
     folder = toy / "sweeps/s"
-    found = json.loads(done.stdout)
+    data = json.loads(done.stdout)
     assert sorted(ends(folder)) == [(0, "done"), (1, "failed"), (2, "done"), (3, "done")]
-    (reason,) = found["failed"].values()
+    (reason,) = data["failed"].values()
     assert "was killed by signal 9" in reason
     # A score that is no number counts for nothing.
-    assert [arm["mean"] and arm["mean"]["mean"] for arm in found["arms"]] == [-9, None, None, -9]
+    assert [arm["mean"] and arm["mean"]["mean"] for arm in data["arms"]] == [-9, None, None, -9]
 
 
 def test_trials_may_have_worker_processes_of_their_own(toy: Path, sweep: Cli) -> None:
@@ -116,8 +116,8 @@ def test_another_sweep_does_not_get_the_folder(toy: Path, sweep: Cli, write: Wri
     refused = sweep(write(over={X: [1, 3]}))
     assert refused.exit_code == 2
     assert "a sweep with other trials has this folder" in refused.stderr
-    kept = sweep(str(toy / "sweeps/s/sweep.yaml"), "--json")
-    assert kept.exit_code == 0, kept.output
+    resumed = sweep(str(toy / "sweeps/s/sweep.yaml"), "--json")
+    assert resumed.exit_code == 0, resumed.output
     assert len(ledger(toy / "sweeps/s")) == 2
     (toy / "run.yaml").write_text("algorithm: {name: toy, params: {steps: 4}}\n")
     assert sweep(write(over={X: [1, 2]})).exit_code == 2
@@ -159,8 +159,8 @@ def test_a_search_goes_on_as_if_it_had_not_been_stopped(
     # A point is chosen when a worker has nothing to do, by all that is known then.
     kinds = [e["event"] for e in events(toy / "sweeps/whole")]
     assert kinds == ["planned", "planned", *["started", "done"] * 2] * 14
-    found = json.loads((toy / "sweeps/whole/sweep.json").read_text())
-    assert max(arm["mean"]["mean"] for arm in found["arms"]) > -0.5
+    data = json.loads((toy / "sweeps/whole/sweep.json").read_text())
+    assert max(arm["mean"]["mean"] for arm in data["arms"]) > -0.5
     # The same file, cut off in the middle of a point.
     part = toy / "sweeps/part"
     part.mkdir()
@@ -185,8 +185,8 @@ def test_bad_trials_are_stopped_early(toy: Path, sweep: Cli, write: Write) -> No
     assert sorted(ends(folder)) == [*((n, "done") for n in range(5)), (5, "pruned"), (6, "pruned")]
     pruned = folder / "trial-0005-x_20-s0"
     assert json.loads((pruned / "status.json").read_text())["status"] == "interrupted"
-    kept = pruned / "steps.json"  # There is none where it was stopped before it first saved.
-    assert not kept.exists() or json.loads(kept.read_text())["step"] < 80
+    progress = pruned / "steps.json"  # There is none where it was stopped before it first saved.
+    assert not progress.exists() or json.loads(progress.read_text())["step"] < 80
     assert pruned.name not in ledger(folder)
     assert len(ledger(folder)) == 5
     assert sweep("s.yaml", *steps).exit_code == 0

@@ -104,9 +104,9 @@ def test_a_file_says_what_the_world_does(tmp_path: Path) -> None:
     assert transition_probabilities(world, [0], [2, 1]) == [(1.0, (2,))]
     assert transition_probabilities(world, [0], [2, 0]) == [(1.0, (0,))]
     assert transition_probabilities(world, [1], [0, 0]) is None
-    found = world.transitions(hall, torch.tensor([[1, 1]]))
-    assert found.duration is not None
-    assert found.duration.tolist() == [0.5, 0.5]
+    successors = world.transitions(hall, torch.tensor([[1, 1]]))
+    assert successors.duration is not None
+    assert successors.duration.tolist() == [0.5, 0.5]
     rows = torch.tensor([[0], [1], [2]], dtype=torch.int32)
     assert world.achieved(rows).tolist() == [[False, False], [True, True], [False, True]]
 
@@ -184,9 +184,9 @@ def test_the_schema_admits_fractions_and_short_forms() -> None:
 
 def test_a_state_and_a_goal_are_described_by_the_states_that_they_are(tmp_path: Path) -> None:
     spec = load(tmp_path, GAME).spec
-    found = spec.featurizer(torch.tensor([[2], [0]], dtype=torch.int32))
-    assert found.globals.tolist() == [[0, 0, 1], [1, 0, 0]]
-    assert found.flat().shape == (2, spec.featurizer.shape.flat)
+    features = spec.featurizer(torch.tensor([[2], [0]], dtype=torch.int32))
+    assert features.globals.tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert features.flat().shape == (2, spec.featurizer.shape.flat)
     assert [goal.features for goal in spec.goals] == [(0, 1, 0), (0, 1, 1)]
     assert spec == load(tmp_path, GAME).spec
     with pytest.raises(WorldError, match=r"shape \[state, 1\]"):

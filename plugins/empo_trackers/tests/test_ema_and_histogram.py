@@ -60,17 +60,17 @@ def test_the_start_at_zero_can_be_corrected() -> None:
 def test_many_at_once_are_as_one_after_the_other(
     batches: list[list[tuple[float, bool]]], decay: float
 ) -> None:
-    one, closed, masked = (EMATracker(decay, bias_correction=True) for _ in range(3))
+    single, closed, masked = (EMATracker(decay, bias_correction=True) for _ in range(3))
     for batch in batches:
-        kept = [value for value, keep in batch if keep]
-        for value in kept:
-            one.update(value)
-        closed.update_each(torch.tensor(kept))
+        counted = [value for value, keep in batch if keep]
+        for value in counted:
+            single.update(value)
+        closed.update_each(torch.tensor(counted))
         everything = torch.tensor([value if keep else math.nan for value, keep in batch])
         masked.update_each(everything, torch.tensor([keep for _, keep in batch]).bool())
     for other in (closed, masked):
-        assert int(other.N) == int(one.N)
-        assert other.value == pytest.approx(one.value, rel=1e-4, abs=1e-4)
+        assert int(other.N) == int(single.N)
+        assert other.value == pytest.approx(single.value, rel=1e-4, abs=1e-4)
 
 
 def test_the_closed_form_stays_exact_over_many_values() -> None:
@@ -120,15 +120,15 @@ def test_an_average_takes_one_number_at_a_time() -> None:
 def test_bins_are_numpy_s_but_for_what_lies_outside(values: list[float], keep: list[bool]) -> None:
     histogram = FastVectorizedHistogram(EDGES)
     histogram.update_batch(torch.tensor(values), torch.tensor(keep[: len(values)]).bool())
-    kept = np.array([value for value, k in zip(values, keep, strict=False) if k])
-    expected, _ = np.histogram(kept[(kept >= 0) & (kept <= 100)], EDGES)
-    below, above = int((kept < 0).sum()), int((kept > 100).sum())
+    counted = np.array([value for value, k in zip(values, keep, strict=False) if k])
+    expected, _ = np.histogram(counted[(counted >= 0) & (counted <= 100)], EDGES)
+    below, above = int((counted < 0).sum()), int((counted > 100).sum())
     expected[0] += below
     expected[-1] += above
     assert histogram.get_counts().tolist() == expected.tolist()
     assert (histogram.underflow, histogram.overflow) == (below, above)
-    assert histogram.nan == int(np.isnan(kept).sum())
-    assert int(histogram.bins.sum()) + histogram.nan == len(kept)
+    assert histogram.nan == int(np.isnan(counted).sum())
+    assert int(histogram.bins.sum()) + histogram.nan == len(counted)
 
 
 @settings(max_examples=60)
@@ -223,21 +223,23 @@ def test_every_default_bin_has_a_width() -> None:
         assert all(low < high for low, high in pairwise(edges))
 
 
-@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("decay", [0.0, 0.75])
-def test_an_average_takes_a_few_numbers_as_it_takes_many(decay: float, each: bool) -> None:
-    few, many = EMATracker(decay), EMATracker(decay)
+def test_an_average_takes_a_few_numbers_as_it_takes_many(decay: float, one_by_one: bool) -> None:
+    by_numbers, by_tensor = EMATracker(decay), EMATracker(decay)
     for numbers in ([3.0], [], [-1.0, 5.0, 2.5], [math.nan]):
-        few.update_few(numbers, one_by_one=each)
-        (many.update_each if each else many.update_mean)(torch.tensor(numbers))
-        torch.testing.assert_close(few.state_dict(), many.state_dict(), equal_nan=True)
+        by_numbers.update_few(numbers, one_by_one=one_by_one)
+        (by_tensor.update_each if one_by_one else by_tensor.update_mean)(torch.tensor(numbers))
+        torch.testing.assert_close(by_numbers.state_dict(), by_tensor.state_dict(), equal_nan=True)
 
 
 @pytest.mark.parametrize("closed", ["left", "right"])
 def test_a_histogram_counts_a_few_numbers_as_it_counts_many(closed: Closed) -> None:
-    few, many = (FastVectorizedHistogram([0.0, 1.0, 3.0], closed=closed) for _ in range(2))
+    by_numbers, by_tensor = (
+        FastVectorizedHistogram([0.0, 1.0, 3.0], closed=closed) for _ in range(2)
+    )
     numbers = [-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, math.nan, -math.inf]
-    few.update_few(numbers)
-    many.update_batch(torch.tensor(numbers))
-    torch.testing.assert_close(few.state_dict(), many.state_dict())
-    assert few.nan == 1
+    by_numbers.update_few(numbers)
+    by_tensor.update_batch(torch.tensor(numbers))
+    torch.testing.assert_close(by_numbers.state_dict(), by_tensor.state_dict())
+    assert by_numbers.nan == 1

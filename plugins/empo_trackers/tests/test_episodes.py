@@ -46,9 +46,9 @@ def from_registry(*names: str, **params: Any) -> TrackerGroup:
     """Trackers as a config names them."""
     members = []
     for name in names:
-        offered = installed().get("tracker", name)
-        given = params if name.startswith("episodic") else {}
-        members.append(offered.load()(offered.params(**given)))
+        component = installed().get("tracker", name)
+        component_params = params if name.startswith("episodic") else {}
+        members.append(component.load()(component.params(**component_params)))
     return TrackerGroup(members)
 
 
@@ -139,9 +139,9 @@ def test_running_episodes_survive_a_checkpoint_on_disk(tmp_path: Path) -> None:
     for trackers in (whole, resumed):
         step(trackers, [3.0, 1.0], [1, 0], [0, -1])
     assert metric_of(resumed).statistics() == metric_of(whole).statistics()
-    found = metric_of(resumed).statistics()["histograms/length"]
-    assert isinstance(found, Histogram)
-    assert found.counts == [2, 0, 0, 0, 0, 0, 0]
+    histogram = metric_of(resumed).statistics()["histograms/length"]
+    assert isinstance(histogram, Histogram)
+    assert histogram.counts == [2, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_checkpoint_of_other_environments_is_refused() -> None:

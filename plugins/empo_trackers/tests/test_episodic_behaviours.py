@@ -78,17 +78,19 @@ def test_04_environments_that_complete_together_come_in_ascending_order() -> Non
 def test_05_the_averages_start_at_zero_without_correction() -> None:
     tracker = EpisodicEMATracker(1, alpha=0.5)
     one_by_one(tracker, 10.0)
-    found = tracker.get_statistics()
-    assert (found["episodes/reward_ema"], found["episodes/length_ema"]) == (5.0, 0.5)
+    statistics = tracker.get_statistics()
+    assert (statistics["episodes/reward_ema"], statistics["episodes/length_ema"]) == (5.0, 0.5)
     tracker.step_update(torch.tensor([5.0]), flags(0))
     one_by_one(tracker, 15.0)
-    found = tracker.get_statistics()
-    assert (found["episodes/reward_ema"], found["episodes/length_ema"]) == (12.5, 1.25)
+    statistics = tracker.get_statistics()
+    assert (statistics["episodes/reward_ema"], statistics["episodes/length_ema"]) == (12.5, 1.25)
 
 
 def test_06_extremes_are_told_if_asked_for() -> None:
     tracker = EpisodicEMATracker(1, track_extremes=True)
-    names = [f"episodes/{what}_{end}" for what in ("reward", "length") for end in ("min", "max")]
+    names = [
+        f"episodes/{quantity}_{end}" for quantity in ("reward", "length") for end in ("min", "max")
+    ]
     assert [tracker.get_statistics()[name] for name in names] == [0.0, 0.0, 0, 0]
     for reward, steps in ((5.0, 3), (10.0, 5), (1.0, 1)):
         for _ in range(steps - 1):
@@ -151,10 +153,10 @@ def test_11_statistics_before_any_episode_are_zero() -> None:
 def test_12_each_episode_may_be_averaged_of_its_own(sync: bool) -> None:
     tracker = EpisodicEMATracker(3, alpha=0.2, ema_update="per_episode")
     tracker.step_update(torch.tensor([5.0, 10.0, 15.0]), flags(1, 1, 1), sync=sync)
-    found = tracker.get_statistics()
-    assert found["episodes/reward_ema"] == pytest.approx(5.24)
-    assert found["episodes/length_ema"] == pytest.approx(0.488)
-    assert found["episodes/completed"] == 3
+    statistics = tracker.get_statistics()
+    assert statistics["episodes/reward_ema"] == pytest.approx(5.24)
+    assert statistics["episodes/length_ema"] == pytest.approx(0.488)
+    assert statistics["episodes/completed"] == 3
     tracker.step_update(torch.tensor([1.0, 1.0, 1.0]), flags(1, 1, 1), sync=sync)
     assert tracker.get_statistics()["episodes/completed"] == 6
     tracker.step_update(torch.tensor([1.0, 1.0, 1.0]), flags(1, 0, 1), sync=sync)
@@ -234,9 +236,9 @@ def test_18_completed_episodes_fill_both_histograms() -> None:
         3, reward_bins=REWARD_BINS, length_bins=[1, 10, 25, 50]
     )
     tracker.step_update(torch.tensor([8.0, 15.0, 75.0]), flags(1, 1, 1))
-    found = tracker.get_histograms()
-    assert found["histograms/reward_counts"].tolist() == [1, 1, 0, 1]
-    assert found["histograms/length_counts"].tolist() == [3, 0, 0]
+    histograms = tracker.get_histograms()
+    assert histograms["histograms/reward_counts"].tolist() == [1, 1, 0, 1]
+    assert histograms["histograms/length_counts"].tolist() == [3, 0, 0]
     tracker.step_update(torch.tensor([8.0, 15.0, 75.0]), flags(0, 0, 0))
     assert tracker.get_histograms()["histograms/reward_counts"].tolist() == [1, 1, 0, 1]
 
@@ -244,13 +246,13 @@ def test_18_completed_episodes_fill_both_histograms() -> None:
 def test_19_histograms_have_six_keys_and_statistics_none_of_them() -> None:
     tracker = EpisodicEMATrackerWithHistogram(2)
     tracker.step_update(torch.ones(2), flags(1, 1))
-    found = tracker.get_histograms()
-    assert set(found) == {
-        f"histograms/{what}_{part}"
-        for what in ("reward", "length")
+    histograms = tracker.get_histograms()
+    assert set(histograms) == {
+        f"histograms/{quantity}_{part}"
+        for quantity in ("reward", "length")
         for part in ("counts", "distribution", "bin_edges")
     }
-    assert all(isinstance(array, np.ndarray) for array in found.values())
+    assert all(isinstance(array, np.ndarray) for array in histograms.values())
     assert not any("histogram" in key for key in tracker.get_statistics())
 
 
@@ -306,9 +308,9 @@ def test_23_inputs_are_moved_to_the_module_s_cuda_device() -> None:
     tracker = EpisodicEMATrackerWithHistogram(2, device=torch.device("cuda"), alpha=0.5)
     result = tracker.step_update(torch.ones(2), flags(1, 0), torch.tensor([2, 0]))
     assert result["completed_episodes"]["rewards"].device.type == "cuda"
-    found = tracker.get_statistics()
-    assert found["episodes/reward_ema"] == 0.5
-    assert found["episodes/termination_collision_death_prob"] == 1.0
+    statistics = tracker.get_statistics()
+    assert statistics["episodes/reward_ema"] == 0.5
+    assert statistics["episodes/termination_collision_death_prob"] == 1.0
     assert tracker.get_histograms()["histograms/reward_counts"].tolist() == [0, 1, 0, 0, 0, 0, 0]
 
 
@@ -337,32 +339,32 @@ def test_24_reasons_are_counted_where_they_come() -> None:
     expected = [1 / 3, 0.0, 2 / 3]
     assert [tracker.get_statistics()[key] for key in keys] == pytest.approx(expected)
     tracker.step_update(torch.ones(3), flags(1, 1, 1))
-    found = tracker.get_statistics()
-    assert [found[key] for key in keys] == pytest.approx(expected)
-    assert found["episodes/completed"] == 6
+    statistics = tracker.get_statistics()
+    assert [statistics[key] for key in keys] == pytest.approx(expected)
+    assert statistics["episodes/completed"] == 6
 
 
 def drive(tracker: EpisodicEMATracker, seed: int, steps: int) -> list[Any]:
     """Random steps, and what came of them."""
     generator = torch.Generator().manual_seed(seed)
-    found: list[Any] = []
+    results: list[Any] = []
     for _ in range(steps):
         rewards = torch.randn(6, generator=generator)
         dones = torch.rand(6, generator=generator) < 0.3
         reasons = torch.randint(-1, 4, (6,), generator=generator)
         result = tracker.step_update(rewards, dones, reasons).get("completed_episodes", {})
-        found.append({key: torch.as_tensor(value).tolist() for key, value in result.items()})
-    found.append(tracker.get_statistics())
-    return found
+        results.append({key: torch.as_tensor(value).tolist() for key, value in result.items()})
+    results.append(tracker.get_statistics())
+    return results
 
 
 def test_25_a_state_that_is_loaded_goes_on_identically() -> None:
     options: dict[str, Any] = {"alpha": 0.2, "track_extremes": True, "ema_update": "per_episode"}
-    one = EpisodicEMATrackerWithHistogram(6, **options)
-    drive(one, 0, 20)
+    original = EpisodicEMATrackerWithHistogram(6, **options)
+    drive(original, 0, 20)
     other = EpisodicEMATrackerWithHistogram(6, **options)
     drive(other, 7, 3)  # Whatever it knew is replaced.
-    other.load_state_dict(one.state_dict())
-    assert drive(one, 1, 20) == drive(other, 1, 20)
-    ours, theirs = one.get_histograms(), other.get_histograms()
+    other.load_state_dict(original.state_dict())
+    assert drive(original, 1, 20) == drive(other, 1, 20)
+    ours, theirs = original.get_histograms(), other.get_histograms()
     assert {k: v.tolist() for k, v in ours.items()} == {k: v.tolist() for k, v in theirs.items()}

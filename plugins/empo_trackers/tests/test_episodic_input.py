@@ -123,10 +123,10 @@ def test_a_reward_that_is_nan_shows_and_stays_in_its_environment() -> None:
         assert tracker.get_statistics()["episodes/reward_ema"] == 1.0
         assert "episodes/nan" not in tracker.get_statistics()
         tracker.step_update(torch.tensor([1.0, 4.0]), torch.tensor([1, 1]), sync=sync)
-        found = tracker.get_statistics()
-        assert math.isnan(found["episodes/reward_ema"])
-        assert found["episodes/nan"] == 1
-        assert (found["episodes/reward_min"], found["episodes/reward_max"]) == (1.0, 4.0)
+        statistics = tracker.get_statistics()
+        assert math.isnan(statistics["episodes/reward_ema"])
+        assert statistics["episodes/nan"] == 1
+        assert (statistics["episodes/reward_min"], statistics["episodes/reward_max"]) == (1.0, 4.0)
         assert tracker.reward_histogram.nan == 1
         completed = tracker.step_update(torch.tensor([2.0, 2.0]), torch.tensor([1, 1]))
         assert completed["completed_episodes"]["rewards"].tolist() == [2.0, 2.0]
@@ -137,8 +137,8 @@ def test_only_episodes_that_end_have_a_reason() -> None:
     dones = torch.tensor([True, True, False])
     tracker.step_update(ones(3), dones, torch.tensor([0, -1, 99]))
     tracker.step_update(ones(3), dones, torch.tensor([7, 0, 1]))
-    found = tracker.get_statistics()
-    shares = {key: value for key, value in found.items() if "termination" in key}
+    statistics = tracker.get_statistics()
+    shares = {key: value for key, value in statistics.items() if "termination" in key}
     assert shares == {
         "episodes/termination/won_prob": 0.5,
         "episodes/termination/lost_prob": 0.0,

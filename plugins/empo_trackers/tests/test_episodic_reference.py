@@ -90,12 +90,12 @@ def stories(draw: st.DrawFn) -> tuple[int, list[dict[str, Any]]]:
 def tell(tracker: EpisodicEMATracker, step: dict[str, Any], sync: bool) -> dict[str, Any]:
     """One step of the tracker, and what it says completed, in either mode."""
     dtypes = {"rewards": torch.float32, "dones": torch.bool, "reasons": torch.int64}
-    given = [
+    arguments = [
         None if step[name] is None else torch.tensor(step[name], dtype=dtype)
         for name, dtype in dtypes.items()
     ]
     active = None if step["active"] is None else torch.tensor(step["active"], dtype=torch.bool)
-    result = tracker.step_update(*given, active=active, sync=sync)
+    result = tracker.step_update(*arguments, active=active, sync=sync)
     if not sync:
         assert result == {}
         result = tracker.newest_episodes()
@@ -105,27 +105,27 @@ def tell(tracker: EpisodicEMATracker, step: dict[str, Any], sync: bool) -> dict[
 def check_step(completed: dict[str, Any], ended: list[tuple[int, float, int]]) -> None:
     assert completed.get("count", 0) == len(ended)
     if ended:
-        found = [completed[name].tolist() for name in ("env_indices", "rewards", "lengths")]
-        assert list(zip(*found, strict=True)) == ended
+        actual = [completed[name].tolist() for name in ("env_indices", "rewards", "lengths")]
+        assert list(zip(*actual, strict=True)) == ended
 
 
 def check_totals(tracker: EpisodicEMATrackerWithHistogram, expected: Reference) -> None:
-    found = tracker.get_statistics()
+    statistics = tracker.get_statistics()
     assert tracker.episode_rewards.tolist() == expected.rewards
     assert tracker.episode_lengths.tolist() == expected.lengths
-    averages = [found["episodes/reward_ema"], found["episodes/length_ema"]]
+    averages = [statistics["episodes/reward_ema"], statistics["episodes/length_ema"]]
     assert averages == pytest.approx(expected.averages, rel=1e-5, abs=1e-5)
-    assert found["episodes/completed"] == len(expected.done)
-    assert found["episodes/total_steps"] == expected.steps
+    assert statistics["episodes/completed"] == len(expected.done)
+    assert statistics["episodes/total_steps"] == expected.steps
     total = max(len(expected.reasons), 1)
     for at, name in enumerate(NAMES):
         share = expected.reasons.count(at) / total
-        assert found[f"episodes/termination_{name}_prob"] == pytest.approx(share)
+        assert statistics[f"episodes/termination_{name}_prob"] == pytest.approx(share)
     others = [reason for reason in expected.reasons if reason not in (0, 1)]
     assert int(tracker.other_terminations) == len(others)
     for which, name in ((1, "reward"), (2, "length")):
         values = [row[which] for row in expected.done]
-        extremes = [found[f"episodes/{name}_min"], found[f"episodes/{name}_max"]]
+        extremes = [statistics[f"episodes/{name}_min"], statistics[f"episodes/{name}_max"]]
         assert extremes == ([min(values), max(values)] if values else [0, 0])
         bins = [sum(value >= edge for edge in EDGES[1:-1]) for value in values]
         counts = tracker.get_histograms()[f"histograms/{name}_counts"].tolist()
@@ -151,9 +151,9 @@ def test_it_agrees_with_a_loop_over_environments(
         track_extremes=True,
     )
     # As where many episodes end at once, and as on a GPU.
-    few, waits = (episodic.FEW if way == "few" else 0), way == "masked"
+    limit, waits = (episodic.FEW if way == "few" else 0), way == "masked"
     with (
-        mock.patch.object(episodic, "FEW", few),
+        mock.patch.object(episodic, "FEW", limit),
         mock.patch.object(episodic, "_waits", return_value=waits),
     ):
         for step in steps:

@@ -73,8 +73,8 @@ def test_every_number_is_read_back_exactly(
     tracker.log(0, {"x": value})
     tracker.finish("finished")
     (row,) = read(directory)
-    found = float(row["x"]) if isinstance(row["x"], str) else row["x"]
-    assert found == value or (math.isnan(found) and math.isnan(value))
+    number = float(row["x"]) if isinstance(row["x"], str) else row["x"]
+    assert number == value or (math.isnan(number) and math.isnan(value))
 
 
 def test_histograms_and_the_scalars_of_numpy_and_torch_are_plain_json(
@@ -187,10 +187,10 @@ def test_killing_the_process_loses_no_line_that_was_logged(tmp_path: Path) -> No
     for _ in range(200):
         logged = int(process.stdout.readline())
     process.send_signal(signal.SIGKILL)
-    rest = process.stdout.read().splitlines()
+    printed = process.stdout.read().splitlines()
     process.wait()
     process.stdout.close()
-    logged = int(rest[-1]) if rest and rest[-1].isdigit() else logged
+    logged = int(printed[-1]) if printed and printed[-1].isdigit() else logged
     lines = (tmp_path / "metrics.jsonl").read_bytes().split(b"\n")
     whole = [json.loads(line) for line in lines[:-1]]
     assert [row["step"] for row in whole] == list(range(len(whole)))

@@ -182,13 +182,13 @@ def test_lines_come_from_beside_the_work(tmp_path: Path, capfd: pytest.CaptureFi
     tracker = ProgressTracker(ProgressParams(style="lines", interval_s=0.05))
     tracker.start(tmp_path, {})
     tracker.progress("sweep", 0, 1)
-    shown = ""
+    text = ""
     deadline = time.monotonic() + 20
-    while shown.count("sweep: 0%") < 3 and time.monotonic() < deadline:
+    while text.count("sweep: 0%") < 3 and time.monotonic() < deadline:
         time.sleep(0.02)  # The work, which says nothing.
-        shown += capfd.readouterr().err
+        text += capfd.readouterr().err
     tracker.finish("finished")
-    assert shown.count("sweep: 0%") >= 3
+    assert text.count("sweep: 0%") >= 3
 
 
 SCRIPT = """
@@ -222,14 +222,14 @@ def on_a_terminal(tmp_path: Path, **environment: str) -> tuple[str, str]:
         text=True,
     )
     os.close(follower)
-    shown = b""
+    screen = b""
     try:
         while chunk := os.read(leader, 65536):
-            shown += chunk
+            screen += chunk
     except OSError:  # Linux reports the end of a terminal as an input error.
         pass
     os.close(leader)
-    return process.stdout, shown.decode()
+    return process.stdout, screen.decode()
 
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b3[0-9][0-9;]*m")
@@ -237,37 +237,37 @@ MOVES = "\x1b[2K"
 
 
 def test_a_terminal_gets_moving_bars_with_the_time_left_and_colours(tmp_path: Path) -> None:
-    output, shown = on_a_terminal(tmp_path)
+    output, screen = on_a_terminal(tmp_path)
     assert output == "the result\n"
-    assert MOVES in shown
-    assert COLOUR.search(shown)
-    assert re.search(r"graph .*75%.*\d\.\d s left", shown)
-    assert re.search(r"75%.*\s+.*graph: at \[3\] and much\w*…", shown)
-    assert re.search(r"graph .*100%", shown)
+    assert MOVES in screen
+    assert COLOUR.search(screen)
+    assert re.search(r"graph .*75%.*\d\.\d s left", screen)
+    assert re.search(r"75%.*\s+.*graph: at \[3\] and much\w*…", screen)
+    assert re.search(r"graph .*100%", screen)
 
 
 @pytest.mark.slow
 def test_moving_bars_leave_the_cursor_in_an_empty_line_until_they_end(tmp_path: Path) -> None:
-    _, shown = on_a_terminal(tmp_path, COLUMNS="40")
+    _, screen = on_a_terminal(tmp_path, COLUMNS="40")
     # Each time the bars are drawn anew, the first thing that is erased is the cursor's line.
-    frames = shown.replace("\r\n", "\n").split("\r\x1b[2K\x1b[1A")[:-1]
+    frames = screen.replace("\r\n", "\n").split("\r\x1b[2K\x1b[1A")[:-1]
     assert len(frames) > 3
     assert all(frame.endswith("\n") for frame in frames)
-    assert not shown.endswith("\n\n")
+    assert not screen.endswith("\n\n")
 
 
 @pytest.mark.slow
 def test_no_color_keeps_the_bars_and_drops_the_colours(tmp_path: Path) -> None:
-    _, shown = on_a_terminal(tmp_path, NO_COLOR="1")
-    assert MOVES in shown
-    assert not COLOUR.search(shown)
+    _, screen = on_a_terminal(tmp_path, NO_COLOR="1")
+    assert MOVES in screen
+    assert not COLOUR.search(screen)
 
 
 def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path) -> None:
-    _, shown = on_a_terminal(tmp_path, TERM="dumb")
-    assert "\x1b" not in shown
-    assert shown.splitlines()[0] == "graph: 0%, 0.0 s elapsed"
-    assert shown.splitlines()[-1].startswith("graph: 100%, ")
+    _, screen = on_a_terminal(tmp_path, TERM="dumb")
+    assert "\x1b" not in screen
+    assert screen.splitlines()[0] == "graph: 0%, 0.0 s elapsed"
+    assert screen.splitlines()[-1].startswith("graph: 100%, ")
 
 
 def test_the_style_can_be_chosen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -58,8 +58,8 @@ class Draw:
         stop = int(marks.read_text()) if marks.exists() else 0
         step, numbers = 0, []
         if context.resume:
-            if found := checkpoints.newest():
-                step, state = found
+            if checkpoint := checkpoints.newest():
+                step, state = checkpoint
                 numbers = state["numbers"]
                 restore(state["randomness"])
             context.tracker.rewind(step)

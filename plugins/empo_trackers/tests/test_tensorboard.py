@@ -36,10 +36,10 @@ def test_numbers_are_scalars_at_their_steps(tracker: TensorboardTracker, tmp_pat
     for step in range(30):
         tracker.log(step, {"exact/v_r": -1.0 / (step + 1), "loss/policy": math.nan})
     tracker.finish("finished")
-    found = events(tmp_path)
-    values = [(event.step, event.value) for event in found.Scalars("exact/v_r")]
+    accumulator = events(tmp_path)
+    values = [(event.step, event.value) for event in accumulator.Scalars("exact/v_r")]
     assert values == [(step, pytest.approx(-1.0 / (step + 1))) for step in range(30)]
-    assert all(math.isnan(event.value) for event in found.Scalars("loss/policy"))
+    assert all(math.isnan(event.value) for event in accumulator.Scalars("loss/policy"))
 
 
 def test_a_histogram_keeps_its_counts_and_bins(tracker: TensorboardTracker, tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_unbounded_bins_are_drawn_at_their_finite_edge(
 
 def test_the_config_is_shown_as_text(tracker: TensorboardTracker, tmp_path: Path) -> None:
     tracker.finish("finished")
-    found = events(tmp_path)
-    assert found.Tags()["tensors"] == ["config/text_summary"]
-    (event,) = found.Tensors("config/text_summary")
+    accumulator = events(tmp_path)
+    assert accumulator.Tags()["tensors"] == ["config/text_summary"]
+    (event,) = accumulator.Tensors("config/text_summary")
     text = event.tensor_proto.string_val[0].decode()
     assert '    "algorithm": {' in text
     assert '"seed": 7' in text
@@ -111,10 +111,10 @@ def test_steps_that_are_logged_again_are_drawn_once(tmp_path: Path) -> None:
     attempt(tmp_path, rewind=10, steps=range(11, 15), value=3.0)
     expected = [(step, 1.0 if step <= 4 else 2.0 if step <= 10 else 3.0) for step in range(1, 15)]
 
-    found = events(tmp_path)
-    assert [(event.step, event.value) for event in found.Scalars("x")] == expected
-    assert [event.step for event in found.Histograms("counts")] == list(range(1, 15))
-    assert found.Scalars("only/then") == []
+    accumulator = events(tmp_path)
+    assert [(event.step, event.value) for event in accumulator.Scalars("x")] == expected
+    assert [event.step for event in accumulator.Histograms("counts")] == list(range(1, 15))
+    assert accumulator.Scalars("only/then") == []
 
     # What TensorBoard itself reads with.
     server = EventMultiplexer({"run": str(tmp_path)}, tensor_size_guidance={"scalars": 0})
@@ -127,12 +127,12 @@ def test_steps_that_are_logged_again_are_drawn_once(tmp_path: Path) -> None:
 def test_a_run_that_starts_over_leaves_only_its_own_steps(tmp_path: Path) -> None:
     attempt(tmp_path, rewind=None, steps=range(0, 10), value=1.0)
     attempt(tmp_path, rewind=-1, steps=range(0, 3), value=2.0)
-    found = events(tmp_path)
-    assert [(event.step, event.value) for event in found.Scalars("x")] == [
+    accumulator = events(tmp_path)
+    assert [(event.step, event.value) for event in accumulator.Scalars("x")] == [
         (0, 2.0), (1, 2.0), (2, 2.0),
     ]  # fmt: skip
-    assert found.Tags()["tensors"] == ["config/text_summary"]
-    assert len(found.Tensors("config/text_summary")) > 0
+    assert accumulator.Tags()["tensors"] == ["config/text_summary"]
+    assert len(accumulator.Tensors("config/text_summary")) > 0
 
 
 def test_rewinding_before_the_start_says_so() -> None:

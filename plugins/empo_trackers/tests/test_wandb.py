@@ -138,9 +138,9 @@ def test_a_resumed_run_is_the_same_run(wandb: Any, tmp_path: Path) -> None:
 
 def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    offered = installed().get("tracker", "wandb")
+    component = installed().get("tracker", "wandb")
     with pytest.raises(PluginLoadError, match=r"pip install 'empo-trackers\[wandb\]'"):
-        offered.load()(offered.params())
+        component.load()(component.params())
 
 
 def test_misuse_is_refused(wandb: Any) -> None:

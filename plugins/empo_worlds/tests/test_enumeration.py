@@ -48,10 +48,10 @@ class Walk:
         ann, bot = state
         if ann == 4:
             return None
-        moved = min(4, max(0, bot + (0, -1, 1)[actions[1]]))
+        position = min(4, max(0, bot + (0, -1, 1)[actions[1]]))
         if actions[0] == 0:
-            return [(1.0, (ann, moved))]
-        return [(0.25, (ann, moved)), (0.5, (ann + 1, moved)), (0.25, (ann + 1, bot))]
+            return [(1.0, (ann, position))]
+        return [(0.25, (ann, position)), (0.5, (ann + 1, position)), (0.25, (ann + 1, bot))]
 
 
 class Words(Walk):
@@ -64,10 +64,10 @@ class Words(Walk):
 
     def transition_probabilities(self, state: Any, actions: tuple[int, ...]) -> Answer:
         places = dict(state)
-        found = super().transition_probabilities((places["ann"], places["bot"]), actions)
-        if found is None:
+        transitions = super().transition_probabilities((places["ann"], places["bot"]), actions)
+        if transitions is None:
             return None
-        return [(p, frozenset(zip(("ann", "bot"), s, strict=True))) for p, s in found]  # type: ignore[call-overload]
+        return [(p, frozenset(zip(("ann", "bot"), s, strict=True))) for p, s in transitions]  # type: ignore[call-overload]
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +81,13 @@ def rows(numbers: Iterable[int]) -> torch.Tensor:
 
 def everything(world: EnumeratedWorld) -> list[Any]:
     states = rows(range(world.num_states))
-    found = world.transitions(states)
+    successors = world.transitions(states)
     labels = [repr(world.state_of(row)) for row in states]
     return [
         labels if "frozenset" not in labels[0] else len(labels),
-        found.offsets.tolist(),
-        found.states.tolist(),
-        found.prob.tolist(),
+        successors.offsets.tolist(),
+        successors.states.tolist(),
+        successors.prob.tolist(),
         world.available(states).tolist(),
         world.achieved(states).tolist(),
     ]
@@ -104,11 +104,11 @@ def test_the_world_says_what_the_model_says(walk: EnumeratedWorld) -> None:
             expected: dict[Hashable, float] = {}
             for p, successor in model.transition_probabilities(state, actions) or ():
                 expected[successor] = expected.get(successor, 0) + p
-            found = {
+            transitions = {
                 walk.state_of(torch.tensor(row)): p
                 for p, row in transition_probabilities(walk, [number], actions) or ()
             }
-            assert found == expected
+            assert transitions == expected
 
 
 def test_states_are_numbered_in_the_order_of_discovery(walk: EnumeratedWorld) -> None:
@@ -119,15 +119,15 @@ def test_states_are_numbered_in_the_order_of_discovery(walk: EnumeratedWorld) ->
 
 def test_all_joint_actions_agree_with_given_ones(walk: EnumeratedWorld) -> None:
     states = rows(range(walk.num_states))
-    every = walk.transitions(states)
+    all_successors = walk.transitions(states)
     for joint in range(6):
         actions = torch.tensor([[joint % 2, joint // 2]]).expand(len(states), 2)
-        one = walk.transitions(states, actions)
+        successors = walk.transitions(states, actions)
         for number in range(walk.num_states):
-            a = slice(*every.offsets[number * 6 + joint :][:2].tolist())
-            b = slice(*one.offsets[number:][:2].tolist())
-            assert torch.equal(every.states[a], one.states[b])
-            assert torch.equal(every.prob[a], one.prob[b])
+            a = slice(*all_successors.offsets[number * 6 + joint :][:2].tolist())
+            b = slice(*successors.offsets[number:][:2].tolist())
+            assert torch.equal(all_successors.states[a], successors.states[b])
+            assert torch.equal(all_successors.prob[a], successors.prob[b])
 
 
 def test_terminal_states_have_no_actions_and_keep_themselves(walk: EnumeratedWorld) -> None:
@@ -177,9 +177,9 @@ def test_durations_travel_with_the_transitions() -> None:
             return [1.0 if actions[0] == 0 else 2.5] * len(transitions)
 
     world = enumerate_world(Slow())
-    found = world.transitions(rows([0, 0]), torch.tensor([[0, 0], [1, 0]]))
-    assert found.duration is not None
-    assert found.duration.tolist() == [1.0, 2.5, 2.5]
+    successors = world.transitions(rows([0, 0]), torch.tensor([[0, 0], [1, 0]]))
+    assert successors.duration is not None
+    assert successors.duration.tolist() == [1.0, 2.5, 2.5]
 
 
 def test_unavailable_actions_have_no_successors_and_are_never_asked_for() -> None:
@@ -305,10 +305,10 @@ def test_small_errors_of_rounding_are_removed_and_equal_successors_merged() -> N
     world = enumerate_world(
         Broken([(third, (0, 1)), (third, (1, 1)), (third, (0, 1)), (0.0, (9, 9))])
     )
-    found = transition_probabilities(world, [world.index_of((0, 1))], (1, 2))
-    assert found is not None
-    assert [world.state_of(torch.tensor(row)) for _, row in found] == [(0, 1), (1, 1)]
-    assert sum(p for p, _ in found) == pytest.approx(1, abs=1e-15)
+    transitions = transition_probabilities(world, [world.index_of((0, 1))], (1, 2))
+    assert transitions is not None
+    assert [world.state_of(torch.tensor(row)) for _, row in transitions] == [(0, 1), (1, 1)]
+    assert sum(p for p, _ in transitions) == pytest.approx(1, abs=1e-15)
     with pytest.raises(WorldError, match="no state"):
         world.index_of((9, 9))
 
@@ -424,14 +424,14 @@ def test_random_games_keep_their_probabilities(targets: list[list[int]]) -> None
             return 0
 
         def transition_probabilities(self, state: Any, actions: tuple[int, ...]) -> Answer:
-            found = targets[state][: 1 + actions[0] * 3]
-            return [(1 / len(found), target) for target in found]
+            transitions = targets[state][: 1 + actions[0] * 3]
+            return [(1 / len(transitions), target) for target in transitions]
 
     world = enumerate_world(Random())
     for number in range(world.num_states):
         for action in range(2):
             chosen = targets[int(str(world.state_of(rows([number])[0])))][: 1 + action * 3]
             expected = {t: chosen.count(t) / len(chosen) for t in chosen}
-            found = transition_probabilities(world, [number], [action]) or []
-            got = {world.state_of(torch.tensor(row)): p for p, row in found}
+            listed = transition_probabilities(world, [number], [action]) or []
+            got = {world.state_of(torch.tensor(row)): p for p, row in listed}
             assert got == pytest.approx(expected)

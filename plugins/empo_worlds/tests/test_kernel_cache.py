@@ -190,9 +190,9 @@ def test_a_copy_elsewhere_with_the_same_sources_is_not_compiled_anew(
 
 
 def test_nothing_in_a_package_is_deleted(folder: Path) -> None:
-    beside = folder / "demo_world" / "__pycache__"
-    beside.mkdir()
-    foreign = [beside / name for name in ("kernels.value-1.py311.nbi", "a.nbc", "b.pyc")]
+    pycache = folder / "demo_world" / "__pycache__"
+    pycache.mkdir()
+    foreign = [pycache / name for name in ("kernels.value-1.py311.nbi", "a.nbc", "b.pyc")]
     for path in foreign:
         write(path, "of somebody else")
     called(imported().value)
@@ -230,8 +230,8 @@ def test_damaged_files_are_misses_with_one_warning_and_are_written_anew(
         caplog.clear()
         kernels = imported()
         assert (called(kernels.value), called(kernels.other)) == ((START, hit), (6, hit))
-        told = [record for record in caplog.records if record.levelno == logging.WARNING]
-        assert len(told) == warnings
+        warned = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(warned) == warnings
 
 
 def test_machine_code_of_other_sources_under_the_name_of_todays_is_a_miss(folder: Path) -> None:
@@ -301,8 +301,8 @@ def test_the_chosen_folder_may_be_one_where_nobody_can_replace_files_of_others(
 @needs_rights
 def test_a_folder_beside_sources_that_others_can_write_is_passed_over(folder: Path) -> None:
     called(imported().value)
-    beside = folder / "demo_world" / "__pycache__"
-    beside.chmod(0o777)
+    pycache = folder / "demo_world" / "__pycache__"
+    pycache.chmod(0o777)
     assert called(imported().value) == (START, False)
     assert list((folder / "home").rglob("*.nbi"))
     assert called(imported().value) == (START, True)
@@ -317,20 +317,20 @@ def test_without_any_safe_folder_nothing_is_kept_and_one_warning_says_so(
     (home / "numba").chmod(0o777)
     kernels = imported()
     assert (called(kernels.value), called(kernels.other)) == ((START, False), (6, False))
-    (told,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert str(home / "numba") in told.getMessage()
+    (warned,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert str(home / "numba") in warned.getMessage()
     assert not list(folder.rglob("*.nbi"))
 
 
 @needs_rights
 @pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="only root can give away")
-@pytest.mark.parametrize("what", ["folder", "file"])
+@pytest.mark.parametrize("target", ["folder", "file"])
 def test_what_belongs_to_another_user_is_not_read(
-    what: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    target: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_in("chosen", folder, monkeypatch)
     called(imported().value)
-    if what == "folder":
+    if target == "folder":
         os.chown(folder / "chosen", 12345, 0)
         with pytest.raises(StorageError):
             imported().value(3)
@@ -366,9 +366,9 @@ def test_whatever_the_umask_only_this_user_can_write_what_is_kept(folder: Path) 
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert process.stdout.split() == [str(START), str(hits)]
-    kept = [folder / "deep", *(folder / "deep").rglob("*")]
-    assert len(kept) == 5
-    assert not [path for path in kept if path.stat().st_mode & 0o022]
+    paths = [folder / "deep", *(folder / "deep").rglob("*")]
+    assert len(paths) == 5
+    assert not [path for path in paths if path.stat().st_mode & 0o022]
 
 
 def test_arrays_and_closures_are_part_of_the_key(

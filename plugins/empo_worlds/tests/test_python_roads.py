@@ -63,11 +63,11 @@ class LiftInBatches(Lift):
         toggled = np.where(human == INSIDE, lift, np.where(human == lift, INSIDE, human))
         humans = np.concatenate([human, toggled], 1)[:, None, :, None]
         targets = np.clip(lift + np.array([0, 1, -1]), 0, 2)[:, :, None, None]
-        found = np.empty((len(states), 3, 2, 2, 2), dtype=int)
-        found[..., 0] = humans
-        found[..., :1, 1], found[..., 1:, 1] = targets, lift[:, :, None, None]
-        prob = np.broadcast_to([0.9, 0.1], found.shape[:-1])
-        return np.full(found.shape[:3], 2), found.reshape(-1, 2), prob.ravel()
+        successors = np.empty((len(states), 3, 2, 2, 2), dtype=int)
+        successors[..., 0] = humans
+        successors[..., :1, 1], successors[..., 1:, 1] = targets, lift[:, :, None, None]
+        prob = np.broadcast_to([0.9, 0.1], successors.shape[:-1])
+        return np.full(successors.shape[:3], 2), successors.reshape(-1, 2), prob.ravel()
 
 
 @compiled_world(
@@ -93,7 +93,7 @@ def lift(state: Any, actions: Any, successors: Any, prob: Any) -> int:
 class RandomGame:
     """Up to three successors, some of them twice or without a chance, and states that end it."""
 
-    name, horizon, states, most = "random game", 6, 40, 3
+    name, horizon, states, width = "random game", 6, 40, 3
     agents = (
         AgentSpec(name="ann", role="human", actions=("a", "b", "c")),
         AgentSpec(name="bot", role="robot", actions=("x", "y")),
@@ -103,8 +103,11 @@ class RandomGame:
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
         self.table = np.array(
-            [[rng.randrange(self.states) for _ in range(6 * self.most)] for _ in range(self.states)]
-        ).reshape(self.states, 6, self.most)
+            [
+                [rng.randrange(self.states) for _ in range(6 * self.width)]
+                for _ in range(self.states)
+            ]
+        ).reshape(self.states, 6, self.width)
         weights = np.array([rng.choice([0, 1, 2, 3]) for _ in range(self.table.size)], dtype=float)
         weights = weights.reshape(self.table.shape) + np.array([1e-9, 0, 0])
         self.prob = weights / weights.sum(2, keepdims=True)
@@ -135,7 +138,7 @@ class RandomGameInBatches(RandomGame):
         at = states[:, 0]
         possible = np.tile(self.has[at], 2) & ~self.ends[at][:, None]
         after = self.table[at][possible].ravel()
-        counts = np.where(possible, self.most, 0)
+        counts = np.where(possible, self.width, 0)
         return counts, np.stack([after, after % 2], 1), self.prob[at][possible].ravel()
 
 
@@ -203,8 +206,8 @@ def roads(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     return ROADS[request.param]()
 
 
-def same(one: Successors, other: Successors) -> bool:
-    return torch.equal(one.offsets, other.offsets) and torch.equal(one.prob, other.prob)
+def same(first: Successors, second: Successors) -> bool:
+    return torch.equal(first.offsets, second.offsets) and torch.equal(first.prob, second.prob)
 
 
 def test_successors_are_equal_bit_for_bit(roads: tuple[Any, ...]) -> None:
@@ -214,19 +217,21 @@ def test_successors_are_equal_bit_for_bit(roads: tuple[Any, ...]) -> None:
     assert states == [batched.state_of(number) for number in numbers]
     rows = torch.tensor(states, dtype=compiled.spec.state_dtype)
     last = plain.available(numbers).flatten(1).any(1).logical_not()
-    found = plain.transitions(numbers)
-    assert same(found, batched.transitions(numbers))
-    assert torch.equal(found.states, batched.transitions(numbers).states)
+    successors = plain.transitions(numbers)
+    assert same(successors, batched.transitions(numbers))
+    assert torch.equal(successors.states, batched.transitions(numbers).states)
     # States first met at the horizon are not asked for successors where all are listed.
-    asked = numbers[~last]
-    found, rows = plain.transitions(asked), rows[~last]
+    numbers_before = numbers[~last]
+    successors, rows = plain.transitions(numbers_before), rows[~last]
     direct = compiled.transitions(rows)
-    assert same(found, direct)
-    assert [plain.state_of(row) for row in found.states] == list(map(tuple, direct.states.tolist()))
-    assert torch.equal(plain.available(asked), compiled.available(rows))
-    assert torch.equal(plain.achieved(asked), compiled.achieved(rows))
-    actions = plain.available(asked).int().argmax(2)
-    assert same(plain.transitions(asked, actions), compiled.transitions(rows, actions))
+    assert same(successors, direct)
+    assert [plain.state_of(row) for row in successors.states] == list(
+        map(tuple, direct.states.tolist())
+    )
+    assert torch.equal(plain.available(numbers_before), compiled.available(rows))
+    assert torch.equal(plain.achieved(numbers_before), compiled.achieved(rows))
+    actions = plain.available(numbers_before).int().argmax(2)
+    assert same(plain.transitions(numbers_before, actions), compiled.transitions(rows, actions))
 
 
 def values_of(result: ExactResult, steps_left: int) -> torch.Tensor:
@@ -325,10 +330,10 @@ def test_mistakes_in_batches_are_told_with_state_and_actions(name: str) -> None:
 def test_durations_of_batches_are_those_of_the_world() -> None:
     world = enumerate_world(Wrong(lambda c, s, p: (c, s, p, 1.0 + s[:, 0])))
     assert isinstance(world, EnumeratedWorld)
-    found = world.transitions(world.initial_state()[None])
-    assert found.duration is not None
-    humans = [world.state_of(row)[0] for row in found.states]  # type: ignore[index]
-    assert found.duration.tolist() == [1.0 + human for human in humans]
+    successors = world.transitions(world.initial_state()[None])
+    assert successors.duration is not None
+    humans = [world.state_of(row)[0] for row in successors.states]  # type: ignore[index]
+    assert successors.duration.tolist() == [1.0 + human for human in humans]
 
 
 def test_batches_need_states_of_integers() -> None:

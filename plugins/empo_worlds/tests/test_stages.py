@@ -33,10 +33,10 @@ class Watcher(Tracker):
     """Keeps what it is told about each task."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[str, float]] = []
+        self.shares: list[tuple[str, float]] = []
 
     def progress(self, task: str, done: float, total: float) -> None:
-        self.seen.append((task, done / total))
+        self.shares.append((task, done / total))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_kernels_that_are_compiled_or_loaded_are_one_stage_until_there_is_other_
         assert not group.has_begun
         group.progress("work", 1, 2)
         group.finish("finished")
-        assert watcher.seen == [*expected, ("work", 0.5)]
+        assert watcher.shares == [*expected, ("work", 0.5)]
         importlib.reload(kernels)  # From now on they are on disk.
 
 
@@ -77,7 +77,7 @@ def test_each_function_that_is_compiled_moves_the_stage_on(
     group.start(tmp_path, {})
     assert kernels.double_and_add(2) == 5
     group.finish("finished")
-    shares = [share for task, share in watcher.seen if task == COMPILING]
+    shares = [share for task, share in watcher.shares if task == COMPILING]
     assert shares[:2] == [0, 1 / len(declared)]
 
 
@@ -86,7 +86,7 @@ def test_kernels_that_are_there_are_no_stage(kernels: ModuleType) -> None:
     watcher = Watcher()
     with kernel_stage(watcher.progress):
         kernels.double(3)
-    assert watcher.seen == []
+    assert watcher.shares == []
 
 
 def test_a_stage_of_kernels_within_a_run_is_shown_once_and_ends(
@@ -97,8 +97,8 @@ def test_a_stage_of_kernels_within_a_run_is_shown_once_and_ends(
     group.start(tmp_path, {})
     with kernel_stage(inner.progress):
         kernels.double(2)
-    assert outer.seen[-1] == (COMPILING, 1)
-    assert inner.seen == []
+    assert outer.shares[-1] == (COMPILING, 1)
+    assert inner.shares == []
     group.finish("finished")
 
 
@@ -111,4 +111,4 @@ def test_a_kernel_that_was_interrupted_is_not_shown_as_compiled(
     kernels.double(2)
     group.finish("interrupted")
     kernels.triple(2)
-    assert watcher.seen[-1] == (COMPILING, 0)
+    assert watcher.shares[-1] == (COMPILING, 0)

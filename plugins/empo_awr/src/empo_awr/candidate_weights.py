@@ -96,10 +96,12 @@ class CandidateWeighting:
         low, high = middle - LOG_RANGE, middle + LOG_RANGE
         steps = torch.linspace(0, 1, POINTS, dtype=scaled.dtype, device=scaled.device)
         for _ in range(ROUNDS):
-            tried = torch.lerp(low, high, steps)
-            excess = self._excess((scaled / tried.exp()[:, None, None]).softmax(1), weight)
+            log_temperatures = torch.lerp(low, high, steps)
+            excess = self._excess(
+                (scaled / log_temperatures.exp()[:, None, None]).softmax(1), weight
+            )
             at = ((excess < 0).sum() - 1).clamp(0, POINTS - 2)[None]
-            (low,), (high,) = tried.gather(0, at), tried.gather(0, at + 1)
+            (low,), (high,) = log_temperatures.gather(0, at), log_temperatures.gather(0, at + 1)
             (below,), (above,) = excess.gather(0, at), excess.gather(0, at + 1)
         # Between neighbours it is nearly straight.
         rise = (above - below).clamp(min=torch.finfo(scaled.dtype).tiny)

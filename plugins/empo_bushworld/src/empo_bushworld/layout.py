@@ -220,11 +220,11 @@ def _token_problem(token: str, impenetrable: int) -> str:
 
 def _map_error(document: Document, y: int, x: int, reason: str) -> ConfigError:
     """An error about one cell of the map, however the map is written."""
-    written = document.value(("map",))
-    if isinstance(written, list):
-        loc = ("map", y, x) if isinstance(written[y], list) else ("map", y)
+    map_data = document.value(("map",))
+    if isinstance(map_data, list):
+        loc = ("map", y, x) if isinstance(map_data[y], list) else ("map", y)
         return located_error(document, loc, f"cell ({x},{y}): {reason}")
-    lines = str(written).splitlines()
+    lines = str(map_data).splitlines()
     line = [number for number, text in enumerate(lines) if text.strip()][y]
     column = [match.start() for match in re.finditer(r"\S+", lines[line])][x]
     return located_error(document, ("map",), f"cell ({x},{y}): {reason}", at=(line, column))

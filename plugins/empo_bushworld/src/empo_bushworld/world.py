@@ -208,11 +208,11 @@ class BushWorld(BaseWorld):
         """The rows as ``spec`` says: cells of agents, then densities."""
         states = torch.from_numpy(state_rows(self.spec, states))
         cells, densities = states[:, : self._agents], states[:, self._agents :]
-        lost = (cells < 0) | (cells >= self._cells)
+        outside = (cells < 0) | (cells >= self._cells)
         dense = (densities < 0) | (densities > self.layout.impenetrable)
         ordered = cells.sort(1).values
         for wrong, problem in (
-            (lost.any(1), f"an agent is not in one of the {self._cells} cells"),
+            (outside.any(1), f"an agent is not in one of the {self._cells} cells"),
             (dense.any(1), f"a density is not in [0, {self.layout.impenetrable}]"),
             ((ordered[:, 1:] == ordered[:, :-1]).any(1), "two agents are in one cell"),
         ):

@@ -217,10 +217,10 @@ def _misfits(spec: WorldSpec, overlay: Overlay) -> Iterator[str]:
     if len(overlay.goal_values) != len(spec.goals):
         numbers = len(overlay.goal_values)
         yield f"goal_values has {numbers} numbers; {spec.name!r} has {len(spec.goals)} goals"
-    for each_goal, value in zip(spec.goals, overlay.goal_values, strict=False):
+    for goal_spec, value in zip(spec.goals, overlay.goal_values, strict=False):
         # Rounding may carry a probability past 1 by a hair.
         if value is not None and not -1e-6 <= value <= 1 + 1e-6:
-            yield f"goal_values of goal {each_goal.name} is {value}, not in [0, 1]"
+            yield f"goal_values of goal {goal_spec.name} is {value}, not in [0, 1]"
 
 
 def usual_tile_size(columns: int, rows: int, overlay: Overlay) -> int:

@@ -134,8 +134,8 @@ def check_fps(fps: float, highest: float = math.inf) -> None:
 def robot_policies(spec: WorldSpec, joint: ArrayLike) -> dict[int, list[float]]:
     """The policy of each robot in a joint one, in which the first robot's action is fastest."""
     grid = np.reshape(np.asarray(joint), [spec.num_actions[r] for r in spec.robots], order="F")
-    others = [tuple({*range(grid.ndim)} - {axis}) for axis in range(grid.ndim)]
-    return {r: grid.sum(axes).tolist() for r, axes in zip(spec.robots, others, strict=True)}
+    other_axes = [tuple({*range(grid.ndim)} - {axis}) for axis in range(grid.ndim)]
+    return {r: grid.sum(axes).tolist() for r, axes in zip(spec.robots, other_axes, strict=True)}
 
 
 def episode_overlay(

@@ -135,9 +135,9 @@ class Sweep:
         return validate_document(RunConfig, document)
 
     def _place(self, key: str) -> str:
-        for where in (("over", key), ("search", "space", key), ("zip",)):
-            if where in self.document.marks:
-                return self.document.place(where)
+        for loc in (("over", key), ("search", "space", key), ("zip",)):
+            if loc in self.document.marks:
+                return self.document.place(loc)
         return self.document.name
 
     def trial(self, number: int, arm: Arm, seed: int) -> Trial:

@@ -78,8 +78,8 @@ def sweep(
         from empo_sweep.runner import opened
 
         with opened(sweep_, sweep_.sealed(trials)) as log:
-            again = " ".join(["empo sweep", file, *(overrides or ())])
-            busy = _run(sweep_, trials, log, retry=retry_failed, quiet=quiet, again=again)
+            command = " ".join(["empo sweep", file, *(overrides or ())])
+            busy = _run(sweep_, trials, log, retry=retry_failed, quiet=quiet, command=command)
             results, paths = _results(sweep_, log, metric)
             failed = [(state.trial, state.reason) for state in log.in_state("failed")]
     with kept_in(sweep_.folder):
@@ -109,7 +109,7 @@ def _show_plan(sweep_: Sweep, trials: Sequence[Trial], *, json: bool) -> None:
 
 
 def _run(
-    sweep_: Sweep, trials: Sequence[Trial], log: TrialLog, *, retry: bool, quiet: bool, again: str
+    sweep_: Sweep, trials: Sequence[Trial], log: TrialLog, *, retry: bool, quiet: bool, command: str
 ) -> list[Trial]:
     """Run the unfinished trials, and return those that other processes run."""
     from empo_core.cli.run import terminal_trackers
@@ -127,7 +127,7 @@ def _run(
     try:
         return Runner(sweep_, plan, log, tracker, retry=retry).run()
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"interrupted; go on with: {again}") from error
+        raise KeyboardInterrupt(f"interrupted; go on with: {command}") from error
 
 
 def _results(sweep_: Sweep, log: TrialLog, metric: str | None) -> tuple[Results | None, list[Path]]:

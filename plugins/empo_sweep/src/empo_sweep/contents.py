@@ -37,12 +37,12 @@ class Contents:
             if key not in self._worlds:
                 self._worlds[key] = _world(config)
             world = self._worlds[key]
-        others = {
+        file_digests = {
             place: self._file(path)
             for place, path in files.items()
             if world is None or path not in of_world
         }
-        return {"world": world, "files": dict(others)}
+        return {"world": world, "files": dict(file_digests)}
 
     def _file(self, path: Path) -> str:
         if path not in self._files:

@@ -44,8 +44,8 @@ def _panel(axes: Axes, arms: Sequence[ArmResult], key: str) -> None:
     places = _places([arm.arm.get(key) for arm in arms], axes)
     groups: dict[str, list[tuple[float, ArmResult]]] = {}
     for place, arm in zip(places, arms, strict=True):
-        others = {name: value for name, value in arm.arm.items() if name != key}
-        groups.setdefault(arm_text(others), []).append((place, arm))
+        other_values = {name: value for name, value in arm.arm.items() if name != key}
+        groups.setdefault(arm_text(other_values), []).append((place, arm))
     for index, (label, group) in enumerate(groups.items()):
         colour = COLOURS[index % len(COLOURS)]
         group.sort(key=lambda pair: pair[0])

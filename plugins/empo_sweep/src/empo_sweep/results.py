@@ -90,19 +90,19 @@ def results_of(sweep: Sweep, log: TrialLog) -> Results | None:
         ConfigError: if the baseline is none of the arms.
         StorageError: if a trial's result is missing or damaged.
     """
-    done = log.in_state("done")
-    if not done:
+    finished = log.in_state("done")
+    if not finished:
         return None
     groups: dict[str, list[TrialState]] = {}
     for state in log.states:
         groups.setdefault(repr(state.trial.arm), []).append(state)
     goal = sweep.config.goal
     if goal is None:
-        key = next(iter(key_results(read_run(sweep.folder / done[0].trial.run))), "")
-        values = {state.trial.number: _value(sweep, state, key) for state in done}
+        key = next(iter(key_results(read_run(sweep.folder / finished[0].trial.run))), "")
+        values = {state.trial.number: _value(sweep, state, key) for state in finished}
     else:
         key = goal.key
-        values = {state.trial.number: state.value for state in done}
+        values = {state.trial.number: state.value for state in finished}
     arms = [states[0].trial.arm for states in groups.values()]
     by_seed = [_by_seed(states, values) for states in groups.values()]
     place = sweep.baseline(arms)

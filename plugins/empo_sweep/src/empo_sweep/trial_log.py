@@ -176,8 +176,8 @@ def _event(place: str, data: dict[str, JsonValue]) -> TrialEvent:
         return TrialEvent.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise _damaged(place, f"{where}: {first['msg']}") from error
+        location = ".".join(str(part) for part in first["loc"])
+        raise _damaged(place, f"{location}: {first['msg']}") from error
 
 
 def _damaged(place: str, reason: str) -> StorageError:

@@ -67,8 +67,8 @@ def _rule(
     table: Table, i: int, rule: TableRule, states: Collection[str], terminal: Collection[str]
 ) -> Iterator[Problem]:
     loc = ("transitions", i)
-    named = [state for state in rule.state if state != ANY]
-    yield from _unknown((*loc, "state"), "state", named, states)
+    state_names = [state for state in rule.state if state != ANY]
+    yield from _unknown((*loc, "state"), "state", state_names, states)
     for state in rule.state:
         if state in terminal:
             yield (*loc, "state"), f"state {state!r} is terminal and cannot have transitions"
@@ -133,8 +133,8 @@ def _unknown(
         if name not in existing:
             close = nearest(name, existing)
             hint = f"did you mean {close!r}?" if close else f"there are {_listed(existing)}"
-            here = (*loc, i) if listed else (*loc, name) if isinstance(names, Mapping) else loc
-            yield here, f"there is no {kind} {name!r}; {hint}"
+            place = (*loc, i) if listed else (*loc, name) if isinstance(names, Mapping) else loc
+            yield place, f"there is no {kind} {name!r}; {hint}"
 
 
 def _listed(names: Collection[str]) -> str:

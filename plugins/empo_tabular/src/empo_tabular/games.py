@@ -76,8 +76,8 @@ def confirmation(
     ]
     for k, state in enumerate(asking, start=1):
         right, wrong = (1 - error) ** k, error**k
-        for action, goal, other in (("say_a", "a", "b"), ("say_b", "b", "a")):
-            chances = {goal: right, other: wrong, state: 1 - right - wrong}
+        for action, goal, other_goal in (("say_a", "a", "b"), ("say_b", "b", "a")):
+            chances = {goal: right, other_goal: wrong, state: 1 - right - wrong}
             rules.append(
                 {"state": state, "actions": [action, ANY], "to": lottery(chances), "duration": k}
             )

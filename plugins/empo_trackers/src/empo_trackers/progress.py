@@ -44,9 +44,9 @@ class _Task:
     def report(self, done: float, total: float, now: float) -> None:
         """Note how far the task is."""
         self.done, self.total, self.finished = done, total, done >= total
-        made = done - self.first
-        is_known = made > 0 and not self.finished
-        self.left = (now - self.started) * (total - done) / made if is_known else math.nan
+        advance = done - self.first
+        is_known = advance > 0 and not self.finished
+        self.left = (now - self.started) * (total - done) / advance if is_known else math.nan
 
 
 class _Bars(Progress):

@@ -147,12 +147,12 @@ def _surroundings(folder: Path | None, *, quiet: bool) -> Iterator[None]:
     variables = {} if folder is None else {"WANDB_CACHE_DIR": str(folder / "cache")}
     if quiet:  # Nothing is to leave this machine, be it a report of an error.
         variables["WANDB_ERROR_REPORTING"] = "false"
-    before = {name: os.environ.get(name) for name in variables}
+    previous = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 del os.environ[name]
             else:
