@@ -43,23 +43,23 @@ FUNCTION_WORD = re.compile(
 PRONOUN = re.compile(r"^\s+\w*(?:Error|Exception|Interrupt): (?:It|They|One|That|What)\b", re.M)
 
 PROFILED_RUN = """
-import inspect, json, sys, threading
-functions = set()
+import inspect, json, runpy, sys, threading
+functions, status, is_reached = set(), None, False
 def profile(frame, event, argument):
+    global is_reached
     code = frame.f_code
     of_ours = "empo_" in code.co_filename and code.co_flags & inspect.CO_OPTIMIZED
-    if event != "call" or not of_ours:
+    if event != "call" or not of_ours or is_reached:
         return
     if code.co_name == "run" and code.co_filename.endswith("empo_exact/algorithm.py"):
+        is_reached = True
         sys.setprofile(None)
-        threading.setprofile(None)
     elif not code.co_name.startswith("<"):
         functions.add((code.co_filename, code.co_qualname))
 threading.setprofile(profile)
 sys.setprofile(profile)
 try:
-    from empo_core.cli import main
-    main()
+    runpy.run_module("empo_core", run_name="__main__")
 except SystemExit as end:
     status = end.code
 print(json.dumps({
