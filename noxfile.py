@@ -100,9 +100,9 @@ def notebooks(session: nox.Session) -> None:
 
 @nox.session
 def quality(session: nox.Session) -> None:
-    """Figures of the source: import circles have to be 0, sizes and words are for looking."""
+    """Figures of the source and of a run: import circles have to be 0, the rest is for looking."""
     session.install(*DEV)
-    session.run("python", "tests/quality/figures.py", "--verbose", *session.posargs)
+    session.run("python", "tests/quality/figures.py", *session.posargs)
 
 
 @nox.session

@@ -46,7 +46,7 @@ def test_every_installed_plugin_and_every_stable_name_has_docstrings_in_it(site:
 
 
 def test_docstrings_come_with_shapes_ranges_and_equations(site: Path) -> None:
-    page = (site / "docs/reference/api/empo_theory.equations.md").read_text(encoding="utf-8")
+    page = (site / "docs/reference/api/empo_theory.md").read_text(encoding="utf-8")
     section = page.partition("## robot_policy")[2].partition("\n## ")[0]
     assert "q_r: Float[Tensor, '*batch action']," in section
     assert "equation (5)" in section

@@ -1,19 +1,24 @@
-"""Figures of the source: how large, how loose, how tangled. Run by ``nox -s quality``.
+"""Figures of the source: how large, how tangled, in which words. Run by ``nox -s quality``.
 
 ``python tests/quality/figures.py [--root TREE] [--against TREE] [--verbose]`` prints a table and
 exits with status 1 if a figure that has to be 0 is not: import circles, modules named by a gerund,
 reference implementations in ``src``. The other figures have no limit; a large one is a reason to
-look at its places.
+look at its places. The last figures are those of a real ``empo run``, of the installed packages.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 import networkx
@@ -21,12 +26,49 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parents[2]
+EXACT_RUN = (
+    *("run", "table/pause_destroy", "algorithm=exact", "algorithm.params.inspector=false"),
+    *("trackers=[]", "--quiet"),
+)
 GERUND = re.compile(r"(\w+_)?\w{2,}ing")
-OPENERS = ("What", "Who", "How", "Where", "Whether")
-LOOSE = re.compile(r"\bAny\b|type: ignore|\bcast\(")
 TENSORS = re.compile(r"\b(Tensor|ndarray|NDArray)\b")
 SHAPED = re.compile(r"\b((Float|Int|UInt)\d*|Bool|Shaped|Num|Integer|Inexact|Real)\[|\bScalar\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTION_WORD = re.compile(
+    "found|known|kept|told|asked|given|wanted|said|shown|moved|passed|taken|worth|own|each|one|some|"
+    "few|every|rest|what|who|whose|those|least|most|ahead|apart|beside|looked|seen|judged|followed|"
+    "meant|needed|offered|owed|spent|gone"
+)
+"""Words that say nothing about a value, as names of variables, arguments and attributes."""
+PRONOUN = re.compile(r"^\s+\w*(?:Error|Exception|Interrupt): (?:It|They|One|That|What)\b", re.M)
+
+PROFILED_RUN = """
+import inspect, json, runpy, sys, threading
+functions, status, is_reached = set(), None, False
+def profile(frame, event, argument):
+    global is_reached
+    code = frame.f_code
+    of_ours = "empo_" in code.co_filename and code.co_flags & inspect.CO_OPTIMIZED
+    if event != "call" or not of_ours or is_reached:
+        return
+    if code.co_name == "run" and code.co_filename.endswith("empo_exact/algorithm.py"):
+        is_reached = True
+        sys.setprofile(None)
+    elif not code.co_name.startswith("<"):
+        functions.add((code.co_filename, code.co_qualname))
+threading.setprofile(profile)
+sys.setprofile(profile)
+try:
+    runpy.run_module("empo_core", run_name="__main__")
+except SystemExit as end:
+    status = end.code
+print(json.dumps({
+    "status": status,
+    "modules": sorted(sys.modules),
+    "functions": sorted(functions),
+}), file=sys.stderr)
+"""
+"""Runs ``empo``; reports functions called before the first line of ``exact``, not module bodies."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +76,10 @@ class Module:
     """One source file.
 
     Attributes:
-        path: Where it is, relative to the tree.
-        name: Its dotted name.
-        text: Its source.
-        tree: The same, parsed.
+        path: Path relative to the tree.
+        name: Dotted name.
+        text: Source.
+        tree: Syntax tree of the source.
     """
 
     path: Path
@@ -49,6 +91,16 @@ class Module:
     def is_package(self) -> bool:
         """True if the module is an ``__init__``."""
         return self.path.name == "__init__.py"
+
+    @property
+    def is_core(self) -> bool:
+        """True if the module is part of the core and no conformance kit."""
+        return self.path.parts[0] == "empo_core" and "testing" not in self.path.parts
+
+    @property
+    def num_lines(self) -> int:
+        """Number of lines."""
+        return len(self.text.splitlines())
 
 
 @dataclass
@@ -75,15 +127,14 @@ class Figure:
 
 def modules(root: Path) -> list[Module]:
     """Every module that the core and the plugins ship."""
-    found = []
+    source = []
     for base in (root, *sorted(root.glob("plugins/*/src"))):
-        pattern = "empo_core/**/*.py" if base == root else "**/*.py"
-        for path in sorted(base.glob(pattern)):
+        for path in sorted(base.glob("empo_core/**/*.py" if base == root else "**/*.py")):
             text = path.read_text(encoding="utf-8")
             name = ".".join(path.relative_to(base).with_suffix("").parts)
             name = name.removesuffix(".__init__")
-            found.append(Module(path.relative_to(root), name, text, ast.parse(text)))
-    return found
+            source.append(Module(path.relative_to(root), name, text, ast.parse(text)))
+    return source
 
 
 def imports(module: Module, names: set[str]) -> set[str]:
@@ -92,13 +143,13 @@ def imports(module: Module, names: set[str]) -> set[str]:
     Importing a name from a package counts as importing the submodule of that name where there is
     one; packages themselves do not count, for they only gather.
     """
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return (found & names) - {module.name}
+            imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return (imported & names) - {module.name}
 
 
 def circles(source: list[Module]) -> list[str]:
@@ -111,49 +162,44 @@ def circles(source: list[Module]) -> list[str]:
     return [" <-> ".join(sorted(group)) for group in groups if len(group) > 1]
 
 
-def functions(source: list[Module]) -> Iterator[tuple[str, int]]:
-    """Every function with its place and how many arguments it takes, ``self`` not counted."""
+def classes(source: list[Module]) -> Iterator[tuple[Module, ast.ClassDef]]:
+    """Every class with its module."""
     for module in source:
         for node in ast.walk(module.tree):
-            if isinstance(node, FUNCTIONS):
-                every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-                # A command's options are named by those who type them, never counted off.
-                given = [each for each in every if "typer." not in _hint(each)]
-                count = len(given) - bool(given and given[0].arg in ("self", "cls"))
-                yield f"{module.path}:{node.lineno} {node.name}", count
+            if isinstance(node, ast.ClassDef):
+                yield module, node
 
 
-def _hint(argument: ast.arg) -> str:
-    return ast.unparse(argument.annotation) if argument.annotation else ""
+def protocols(source: list[Module]) -> list[str]:
+    """Places of all protocols."""
+    return [
+        f"{module.path}:{node.lineno} {node.name}"
+        for module, node in classes(source)
+        if any(ast.unparse(base).split("[")[0].endswith("Protocol") for base in node.bases)
+    ]
 
 
-def classes(source: list[Module]) -> Iterator[tuple[str, int]]:
-    """Every class with its place and its lines."""
-    for module in source:
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef) and node.end_lineno:
-                yield f"{module.path}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
-
-
-def docstrings(module: Module) -> Iterator[str]:
-    """The docstrings of a module, its classes and its functions."""
+def bound_names(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and name of every variable, argument and attribute that is bound."""
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
-            if text:
-                yield text
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
 
 
 def tensor_functions(source: list[Module]) -> Iterator[tuple[str, bool]]:
     """Public functions and methods with tensors in their signature, and whether all have shapes."""
     for module in source:
-        if "testing" in module.path.parts:
+        if {"testing", "empo_testing"} & set(module.path.parts):
             continue
         for node in ast.walk(module.tree):
             if not isinstance(node, FUNCTIONS) or node.name.startswith("_"):
                 continue
-            every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            hints = [ast.unparse(each.annotation) for each in every if each.annotation]
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            hints = [ast.unparse(item.annotation) for item in arguments if item.annotation]
             hints += [ast.unparse(node.returns)] if node.returns else []
             tensors = [hint for hint in hints if TENSORS.search(hint)]
             if tensors:
@@ -166,90 +212,107 @@ def _is_collection(hint: str) -> bool:
     return bool(re.match(r"(Mapping|dict|Sequence|list|Iterable|Iterator|Callable)\[", hint))
 
 
-def largest(counts: Iterator[tuple[str, int]]) -> tuple[int, list[str]]:
+def largest(counts: dict[str, int]) -> tuple[int, list[str]]:
     """The greatest number, and the ten places with the greatest numbers."""
-    descending = sorted(counts, key=lambda item: -item[1])
-    return descending[0][1], [f"{count} {place}" for place, count in descending[:10]]
+    descending = sorted(counts.items(), key=lambda item: -item[1])[:10]
+    return descending[0][1], [f"{count} {place}" for place, count in descending]
 
 
-def figures(root: Path) -> list[Figure]:
-    """All figures of a tree."""
+def figures_of_source(root: Path) -> list[Figure]:
+    """Figures of a tree that need nothing but its text."""
     source = modules(root)
-    lines = {str(module.path): len(module.text.splitlines()) for module in source}
-    total = sum(lines.values())
-    longest, long_files = largest(iter(lines.items()))
-    protocols = ((path, count) for path, count in lines.items() if "empo_core/protocols/" in path)
-    longest_protocol, long_protocols = largest(protocols)
-    widest, wide_classes = largest(classes(source))
-    counts = sorted(count for _, count in functions(source))
-    most, long_signatures = largest(functions(source))
-    loose = {str(module.path): len(LOOSE.findall(_body(module))) for module in source}
-    gerunds = [str(module.path) for module in source if GERUND.fullmatch(module.path.stem)]
-    openers = [
-        f"{module.path}: {text.splitlines()[0]}"
-        for module in source
-        for text in docstrings(module)
-        if re.match(rf"({'|'.join(OPENERS)})\b", text)
-    ]
-    shaped = dict(tensor_functions(source))
-    share = 100 * sum(shaped.values()) / max(len(shaped), 1)
-    references = [
-        str(module.path) for module in source if "reference" in module.path.stem.split("_")
-    ]
-    riddles = [
-        f"{module.path}:{number}"
-        for module in source
-        for number, line in enumerate(module.text.splitlines(), 1)
-        if re.search(r"\b(no|some)body\b", line, re.IGNORECASE)
-    ]
     groups = circles(source)
-    looser = [f"{count} {path}" for path, count in sorted(loose.items(), key=lambda x: -x[1])[:20]]
+    gerunds = [str(module.path) for module in source if GERUND.fullmatch(module.path.stem)]
+    references = [
+        str(module.path)
+        for module in source
+        # The reference solver of ``empo_theory`` is the one that is shipped.
+        if "reference" in module.path.stem.split("_") and "empo_theory" not in module.path.parts
+    ]
+    core = [module for module in source if module.is_core]
+    longest, long_files = largest({str(module.path): module.num_lines for module in source})
+    widest, wide_classes = largest(
+        {
+            f"{module.path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+            for module, node in classes(source)
+        }
+    )
+    names = [(module, *bound) for module in source for bound in bound_names(module)]
+    words = [item for item in names if FUNCTION_WORD.fullmatch(item[2])]
+    counts = Counter(name for _, _, name in words).most_common()
+    pronouns = [str(module.path) for module in source for _ in PRONOUN.finditer(module.text)]
+    shaped = dict(tensor_functions(source))
     unshaped = [place for place, has_shapes in shaped.items() if not has_shapes]
     return [
         Figure("import circles, imports for types included", len(groups), True, groups),
         Figure("modules named by a gerund", len(gerunds), True, gerunds),
         Figure("reference implementations in src", len(references), True, references),
-        Figure("lines of source", total),
+        Figure("lines of the core, without kits", sum(module.num_lines for module in core)),
+        Figure("protocols of the core", len(protocols(core)), places=protocols(core)),
+        Figure("protocols in all", len(protocols(source))),
+        Figure("lines of source in all", sum(module.num_lines for module in source)),
+        Figure("files of source in all", len(source)),
         Figure("largest file, lines", longest, places=long_files),
-        Figure("largest file of protocols, lines", longest_protocol, places=long_protocols),
         Figure("largest class, lines", widest, places=wide_classes),
-        Figure("arguments of a function, 90th percentile", counts[int(0.9 * len(counts))]),
-        Figure("arguments of a function, most", most, places=long_signatures),
         Figure(
-            "Any, ignores and casts per 1,000 lines",
-            round(1000 * sum(loose.values()) / total, 1),
-            places=looser,
+            "names that are function words",
+            len(words),
+            places=[f"{count} {name}" for name, count in counts]
+            + [f"{module.path}:{line} {name}" for module, line, name in words],
         ),
-        Figure("docstrings that begin with a question word", len(openers), places=openers),
-        Figure("lines with 'nobody' or 'somebody'", len(riddles), places=riddles),
-        Figure("public tensor functions with all shapes, %", round(share, 1), places=unshaped),
+        Figure("the same, % of all names", round(100 * len(words) / len(names), 2)),
+        Figure("entries of Raises that begin with a pronoun", len(pronouns), places=pronouns),
+        Figure("public tensor functions without all shapes", len(unshaped), places=unshaped),
     ]
 
 
-def _body(module: Module) -> str:
-    """A module's text without its imports, which have to name ``Any`` and ``cast``."""
-    lines = module.text.splitlines()
-    return "\n".join(line for line in lines if not re.match(r"\s*(from|import) ", line))
+def figures_of_run() -> list[Figure]:
+    """Figures of ``empo run`` of an exact config, with the installed packages.
+
+    Raises:
+        RuntimeError: If the run fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", PROFILED_RUN, *EXACT_RUN],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+    report = done.stderr.splitlines()[-1] if done.stderr else ""
+    if done.returncode or not report.startswith("{") or json.loads(report)["status"]:
+        raise RuntimeError(f"empo {' '.join(EXACT_RUN)} failed: {done.stderr}")
+    run = json.loads(report)
+    of_ours = [name for name in run["modules"] if name.split(".")[0].startswith("empo_")]
+    functions = [f"{Path(file).name} {name}" for file, name in run["functions"]]
+    files = sorted({file for file, _ in run["functions"]})
+    return [
+        Figure("modules that an exact run imports", len(run["modules"]), places=run["modules"]),
+        Figure("modules of ours among them", len(of_ours), places=of_ours),
+        Figure("files run before the first line of exact", len(files), places=files),
+        Figure("functions run before it", len(functions), places=functions),
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; the number of figures that have to be 0 and are not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree to measure")
-    parser.add_argument("--against", type=Path, help="another tree, measured beside it")
+    parser.add_argument("--against", type=Path, help="another tree, its text measured beside it")
     parser.add_argument("--verbose", action="store_true", help="list the places of every figure")
-    chosen = parser.parse_args(arguments)
-    now = figures(chosen.root)
-    before = figures(chosen.against) if chosen.against else [None] * len(now)
+    options = parser.parse_args(arguments)
+    now = figures_of_source(options.root) + figures_of_run()
+    before = figures_of_source(options.against) if options.against else []
     table = Table("figure", "before", "now", "")
-    show: Callable[[float], str] = lambda number: f"{number:,}"  # noqa: E731
-    for figure, other in zip(now, before, strict=True):
+    for figure, other in zip_longest(now, before):
         verdict = "" if figure.holds else "[red]must be 0[/red]"
-        table.add_row(figure.title, show(other.value) if other else "", show(figure.value), verdict)
+        table.add_row(
+            figure.title, f"{other.value:,}" if other else "", f"{figure.value:,}", verdict
+        )
     console = Console()
     console.print(table)
     for figure in now:
-        if figure.places and (chosen.verbose or not figure.holds):
+        if figure.places and (options.verbose or not figure.holds):
             console.print(
                 f"[bold]{figure.title}[/bold]", *figure.places, sep="\n  ", soft_wrap=True
             )

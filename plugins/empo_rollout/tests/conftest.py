@@ -107,6 +107,6 @@ class Scene:
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def scene() -> type[Scene]:
     return Scene

@@ -91,27 +91,26 @@ def work(directory: Path, scene: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor]]:
-    """Final weights and metrics of both processes."""
+def results(tmp_path_factory: pytest.TempPathFactory, scene: Any) -> list[dict[str, torch.Tensor]]:
+    """Final weights and metrics of both processes, of which this one is the first."""
     directory = tmp_path_factory.mktemp("ranks")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    first, second = (common | {"RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1"))
     with contextlib.ExitStack() as stack:
-        processes = []
-        for rank in range(RANKS):
-            errors = stack.enter_context((directory / f"{rank}.txt").open("w"))
-            process = subprocess.Popen(
-                [sys.executable, __file__, str(directory)],
-                env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stderr=errors,
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            processes.append(process)
-        for rank, process in enumerate(processes):
-            assert process.wait(100) == 0, (directory / f"{rank}.txt").read_text()
+        errors = stack.enter_context((directory / "1.txt").open("w"))
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(directory)], env=os.environ | second, stderr=errors
+        )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        variables = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in first.items():
+            variables.setenv(name, value)
+        work(directory, scene)
+        assert process.wait(100) == 0, (directory / "1.txt").read_text()
     return [load_file(directory / f"{rank}.safetensors") for rank in range(RANKS)]
 
 

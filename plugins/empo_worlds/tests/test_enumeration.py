@@ -209,9 +209,9 @@ def processes(workers: int, method: Any = None) -> ParallelMap | None:
 @pytest.mark.parametrize(
     ("workers", "method", "seed"),
     [
-        (0, None, "1"),
-        pytest.param(1, "forkserver", "2", marks=pytest.mark.slow),
-        (3, "forkserver", "3"),
+        (2, "forkserver", "1"),
+        pytest.param(0, None, "2", marks=pytest.mark.slow),
+        pytest.param(3, "forkserver", "3", marks=pytest.mark.slow),
         pytest.param(2, "spawn", "4", marks=pytest.mark.slow),
     ],
 )

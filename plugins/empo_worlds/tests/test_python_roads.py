@@ -198,8 +198,8 @@ ROADS: dict[str, Callable[[], tuple[WorldModel, ...]]] = {
 @pytest.fixture(
     scope="module",
     params=[
-        "lift",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("random game", "blocks")),
+        "random game",  # Compiled for the kit, too.
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("lift", "blocks")),
     ],
 )
 def roads(request: pytest.FixtureRequest) -> tuple[Any, ...]:
