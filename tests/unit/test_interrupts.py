@@ -75,6 +75,9 @@ def test_without_a_handler_before_the_second_signal_that_waits_acts_at_once() ->
 def test_a_signal_while_the_compiler_calls_back_ends_a_run_and_breaks_no_kernel(
     callback: str,
 ) -> None:
+    # What numba imports when it first compiles must not be broken off: it would not load again.
+    assert numba.njit(lambda x: x - 1)(1) == 0
+
     @numba.njit
     def successor(x: int) -> int:
         return x + 1
