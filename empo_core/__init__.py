@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from empo_core.config import Config, ConfigFile, ConfigOutput, ConfigPath
     from empo_core.config.files import load_config
     from empo_core.experiment import run
-    from empo_core.plugins.hookspecs import Command, Component, Option, hookimpl
+    from empo_core.plugins.hookspecs import Command, Component, hookimpl
     from empo_core.saved_run import open_run
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "ConfigFile",
     "ConfigOutput",
     "ConfigPath",
-    "Option",
     "hookimpl",
     "load_config",
     "open_run",
@@ -33,7 +32,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     **dict.fromkeys(["Config", "ConfigFile", "ConfigOutput", "ConfigPath"], "empo_core.config"),
-    **dict.fromkeys(["Command", "Component", "Option", "hookimpl"], "empo_core.plugins.hookspecs"),
+    **dict.fromkeys(["Command", "Component", "hookimpl"], "empo_core.plugins.hookspecs"),
     "load_config": "empo_core.config.files",
     "open_run": "empo_core.saved_run",
     "run": "empo_core.experiment",

@@ -11,7 +11,7 @@ from empo_core.cli.catalogue import describe, plugins, schema, worlds
 from empo_core.cli.check import check
 from empo_core.cli.commands import CommandGroup, check_plugins
 from empo_core.cli.output import guarded, reported, show
-from empo_core.cli.run import ConfigCommand, RunCommand, resume, run
+from empo_core.cli.run import ConfigCommand, resume, run
 from empo_core.plugins.imports import import_extra
 
 __all__ = ["app"]
@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", cls=RunCommand)(guarded(run))
+app.command("run", cls=ConfigCommand)(guarded(run))
 app.command("check", cls=ConfigCommand)(guarded(check))
 for command in (resume, plugins, worlds, describe, schema):
     app.command(command.__name__.replace("_", "-"))(guarded(command))

@@ -12,8 +12,6 @@ import typer
 from typer.core import TyperCommand
 
 from empo_core.cli.arguments import RunDirectory
-from empo_core.cli.commands import click_command
-from empo_core.cli.options import declared_flags, with_flags
 from empo_core.cli.output import (
     Debug,
     Json,
@@ -95,19 +93,6 @@ def _overrides_have_no_dashes(args: list[str]) -> Iterator[None]:
             raise ConfigError(
                 f"No such option: {given}. A change of the config has no dashes: {override}"
             ) from error
-
-
-class RunCommand(TyperCommand):
-    """``empo run`` with the flags that installed algorithms declare."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
-    ) -> Any:
-        """Parse the arguments as the command with those flags does."""
-        with reported():
-            real = click_command("run", with_flags(run, declared_flags(installed())))
-        with _overrides_have_no_dashes(args):
-            return real.make_context(info_name, list(args), parent, **extra)
 
 
 @reserved()

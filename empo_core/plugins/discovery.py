@@ -29,7 +29,6 @@ from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, P
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """The names that components and commands may have."""
 
-FLAG = re.compile(r"--[a-z][a-z0-9]*(-[a-z0-9]+)*")
 TARGET = re.compile(r"[\w.]+:\w+")
 METADATA_FIELD = re.compile(r"^(Name|Version):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
@@ -314,20 +313,13 @@ def _components(offered: Iterable[object], distribution: str) -> list[Component]
 
 
 def _check_roles(component: Component, what: str) -> None:
-    """Refuse what only components of another kind can have, and options no command could have."""
+    """Refuse what only components of another kind can have."""
     if component.regression is not None:
         if component.kind != "value_network":
             raise PluginLoadError(f"{what} cannot have a regression; only value networks can")
         _check_target(component.regression, f"the regression of {what}")
     if component.default is not None and component.kind != "tracker":
         raise PluginLoadError(f"{what} cannot be a default; only trackers can")
-    if component.options and component.kind != "algorithm":
-        raise PluginLoadError(f"{what} cannot have options; only algorithms can")
-    for option in component.options:
-        if not FLAG.fullmatch(option.flag):
-            raise PluginLoadError(
-                f"{what} has the option {option.flag!r}; write it as '--some-words'"
-            )
 
 
 def _commands(offered: Iterable[object], distribution: str) -> list[Command]:

@@ -47,21 +47,6 @@ hookimpl = HookimplMarker(PROJECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """A flag of ``empo run`` that is short for one boolean param of an algorithm.
-
-    Attributes:
-        flag: As typed, e.g. ``"--more-details"``.
-        key: Path of the param below ``algorithm.params``, e.g. ``"more_details"``.
-        help: One line for ``empo run --help``.
-    """
-
-    flag: str
-    key: str
-    help: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """One named implementation a plugin offers.
 
@@ -77,7 +62,6 @@ class Component:
             names them ``<component>/<file stem>`` and ``empo worlds`` lists them.
         default: For trackers: ``"config"`` where a config that lists no trackers gets it,
             ``"terminal"`` where commands add it for the person who watches.
-        options: For algorithms: flags that ``empo run`` gets.
         takes_environment: For algorithms: whether they act in what ``run(config,
             environment=make_env)`` is given.
         sizes_worlds: For algorithms: whether ``empo check`` tells what a bare world, or the world
@@ -97,7 +81,6 @@ class Component:
     summary: str = ""
     library: Path | None = None
     default: Literal["config", "terminal"] | None = None
-    options: tuple[Option, ...] = ()
     takes_environment: bool = False
     sizes_worlds: bool = False
     short: str | None = None

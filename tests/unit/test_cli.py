@@ -28,7 +28,7 @@ PLUGIN = '''
 from pathlib import Path
 from typing import Literal
 from pydantic import Field
-from empo_core import Component, Config, ConfigPath, Option, hookimpl
+from empo_core import Component, Config, ConfigPath, hookimpl
 from empo_core.config import TrackerRef
 
 class CountParams(Config):
@@ -50,8 +50,7 @@ def empo_components():
                     target="fake_parts:load", api=1, library=here / "worlds")
     yield Component(kind="algorithm", name="solve", params=SolveParams,
                     target="fake_parts:Solve", api=1, summary="Solves [b]it[/b].",
-                    sizes_worlds=True,
-                    options=(Option(flag="--count-unrolled", key="count_unrolled", help="Count."),))
+                    sizes_worlds=True)
     yield Component(kind="algorithm", name="elsewhere", params=SolveParams,
                     target="no_such_module:Solve", api=1)
 '''
@@ -199,9 +198,10 @@ def test_quiet_leaves_only_the_directory(cli: Any, tmp_path: Path) -> None:
     assert done.stderr == "noise of a plugin\n"
 
 
-def test_overrides_and_count_unrolled_reach_the_algorithm(cli: Any, tmp_path: Path) -> None:
+def test_overrides_reach_the_algorithm(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "bare.yaml").write_text("algorithm: solve\nruns: runs\n")
-    done = cli("run", "bare.yaml", "algorithm.params.beta=1e-3", "--count-unrolled", "seed=5")
+    overrides = ("algorithm.params.beta=1e-3", "algorithm.params.count_unrolled=true", "seed=5")
+    done = cli("run", "bare.yaml", *overrides)
     assert done.exit_code == 0, done.stderr
     (directory,) = (tmp_path / "runs").iterdir()
     written = (directory / "config.yaml").read_text()

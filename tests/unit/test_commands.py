@@ -1,4 +1,4 @@
-"""Extensions of ``empo`` by plugins: commands, flags of ``empo run``, default trackers."""
+"""Extensions of ``empo`` by plugins: commands, default trackers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def greet(name: str, loudly: Annotated[bool, typer.Option("--loudly", help="Shou
     print(f"hello {name}".upper() if loudly else f"hello {name}")
 '''
 ALGORITHM = """
-from empo_core import Component, Config, Option, hookimpl
+from empo_core import Component, Config, hookimpl
 
 class Params(Config):
     first: bool = False
@@ -47,8 +47,7 @@ class Nothing(Config):
 
 @hookimpl
 def empo_components():
-    yield Component(kind="algorithm", name="{name}", params=Params, target="nowhere:X", api=1,
-                    options=(Option(flag="{flag}", key="{key}", help="Does more."),))
+    yield Component(kind="algorithm", name="{name}", params=Params, target="nowhere:X", api=1)
     yield Component(kind="tracker", name="{name}-notes", params=Nothing, target="nowhere:X", api=1,
                     default="config")
     yield Component(kind="tracker", name="{name}-bar", params=Nothing, target="nowhere:X", api=1,
@@ -191,41 +190,9 @@ def test_a_bad_command_is_a_line_about_its_plugin(
     assert re.fullmatch(reason, problem("empo-hello")), problem("empo-hello")
 
 
-def test_an_algorithms_flag_sets_its_param(install: Install, tmp_path: Path) -> None:
-    install("empo-x", ALGORITHM.format(name="x", flag="--more-please", key="second"))
-    assert re.search(
-        r"--more-please .*Does more\. Short for algorithm\.params\.second=true\.",
-        empo("run", "--help").stdout,
-    )
-    (tmp_path / "run.yaml").write_text("algorithm: {name: x, params: {second: 5}}\n")
-    # Only the flag makes this config valid; then the algorithm, which is nowhere, is looked for.
-    assert "should be a valid boolean" in empo("run", "run.yaml").stderr
-    assert "could not be loaded from 'nowhere:X'" in empo("run", "run.yaml", "--more-please").stderr
-    assert "could not be loaded from 'nowhere:X'" in empo("run", "--more-please", "run.yaml").stderr
-
-
-def test_a_flag_with_two_meanings_names_both_distributions(install: Install) -> None:
-    install("empo-x", ALGORITHM.format(name="x", flag="--more", key="first"))
-    install("empo-y", ALGORITHM.format(name="y", flag="--more", key="first"))
-    assert empo("run", "--help").stdout.count("--more") == 1
-    install("empo-z", ALGORITHM.format(name="z", flag="--more", key="second"))
-    done = empo("run", "x.yaml")
-    assert done.exit_code == 2
-    assert "option '--more' of 'empo run' is provided by both empo-x and empo-z" in done.stderr
-
-
-def test_a_flag_of_the_core_is_refused(install: Install) -> None:
-    install("empo-x", ALGORITHM.format(name="x", flag="--json", key="first"))
-    done = empo("run", "x.yaml")
-    assert done.exit_code == 2
-    assert "option '--json' of 'empo run' is provided by both empo-core and empo-x" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ('flag="--more"', 'flag="-m"', "algorithm 'x' has the option '-m'; write it as .*"),
-        ('kind="algorithm"', 'kind="explorer"', "explorer 'x' cannot have options; .*"),
         ('kind="tracker"', 'kind="explorer"', "explorer 'x-notes' cannot be a default; .*"),
         ('default="config"', 'regression="a:B"', "tracker 'x-notes' cannot have a regression; .*"),
         ('target="nowhere:X"', 'target="nowhere"', "algorithm 'x' has the target 'nowhere'; .*"),
@@ -235,13 +202,13 @@ def test_a_flag_of_the_core_is_refused(install: Install) -> None:
 def test_roles_that_a_kind_cannot_have_are_refused(
     install: Install, old: str, new: str, reason: str
 ) -> None:
-    source = ALGORITHM.format(name="x", flag="--more", key="first")
+    source = ALGORITHM.format(name="x")
     install("empo-x", source.replace(old, new))
     assert re.fullmatch(reason, problem("empo-x")), problem("empo-x")
 
 
 def test_trackers_declare_themselves_defaults(install: Install, tmp_path: Path) -> None:
-    install("empo-x", ALGORITHM.format(name="x", flag="--more", key="first"))
+    install("empo-x", ALGORITHM.format(name="x"))
     from empo_core.config.files import load_config
 
     (tmp_path / "run.yaml").write_text("algorithm: x\n")

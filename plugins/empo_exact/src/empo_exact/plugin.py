@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from empo_core import Component, Config, Option, hookimpl
+from empo_core import Component, Config, hookimpl
 from empo_core.config import ExecutorRef, HumanPriorRef, merged
 from empo_theory.parameters import CompleteTheory, HumanTheory
 
@@ -313,13 +313,6 @@ def empo_components() -> Iterable[Component]:
         api=1,
         summary="Both phases by backward induction in float64: exact policies and values.",
         sizes_worlds=True,
-        options=(
-            Option(
-                flag="--count-unrolled",
-                key="count_unrolled",
-                help="Count (time, state) pairs and edges even where that is costly.",
-            ),
-        ),
     )
     yield Component(
         kind="human_prior",
