@@ -52,6 +52,8 @@ def _resolve(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str):
         if _URL.match(value):
             raise ValueError("is a URL; download the file, and give the path of what you have")
+        if "\0" in value:
+            raise ValueError("has a NUL character, which no path can have")
         base = (info.context or {}).get("base")
         try:
             path = Path(os.path.abspath(Path(base or ".") / Path(value).expanduser()))

@@ -50,6 +50,14 @@ def test_a_url_is_refused_at_its_key(tmp_path: Path) -> None:
     assert error.startswith(f"{tmp_path / 'run.yaml'}:1:41: world_model.params.file: is a URL")
 
 
+def test_a_path_with_a_nul_character_is_refused_at_its_key(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text('algorithm: exact\nruns: "a\\0b"\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(config)
+    assert str(caught.value).startswith(f"{config}:2:1: runs: has a NUL character")
+
+
 @pytest.mark.parametrize("world", ["multigrid", "bushworld", "table"])
 @pytest.mark.parametrize(
     "text",
