@@ -59,7 +59,8 @@ class TestLearned(InspectableTests):
 
     @pytest.fixture
     def tolerance(self, q_r: object) -> float:
-        return 1e-5 if isinstance(q_r, dict) else 0.0
+        # Values are in single precision, and sums in it depend on what else is asked about.
+        return 1e-5 if isinstance(q_r, dict) else 1e-6
 
     @pytest.fixture
     def algorithm(self, q_r: object) -> Algorithm:

@@ -216,6 +216,8 @@ def processes(workers: int, method: Any = None) -> ParallelMap | None:
     ],
 )
 def test_nothing_changes_the_result(workers: int, method: str | None, seed: str) -> None:
+    if workers:
+        pytest.importorskip("empo_executors")
     script = f"""
 if __name__ == "__main__":
     from test_enumeration import Words, enumerate_world, everything, processes

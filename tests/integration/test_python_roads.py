@@ -27,7 +27,7 @@ from empo_worlds.compiled import CompiledWorld, compiled_world
 from empo_worlds.enumeration import EnumeratedWorld, enumerate_world
 from empo_worlds.expansion import precise_sum
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "tests" / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from blocks_in_python import Blocks, BlocksInBatches, compiled_blocks
 
