@@ -48,12 +48,12 @@ def test_all_states_have_so_many_orbits_under_the_square(
     world, ranks = load_world(BlocksParams(boxes=boxes)), Ranks(25, boxes)
     group = SymmetryGroup(world.symmetries(), walked_states(world, 100)[0], 25)
     rows = ranks.unrank(np.arange(ranks.count))
-    least, element = group.least(rows)
+    least, element = group.smallest_images(rows)
     distinct = np.unique(least, axis=0)
     assert (len(group), len(rows), len(distinct)) == (8, states, orbits)
     assert group.orbit_sizes(distinct).sum() == states
     # The least image of a row is what its element makes of it, and its own least image.
-    assert np.array_equal(group.least(least)[0], least)
+    assert np.array_equal(group.smallest_images(least)[0], least)
     goals = np.take_along_axis(group.goals[element], rows[:, :1].astype(np.int64), 1)
     assert np.array_equal(goals, least[:, :1])
 
