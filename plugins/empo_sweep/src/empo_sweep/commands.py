@@ -67,49 +67,55 @@ def sweep(
     from empo_sweep.sweep_file import read_sweep
 
     with only_ours_on_stdout(quiet=quiet):
-        sweep_ = read_sweep(file, overrides or ())
-        trials = sweep_.trials()
+        definition = read_sweep(file, overrides or ())
+        trials = definition.trials()
         if dry_run:
             from empo_sweep.builds import check_builds
 
-            check_builds(sweep_, trials)
-            _show_plan(sweep_, trials, json=json)
+            check_builds(definition, trials)
+            _show_plan(definition, trials, json=json)
             return
         from empo_sweep.runner import opened
 
-        with opened(sweep_, sweep_.sealed(trials)) as log:
+        with opened(definition, definition.sealed(trials)) as log:
             command = " ".join(["empo sweep", file, *(overrides or ())])
-            busy = _run(sweep_, trials, log, retry=retry_failed, quiet=quiet, command=command)
-            results, paths = _results(sweep_, log, metric)
+            busy = _run(definition, trials, log, retry=retry_failed, quiet=quiet, command=command)
+            results, paths = _results(definition, log, metric)
             failed = [(state.trial, state.reason) for state in log.in_state("failed")]
-    with kept_in(sweep_.folder):
+    with kept_in(definition.folder):
         if json:
-            _print_data(sweep_, results, failed)
+            _print_data(definition, results, failed)
         elif not quiet:
-            _print(sweep_, results)
+            _print(definition, results)
         if not json:
-            _print_ends(sweep_, failed, busy, paths)
+            _print_ends(definition, failed, busy, paths)
     if failed or busy:
         raise typer.Exit(FAULT)
 
 
-def _show_plan(sweep_: Sweep, trials: Sequence[Trial], *, json: bool) -> None:
+def _show_plan(definition: Sweep, trials: Sequence[Trial], *, json: bool) -> None:
     from empo_sweep import report
 
-    search = sweep_.config.search
-    total = len(trials) if trials or search is None else search.trials * len(sweep_.seeds)
+    search = definition.config.search
+    total = len(trials) if trials or search is None else search.trials * len(definition.seeds)
     if json:
-        print_json(report.plan_data(sweep_, trials, total))
+        print_json(report.plan_data(definition, trials, total))
         return
     if trials:
         print_table("", *report.planned_rows(trials))
     else:
-        print_table("", ["key", "values"], report.search_rows(sweep_))
-    show(f"{total} trials would be in {sweep_.folder}; nothing was run")
+        print_table("", ["key", "values"], report.search_rows(definition))
+    show(f"{total} trials would be in {definition.folder}; nothing was run")
 
 
 def _run(
-    sweep_: Sweep, trials: Sequence[Trial], log: TrialLog, *, retry: bool, quiet: bool, command: str
+    definition: Sweep,
+    trials: Sequence[Trial],
+    log: TrialLog,
+    *,
+    retry: bool,
+    quiet: bool,
+    command: str,
 ) -> list[Trial]:
     """Run the unfinished trials, and return those that other processes run."""
     from empo_core.cli.run import terminal_trackers
@@ -118,44 +124,46 @@ def _run(
     from empo_sweep.runner import Runner
     from empo_sweep.warnings import theory_warning
 
-    if warning := theory_warning(sweep_.config):
+    if warning := theory_warning(definition.config):
         import logging
 
         logging.getLogger(__name__).warning(warning)
-    plan = Plan(sweep_, trials, log, retry=retry)
+    plan = Plan(definition, trials, log, retry=retry)
     tracker = TrackerGroup(terminal_trackers(None, quiet))
     try:
-        return Runner(sweep_, plan, log, tracker, retry=retry).run()
+        return Runner(definition, plan, log, tracker, retry=retry).run()
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(f"interrupted; go on with: {command}") from error
 
 
-def _results(sweep_: Sweep, log: TrialLog, metric: str | None) -> tuple[Results | None, list[Path]]:
+def _results(
+    definition: Sweep, log: TrialLog, metric: str | None
+) -> tuple[Results | None, list[Path]]:
     from empo_sweep.report import write_results
     from empo_sweep.results import results_of
 
-    results = results_of(sweep_, log)
+    results = results_of(definition, log)
     if results is None:
         return None, []
-    paths = write_results(sweep_, results)
+    paths = write_results(definition, results)
     if metric is not None:
         from empo_sweep.curves import write_curves
 
-        paths += write_curves(sweep_, results, metric)
+        paths += write_curves(definition, results, metric)
     return results, paths
 
 
 def _print_data(
-    sweep_: Sweep, results: Results | None, failed: Sequence[tuple[Trial, str | None]]
+    definition: Sweep, results: Results | None, failed: Sequence[tuple[Trial, str | None]]
 ) -> None:
     from empo_sweep.results import as_data
 
-    data = as_data(results) if results is not None else {"sweep": sweep_.name, "arms": []}
+    data = as_data(results) if results is not None else {"sweep": definition.name, "arms": []}
     reasons = {trial.run: reason for trial, reason in failed}
-    print_json({**data, "folder": str(sweep_.folder), "failed": reasons})
+    print_json({**data, "folder": str(definition.folder), "failed": reasons})
 
 
-def _print(sweep_: Sweep, results: Results | None) -> None:
+def _print(definition: Sweep, results: Results | None) -> None:
     from empo_sweep import report
 
     if results is None:
@@ -166,19 +174,21 @@ def _print(sweep_: Sweep, results: Results | None) -> None:
 
 
 def _print_ends(
-    sweep_: Sweep,
+    definition: Sweep,
     failed: Sequence[tuple[Trial, str | None]],
     busy: Sequence[Trial],
     paths: Sequence[Path],
 ) -> None:
     from empo_sweep import report
 
-    for line in report.failure_lines(sweep_, failed):
+    for line in report.failure_lines(definition, failed):
         show(line)
     if failed:
         show(f"{len(failed)} trials failed; run them again with --retry-failed")
     for trial in busy:
-        show(f"{sweep_.folder / trial.run}: is being run by another process; it was left to that")
+        show(
+            f"{definition.folder / trial.run}: is being run by another process; it was left to that"
+        )
     for path in paths:
         show(str(path))
-    show(str(sweep_.folder))
+    show(str(definition.folder))
