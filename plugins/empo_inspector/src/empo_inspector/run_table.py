@@ -18,12 +18,8 @@ from empo_core.suggestions import nearest
 from empo_core.trees import Json
 
 COLUMNS = ("run", "task", "algorithm", "status", "age", "duration")
-KEY_RESULTS = (
-    r"root\.V_r",
-    r"evaluation\.(.+\.)?(mean_return|return_mean)|return_mean",
-    "solved",
-)
-"""Patterns of the keys of summaries that say most; of a run that has none, its first numbers do."""
+_EVALUATED = re.compile(r"evaluation\.(.+\.)?(mean_return|return_mean)")
+"""Keys of the mean returns of a last evaluation, by one player or several."""
 NOT_COMPARED = ("seed", "runs")
 """Keys of configs that two runs of one experiment differ in."""
 _MEASURES = ("seconds", "peak_memory_bytes", "steps", "env_steps", "iterations", "updates")
@@ -197,14 +193,10 @@ def key_results(run: SavedRun) -> dict[str, Json]:
     values: dict[str, Json] = {
         key: value for key, value in leaves(run.summary).items() if value is not None
     }
-    known: dict[str, Json] = {
-        key: values[key]
-        for pattern in KEY_RESULTS
-        for key in sorted(values, key=lambda key: key == "return_mean")
-        if re.fullmatch(pattern, key)
-    }
-    if next(iter(known), "").startswith("evaluation."):
-        known.pop("return_mean", None)  # The average of training, exploration included.
+    evaluated = [key for key in values if _EVALUATED.fullmatch(key)]
+    # The average of training has exploration in it.
+    keys = ("root.V_r", *(evaluated or ["return_mean"]), "solved")
+    known = {key: values[key] for key in keys if key in values}
     numbers = {
         key: value
         for key, value in run.summary.items()
