@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import Distribution, distributions
+import contextlib
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -91,11 +92,6 @@ def _component(name: str) -> str:
     return name.replace("_", "-").removeprefix("empo-")
 
 
-def canonical_name(distribution: Distribution) -> str:
-    """A distribution's name as packaging compares names."""
-    return distribution.name.lower().replace("_", "-")
-
-
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         close = nearest(kind, KINDS)
@@ -122,8 +118,8 @@ def _check_name(name: str, component: str, kind: str) -> None:
         for offer in registry.offers
         if (offer.component.kind, offer.component.name) == (kind, component)
     ]
-    if f"empo-{component}" in map(canonical_name, distributions()):
-        taken.append(f"a distribution empo-{component} is installed")
+    with contextlib.suppress(PackageNotFoundError):
+        taken.append(f"a distribution {distribution(f'empo-{component}').name} is installed")
     if taken:
         raise typer.BadParameter(f"{taken[0]} already; choose another name", param_hint="NAME")
 
