@@ -60,7 +60,7 @@ class ProcessVectorEnv:
         """
         _check_sizes(len(make), workers, blocks)
         self._envs, self._on_crash, self._first = len(make) // workers, on_crash, first
-        self._limit_s = answer_limit_s
+        self._limit_s, self._looked_at = answer_limit_s, time.monotonic()
         self._seed, self._restarts = seed, [0] * workers
         self._payloads = [_payload(part) for part in shares(make, workers)]
         self._context = worker_context()
@@ -192,7 +192,8 @@ class ProcessVectorEnv:
     def _listen(self) -> None:
         """Sleep until a worker answers or ends, or has owed an answer for too long."""
         events = self._selector.select(self._limit_s)
-        if self._limit_s is not None:
+        if self._limit_s is not None and time.monotonic() - self._looked_at >= self._limit_s:
+            self._looked_at = time.monotonic()  # To look after every answer would cost time.
             answering = {key.data for key, _ in events}
             for worker in self._workers:
                 if worker not in answering:
