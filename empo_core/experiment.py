@@ -38,18 +38,9 @@ from empo_core.protocols import (
 )
 from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.run_warnings import LoggedWarnings, with_warnings
-from empo_core.stages import stage
-from empo_core.storage import run_roots
-from empo_core.storage.arrays import write_file
-from empo_core.storage.inputs import (
-    Inputs,
-    Manifest,
-    check_inputs,
-    note_copies,
-    refuse_changed,
-    with_kept_files,
-)
-from empo_core.storage.run_directory import (
+from empo_core.runs import run_roots
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import (
     CONFIG,
     ENVIRONMENT,
     LOG,
@@ -63,6 +54,15 @@ from empo_core.storage.run_directory import (
     strict_json,
     tell_of_silent_end,
 )
+from empo_core.runs.inputs import (
+    Inputs,
+    Manifest,
+    check_inputs,
+    note_copies,
+    refuse_changed,
+    with_kept_files,
+)
+from empo_core.stages import stage
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
 from empo_core.world_content import difference, identity

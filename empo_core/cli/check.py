@@ -87,8 +87,8 @@ def sizes(world: WorldModel) -> dict[str, str | int | None]:
 
 def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
     from empo_core.experiment import build_algorithm, build_world
-    from empo_core.storage.inputs import refuse_changed
-    from empo_core.storage.run_directory import tell_of_silent_end
+    from empo_core.runs.directory import tell_of_silent_end
+    from empo_core.runs.inputs import refuse_changed
 
     tell_of_silent_end(config.runs)
     refuse_changed(config)

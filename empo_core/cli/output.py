@@ -112,7 +112,7 @@ def show(text: str) -> None:
 
 def print_json(data: Mapping[str, object]) -> None:
     """Print strict JSON; infinities and NaN, which it lacks, become strings."""
-    from empo_core.storage.run_directory import strict_json
+    from empo_core.runs.directory import strict_json
 
     text = strict_json(data)
     try:
@@ -159,7 +159,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 @contextlib.contextmanager
 def only_ours_on_stdout(*, quiet: bool = False) -> Iterator[None]:
     """Send what components print, and warnings, to standard error."""
-    from empo_core.storage.run_directory import process_rank
+    from empo_core.runs.directory import process_rank
 
     handler = logging.StreamHandler(sys.stderr)
     # Of several processes that do the same run, the first says everything.

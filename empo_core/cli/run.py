@@ -125,7 +125,7 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 
 def _present(done: Run, *, json: bool, quiet: bool) -> None:
     from empo_core.run_warnings import only_logged
-    from empo_core.storage.run_directory import process_rank
+    from empo_core.runs.directory import process_rank
 
     if process_rank() > 0:
         return

@@ -23,7 +23,7 @@ from empo_core.errors import ComponentExitError, EmpoError, TrackerError
 from empo_core.experiment import build, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Tracker
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.runs.directory import RunDirectory
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_testing.worlds import TinyWorld

@@ -14,8 +14,8 @@ from empo_core.config import RunConfig
 from empo_core.config.files import set_value, validate_document
 from empo_core.config.yaml import Document, dump_yaml, parse_value, problems
 from empo_core.errors import ConfigError
-from empo_core.storage.atomic import digest
-from empo_core.storage.run_directory import resolved
+from empo_core.runs.atomic import digest
+from empo_core.runs.directory import resolved
 from empo_core.trees import Json
 from empo_inspector.run_table import short_names, shown
 from empo_sweep.contents import Contents

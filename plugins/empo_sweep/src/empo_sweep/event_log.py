@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from empo_core.errors import StorageError
-from empo_core.storage.atomic import parse_json, refused
-from empo_core.storage.regular_files import open_append
+from empo_core.runs.atomic import parse_json, refused
+from empo_core.runs.regular_files import open_append
 from empo_core.trees import Json, JsonData
 
 

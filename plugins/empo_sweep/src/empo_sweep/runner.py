@@ -20,9 +20,9 @@ from empo_core.errors import ConfigError, StorageError, WorkerError
 from empo_core.experiment import build
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.protocols.executors import Executor, Reply, Worker, WorkerFactory, WorkerState
-from empo_core.storage.atomic import read_json, write_file
-from empo_core.storage.locks import hold
-from empo_core.storage.run_directory import RESULTS, SUMMARY, resolved
+from empo_core.runs.atomic import read_json, write_file
+from empo_core.runs.directory import RESULTS, SUMMARY, resolved
+from empo_core.runs.locks import hold
 from empo_core.trees import Json
 from empo_inspector.run_table import leaves
 from empo_sweep.arms import Sweep, Trial

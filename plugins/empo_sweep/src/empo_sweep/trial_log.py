@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from empo_core.errors import StorageError
-from empo_core.storage.atomic import StrictModel
+from empo_core.runs.atomic import StrictModel
 from empo_sweep.arms import Trial
 from empo_sweep.event_log import EventLog
 

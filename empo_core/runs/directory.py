@@ -35,11 +35,11 @@ from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
-from empo_core.storage import run_roots
-from empo_core.storage.atomic import read_json, write_file
-from empo_core.storage.inputs import Inputs, read_manifest, write_manifest
-from empo_core.storage.locks import CAN_LOCK, hold
-from empo_core.storage.regular_files import open_append, open_regular, refuse_strange_files
+from empo_core.runs import run_roots
+from empo_core.runs.atomic import read_json, write_file
+from empo_core.runs.inputs import Inputs, read_manifest, write_manifest
+from empo_core.runs.locks import CAN_LOCK, hold
+from empo_core.runs.regular_files import open_append, open_regular, refuse_strange_files
 from empo_core.trees import JsonData
 
 CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"

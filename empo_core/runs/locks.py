@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from empo_core.errors import StorageError
-from empo_core.storage.regular_files import open_append, reason_of
+from empo_core.runs.regular_files import open_append, reason_of
 
 try:
     import fcntl
