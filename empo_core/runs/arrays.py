@@ -37,7 +37,7 @@ from empo_core.runs.atomic import (
     write_synced,
     written_directory,
 )
-from empo_core.runs.regular_files import open_regular
+from empo_core.runs.files import open_regular
 from empo_core.trees import Json, JsonData
 
 __all__ = ["DISK", "FileOps", "load_array", "load_arrays", "read_json", "save_arrays", "write_file"]

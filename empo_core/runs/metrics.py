@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int64
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.runs.atomic import parse_json
-from empo_core.runs.regular_files import open_regular
+from empo_core.runs.files import open_regular
 
 METRICS = "metrics.jsonl"
 

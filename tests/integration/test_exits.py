@@ -16,7 +16,7 @@ from torch import Tensor
 
 from empo_core import Component, Config
 from empo_core.config import HumanPriorRef, RunConfig
-from empo_core.config.blame import located
+from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
 from empo_core.errors import ComponentExitError, EmpoError, TrackerError

@@ -238,7 +238,7 @@ def test_no_runs_are_no_fault_and_no_folder_is_one(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_gets_whole_names(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import empo_core.cli.output as output
-    from empo_core.cli.console import output_console
+    from empo_core.cli.output import output_console
 
     monkeypatch.setattr(output, "stdout", lambda: output_console(width=60))
     lines = empo("runs", runs).stdout.splitlines()

@@ -35,7 +35,7 @@ from empo_core.runs.atomic import (
     write_synced,
     written_directory,
 )
-from empo_core.runs.regular_files import reason_of
+from empo_core.runs.files import reason_of
 from empo_learning.saved_state import SavedState, Source, traced
 from empo_learning.state_tree import flatten, unflatten
 from empo_learning.tensor_file import read_tensors, write_tensors

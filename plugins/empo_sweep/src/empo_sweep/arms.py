@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from empo_core.config import RunConfig
-from empo_core.config.files import set_value, validate_document
+from empo_core.config.files import validate_document
+from empo_core.config.overrides import set_value
 from empo_core.config.yaml import Document, dump_yaml, parse_value, problems
 from empo_core.errors import ConfigError
 from empo_core.runs.atomic import digest

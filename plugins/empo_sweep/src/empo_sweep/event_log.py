@@ -13,7 +13,7 @@ from pathlib import Path
 
 from empo_core.errors import StorageError
 from empo_core.runs.atomic import parse_json, refused
-from empo_core.runs.regular_files import open_append
+from empo_core.runs.files import open_append
 from empo_core.trees import Json, JsonData
 
 

@@ -22,7 +22,7 @@ from empo_core.protocols import RunStatus, Tracker
 from empo_core.protocols.executors import Executor, Reply, Worker, WorkerFactory, WorkerState
 from empo_core.runs.atomic import read_json, write_file
 from empo_core.runs.directory import RESULTS, SUMMARY, resolved
-from empo_core.runs.locks import hold
+from empo_core.runs.files import hold
 from empo_core.trees import Json
 from empo_inspector.run_table import leaves
 from empo_sweep.arms import Sweep, Trial

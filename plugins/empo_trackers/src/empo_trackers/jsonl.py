@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.runs.arrays import write_file
-from empo_core.runs.regular_files import open_append
+from empo_core.runs.files import open_append
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams
 

@@ -22,7 +22,7 @@ from empo_core.runs.directory import (
     existing_run,
     strict_json,
 )
-from empo_core.runs.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 from empo_core.tracker_group import TrackerGroup
 from empo_core.world_content import difference, identity
 from empo_learning.state_cache import StateCache
