@@ -86,12 +86,12 @@ class SavedRun:
             ConfigError: The config cannot be used here, e.g. because a plugin is not installed.
             StorageError: It has no result, or a damaged one.
         """
-        from empo_core.experiment import load_run
+        from empo_core.experiment import Experiment
         from empo_core.protocols import Reopenable
 
-        _, algorithm, context = load_run(self.path)
-        if isinstance(algorithm, Reopenable):
-            return algorithm.reopen(context)
+        run = Experiment.load(self.path)
+        if isinstance(run.algorithm, Reopenable):
+            return run.result
         if not self.summary:
             raise StorageError(f"{self.path}: has no result; its status is {self.status!r}")
         return self.summary

@@ -12,7 +12,7 @@ import torch
 from empo_core import Component, Config
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, Empowering, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext, VectorLayout
@@ -110,7 +110,7 @@ def ran(registry: Registry, tmp_path: Path, algorithm: str, horizon: int = 3) ->
     config = RunConfig.model_validate(
         {**data, "runs": str(tmp_path / "runs")}, context={"registry": registry}
     )
-    return execute(config, registry=registry).directory
+    return Experiment.start(config, registry=registry).directory
 
 
 def asked(registry: Registry, **given: Any) -> PowerReward:

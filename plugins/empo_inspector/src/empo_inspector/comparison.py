@@ -11,7 +11,7 @@ import numpy as np
 
 from empo_core import open_run
 from empo_core.errors import ConfigError, EmpoError
-from empo_core.experiment import load_run
+from empo_core.experiment import Experiment
 from empo_core.protocols import ClosedLoop, Reopenable, WorldModel
 from empo_core.saved_run import SavedRun
 from empo_core.suggestions import nearest
@@ -124,12 +124,12 @@ def compare_policies(groups: Sequence[Group], most: int) -> list[PolicyCompariso
     found = []
     for group in groups:
         try:
-            _, algorithm, context = load_run(group.runs[0].path)
-            result = algorithm.reopen(context) if isinstance(algorithm, Reopenable) else None
+            run = Experiment.load(group.runs[0].path)
+            result = run.result if isinstance(run.algorithm, Reopenable) else None
             if not isinstance(result, ClosedLoop):
                 continue
             if first is None:
-                first = group, result, context.world
+                first = group, result, run.context.world
             else:
                 found.append(_policies(*first, group, result, most))
         except EmpoError as error:
