@@ -19,7 +19,7 @@ from empo_blocks.world import BlocksWorld, load_world
 from empo_core.config import WorldModelRef
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
-from empo_core.protocols import Compactable, HumanPrior, Located, VectorDrawable, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import Overlay
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.world_model import WorldModelTests
@@ -228,8 +228,6 @@ def test_the_prior_needs_a_blocks_world() -> None:
 def test_networks_see_the_human_and_the_boxes_and_read_rows_without_the_world() -> None:
     world = world_of(size=3, boxes=2)
     states = torch.tensor([[5, 1, 5], [0, 3, 8]], dtype=torch.int16)
-    assert isinstance(world, Compactable)
-    assert isinstance(world, Located)
     found = world.spec.featurizer(states)
     assert found.grid[0].tolist() == [
         [[0, 0, 0], [0, 0, 1], [0, 0, 0]],
@@ -247,7 +245,6 @@ def test_networks_see_the_human_and_the_boxes_and_read_rows_without_the_world() 
 
 def test_pictures_show_boxes_the_human_policies_and_goals() -> None:
     world = world_of(size=3)
-    assert isinstance(world, VectorDrawable)
     first, crushed = world.initial_state(), torch.tensor([1, 1, 3], dtype=torch.int16)
     plain = world.render(first)
     assert plain.shape == (288, 288, 3)

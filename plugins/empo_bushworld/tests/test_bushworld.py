@@ -20,7 +20,7 @@ from empo_bushworld.prior import ShortestPath
 from empo_bushworld.world import BushWorld, load_world
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.errors import ConfigError, WorldError
-from empo_core.protocols import Drawable, HumanPrior, Located, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import AgentSpec, Overlay
 from empo_pictures.canvas import heat_colour
 from empo_pictures.picture_sheet import CAPTION_HEIGHT, TITLE_HEIGHT
@@ -247,7 +247,6 @@ def test_goals_default_to_every_cell_of_every_human() -> None:
     assert achieved == [0, 8]
     rectangles = world_of(map="Hu . .", possible_goals=[[0, 0], [[2, 0], [1, 0]], "0,0,2,0"])
     assert [goal.name for goal in rectangles.spec.goals] == ["(0,0)", "(1,0)-(2,0)", "(0,0)-(2,0)"]
-    assert isinstance(world, Located)
     assert world.positions(world.initial_state()[None]).tolist() == [[[1, 1], [0, 0], [2, 0]]]
 
 
@@ -259,7 +258,6 @@ def test_a_state_is_described_by_its_map() -> None:
 def test_pictures_show_bushes_agents_and_overlays() -> None:
     world = world_of(map="Hu 4 Ro\n. . .", B=4, render_tile_size=20)
     first = world.initial_state()
-    assert isinstance(world, Drawable)
     plain = world.render(first)
     assert plain.shape == (40, 60, 3)
     assert plain[10, 30].tolist() == [38, 110, 48]

@@ -18,6 +18,7 @@ from test_symmetric_games import SYMMETRY, compare
 from torch import Tensor
 
 from empo_core.errors import SolveError
+from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.world_structure import Reads, Symmetry
 from empo_exact.reductions.declarations import questions
@@ -119,7 +120,7 @@ def test_a_symmetry_with_two_images_exchanged_is_refused_or_changes_nothing(
         assert "reduce: symmetry is refused" in str(error)  # noqa: PT017
 
 
-class Notes:
+class Notes(WorldModel):
     """A place that the human leaves if it likes, and notes of what the robot did."""
 
     def __init__(self, *, is_read: bool = False) -> None:

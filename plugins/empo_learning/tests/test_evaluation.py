@@ -54,7 +54,7 @@ class ShiftedWorld(TinyWorld):
     def __init__(self, horizon: int | None = 3, start: int = 0, **changes: Any) -> None:
         super().__init__(horizon)
         self._begin = start
-        self._spec = dataclasses.replace(self._spec, **changes)
+        self.spec = dataclasses.replace(self.spec, **changes)
 
     def initial_state(self) -> Tensor:
         return self._rows[self._begin].clone()

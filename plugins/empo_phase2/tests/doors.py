@@ -34,7 +34,7 @@ class DoorWorld(TinyWorld):
             Goal(human=0, name="inside", weight=0.25),
             Goal(human=0, name="not shut", weight=1.0),
         )
-        self._spec = dataclasses.replace(self._spec, goals=goals)
+        self.spec = dataclasses.replace(self.spec, goals=goals)
         shut, ajar, inside = (1, 1, 0, 0, 0), (0, 0, 1, 0, 1), (0, 0, 1, 1, 1)
         self._achieved = torch.tensor([shut, ajar, inside]).bool()
 

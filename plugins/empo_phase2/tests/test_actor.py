@@ -17,7 +17,7 @@ from empo_core.types import AgentSpec, Goal, Successors
 from empo_learning.state_tree import flatten, unflatten
 from empo_phase2.actor import ActorSettings, Phase2Actor, Phase2ActorFactory
 from empo_phase2.cached_prior import CachedPrior
-from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
+from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld
 from empo_phase2.experience import Block
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
@@ -80,7 +80,7 @@ WORLDS = {
     "doors": lambda: DoorWorld(4),
     "endless doors": lambda: TinyWorld(None),
     "two robots": lambda: Street(2),
-    "ensemble": lambda: ensemble_of([TinyWorld(4), DoorWorld(4)]),
+    "ensemble": lambda: EnsembleWorld([TinyWorld(4), DoorWorld(4)]),
 }
 
 
@@ -386,7 +386,7 @@ def test_humans_change_their_minds_as_often_as_asked() -> None:
 
 
 def test_worlds_of_an_ensemble_are_played_in_turn() -> None:
-    world = ensemble_of([Street(1, 2), Street(1, 2), Street(1, 2)])
+    world = EnsembleWorld([Street(1, 2), Street(1, 2), Street(1, 2)])
     blocks = play(actor_in(world, environments=4, index=2, episodes_per_world=2), 13)
     layouts = torch.stack([b.states.layout[b.transitions.state] for b in blocks])
     expected = (torch.arange(13)[:, None] // 4 + 2 + torch.arange(4)) % 3

@@ -19,7 +19,7 @@ from empo_core.features import Featurizer, RowFeatures
 from empo_core.protocols import RobotPolicy, WorldModel
 from empo_learning.saved_model import KEY
 from empo_phase2.behaviour import RobotBehaviour, build_networks
-from empo_phase2.ensemble import ensemble_of
+from empo_phase2.ensemble import EnsembleWorld
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy, save_policy
 from empo_phase2.state_queries import StateEncoder
@@ -145,7 +145,7 @@ class OtherLaw(DoorWorld):
 
 
 def renamed(world: DoorWorld, **changes: Any) -> DoorWorld:
-    world._spec = replace(world.spec, **changes)
+    world.spec = replace(world.spec, **changes)
     return world
 
 
@@ -196,7 +196,7 @@ def test_compact_rows_fit_other_worlds_of_the_same_size(tmp_path: Path) -> None:
 
 def test_an_ensemble_of_rows_takes_its_other_worlds_along(tmp_path: Path) -> None:
     params = params_of(ensemble={"worlds": [{"name": "test-door", "params": {"horizon": 4}}]})
-    played = ensemble_of([DoorWorld(), DoorWorld()])
+    played = EnsembleWorld([DoorWorld(), DoorWorld()])
     file = saved(tmp_path / "p", params, played)
     chances = load_policy(file, DoorWorld()).probabilities(STATES, STEPS)
     assert torch.equal(chances, load_policy(file, played).probabilities(STATES, STEPS))

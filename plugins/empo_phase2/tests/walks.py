@@ -16,7 +16,7 @@ from empo_phase2.warmup import WarmUpSchedule
 WALK = ("still", "left", "right", "forward")
 
 
-class Street:
+class Street(WorldModel):
     """Walkers on five cells, who pass each other; a row is ``(cell, heading)`` of each.
 
     Heading 0 is east, 2 is west. Only who heads along the street can go forward, and only up

@@ -11,7 +11,7 @@ import torch
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.protocols.environments import TimeStep
-from empo_core.types import AgentSpec, WorldSpec
+from empo_core.types import AgentSpec
 from empo_core.world_content import identity
 from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots, UniformHumans
 from empo_rollout.empowerment.prior import GoalPpo
@@ -100,12 +100,11 @@ def test_exploration_mixes_in_even_chances() -> None:
 class TwoRobots(TinyWorld):
     """The door, at which the shouter is a robot as well."""
 
-    @property
-    def spec(self) -> WorldSpec:
-        base = super().spec
+    def __init__(self) -> None:
+        super().__init__()
         shouter = AgentSpec(name="shouter", role="robot", actions=("wait", "go", "shout"))
-        agents = (*base.agents[:2], shouter)
-        return replace(base, agents=agents, goals=base.goals[:2])
+        agents = (*self.spec.agents[:2], shouter)
+        self.spec = replace(self.spec, agents=agents, goals=self.spec.goals[:2])
 
 
 @pytest.mark.parametrize("agents", ["shared", "separate"])

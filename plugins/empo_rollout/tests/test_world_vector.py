@@ -26,7 +26,7 @@ def by_openness(states: Tensor, steps_left: Tensor) -> Tensor:
     return states[:, 0] + 10.0 * steps_left
 
 
-class Corridor:
+class Corridor(WorldModel):
     """Five cells in a row; a human walks left or right, a robot may block it, and lava ends it.
 
     A row is ``(cell,)``. The last cell is lava: nobody can act there. With ``humans=2`` there is

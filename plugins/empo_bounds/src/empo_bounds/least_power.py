@@ -39,7 +39,7 @@ from empo_bounds.power import power_bounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds, down
 from empo_core.errors import EmpoError
-from empo_core.protocols import Expandable, Solution
+from empo_core.protocols import Solution
 from empo_core.types import Expansion
 from empo_worlds.row_table import RowTable
 from empo_worlds.samples import joint_actions
@@ -146,9 +146,8 @@ class _Search:
         """What one step leads to from some states; None where that is too much."""
         question = self._question
         world, states = question.world, torch.from_numpy(rows)
-        if isinstance(world, Expandable):
-            found = world.expand(states)
-        else:
+        found = world.expand(states)
+        if found is None:
             found = Expansion.of(world.transitions(states))
         self.table.number(found.states.numpy())
         self._items += len(found.index)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import SolveError
-from empo_core.protocols.world import HumanPrior, RobotPolicy, WorldModel
+from empo_core.protocols.worlds import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
 from empo_worlds.contract import available_in, state_text
 
