@@ -169,13 +169,13 @@ class HumanPrior(Protocol):
     """Policies of the humans for each of their hypothetical goals."""
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human pursuing that goal.
 
         Args:
             states: Non-terminal state rows.
-            steps_left: Remaining steps of the episode, at least 1; the same for all rows.
+            steps_left: Remaining steps of each episode, at least 1.
 
         Returns:
             Probabilities over the human's own actions, summing to 1 on the last axis, padded
@@ -187,7 +187,7 @@ class HumanPrior(Protocol):
 class RobotPolicy(Protocol):
     """Joint policy of the robots in any state, as evaluations play it."""
 
-    def probabilities(
+    def policy(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action; unavailable ones have 0.

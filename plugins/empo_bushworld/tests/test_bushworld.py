@@ -217,12 +217,14 @@ def test_a_python_author_would_get_the_same_world() -> None:
 def test_the_prior_is_uniform_over_shortest_ways() -> None:
     world = world_of(map="Hu .  .\n.  Ro .", possible_goals=["2,1", "0,0, 0,1"])
     prior = ShortestPath(ShortestPathParams(), world)
-    policy = prior.policy(world.initial_state()[None], 3)
+    policy = prior.policy(world.initial_state()[None], torch.tensor([3]))
     # Blind to the robot: south and east both lead to (2,1).
     assert policy[0, 0].tolist() == [0, 0, 0.5, 0.5, 0]
     # Standing on a goal: whatever stays on it, e.g. moving off the grid or within it.
     assert policy[0, 1].tolist() == [0.25, 0.25, 0.25, 0, 0.25]
-    soft = ShortestPath(ShortestPathParams(beta=2.0), world).policy(world.initial_state()[None], 1)
+    soft = ShortestPath(ShortestPathParams(beta=2.0), world).policy(
+        world.initial_state()[None], torch.tensor([1])
+    )
     weights = np.exp(-2.0 * np.array([3, 3, 2, 2, 3]))
     assert soft[0, 0].tolist() == pytest.approx((weights / weights.sum()).tolist())
 

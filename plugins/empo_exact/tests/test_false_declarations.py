@@ -334,10 +334,10 @@ class LopsidedOnce:
     def __init__(self, steps_left: int) -> None:
         self.steps_left = steps_left
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         found = torch.full((len(states), 2, 2), 0.5, dtype=torch.float64)
-        if steps_left == self.steps_left:
-            found[states[:, 1] == 9] = torch.tensor([0.1, 0.9], dtype=torch.float64)
+        here = (states[:, 1] == 9) & (steps_left == self.steps_left)
+        found[here] = torch.tensor([0.1, 0.9], dtype=torch.float64)
         return found
 
 

@@ -201,11 +201,11 @@ def test_the_prior_of_each_world_is_asked_about_its_own_rows(both: EnsembleWorld
     rows = mixed(both)
     alive = both.available(rows).flatten(1).any(1)
     rows = rows[alive]
-    found = prior.policy(rows, 3)
+    found = prior.policy(rows, torch.full((len(rows),), 3))
     for row, policy in zip(rows, found, strict=True):
         ((layout, _, own),) = both.split(row[None])
         goals = both.goals_of(layout)
-        expected = favours_first(both.worlds[layout]).policy(own, 3)[0]
+        expected = favours_first(both.worlds[layout]).policy(own, torch.full((len(own),), 3))[0]
         assert torch.equal(policy[goals], expected)
         others = torch.ones(len(policy), dtype=torch.bool)
         others[goals] = False

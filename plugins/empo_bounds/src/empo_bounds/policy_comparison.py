@@ -39,10 +39,11 @@ def _compare(recorded: Recorded, time: int, moment: Int32[np.ndarray, " pair"]) 
     rows = torch.from_numpy(arrays["states"][state].copy())
     horizon = question.spec.horizon
     left = 1 if horizon is None else horizon - time
-    asked = question.robots.probabilities(rows, torch.full((len(rows),), left))
+    steps_left = torch.full((len(rows),), left)
+    asked = question.robots.policy(rows, steps_left)
     checked = checked_robot_policy(question.world, rows, asked)
     _require_same(arrays["robot_policy"][robot], checked, asked.dtype, time)
-    asked = question.humans.policy(rows, left)
+    asked = question.humans.policy(rows, steps_left)
     policies = checked_human_policy(question.world, rows, asked)
     for human, number in enumerate(humans):
         own = policies[:, question.goals[human]]

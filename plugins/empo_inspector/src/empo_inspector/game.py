@@ -189,7 +189,7 @@ class Game:
         elif not ends and self._policies is not None:
             left = 1 if spec.horizon is None else spec.horizon - time
             acting, prior = self._policies
-            robots = robot_policy(world, acting, states, torch.tensor([left]))[0].tolist()
+            robots = robot_policy(world, acting, states, left)[0].tolist()
             by_goal = human_policy(world, prior, states, left)
             for human, goal in zip(spec.humans, self.goals, strict=True):
                 others[human] = by_goal[0, goal, : spec.num_actions[human]].tolist()

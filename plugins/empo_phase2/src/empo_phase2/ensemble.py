@@ -198,14 +198,14 @@ class EnsemblePrior:
         self._width = max(spec.num_actions[human] for human in spec.humans)
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities; see ``empo_core.protocols.HumanPrior``."""
         shape = len(states), len(self._world.spec.goals), self._width
         found = torch.zeros(shape, dtype=torch.float64)
         for layout, index, rows in self._world.split(states):
             policy = human_policy(
-                self._world.worlds[layout], self._priors[layout], rows, steps_left
+                self._world.worlds[layout], self._priors[layout], rows, steps_left[index]
             )
             found[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
         return found

@@ -81,7 +81,7 @@ class LearnedPolicy:
         """Act with these weights from now on, named as a learner publishes them."""
         self._behaviour.load(weights)
 
-    def probabilities(
+    def policy(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action; unavailable ones have 0."""

@@ -176,7 +176,8 @@ class Declarations:
                 continue
             for after in torch.unique(steps[alive & (steps < horizon - 1)]).tolist():
                 some = states[alive & (steps == after)]
-                differs = prior.policy(some, 1) != prior.policy(some, horizon - after)
+                last = torch.ones(len(some), dtype=torch.int64)
+                differs = prior.policy(some, last) != prior.policy(some, last * (horizon - after))
                 if differs.any():
                     row = some[int(differs.flatten(1).any(1).int().argmax())]
                     raise SolveError(

@@ -70,7 +70,7 @@ class SelfPlay:
             raise StorageError(f"{path}: {error}") from error
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human."""
         spec, views = self._world.spec, self._world.views(states)
