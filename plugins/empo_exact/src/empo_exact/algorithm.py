@@ -22,7 +22,7 @@ from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
 from empo_exact.solver import solve
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_worlds.roles import check_humans
 
 log = logging.getLogger("empo_exact")
@@ -83,7 +83,7 @@ class Exact:
         """
         return SolvedPower(_finished(context))
 
-    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+    def inspection(self, context: RunContext, wanted: InspectionScope) -> Inspection:
         """The values of a finished run; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
@@ -106,7 +106,7 @@ class Exact:
         if wanted is False or size is None or (wanted is None and size > MAX_BYTES):
             return
         with stage(context.tracker.progress, "writing the page"):
-            world, limits = _world(context.world), Wanted(max_bytes=MAX_BYTES)
+            world, limits = _world(context.world), InspectionScope(max_bytes=MAX_BYTES)
             inspection = inspect(result, self._params.theory, limits)
             write_page(inspection, world, context.directory, context.directory / PAGE, limits)
 

@@ -10,13 +10,13 @@ from empo_exact.chain import visits_over_time
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.kernel_data import Floats
 from empo_exact.solution import Solution
-from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
+from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory
 
 Numbers = Int64[np.ndarray, " state"]
 
 
-def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspection:
+def inspect(solution: Solution, theory: CompleteTheory, wanted: InspectionScope) -> Inspection:
     """Everything that can follow a state; see ``empo_theory.inspection.Inspectable``.
 
     Args:
@@ -65,7 +65,7 @@ def nbytes(solution: Solution) -> int | None:
     times = list(range(1 if solution.horizon is None else solution.horizon))
     if not set(times) <= set(solution.times):
         return None
-    return _nbytes(solution, Wanted(), np.arange(solution.graph.num_states))
+    return _nbytes(solution, InspectionScope(), np.arange(solution.graph.num_states))
 
 
 def _times(solution: Solution, first: int) -> list[int]:
@@ -97,7 +97,7 @@ def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarr
     return np.flatnonzero(found)
 
 
-def _nbytes(solution: Solution, wanted: Wanted, chosen: Numbers) -> int:
+def _nbytes(solution: Solution, wanted: InspectionScope, chosen: Numbers) -> int:
     """Bytes of the arrays in which a container keeps some states."""
     graph, spec = solution.graph, solution.spec
     items = transitions_of(graph, chosen)[0][-1]
@@ -107,7 +107,7 @@ def _nbytes(solution: Solution, wanted: Wanted, chosen: Numbers) -> int:
 
 
 def _most_visited(
-    solution: Solution, start: int, wanted: Wanted, chosen: Numbers, max_bytes: int
+    solution: Solution, start: int, wanted: InspectionScope, chosen: Numbers, max_bytes: int
 ) -> Int64[np.ndarray, " reached"]:
     """As many states as fit, those that episodes visit most, each with all its successors.
 
