@@ -62,7 +62,7 @@ def test_a_container_holds_the_inspection(solved: ExactResult, packed: bytes) ->
 
 def test_a_header_follows_the_published_schema(packed: bytes) -> None:
     schema = json.loads((ROOT / "docs/reference/inspector.schema.json").read_text("utf-8"))
-    jsonschema.validate(json.loads(unpack(packed)[0].model_dump_json()), schema)
+    jsonschema.validate(json.loads(unpack(packed)[0].model_dump_json(by_alias=True)), schema)
 
 
 def test_two_containers_of_a_run_are_equal(

@@ -88,7 +88,7 @@ def test_exact_values_give_the_inspection_of_the_solver() -> None:
         one = here.policies(torch.from_numpy(known), time)
         other = there.policies(torch.from_numpy(place[known]), time)
         torch.testing.assert_close(one.pi_r, other.pi_r, rtol=1e-12, atol=0)
-        torch.testing.assert_close(one.ahead, other.q_r, rtol=1e-12, atol=0, equal_nan=True)
+        torch.testing.assert_close(one.lookahead, other.q_r, rtol=1e-12, atol=0, equal_nan=True)
         remainder = here.bellman_remainder(torch.from_numpy(known), time, one)
         assert remainder.abs().max() < 1e-12 * np.nanmax(np.abs(found.v_r))
 
@@ -100,7 +100,7 @@ def test_bellman_remainders_here_and_later_make_up_what_parts_leave() -> None:
     step = OneStep(inspection)
     chosen = torch.eye(inspection.spec.num_robot_actions).double()[[first, second]]
     policies = found.policies
-    ahead = policies.q_r[0] - policies.ahead[0]
+    ahead = policies.q_r[0] - policies.lookahead[0]
     total = float(ahead[first] - ahead[second])
     states, mass = step.follow(torch.tensor([0]), policies.chance, chosen[None])
     for time in range(1, 5):
@@ -147,7 +147,7 @@ def test_states_of_episodes_are_kept_where_not_all_fit() -> None:
     here, there = OneStep(part), OneStep(whole)
     one = here.policies(torch.from_numpy(closed), 5)
     other = there.policies(torch.from_numpy(place), 5)
-    torch.testing.assert_close(one.ahead, other.ahead, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(one.lookahead, other.lookahead, rtol=0, atol=0, equal_nan=True)
     assert any(part.v_r[0].tolist())
 
 
@@ -299,7 +299,7 @@ def test_the_commands_take_learned_runs(run_directory: Path, tmp_path: Path) -> 
         "compact",
     )  # fmt: skip
     header, arrays = unpack(data.read_bytes())
-    assert header.kept.times == [0, 1, 3, 4]
+    assert header.coverage.times == [0, 1, 3, 4]
     assert header.precision == "compact"
     assert {arrays[name].dtype for name in ("v_r", "q_r", "exact_v_r")} == {np.dtype("<f4")}
     assert len(arrays["v_e"]) == 4
