@@ -38,7 +38,7 @@ class SolvedHumans:
         self, states: Int[Tensor, "state word"], steps_left: int
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human."""
-        policies = self._solution.policies_of(states, steps_left, lambda found: found.pi_h)
+        policies = self._solution.policies_of(states, steps_left, lambda solved: solved.pi_h)
         return torch.from_numpy(policies.copy())
 
 
@@ -56,9 +56,9 @@ class SolvedPower:
         Raises:
             SolveError: No episode is ever in one of them with so many steps left.
         """
-        found = torch.zeros(len(states), dtype=torch.float64)
+        power = torch.zeros(len(states), dtype=torch.float64)
         for left in torch.unique(steps_left).tolist():
             same = steps_left == left
-            rewards = self._solution.policies_of(states[same], left, lambda found: found.u_r)
-            found[same] = torch.from_numpy(rewards)
-        return found
+            rewards = self._solution.policies_of(states[same], left, lambda solved: solved.u_r)
+            power[same] = torch.from_numpy(rewards)
+        return power

@@ -83,8 +83,8 @@ class ExactResult(NotebookReport, Solution):
 
     def warnings(self) -> list[str]:
         """Advice to a reader who is about to trust the policies."""
-        found = warning_after(self)
-        return [found] if found else []
+        warning = warning_after(self)
+        return [warning] if warning else []
 
     @cached_property
     def unrolled(self) -> Unrolled:
@@ -196,7 +196,7 @@ class ExactResult(NotebookReport, Solution):
             "world": self.spec.name,
             "root": report.root_data(self),
             "graph": graph,
-            "reductions": [vars(reduction) for reduction in self.reductions],
+            "reductions": [reduction.data for reduction in self.reductions],
             "warnings": [*self.warnings()],
             "seconds": vars(self.seconds),
             "peak_memory_bytes": self._peak_memory,
