@@ -75,9 +75,9 @@ def test_single_precision_may_depend_on_what_else_is_asked(question: Question) -
 def best(rare: float, kind: torch.dtype = torch.float32) -> Callable[[Tensor, Tensor], Tensor]:
     """One of the likely actions, and a small chance of all others that are possible."""
 
-    def chances(found: Tensor, left: Tensor) -> Tensor:
-        is_rare = (found > 0).scatter(1, found.argmax(1, keepdim=True), False)
-        return torch.where(is_rare, rare, 1.0 * (found > 0) * ~is_rare).to(kind)
+    def chances(policy: Tensor, left: Tensor) -> Tensor:
+        is_rare = (policy > 0).scatter(1, policy.argmax(1, keepdim=True), False)
+        return torch.where(is_rare, rare, 1.0 * (policy > 0) * ~is_rare).to(kind)
 
     return chances
 

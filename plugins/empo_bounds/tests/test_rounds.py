@@ -33,10 +33,10 @@ def question() -> Question:
     return question_of(random_game(seed), seed)
 
 
-def right_inside(found: Found) -> None:
-    question = found.unrolled.question
+def right_inside(outcome: Found) -> None:
+    question = outcome.unrolled.question
     right = PreciseValues(question).at(0, 0)
-    start = found.rounds[-1].start
+    start = outcome.rounds[-1].start
     assert start.loss.low[0] <= -right.v_r <= start.loss.high[0]
     for column, goal in enumerate(question.order.tolist()):
         assert start.v_e.low[0, column] <= right.v_e[goal] <= start.v_e.high[0, column]
@@ -218,9 +218,9 @@ def test_time_spent_on_compiling_does_not_end_it(
 ) -> None:
     now, compiling = [0.0], iter([1e4])
 
-    def slow_at_first(*given: Any, **options: Any) -> Induced:
+    def slow_at_first(*args: Any, **options: Any) -> Induced:
         now[0] += next(compiling, 0.0)
-        return induce(*given, **options)
+        return induce(*args, **options)
 
     monkeypatch.setattr("empo_bounds.rounds.clock.monotonic", lambda: now[0])
     monkeypatch.setattr("empo_bounds.rounds.induce", slow_at_first)

@@ -41,7 +41,7 @@ def wanted(
     row[0], row[3:6] = robot, torch.tensor(human)
     row[room.kitchen.first_pot : -1] = torch.tensor(pot)
     goals = [each.name for each in room.spec.goals]
-    return ACTIONS[int(room.wanted(row[None])[0, goals.index(goal)])]
+    return ACTIONS[int(room.goal_actions(row[None])[0, goals.index(goal)])]
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> No
         frames = []
         for time, (state, actions) in enumerate(play(solution, generator, {})):
             row = torch.from_numpy(solution.graph.states[state].copy())
-            shown = overlay(solution, state, time)
-            taken = dict(enumerate(actions or [None] * len(solution.spec.agents)))
-            frame = world.render(row, replace(shown, actions=taken))
+            layer = overlay(solution, state, time)
+            joint_action = dict(enumerate(actions or [None] * len(solution.spec.agents)))
+            frame = world.render(row, replace(layer, actions=joint_action))
             assert frame is not None  # As the start had one.
             frames.append(frame)
         write_gif(frames, directory / f"rollout_{number}.gif", FRAMES_PER_SECOND)

@@ -36,7 +36,7 @@ class SolvedHumans:
         return by_steps_left(self._at, states, steps_left)
 
     def _at(self, states: Tensor, steps_left: int) -> Tensor:
-        policies = self._solution.policies_of(states, steps_left, lambda found: found.pi_h)
+        policies = self._solution.policies_of(states, steps_left, lambda solved: solved.pi_h)
         return torch.from_numpy(policies.copy())
 
 
@@ -57,5 +57,5 @@ class SolvedPower:
         return by_steps_left(self._at, states, steps_left)
 
     def _at(self, states: Tensor, steps_left: int) -> Tensor:
-        rewards = self._solution.policies_of(states, steps_left, lambda found: found.u_r)
-        return torch.from_numpy(rewards.copy())
+        power = self._solution.policies_of(states, steps_left, lambda solved: solved.u_r)
+        return torch.from_numpy(power.copy())

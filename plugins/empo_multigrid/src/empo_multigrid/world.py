@@ -68,8 +68,8 @@ class MultigridWorld(BaseWorld):
 
     def expand(self, states: Int[Tensor, "state word"]) -> Expansion:
         """All successors of every joint action; see ``empo_core.protocols.WorldModel``."""
-        found = kernel.expansion(self._tables, self._checked(states), None)
-        return Expansion(*map(torch.from_numpy, found))
+        arrays = kernel.expansion(self._tables, self._checked(states), None)
+        return Expansion(*map(torch.from_numpy, arrays))
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has; set by the world file's ``action_rules``."""

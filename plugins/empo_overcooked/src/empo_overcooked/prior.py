@@ -34,5 +34,5 @@ class KitchenPlanner:
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; the same at any time."""
         noise = (~self._world.achieved(states)).double() * self._noise
-        wanted = self._world.wanted(states)[..., None] == torch.arange(len(ACTIONS))
-        return noise[..., None] / len(ACTIONS) + (1 - noise[..., None]) * wanted
+        is_chosen = self._world.goal_actions(states)[..., None] == torch.arange(len(ACTIONS))
+        return noise[..., None] / len(ACTIONS) + (1 - noise[..., None]) * is_chosen

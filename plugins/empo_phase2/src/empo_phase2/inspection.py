@@ -13,7 +13,7 @@ from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import LEAST_Q
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory, TheoryParams
 from empo_worlds.policy_checks import checked_human_policy
 
@@ -23,7 +23,7 @@ def inspect(
     encoder: StateEncoder,
     prior: HumanPrior,
     theory: Phase2Theory,
-    wanted: Wanted,
+    wanted: InspectionScope,
     right: SolvedStates | None = None,
 ) -> Inspection:
     """What a learner thinks of the first world's states; see ``empo_theory.inspection``.
