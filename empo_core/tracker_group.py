@@ -74,13 +74,13 @@ class TrackerGroup(Tracker):
     def _progress(self, task: str, done: float, total: float) -> None:
         self._each("progress", lambda tracker: tracker.progress(task, done, total))
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         """One short line for every tracker."""
-        self._each("narrate", lambda tracker: tracker.narrate(task, text))
+        self._each("status", lambda tracker: tracker.status(task, text))
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Have every tracker drop what was logged for later steps."""
-        self._each("rewind", lambda tracker: tracker.rewind(step))
+        self._each("truncate", lambda tracker: tracker.truncate(step))
 
     def finish(self, status: RunStatus) -> None:
         """Finish every tracker that was started; one that fails at it is a warning."""

@@ -38,10 +38,10 @@ class Tracker:
     def progress(self, task: str, done: float, total: float) -> None:
         """Record the progress of a named task, in any unit; ``done == total`` finishes the task."""
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         """Show one short line, e.g. a task's speed, in place of the line before."""
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Drop records of later steps than this, in this run directory.
 
         A run that is resumed goes on from a checkpoint, and logs some steps a second time.

@@ -33,7 +33,7 @@ class Speaks(Notes):
         super().__init__()
         self.said: list[tuple[str, str]] = []
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         self.said.append((task, text))
 
 
@@ -101,7 +101,7 @@ def test_several_trackers_are_one_tracker(tmp_path: Path) -> None:
 def test_words_reach_those_that_show_them(tmp_path: Path) -> None:
     one, other = Speaks(), Speaks()
     trackers = started(tmp_path, one, Notes(), Counts("a"), other)
-    trackers.narrate("rollout", "fast")
+    trackers.status("rollout", "fast")
     assert one.said == other.said == [("rollout", "fast")]
 
 
@@ -156,7 +156,7 @@ def test_what_those_remember_that_follow_episodes_is_kept_apart(tmp_path: Path) 
 def test_trackers_that_have_not_started_are_told_nothing(tmp_path: Path) -> None:
     counts, speaks = Counts("x"), Speaks()
     trackers = TrackerGroup([counts, speaks])
-    trackers.narrate("rollout", "too early")
+    trackers.status("rollout", "too early")
     assert trackers.episode_metric is None
     assert (counts.count, speaks.said) == (None, [])
     trackers.start(tmp_path, {})
@@ -172,8 +172,8 @@ def test_trackers_that_have_not_started_are_told_nothing(tmp_path: Path) -> None
 HOOKS: dict[str, Callable[[TrackerGroup], object]] = {
     "log": lambda trackers: trackers.log(1, {"loss": 0.5}),
     "progress": lambda trackers: trackers.progress("rollout", 1, 2),
-    "narrate": lambda trackers: trackers.narrate("rollout", "fast"),
-    "rewind": lambda trackers: trackers.rewind(3),
+    "status": lambda trackers: trackers.status("rollout", "fast"),
+    "truncate": lambda trackers: trackers.truncate(3),
     "follow": lambda trackers: metric_of(trackers).follow(3, []),
     "step": lambda trackers: metric_of(trackers).step(torch.ones(3), DONES),
     "statistics": lambda trackers: metric_of(trackers).statistics(),

@@ -294,8 +294,8 @@ class Failing(Watching):
         self.logged = step
         super().log(step, metrics)
 
-    def narrate(self, task: str, text: str) -> None:
-        self.fail("narrate", self.logged)
+    def status(self, task: str, text: str) -> None:
+        self.fail("status", self.logged)
 
     def progress(self, task: str, done: int, total: int) -> None:
         self.fail("progress", done)
@@ -303,7 +303,7 @@ class Failing(Watching):
 
 @pytest.mark.parametrize(
     ("hook", "step"),
-    [("progress", 0), *itertools.product(["log", "narrate", "progress"], [6, TOTAL])],
+    [("progress", 0), *itertools.product(["log", "status", "progress"], [6, TOTAL])],
 )
 @pytest.mark.parametrize("group", [Group(), Twin()], ids=["alone", "two processes"])
 def test_a_tracker_that_fails_anywhere_ends_the_run_after_a_checkpoint(

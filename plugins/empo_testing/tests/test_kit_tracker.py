@@ -52,7 +52,7 @@ class Following(Right):
         super().start(directory, config)
         self.said: dict[str, str] = {}
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         self.said[task] = text
         self.note(f"{task}: {text}")
 
@@ -107,9 +107,9 @@ class TalksOnlyOfWhatItKnows(Following):
         super().progress(task, done, total)
         self.said.setdefault(task, "")
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         self.said[task]
-        super().narrate(task, text)
+        super().status(task, text)
 
 
 class KnowsBeforeItFollows(Following):
@@ -186,7 +186,7 @@ class IsNoTracker:
 
     episode_metric = None
     start, log, progress, finish = Right.start, Right.log, Right.progress, Right.finish
-    narrate, rewind, note = Tracker.narrate, Tracker.rewind, Right.note
+    status, truncate, note = Tracker.status, Tracker.truncate, Right.note
 
 
 class KnowsTwoEndings(Right):

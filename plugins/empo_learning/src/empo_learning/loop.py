@@ -170,8 +170,8 @@ class Loop:
         speeds = self.pace.line(learner.steps, lap)
         self._logged = learner.updates
         self._report(lambda: self._context.tracker.log(learner.steps, {**found, **speeds}))
-        said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
-        self._report(lambda: self._context.tracker.narrate(TASK, " | ".join(said)))
+        said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.status()]
+        self._report(lambda: self._context.tracker.status(TASK, " | ".join(said)))
 
     def _evaluate(self) -> None:
         """Evaluate, unless that was just done."""
@@ -277,12 +277,12 @@ class Loop:
             found = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
         found = group.shared(found)
         if found is None:
-            self._context.tracker.rewind(self._learner.steps)
+            self._context.tracker.truncate(self._learner.steps)
             return False
         self._saved, state = found
         with fitting(state.source):
             self._restore(state)
-        self._context.tracker.rewind(self._learner.steps)
+        self._context.tracker.truncate(self._learner.steps)
         log.info("going on from step %s", f"{self._learner.steps:,}")
         return True
 

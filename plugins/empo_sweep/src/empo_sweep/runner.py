@@ -284,7 +284,7 @@ class Runner:
 
     def _show(self) -> None:
         parts = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
-        self._tracker.narrate(_TRIALS, ", ".join(parts))
+        self._tracker.status(_TRIALS, ", ".join(parts))
         self._tracker.progress(_TRIALS, self._over, self._plan.total)
 
 

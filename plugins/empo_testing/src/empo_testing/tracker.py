@@ -293,11 +293,11 @@ class TrackerTests(_EpisodeMetricTests):
                 "ü µ ∎",
                 "x" * 999,
             ):
-                tracker.narrate("task", text)
+                tracker.status("task", text)
                 tracker.progress("task", 1, 2)
-            tracker.narrate("a task that never comes", "anyway")
+            tracker.status("a task that never comes", "anyway")
             tracker.progress("task", 2, 2)
-            tracker.narrate("task", "after its end")
+            tracker.status("task", "after its end")
 
 
 def metric_of(tracker: Tracker) -> EpisodeMetric:
@@ -369,8 +369,8 @@ def run_once(tracker: Tracker, directory: Path, status: RunStatus) -> None:
         tracker.progress("steps", step, len(METRICS))
         tracker.log(step, metrics)
     tracker.progress("steps", len(METRICS), len(METRICS))
-    tracker.narrate("steps", "as fast as ever")
-    tracker.rewind(len(METRICS))
+    tracker.status("steps", "as fast as ever")
+    tracker.truncate(len(METRICS))
     metric = tracker.episode_metric
     if metric is not None:
         metric.follow(ENVS, REASONS)

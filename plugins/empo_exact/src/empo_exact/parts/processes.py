@@ -171,8 +171,8 @@ class _Attempts:
 
     def _tell(self, reply: Reply) -> None:
         said = json.loads(reply.payload)
-        if "rewind" in said:
-            self._tracker.rewind(said["rewind"])
+        if "truncate" in said:
+            self._tracker.truncate(said["truncate"])
         elif "value" in said:
             self._tracker.log(said["step"], {"exact/v_r": said["value"]})
         else:
@@ -189,9 +189,9 @@ class _Progress(Tracker):
         """Send it."""
         self.send([json.dumps({"task": task, "done": done, "total": total}).encode()])
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Send it."""
-        self.send([json.dumps({"rewind": step}).encode()])
+        self.send([json.dumps({"truncate": step}).encode()])
 
     def log(self, step: int, metrics: Mapping[str, object]) -> None:
         """Send it."""
