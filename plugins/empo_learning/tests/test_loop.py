@@ -284,10 +284,10 @@ class Failing(Watching):
 
     def __init__(self, hook: str, step: int) -> None:
         super().__init__(step if hook == "log" else None)
-        self.hook, self.step, self.logged = hook, step, 0
+        self.hook, self.at, self.logged = hook, step, 0
 
     def fail(self, hook: str, step: int) -> None:
-        if (hook, step) == (self.hook, self.step):
+        if (hook, step) == (self.hook, self.at):
             raise RuntimeError("no room on the disk")
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
@@ -325,11 +325,7 @@ def test_a_tracker_that_fails_anywhere_ends_the_run_after_a_checkpoint(
 class Unsaveable(Tracker):
     """Has numbers about episodes that no checkpoint can take."""
 
-    @property
-    def episode_metric(self) -> Any:
-        return self
-
-    def statistics(self) -> Any:
+    def episode_statistics(self) -> Any:
         return {}
 
     def state_dict(self) -> Any:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from empo_core.errors import EmpoError, NonFiniteError, StorageError, TrackerError
 from empo_core.interrupts import Interrupts
-from empo_core.protocols import CheckpointChoice, EpisodeMetric, RunContext
+from empo_core.protocols import CheckpointChoice, RunContext, Tracker
 from empo_core.stages import stage
 from empo_core.storage.atomic import StrictModel
 from empo_core.trees import StateDict
@@ -256,7 +256,7 @@ class Loop:
         state = {
             "learner": own,
             "randomness": randomness,
-            "episode_metric": _metric_state(self._context.tracker.episode_metric, rescuing),
+            "tracker": _tracker_state(self._context.tracker, rescuing),
             "logged": self._logged,
             "evaluated": self._evaluated,
             "is_evaluating": self._is_evaluating,
@@ -303,8 +303,7 @@ class Loop:
         self._score, self._scores = counts.score, counts.scores
         self.pace.load_state_dict(times["pace"])
         self.timers.load_state_dict(times["timers"])
-        if metric := self._context.tracker.episode_metric:
-            metric.load_state_dict(state["episode_metric"])
+        self._context.tracker.load_state_dict(state["tracker"])
         self._learner.load_state_dict(state["learner"])
         if group.rank < len(state["randomness"]):
             restore(state["randomness"][group.rank])
@@ -320,9 +319,9 @@ class _Counts(StrictModel):
     scores: list[float]
 
 
-def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
+def _tracker_state(tracker: Tracker, rescuing: bool) -> StateDict:
     try:
-        return metric.state_dict() if metric else {}
+        return tracker.state_dict()
     except TrackerError:
         if not rescuing:
             raise
