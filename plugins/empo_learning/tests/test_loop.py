@@ -110,9 +110,9 @@ def test_what_is_due_happens_once_and_all_of_it_at_the_end(tmp_path: Path) -> No
     ]  # fmt: skip
     assert [s for s, line in sorted(tracker.lines.items()) if "eval/score" in line] == [5, 10, 12]
     assert steps_of(tmp_path) == [4, 8, 12]
-    assert len(loop.pace.lines) == 6
-    assert list(loop.pace.lines) == sorted(loop.pace.lines)
-    assert loop.pace.lines[-1] == loop.pace.seconds
+    assert len(loop.lines) == 6
+    assert list(loop.lines) == sorted(loop.lines)
+    assert loop.lines[-1] == loop.seconds
     assert "time/steps_per_second" in tracker.lines[2]
     # The last checkpoint knows the last evaluation.
     found = Checkpoints(tmp_path / CHECKPOINTS).best()
