@@ -37,7 +37,6 @@ from empo_core.protocols.environments import (
     SteppedTogether as SteppedTogether,
     VectorEnv as VectorEnv,
 )
-from empo_core.protocols.episodes import EpisodeMetric as EpisodeMetric
 from empo_core.protocols.executors import (
     Account as Account,
     Executor as Executor,

@@ -48,7 +48,7 @@ class Interrupter(Tracker):
     def __init__(self, step: int) -> None:
         self._step, self._pressed = step, False
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         if f"step {self._step} " in text and not self._pressed:
             self._pressed = True
             os.kill(os.getpid(), signal.SIGINT)

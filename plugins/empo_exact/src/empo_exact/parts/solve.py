@@ -336,7 +336,7 @@ def induce(
     parts, horizon = solver.parts, solver.parts.world.spec.horizon
     gaps, task = not math.isfinite(solver.terminal_value), "backward induction"
     valued, stored = 0, [done] if done else []
-    tracker.rewind(max(done - 1, 0))
+    tracker.truncate(max(done - 1, 0))
     if done:
         solver.offer(done)
         _log_start(parts.peers.all(solver.start_value(done)), done, tracker)
