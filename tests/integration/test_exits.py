@@ -16,14 +16,14 @@ from torch import Tensor
 
 from empo_core import Component, Config
 from empo_core.config import HumanPriorRef, RunConfig
-from empo_core.config.blame import located
+from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
 from empo_core.errors import ComponentExitError, EmpoError, TrackerError
 from empo_core.experiment import build, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Tracker
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.runs.directory import RunDirectory
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_testing.worlds import TinyWorld

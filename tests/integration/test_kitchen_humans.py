@@ -13,7 +13,7 @@ from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import execute
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_overcooked.kitchens import env_spec
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
 from empo_overcooked.prior import KitchenPlanner

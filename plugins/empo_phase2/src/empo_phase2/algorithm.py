@@ -28,8 +28,8 @@ from empo_core.protocols import (
     WorldModel,
 )
 from empo_core.random_streams import Stream, seed_of, stream
+from empo_core.runs.directory import RESULTS
 from empo_core.stages import stage
-from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_core.types import WorldSpec
 from empo_inspector.page import MAX_BYTES, PAGE, write_page

@@ -14,8 +14,8 @@ from torch import Tensor
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
-from empo_core.storage.atomic import StrictModel
-from empo_core.storage.inputs import in_this_run
+from empo_core.runs.atomic import StrictModel
+from empo_core.runs.inputs import in_this_run
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
 from empo_core.world_content import world_digest
 from empo_learning.saved_model import Format, read_model, rebuilding, write_model

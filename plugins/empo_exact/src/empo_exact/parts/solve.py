@@ -19,7 +19,7 @@ from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 from empo_core.world_content import identity
 from empo_exact import ram
 from empo_exact.acyclic import cyclic

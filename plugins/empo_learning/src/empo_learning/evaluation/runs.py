@@ -14,9 +14,9 @@ from empo_core.protocols import (
     CheckpointChoice,
     FilmingPlayer,
 )
-from empo_core.storage.arrays import write_file
-from empo_core.storage.inputs import file_digest
-from empo_core.storage.run_directory import labels, strict_json
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import labels, strict_json
+from empo_core.runs.inputs import file_digest
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import EpisodeSampler
