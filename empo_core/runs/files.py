@@ -1,0 +1,177 @@
+"""Files of run directories, which may come from elsewhere, be held by a process, or be moved away.
+
+What is opened is never a link, pipe or device. A lock is held by one process at a time, and the
+kernel releases it when the process ends. A directory that is moved or removed while its run goes on
+must not come back as a ghost with a few files: whoever writes into a run asks ``refuse_gone`` first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from empo_core.errors import ConfigError, StorageError
+
+try:
+    import fcntl
+except ImportError:  # Not on Windows; there nothing is locked.
+    fcntl = None  # type: ignore[assignment]
+
+CAN_LOCK = fcntl is not None
+Read = TypeVar("Read")
+# Windows has neither; there only privileged users can make links.
+_CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_roots: dict[Path, tuple[int, int]] = {}
+
+
+def open_regular(path: Path, read: Callable[[io.BufferedReader], Read]) -> Read:
+    """Apply ``read`` to a file that is no link, pipe or device.
+
+    Raises:
+        StorageError: if the path is no regular file, or cannot be opened or read.
+    """
+    flags = os.O_RDONLY | _CAREFULLY
+    try:
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise StorageError(f"{path}: is not a regular file")
+            return read(file)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {_reason(path, error)}") from error
+    except ValueError as error:  # A NUL byte in the path.
+        raise StorageError(f"{path}: cannot be read: {error}") from error
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A new file to write, in place of a file or link of that name; raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    return path.open("xb")
+
+
+def open_append(path: Path) -> BinaryIO:
+    """A file to read and to append to, made if missing, that is no link, pipe or device.
+
+    Raises:
+        StorageError: if the path is no regular file, or cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be opened: {_reason(path, error)}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StorageError(f"{path}: is not a regular file")
+    return os.fdopen(descriptor, "a+b")
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused, in its words."""
+    return error.strerror or type(error).__name__
+
+
+def _reason(path: Path, error: OSError) -> str:
+    return "is a symbolic link" if path.is_symlink() else reason_of(error)
+
+
+def refuse_strange_files(directory: Path) -> None:
+    """Refuse a run's directory with a link out of it, a pipe or a device.
+
+    Raises:
+        ConfigError: if the directory holds a link out of it, a pipe or a device, or cannot be
+            listed.
+    """
+    for folder, folders, files in os.walk(directory, onerror=_unlisted):
+        for name in (*folders, *files):
+            _refuse_strange(directory, Path(folder, name))
+
+
+def _refuse_strange(directory: Path, path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # A process at work there removes its files.
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(directory.resolve()):
+                raise ConfigError(
+                    f"{path}: leads out of the run directory (to {target}), where nothing of a "
+                    "run is read or written; remove it, or put a copy in its place"
+                )
+        elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ConfigError(f"{path} is neither a file nor a folder; remove it")
+
+
+def _unlisted(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise ConfigError(f"{error.filename}: cannot be listed: {reason_of(error)}") from error
+
+
+def hold(path: Path, *, shared: bool = False) -> BinaryIO | None:
+    """An open file that others cannot hold until it is closed; None where another process does.
+
+    Args:
+        path: Of the file, which is made if missing.
+        shared: Let others hold it who share it, too.
+
+    Raises:
+        StorageError: if the file cannot be opened or locked.
+    """
+    file = open_append(path)
+    if fcntl is None:
+        return file
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError as error:
+        file.close()
+        raise StorageError(f"{path}: cannot be locked: {reason_of(error)}") from error
+    return file
+
+
+def watch_root(root: Path) -> None:
+    """Remember which directory a run has, until ``forget_root``."""
+    status = root.stat()
+    _roots[root.absolute()] = status.st_dev, status.st_ino
+
+
+def forget_root(root: Path) -> None:
+    """Forget a run's directory."""
+    _roots.pop(root.absolute(), None)
+
+
+def is_gone(root: Path) -> bool:
+    """True if a run's directory is not where it was when the run began."""
+    recorded = _roots.get(root.absolute())
+    if recorded is None:
+        return False
+    try:
+        status = root.stat()
+    except OSError:
+        return True
+    return recorded != (status.st_dev, status.st_ino)
+
+
+def refuse_gone(path: Path) -> None:
+    """Refuse a path in the directory of a run that was moved or removed.
+
+    Raises:
+        StorageError: if the path lies in such a directory; the message names the directory.
+    """
+    for root in list(_roots):
+        if path.absolute().is_relative_to(root) and is_gone(root):
+            raise gone(root)
+
+
+def gone(root: Path) -> StorageError:
+    """The error of a run whose directory is gone."""
+    return StorageError(
+        f"{root}: was removed or moved away while the run went on, so the run stops; go on from "
+        "its last checkpoint where it is now, with: empo resume DIRECTORY"
+    )
