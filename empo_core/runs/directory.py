@@ -36,11 +36,18 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.interrupts import process_exists
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
-from empo_core.runs.files import forget_root, gone, is_gone, refuse_gone, watch_root
 from empo_core.runs.atomic import read_json, write_file
+from empo_core.runs.files import (
+    CAN_LOCK,
+    forget_root,
+    hold,
+    is_gone,
+    open_append,
+    open_regular,
+    refuse_strange_files,
+    watch_root,
+)
 from empo_core.runs.inputs import Inputs, read_manifest, write_manifest
-from empo_core.runs.files import CAN_LOCK, hold
-from empo_core.runs.files import open_append, open_regular, refuse_strange_files
 from empo_core.trees import JsonData
 
 CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"

@@ -1,8 +1,9 @@
 """Files of run directories, which may come from elsewhere, be held by a process, or be moved away.
 
 What is opened is never a link, pipe or device. A lock is held by one process at a time, and the
-kernel releases it when the process ends. A directory that is moved or removed while its run goes on
-must not come back as a ghost with a few files: whoever writes into a run asks ``refuse_gone`` first.
+kernel releases it when the process ends. A directory that is moved or removed while its run goes
+on must not come back as a ghost with a few files: whoever writes into a run calls ``refuse_gone``
+first.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class LeavingPrior:
     def __init__(self, params: When, world: Any) -> None:
         self.leaving, self.world = Leaving(params), world
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         self.leaving.at("policy")
         spec = self.world.spec
         available = self.world.available(states)[:, [goal.human for goal in spec.goals]].double()
@@ -120,7 +120,7 @@ class Walk:
         start = world.initial_state()[None]
         world.transitions(start)
         if self.params.human_prior is not None:
-            build(self.params.human_prior, world).policy(start, 1)
+            build(self.params.human_prior, world).policy(start, start[:, 0] + 1)
         context.tracker.log(0, {"steps": 1.0})
         return Walked()
 

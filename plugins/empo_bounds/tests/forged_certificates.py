@@ -90,7 +90,7 @@ class Forger:
         """Have all values follow from pairs, policies and claims, whatever sense these make."""
         summary, found = Summary(), dict[int, list[PlainBounds]]()
         with monkeypatch.context() as patch:
-            patch.setattr("empo_bounds.plain_induction._require_power", lambda *given: None)
+            patch.setattr("empo_bounds.plain_induction._require_power", lambda *_: None)
             found = dict(plain_bounds(self.recorded, lambda done, of: None, summary))
             vacuous = vacuous_bounds(self.recorded).loss
         pairs = [pair for time in sorted(found) for pair in found[time]]

@@ -177,7 +177,7 @@ def test_the_log_has_one_line_per_saved_level_wherever_a_run_is_stopped(
             if self.stops and step == 2:
                 raise KeyboardInterrupt
 
-        def rewind(self, step: int) -> None:
+        def truncate(self, step: int) -> None:
             self.lines = [line for line in self.lines if line[0] <= step]
 
         def progress(self, task: str, done: float, total: float) -> None:

@@ -118,7 +118,7 @@ def test_json_has_the_same(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conditions", "kept"),
+    ("conditions", "expected"),
     [
         (["status=finished"], "abc"),
         (["algorithm=exact", "status=finished"], "ab"),
@@ -133,8 +133,8 @@ def test_json_has_the_same(runs: Path) -> None:
         (["status=[finished"], ""),
     ],
 )
-def test_conditions_take_columns_and_keys(runs: Path, conditions: list[str], kept: str) -> None:
-    assert names(where(read_rows(runs), conditions)) == kept
+def test_conditions_take_columns_and_keys(runs: Path, conditions: list[str], expected: str) -> None:
+    assert names(where(read_rows(runs), conditions)) == expected
 
 
 @pytest.mark.parametrize(

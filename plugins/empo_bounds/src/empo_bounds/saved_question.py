@@ -31,16 +31,16 @@ def saved_question(
         StorageError: It left nothing that can be loaded.
     """
     run = Experiment.load(path)
-    config, context, found = run.config, run.context, run.policies()
+    config, context, policies = run.config, run.context, run.policies()
     world = context.world
-    if world is None or not isinstance(found, tuple):
+    if world is None or not isinstance(policies, tuple):
         raise ConfigError(
             f"{path}: a certificate is about robots in a world of humans and goals, and this run "
             f"of {config.algorithm.name!r} has none whose policy can be asked about single states; "
             "certify a run of exact, of phase2, or of rollout in a world. In rollout, robots must "
             "learn, without memory (humans that learn can be the --human-prior of another run)"
         )
-    robots, humans = found
+    robots, humans = policies
     if human_prior is not None:
         humans = build(human_prior, world)
     theory = theory_of(config)
@@ -66,9 +66,9 @@ def theory_of(config: RunConfig) -> TheoryParams:
     They stand in the params of its algorithm, of another that these name, or of the run that
     these name; otherwise the defaults are meant.
     """
-    found = next(_theories(config.algorithm.params), None)
-    if found is not None:
-        return found
+    theory = next(_theories(config.algorithm.params), None)
+    if theory is not None:
+        return theory
     other = next(_runs(config.algorithm.params), None)
     if other is None:
         return TheoryParams()

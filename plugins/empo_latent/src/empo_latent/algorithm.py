@@ -89,9 +89,7 @@ class LatentAlgorithm:
             action_repeat=sum(repeats) / len(repeats),
             history=[
                 ProgressMark(steps, updates, seconds, math.nan if mean is None else mean)
-                for (steps, updates, mean), seconds in zip(
-                    learner.history, loop.pace.lines, strict=True
-                )
+                for (steps, updates, mean), seconds in zip(learner.history, loop.lines, strict=True)
             ],
             evaluations=learner.evaluations,
             time_shares=parts.timers.shares(),

@@ -37,7 +37,7 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.ensemble import goal_index_of, members_of
@@ -60,7 +60,7 @@ from empo_phase2.successors import SuccessorQuery
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_worlds.queries import is_terminal
 
 log = logging.getLogger(__name__)
@@ -218,10 +218,10 @@ class Problem:
             total += int(numbers)
         return total
 
-    def learner(self, timing: StageTimings, seed: int) -> Learner:
+    def learner(self, timers: Timers, seed: int) -> Learner:
         """A learner that has learned nothing yet."""
         aggregate: Aggregator = build(self.params.aggregator)
-        return Learner(self.params, self.spec, self.slots, aggregate, timing, seed)
+        return Learner(self.params, self.spec, self.slots, aggregate, timers, seed)
 
     def encoder(self) -> StateEncoder:
         """Sees states as the learner does, and ahead where Q_r is not learned."""
@@ -257,9 +257,9 @@ class Phase2:
         problem.warn()
         problem.require_room()
         team = ExplorerSet(params.exploration, problem.spec)
-        timing = StageTimings(params.compute.device, enabled=params.reporting.time_stages)
+        timers = Timers(params.compute.device, enabled=params.reporting.time_stages)
         torch.manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
-        learner = problem.learner(timing, context.seed)
+        learner = problem.learner(timers, context.seed)
         encoder = problem.encoder()
         learned = problem.learned_values(learner, encoder)
         comparison = self._comparison(context, encoder)
@@ -269,7 +269,7 @@ class Phase2:
             replay = problem.replay(context.directory / "replay")
             tell = context.tracker.progress
             run = Phase2Learner(
-                params, learner, learned, replay, collector, team, timing, comparison, tell
+                params, learner, learned, replay, collector, team, timers, comparison, tell
             )
             loop = Loop(run, context, params.reporting)
             loop.run()
@@ -286,7 +286,7 @@ class Phase2:
                 best_effort(f"writing {PAGE}"),
                 stage(context.tracker.progress, "writing the page"),
             ):
-                wanted = Wanted(max_bytes=MAX_BYTES)
+                wanted = InspectionScope(max_bytes=MAX_BYTES)
                 file = context.directory / PAGE
                 write_page(inspection(wanted), encoder.world, context.directory, file, wanted)
         start = encoder.world.initial_state()[None]
@@ -296,7 +296,7 @@ class Phase2:
             played=problem.world,
             steps=run.steps,
             env_steps=env_steps,
-            seconds=loop.pace.seconds,
+            seconds=loop.seconds,
             root=learned(start, torch.tensor([problem.spec.horizon or 1])),
             losses=run.losses,
             doubts=warnings,
@@ -320,7 +320,7 @@ class Phase2:
             policy.load(state["published"])
         return policy, prior
 
-    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+    def inspection(self, context: RunContext, wanted: InspectionScope) -> Inspection:
         """The values learned so far; see ``empo_theory.inspection.Inspectable``.
 
         Where the run compared them with right ones, these are worked out again.
@@ -352,7 +352,7 @@ class Phase2:
         weights = problem.require_room()
         if weights <= FEW_WEIGHTS:
             # Whatever could not be built in a run should be found out now.
-            problem.learner(StageTimings(enabled=False), 0)
+            problem.learner(Timers(enabled=False), 0)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay = problem.replay(Path(folder))
@@ -392,7 +392,7 @@ class Phase2:
         learned: ValueEstimator,
         encoder: StateEncoder,
         comparison: Comparison | None,
-        wanted: Wanted,
+        wanted: InspectionScope,
     ) -> Inspection:
         prior = problem.factory.prior(encoder.world)
         right = None if comparison is None else comparison.right
@@ -415,7 +415,7 @@ def _learned(problem: Problem, context: RunContext) -> Learner:
     Raises:
         StorageError: if there is no checkpoint, or none that fits.
     """
-    learner = problem.learner(StageTimings(enabled=False), context.seed)
+    learner = problem.learner(Timers(enabled=False), context.seed)
     with saved_state(context.directory, "newest") as state:
         learner.load_state_dict(state["learner"])
     return learner

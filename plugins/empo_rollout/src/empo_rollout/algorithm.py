@@ -181,7 +181,7 @@ class RolloutAlgorithm:
             iterations=learner.iteration,
             history=[
                 Mark(steps, seconds, *(math.nan if mean is None else mean for mean in means))
-                for (steps, *means), seconds in zip(learner.history, loop.pace.lines, strict=True)
+                for (steps, *means), seconds in zip(learner.history, loop.lines, strict=True)
             ],
             evaluations=learner.evaluations,
             reasons=learner.episode_statistics.reasons,

@@ -18,7 +18,7 @@ from empo_core.errors import ConfigError
 from empo_core.runs.atomic import digest
 from empo_core.runs.directory import resolved
 from empo_core.trees import Json
-from empo_inspector.run_table import short_names, shown
+from empo_inspector.run_table import short_names, value_text
 from empo_sweep.contents import Contents
 from empo_sweep.sweep_config import MOST_TRIALS, SEED, Range, SweepConfig
 
@@ -222,7 +222,7 @@ class Sweep:
 def arm_text(arm: Arm, equals: str = "=", between: str = " ") -> str:
     """The values of an arm with the last words of their keys."""
     names = short_names(arm)
-    return between.join(f"{names[key]}{equals}{shown(value)}" for key, value in arm.items())
+    return between.join(f"{names[key]}{equals}{value_text(value)}" for key, value in arm.items())
 
 
 def _end(values: Range | list[Json], place: int) -> Json:

@@ -321,5 +321,5 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _rows(arrays: Arrays, numbers: Numbers) -> Arrays:
-    known = numbers[: np.searchsorted(numbers, min(map(len, arrays.values())))]
-    return {name: array[known] for name, array in arrays.items()}
+    present = numbers[: np.searchsorted(numbers, min(map(len, arrays.values())))]
+    return {name: array[present] for name, array in arrays.items()}

@@ -12,7 +12,6 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import Experiment, build, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
-    Drawable,
     FilmingPlayer,
 )
 from empo_core.runs.arrays import write_file
@@ -153,7 +152,7 @@ def _in_world(
     each = EPISODES_IN_WORLD if episodes is None else episodes
     evaluation = evaluate(sampler, episodes=each, seed=seed)
     if gifs is None:
-        gifs = 3 if isinstance(sampler.world, Drawable) else 0
+        gifs = 0 if sampler.world.render(sampler.world.initial_state()) is None else 3
     directory = _fresh(path)
     return evaluation, film(sampler, directory, episodes=gifs, seed=seed) if gifs else []
 
