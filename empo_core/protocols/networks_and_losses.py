@@ -53,8 +53,10 @@ class ValueNetwork(Protocol):
 class Regression(Protocol):
     """Fits one value network to targets, and remembers what it needs for that.
 
-    The component of a value network names its regression; without one it is fitted by gradient
-    descent on squared errors.
+    A value network names its regression by an attribute ``regression``, e.g.
+    ``"empo_networks.regression:NetworkRegression"``, which is called with the network,
+    ``weight_decay`` and ``max_grad_norm``; without one it is fitted by gradient descent on squared
+    errors.
     """
 
     def fit(

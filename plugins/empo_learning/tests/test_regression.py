@@ -12,10 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from empo_core import Component, Config
-from empo_core.config import ValueNetworkRef
 from empo_core.errors import NonFiniteError, PluginLoadError, StorageError
-from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Regression
 from empo_core.types import Fit, Quantity, ValueQuery
 from empo_learning.checkpoint import Checkpoints
@@ -240,7 +237,7 @@ def test_it_also_works_where_gradients_are_off(
 
 
 class Means:
-    """A regression that the component of a network names."""
+    """A regression that a network names."""
 
     def __init__(self, network: Net, *, weight_decay: float, max_grad_norm: float | None) -> None:
         self.settings = (network, weight_decay, max_grad_norm)
@@ -258,28 +255,21 @@ class Means:
         assert not state_dict
 
 
-def chosen(regression: str | None) -> Regression:
-    """The regression of a network whose component names one so."""
-    component = Component(
-        kind="value_network", name="net", params=Config, target=f"{__name__}:Net", api=1,
-        regression=regression,
-    )  # fmt: skip
-    registry = Registry([Offer(Provider("empo-net", "1", "empo-net"), component)])
-    reference = ValueNetworkRef.model_validate("net", context={"registry": registry})
-    return regression_of(reference, NETWORK, weight_decay=0.5, max_grad_norm=2.0, registry=registry)
+def chosen(regression: str | None) -> tuple[Net, Regression]:
+    """A network, and the regression of it where the network names one so."""
+    network = Net()
+    network.regression = regression
+    return network, regression_of(network, weight_decay=0.5, max_grad_norm=2.0)
 
 
-NETWORK = Net()
-
-
-def test_the_component_of_a_network_names_its_regression() -> None:
-    named = chosen(f"{__name__}:Means")
-    assert isinstance(named, Means)
-    assert named.settings == (NETWORK, 0.5, 2.0)
+def test_a_network_names_its_regression() -> None:
+    network, means = chosen(f"{__name__}:Means")
+    assert isinstance(means, Means)
+    assert means.settings == (network, 0.5, 2.0)
 
 
 def test_networks_are_fitted_by_gradient_descent_otherwise() -> None:
-    default = chosen(None)
+    _, default = chosen(None)
     assert isinstance(default, GradientRegression)
     assert isinstance(default, Regression)
 
@@ -290,8 +280,8 @@ def no_regression(network: Net, **settings: float) -> object:
 
 @pytest.mark.parametrize(
     ("target", "told"),
-    [("no_regression", "of empo-net is a Net, which lacks fit"), ("Lost", "has no attribute")],
+    [("no_regression", "is a Net, which lacks fit"), ("Lost", "has no attribute")],
 )
 def test_a_regression_that_is_none_is_refused_by_name(target: str, told: str) -> None:
-    with pytest.raises(PluginLoadError, match="regression of value_network 'net'.*" + told):
+    with pytest.raises(PluginLoadError, match="regression of Net .*" + told):
         chosen(f"{__name__}:{target}")

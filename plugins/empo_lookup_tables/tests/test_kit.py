@@ -2,7 +2,7 @@
 
 import pytest
 
-from empo_core.config import installed
+from empo_core.plugins.hookspecs import load_target
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Quantity, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
@@ -17,7 +17,7 @@ class TestLookupTable(ValueNetworkTests):
     def network(self, spec: WorldSpec, quantity: Quantity, include_time: bool) -> ValueNetwork:
         return LookupTable(LookupParams(include_time=include_time), spec, quantity)
 
-    def test_its_component_names_the_regression(self, network: ValueNetwork) -> None:
-        factory = installed().get("value_network", "lookup").load_regression()
+    def test_it_names_its_regression(self, network: LookupTable) -> None:
+        factory = load_target("the regression", network.regression)
         assert factory is TableRegression
         assert isinstance(factory(network, weight_decay=0.0, max_grad_norm=None), Regression)

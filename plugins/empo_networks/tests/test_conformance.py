@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from empo_core.config import installed
+from empo_core.plugins.hookspecs import load_target
 from empo_core.protocols import Regression, SharesEncoders, ValueNetwork, WorldModel
 from empo_core.types import Quantity, WorldSpec
 from empo_networks.network import Network
@@ -33,10 +33,9 @@ class TestNetworksOfPictures(ValueNetworkTests):
     def network(self, make: Make, spec: WorldSpec, quantity: Quantity) -> ValueNetwork:
         return make("grid-conv", spec, quantity, hidden=32)
 
-    def test_its_component_names_the_regression_and_it_shares(self, network: ValueNetwork) -> None:
-        for name in ("mlp", "grid-conv", "identity"):
-            factory = installed().get("value_network", name).load_regression()
-            assert factory is NetworkRegression
+    def test_it_names_its_regression_and_it_shares(self, network: Network) -> None:
+        factory = load_target("the regression", network.regression)
+        assert factory is NetworkRegression
         regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
         assert isinstance(regression, Regression)
         assert isinstance(network, SharesEncoders)

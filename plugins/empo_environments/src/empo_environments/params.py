@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -137,6 +137,8 @@ class NormaliseParams(Config):
 class GymnasiumParams(WrapperParams):
     """Copies of a Gymnasium environment."""
 
+    short: ClassVar = "id"
+
     id: GymnasiumId = Field(description="As gymnasium.make takes it, e.g. CartPole-v1.")
     kwargs: Kwargs = Field(
         default_factory=dict, description="Keyword arguments of the environment; plain data."
@@ -168,6 +170,8 @@ class GymnasiumParams(WrapperParams):
 class GymnasiumVectorParams(Config):
     """One Gymnasium vector environment, which steps all its copies itself."""
 
+    short: ClassVar = "id"
+
     id: GymnasiumId = Field(description="As gymnasium.make_vec takes it, e.g. CartPole-v1.")
     kwargs: Kwargs = Field(default_factory=dict, description="Its keyword arguments; plain data.")
     autoreset: Literal["next_step", "same_step", "disabled", "inside_step"] | None = Field(
@@ -179,6 +183,8 @@ class GymnasiumVectorParams(Config):
 
 class PettingZooParams(WrapperParams):
     """Copies of a PettingZoo ParallelEnv, whose agents may die before the others."""
+
+    short: ClassVar = "id"
 
     id: str = Field(
         pattern=PETTINGZOO_ID,
@@ -193,6 +199,8 @@ class PettingZooParams(WrapperParams):
 
 class DmcParams(WrapperParams):
     """Copies of a task of the DeepMind Control Suite; needs ``empo-environments[dmc]``."""
+
+    short: ClassVar = "task"
 
     task: str = Field(pattern=DMC_TASK, description="Domain and task, e.g. cartpole-swingup.")
     action_repeat: int = Field(

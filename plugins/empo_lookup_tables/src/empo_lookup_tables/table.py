@@ -53,6 +53,7 @@ class LookupTable(nn.Module):
         default: The answer to unknown keys.
     """
 
+    regression = "empo_lookup_tables.regression:TableRegression"
     values: Float[nn.Parameter, "line output"]
     counts: Float[Tensor, "line output"]
 

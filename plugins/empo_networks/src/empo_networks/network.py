@@ -55,6 +55,7 @@ class Network(nn.Module):
         is_fitted: Whether a regression fits its parameters, so that none may be added.
     """
 
+    regression = "empo_networks.regression:NetworkRegression"
     _slot: Tensor
     _goal_slot: Tensor
 

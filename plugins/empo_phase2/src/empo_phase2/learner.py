@@ -91,7 +91,6 @@ class Learner:
         optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
-                getattr(params.values, quantity),
                 network,
                 weight_decay=optimiser.weight_decay,
                 max_grad_norm=optimiser.max_grad_norm,
