@@ -12,7 +12,8 @@ from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build, build_algorithm, saved_policies
-from empo_core.protocols import Reopenable, RunContext, Solution
+from empo_core.protocols import RunContext
+from empo_theory.solved_world import SolvedWorld
 from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams
 
@@ -47,16 +48,14 @@ def saved_question(
     return config, context, Question(world, robots, humans, theory, accrual)
 
 
-def saved_solution(config: RunConfig, context: RunContext) -> Solution | None:
+def saved_solution(config: RunConfig, context: RunContext) -> SolvedWorld | None:
     """The solution that a run left, where it left all of one."""
     algorithm = build_algorithm(config)
-    if not isinstance(algorithm, Reopenable):
-        return None
     try:
         result = algorithm.reopen(context)
     except StorageError:
         return None  # It can be played all the same.
-    return result if isinstance(result, Solution) else None
+    return result if isinstance(result, SolvedWorld) else None
 
 
 def theory_of(config: RunConfig) -> TheoryParams:

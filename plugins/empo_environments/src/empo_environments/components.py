@@ -124,7 +124,7 @@ class PettingZooEnvironment(CopiedEnvironment):
         super().__init__(params.id, _PettingZoo(params), params)
 
 
-class GymnasiumVectorEnvironment:
+class GymnasiumVectorEnvironment(Environment):
     """A vector environment of Gymnasium's registry; see ``GymnasiumVectorParams``."""
 
     uses_world = False

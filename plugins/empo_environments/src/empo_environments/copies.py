@@ -40,7 +40,7 @@ class MakeWrapped:
         return DesyncEnv(env) if self.desync else env
 
 
-class CopiedEnvironment:
+class CopiedEnvironment(Environment):
     """An environment made of single environments; implements kind ``environment``.
 
     Args:

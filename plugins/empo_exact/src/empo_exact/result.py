@@ -155,7 +155,7 @@ class ExactResult(NotebookReport, Solution):
     def occupancy(
         self,
     ) -> Iterator[tuple[int, Int[Tensor, "state word"], Float[Tensor, " state"]]]:
-        """Steps left, states, and expected visits; see ``empo_core.protocols.ClosedLoop``."""
+        """Steps left, states, and expected visits; see ``empo_theory.solved_world``."""
         for time, states, visits in occupancy(self):
             left = 1 if self.horizon is None else self.horizon - time
             yield left, torch.from_numpy(self.graph.states[states]), torch.from_numpy(visits)

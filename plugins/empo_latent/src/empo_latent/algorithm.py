@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from empo_core.protocols import Algorithm
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
@@ -47,7 +48,7 @@ WINDOW = 20
 """Newest episodes that averages are about: an agent gets better within few."""
 
 
-class LatentAlgorithm:
+class LatentAlgorithm(Algorithm):
     """Learns a latent world model, and policies within it; acts by planning or by the policy."""
 
     def __init__(self, params: LatentParams) -> None:
@@ -96,7 +97,7 @@ class LatentAlgorithm:
         )
 
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
-        """The agent learned so far; see ``empo_core.protocols.Playable``."""
+        """The agent learned so far; see ``empo_core.protocols.Algorithm``."""
         tasks = tasks_of(self._params, context.environment, _given(context))
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():

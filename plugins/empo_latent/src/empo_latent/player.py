@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from empo_core.protocols import EpisodePlayer
 from empo_core.errors import ConfigError
 from empo_core.protocols import PlayedEpisodes
 from empo_latent.environments.tasks import Task
@@ -20,11 +21,13 @@ from empo_latent.planning.build import discounts, planner_of
 from empo_latent.videos import save_videos, warn_no_videos
 
 
-class LatentPlayer:
-    """Lets a model act in the tasks of its run; an ``empo_core.protocols.FilmingPlayer``.
+class LatentPlayer(EpisodePlayer):
+    """Lets a model act in the tasks of its run, and films it.
 
     The planner acts, the policy, or one after the other, as ``reporting.evaluate`` says.
     """
+
+    films = True
 
     def __init__(self, params: LatentParams, tasks: Sequence[Task], model: LatentModel) -> None:
         """Prepare; no environment is made yet."""
@@ -56,7 +59,7 @@ class LatentPlayer:
         return played
 
     def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
-        """Animations of episodes of each task by each actor; see ``FilmingPlayer.film``."""
+        """Animations of episodes of each task by each actor; see ``EpisodePlayer.film``."""
         try:
             films = Recording(videos=episodes)
             found = self.evaluations(episodes=episodes, seed=seed, recording=films)

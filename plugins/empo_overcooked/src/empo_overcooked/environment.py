@@ -14,7 +14,7 @@ from empo_overcooked.plugin import KitchenParams
 from empo_overcooked.world import OvercookedWorld
 
 
-class KitchenEnvironment:
+class KitchenEnvironment(Environment):
     """Copies of the run's kitchen; implements kind ``environment``."""
 
     uses_world = True

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from empo_core.protocols import Algorithm
 from empo_core.best_effort import best_effort
 from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
@@ -58,7 +59,7 @@ SOURCE = "reward"
 """Folder of a run for what the source of a reward leaves behind."""
 
 
-class RolloutAlgorithm:
+class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
 
     def __init__(self, params: RolloutParams) -> None:
@@ -198,7 +199,7 @@ class RolloutAlgorithm:
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
     ) -> tuple[RobotPolicy, HumanPrior] | RolloutPlayer:
-        """What was learned so far; see ``empo_core.protocols.Playable``.
+        """What was learned so far; see ``empo_core.protocols.Algorithm``.
 
         Robots without memory are asked about single states of their world. Whatever else has
         learned plays in the environments of the run.

@@ -12,7 +12,6 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build, saved_policies, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
-    FilmingPlayer,
 )
 from empo_core.runs.arrays import write_file
 from empo_core.runs.directory import labels, strict_json
@@ -116,7 +115,7 @@ def evaluate_run(
     elif wanted := [
         option
         for option, given in (
-            ("--gifs", gifs and not isinstance(found, FilmingPlayer)),
+            ("--gifs", gifs and not found.films),
             ("--human-prior", human_prior),
             ("--starts", starts),
         )
@@ -129,7 +128,7 @@ def evaluate_run(
         each = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
         evaluation = evaluate_returns(found, episodes=each, seed=seed, max_steps=max_steps)
         directory, number = _fresh(path), 1 if gifs is None else gifs
-        if number and isinstance(found, FilmingPlayer):
+        if number and found.films:
             files += found.film(directory, episodes=number, seed=seed)
     done = Evaluated(
         run_dir=path,

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.protocols import Explorer
 from empo_core.errors import ConfigError
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
@@ -15,7 +16,7 @@ from empo_learning import schedule
 from empo_phase2.explorers.params import EpsilonGreedyParams
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(Explorer):
     """Mixes the policy with the uniform one: (1 - epsilon) pi + epsilon / available."""
 
     def __init__(self, params: EpsilonGreedyParams, spec: WorldSpec, agents: Sequence[int]) -> None:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from empo_core.protocols import Explorer
 from empo_core.protocols import Weights
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
@@ -20,7 +21,7 @@ from empo_phase2.explorers.params import RndParams
 from empo_worlds.row_table import RowTable
 
 
-class Rnd:
+class Rnd(Explorer):
     """Multiplies probabilities by exp(coefficient * novelty); novelty is learned.
 
     For robots novelty belongs to states, and a choice has the expected novelty of its

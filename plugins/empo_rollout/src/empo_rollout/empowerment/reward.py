@@ -12,7 +12,7 @@ from empo_core.config import AlgorithmRef, installed
 from empo_core.errors import ConfigError
 from empo_core.experiment import build, load_run
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
+from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
 from empo_core.runs.arrays import write_file
 from empo_core.runs.atomic import read_json
 from empo_core.runs.directory import (
@@ -141,17 +141,16 @@ def _context(world: WorldModel, directory: Path, seed: int, resume: bool = True)
     )
 
 
-def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Empowering:
+def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Algorithm:
     """The algorithm, which must know U_r.
 
     Raises:
         ConfigError: It does not.
     """
-    algorithm = build(reference, registry=registry)
-    if not isinstance(algorithm, Empowering):
+    algorithm: Algorithm = build(reference, registry=registry)
+    if not algorithm.has_intrinsic_reward:
         raise ConfigError(
-            f"{where} {reference.name!r}, which knows no U_r: it has no method "
-            "'intrinsic_reward' (see Empowering in docs/reference/protocols.md); take another, "
-            "e.g. exact"
+            f"{where} {reference.name!r}, which knows no U_r: its has_intrinsic_reward is False "
+            "(see Algorithm in docs/reference/protocols.md); take another, e.g. exact"
         )
     return algorithm

@@ -15,7 +15,7 @@ from empo_rollout.empowerment.world_vector import WorldVectorEnv, check_learners
 from empo_rollout.world_params import PowerReward, WorldParams
 
 
-class WorldEnvironment:
+class WorldEnvironment(Environment):
     """Copies of the run's world; implements kind ``environment``.
 
     The reward and the human prior are built once, when copies are first made.
