@@ -17,7 +17,6 @@ from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import WorldModel
-from empo_theory.solved_world import SolvedWorld
 from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve as solve_exactly
@@ -28,6 +27,7 @@ from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
 from empo_theory.parameters import CompleteTheory
+from empo_theory.solved_world import SolvedWorld
 
 THEORY = Phase2Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
 PRIOR = {"name": "exact", "params": {"theory": {"beta_h": 10.0, "gamma_h": 0.9}}}

@@ -18,7 +18,6 @@ from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError, UnknownComponentError
 from empo_core.plugins.hookspecs import Component
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_theory.solved_world import SolvedWorld
 from empo_core.types import ValueQuery
 from empo_phase2 import compare
 from empo_phase2.compare import Comparison, solve, solver_for
@@ -26,6 +25,7 @@ from empo_phase2.experience import Block
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimates, ValueEstimator
+from empo_theory.solved_world import SolvedWorld
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ from empo_bounds.power import power_bounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds, down
 from empo_core.errors import EmpoError
-from empo_theory.solved_world import SolvedWorld
 from empo_core.types import Expansion
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.samples import joint_actions
 

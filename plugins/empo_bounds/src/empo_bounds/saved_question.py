@@ -11,11 +11,11 @@ from empo_bounds.question import Question
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import build, build_algorithm, saved_policies
+from empo_core.experiment import Experiment, build, build_algorithm
 from empo_core.protocols import RunContext
-from empo_theory.solved_world import SolvedWorld
 from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams
+from empo_theory.solved_world import SolvedWorld
 
 
 def saved_question(
@@ -31,7 +31,8 @@ def saved_question(
         ConfigError: It is no run, or no run of robots among humans in a world.
         StorageError: It left nothing that can be loaded.
     """
-    config, context, policies = saved_policies(path)
+    run = Experiment.load(path)
+    config, context, policies = run.config, run.context, run.policies()
     world = context.world
     if world is None or not isinstance(policies, tuple):
         raise ConfigError(

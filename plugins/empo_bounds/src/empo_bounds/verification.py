@@ -32,10 +32,10 @@ from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import StorageError
 from empo_core.protocols import Tracker
-from empo_theory.solved_world import SolvedWorld
 from empo_core.runs.atomic import digest
 from empo_core.runs.directory import existing_run
 from empo_core.world_content import world_digest
+from empo_theory.solved_world import SolvedWorld
 
 INSIDE, OUTSIDE = 1e-11, 1e-6
 """Largest share by which a certified bound may be tighter than the plain one, and by which it may

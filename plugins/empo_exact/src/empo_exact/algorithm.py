@@ -8,10 +8,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from empo_core.protocols import Algorithm
 from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, StorageError
-from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
+from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
 from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.stages import stage
 from empo_core.threads import torch_threads

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
-from pydantic import JsonValue
 from rich.console import RenderableType
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.trees import JsonData
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.induction import Seconds
@@ -177,9 +177,9 @@ class ExactResult(NotebookReport, Solution):
         """
         return play(self, generator, goals or {})
 
-    def summary(self) -> dict[str, JsonValue]:
+    def summary(self) -> dict[str, JsonData]:
         """The result as JSON data."""
-        graph: dict[str, JsonValue] = {
+        graph: dict[str, JsonData] = {
             "states": self.sizes.states,
             "transitions": self.sizes.transitions,
         }

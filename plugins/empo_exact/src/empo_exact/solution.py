@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int32, Int64
 from torch import Tensor
 
-from empo_theory.solved_world import SolvedWorld
 from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph
@@ -33,6 +32,7 @@ from empo_exact.kernel_data import Block, Floats, Policies, Values, make_scratch
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
 from empo_exact.values import Store
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.rows import integer_rows, state_row
 

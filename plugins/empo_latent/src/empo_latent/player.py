@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from empo_core.protocols import EpisodePlayer
 from empo_core.errors import ConfigError
-from empo_core.protocols import PlayedEpisodes
+from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import NOTHING, Evaluation, Recording, evaluate
 from empo_latent.evaluator import evaluation_vector

@@ -59,6 +59,8 @@ class _Brushes(NamedTuple):
 class MultigridFeatures(Featurizer):
     """Reads the state rows of one layout; equal for layouts that are read alike."""
 
+    can_update = True
+
     def __init__(self, state_layout: StateLayout) -> None:
         self.state_layout = state_layout
         self._compactor = Compactor(state_layout)
@@ -97,7 +99,7 @@ class MultigridFeatures(Featurizer):
         before: Int16[Tensor, "state word"],
         after: Int16[Tensor, "state word"],
     ) -> None:
-        """Change features of states to those of others, in place; see ``empo_core.features.Featurizer``."""
+        """Change features of states to those of others, in place; see ``Featurizer``."""
         # Imported here because processes without a world need no compiled code.
         from empo_multigrid import feature_updates
 

@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from empo_theory.solved_world import SolvedWorld
 from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
@@ -24,6 +23,7 @@ from empo_core.trees import StateDict
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Theory
 from empo_phase2.values import ValueEstimates
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 
 AT_ONCE = 4096
@@ -231,8 +231,8 @@ def solve(
     if not isinstance(result, SolvedWorld):
         raise ConfigError(
             f"reporting.compare: algorithm {reference.name!r} does not tell the values of every "
-            f"state (its result, a {type(result).__name__}, is no SolvedWorld); compare with another, "
-            "e.g. exact, or with none"
+            f"state (its result, a {type(result).__name__}, is no SolvedWorld); compare with "
+            "another, e.g. exact, or with none"
         )
     return result
 

@@ -11,10 +11,16 @@ from typing import Any
 
 import torch
 
-from empo_core.protocols import Algorithm
 from empo_core.best_effort import best_effort
 from empo_core.experiment import build
-from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
+from empo_core.protocols import (
+    Algorithm,
+    CheckpointChoice,
+    HumanPrior,
+    RobotPolicy,
+    RunContext,
+    WorldModel,
+)
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.runs.directory import RESULTS

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from empo_core.protocols import EpisodePlayer
 from empo_core.best_effort import best_effort
-from empo_core.protocols import PlayedEpisodes
+from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_rollout.evaluation import EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from empo_core.protocols import Explorer, WorldModel
-from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_learning.state_tree import flatten
 from empo_testing.exploration import global_randomness_untouched, reachable_states, stored
@@ -204,20 +203,11 @@ class ExplorerTests:
         assert torch.equal(again, answers[1]), "it goes on using tensors of the other copy"
 
 
-class Bystander:
+class Bystander(Explorer):
     """An explorer that changes nothing."""
 
     def explore(self, policy: Tensor, scene: Scene, generator: torch.Generator) -> Tensor:
         return policy.clone()
-
-    def observe(self, scene: Scene, choice: Tensor) -> None:
-        pass
-
-    def state_dict(self) -> StateDict:
-        return {}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        pass
 
 
 class Game:

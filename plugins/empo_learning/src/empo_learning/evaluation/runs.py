@@ -9,7 +9,7 @@ from typing import Any
 
 from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError
-from empo_core.experiment import build, saved_policies, seed_everything
+from empo_core.experiment import Experiment, build, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
 )
@@ -98,8 +98,8 @@ def evaluate_run(
         CollectError: An environment failed.
     """
     seed_everything(seed)
-    config, context, found = saved_policies(run_dir, checkpoint, environment=environment)
-    path, world = context.directory, context.world
+    run = Experiment.load(run_dir, environment=environment)
+    found, path, world = run.policies(checkpoint), run.directory, run.context.world
     files = [path / EVALUATION / "evaluation.json"]
     evaluation: Evaluation | ReturnEvaluation
     if isinstance(found, tuple):
@@ -132,8 +132,8 @@ def evaluate_run(
             files += found.film(directory, episodes=number, seed=seed)
     done = Evaluated(
         run_dir=path,
-        algorithm=config.algorithm.name,
-        place=labels(config)[-1 if world is None else 0],
+        algorithm=run.config.algorithm.name,
+        place=labels(run.config)[-1 if world is None else 0],
         evaluation=evaluation,
         files=tuple(files),
         human_prior=human_prior,

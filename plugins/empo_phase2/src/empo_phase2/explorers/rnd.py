@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from empo_core.protocols import Explorer
-from empo_core.protocols import Weights
+from empo_core.protocols import Explorer, Weights
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_learning.finite import check_finite
@@ -28,6 +27,8 @@ class Rnd(Explorer):
     successors. For a human it belongs to states with an action: there is a prediction per
     action, and training improves only the one of the action that was taken.
     """
+
+    learns = True
 
     def __init__(self, params: RndParams, spec: WorldSpec, agents: Sequence[int]) -> None:
         """Draw the network to be predicted from a seed, so that every copy has the same."""

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from empo_core.protocols import Explorer
 from empo_core.errors import ConfigError
+from empo_core.protocols import Explorer
 from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_phase2.explorers.params import ActionSequencesParams, SequenceType

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from empo_core.config import AlgorithmRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import build, load_run
+from empo_core.experiment import Experiment, build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
 from empo_core.runs.arrays import write_file
@@ -104,8 +104,8 @@ def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicRewar
     # Of a damaged status the summary, which is written last, says that the run has finished.
     if status != "finished" and not (status is None and (path / RESULTS / SUMMARY).is_file()):
         raise ConfigError(f"{where} has not finished ({status}); go on with: empo resume {path}")
-    config, _, context = load_run(path, registry)
-    known = context.world
+    run = Experiment.load(path, registry=registry)
+    config, known = run.config, run.context.world
     if known is None:
         raise ConfigError(f"{where} has no world")
     differs = difference(identity(known), identity(world))

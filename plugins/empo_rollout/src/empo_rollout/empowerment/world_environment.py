@@ -7,7 +7,7 @@ from functools import cached_property
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import HumanPrior
+from empo_core.protocols import Environment, HumanPrior
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
 from empo_rollout.empowerment.observation import WorldObservation
 from empo_rollout.empowerment.reward import Power, power_reward
