@@ -21,7 +21,7 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import Tracker
-from empo_core.storage.arrays import load_arrays
+from empo_core.runs.arrays import load_arrays
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult, load
 from empo_exact.setup import Assumptions

@@ -135,7 +135,7 @@ def test_a_sweep_that_was_kept_is_the_same_sweep(toy: Path, sweep: Cli, write: W
 def test_two_sweeps_do_not_share_a_folder(
     toy: Path, sweep: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from empo_core.storage.locks import hold
+    from empo_core.runs.files import hold
 
     monkeypatch.setattr("empo_sweep.runner._ORPHANS_S", 0.1)
     file = write(over={X: [1, 2]})

@@ -9,7 +9,7 @@ from typing import Any
 
 from click.testing import Result
 
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.runs.directory import RunDirectory
 
 Cli = Callable[..., Result]
 HERE = Path(__file__).parent

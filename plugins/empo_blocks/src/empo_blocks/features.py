@@ -66,6 +66,6 @@ class BlocksFeatures:
 def places(states: Int[Tensor, "state word"], size: int) -> Int[Tensor, "state agent 2"]:
     """The (x, y) cell of the human, and (-1, -1) for the robot."""
     human = states[:, 0].long()
-    found = torch.full((len(states), 2, 2), -1, device=states.device)
-    found[:, 0, 0], found[:, 0, 1] = human % size, human // size
-    return found
+    cells = torch.full((len(states), 2, 2), -1, device=states.device)
+    cells[:, 0, 0], cells[:, 0, 1] = human % size, human // size
+    return cells

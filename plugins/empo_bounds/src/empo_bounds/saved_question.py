@@ -13,7 +13,7 @@ from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build, build_algorithm, saved_policies
 from empo_core.protocols import Reopenable, RunContext, Solution
-from empo_core.storage.run_directory import CONFIG, existing_run
+from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams
 
 
@@ -30,16 +30,16 @@ def saved_question(
         ConfigError: It is no run, or no run of robots among humans in a world.
         StorageError: It left nothing that can be loaded.
     """
-    config, context, found = saved_policies(path)
+    config, context, policies = saved_policies(path)
     world = context.world
-    if world is None or not isinstance(found, tuple):
+    if world is None or not isinstance(policies, tuple):
         raise ConfigError(
             f"{path}: a certificate is about robots in a world of humans and goals, and this run "
             f"of {config.algorithm.name!r} has none whose policy can be asked about single states; "
             "certify a run of exact, of phase2, or of rollout in a world. In rollout, robots must "
             "learn, without memory (humans that learn can be the --human-prior of another run)"
         )
-    robots, humans = found
+    robots, humans = policies
     if human_prior is not None:
         humans = build(human_prior, world)
     theory = theory_of(config)
@@ -65,9 +65,9 @@ def theory_of(config: RunConfig) -> TheoryParams:
     They stand in the params of its algorithm, of another that these name, or of the run that
     these name; otherwise the defaults are meant.
     """
-    found = next(_theories(config.algorithm.params), None)
-    if found is not None:
-        return found
+    theory = next(_theories(config.algorithm.params), None)
+    if theory is not None:
+        return theory
     other = next(_runs(config.algorithm.params), None)
     if other is None:
         return TheoryParams()

@@ -116,8 +116,8 @@ def refuse_impossible_beliefs(
             others = [other for other in spec.humans if other != human]
             together = np.ones((len(chosen), 1), np.bool_)
             for other in others:  # The first of them counts fastest.
-                own = may[:, other, : spec.num_actions[other], None]
-                together = (own & together[:, None]).reshape(len(chosen), -1)
+                of_other = may[:, other, : spec.num_actions[other], None]
+                together = (of_other & together[:, None]).reshape(len(chosen), -1)
             actions, count = spec.num_actions[human], together.shape[1]
             mass = believed[:, h, :actions, :count]
             wrong = (mass > UNAVAILABLE_TOLERANCE) & ~together[:, None]
@@ -129,8 +129,8 @@ def refuse_impossible_beliefs(
                     number = spec.num_actions[other]
                     doing, index = index % number, index // number
                     if not may[at, other, doing]:
-                        who = spec.agents[other]
-                        names.append(f"{who.actions[doing]!r} of {who.name} (agent {other})")
+                        actor = spec.agents[other]
+                        names.append(f"{actor.actions[doing]!r} of {actor.name} (agent {other})")
                 raise SolveError(
                     f"believed_others: {spec.agents[human].name} (agent {human}), choosing "
                     f"{spec.agents[human].actions[action]!r}, gives probability "
@@ -141,10 +141,10 @@ def refuse_impossible_beliefs(
 
 
 def _spread(spec: WorldSpec, human: int, others: Sequence[int]) -> list[int]:
-    profile, rest = [-1] * len(spec.agents), list(others)
+    profile, remaining = [-1] * len(spec.agents), list(others)
     for other in spec.humans:
-        if other != human and rest:
-            profile[other] = rest.pop(0)
+        if other != human and remaining:
+            profile[other] = remaining.pop(0)
     return profile
 
 

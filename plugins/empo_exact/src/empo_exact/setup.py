@@ -225,10 +225,10 @@ def make_humans(
             raise SolveError("nu must lie in [0, 1] for every state and goal")
     habit = np.zeros((1, goals, actions))
     if nu.any() and assumed.habit_prior is None:
-        asked = assumed.habit or (lambda states: uniform_policy(world, states))
+        habit_policy = assumed.habit or (lambda states: uniform_policy(world, states))
 
         def habitual(states: Int[Tensor, "state word"]) -> Float[Tensor, "state goal action"]:
-            return checked_human_policy(world, states, asked(states), "habit")
+            return checked_human_policy(world, states, habit_policy(states), "habit")
 
         habit = answers(graph, habitual, (goals, actions), "habit")
     elif assumed.habit is not None and not nu.any():

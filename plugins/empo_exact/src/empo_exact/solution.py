@@ -225,8 +225,8 @@ class Solution:
             SolveError: The values of that time were not kept.
         """
         self._check_time(time)
-        found, places = self._values(time), self.problem.places
-        return TimeValues(found.v_m[:, places], found.v_e[:, places], found.v_r.copy())
+        tables, places = self._values(time), self.problem.places
+        return TimeValues(tables.v_m[:, places], tables.v_e[:, places], tables.v_r.copy())
 
     def policies(
         self, time: int, states: Int64[np.ndarray, " state"] | None = None
@@ -241,9 +241,9 @@ class Solution:
         if states is None:
             last = self.graph.num_states if self.horizon is None else self.graph.within(time)
             states = np.arange(min(last, self.graph.num_expanded))
-        found = self._sweep(states.astype(np.int32), time)[0]
-        pi_h = found.pi_h[:, :, self.problem.places].transpose(0, 2, 1)
-        return StatePolicies(pi_h, found.pi_r, found.q_r, found.x_h, found.u_r)
+        swept = self._sweep(states.astype(np.int32), time)[0]
+        pi_h = swept.pi_h[:, :, self.problem.places].transpose(0, 2, 1)
+        return StatePolicies(pi_h, swept.pi_r, swept.q_r, swept.x_h, swept.u_r)
 
     def _policies_in(self, state: int, time: int) -> StatePolicies:
         """Policies in one state, given by number, at a time; ``policies_in`` keeps the last."""
@@ -273,7 +273,7 @@ class Solution:
         self, states: Int[Tensor, "state word"], steps_left: int
     ) -> Float[Tensor, "state robot_action"]:
         """The robots' policy in each state."""
-        return torch.from_numpy(self.policies_of(states, steps_left, lambda found: found.pi_r))
+        return torch.from_numpy(self.policies_of(states, steps_left, lambda solved: solved.pi_r))
 
     def goal_values(
         self, states: Int[Tensor, "state word"], steps_left: int
@@ -310,8 +310,8 @@ class Solution:
         """
         time = self.time_of(steps_left)
         numbers = self.find_rows(states.cpu().numpy()).astype(np.int64)
-        known = self.graph.num_states if self.horizon is None else self.graph.within(time)
-        wrong = (numbers < 0) | (numbers >= known)
+        num_valued = self.graph.num_states if self.horizon is None else self.graph.within(time)
+        wrong = (numbers < 0) | (numbers >= num_valued)
         wrong[~wrong] = ~self.graph.alive[numbers[~wrong]]
         if wrong.any():
             raise SolveError(

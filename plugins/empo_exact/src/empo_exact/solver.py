@@ -115,8 +115,8 @@ def solve(
         graph, images = _explore(world, params, tracker, start), None
         written = Sizes.of(graph)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
-    if found := warning_before(world, graph, params.theory):
-        log.warning("%s", found)
+    if warning := warning_before(world, graph, params.theory):
+        log.warning("%s", warning)
     params = ram.resolved(written, params)
     sizes = Sizes.of(graph, len(images.variant) if images else 0)
     ram.check(sizes, params, directory, written, assumed)
@@ -247,8 +247,8 @@ def _induce_over_levels(
     """One sweep over an acyclic world: each state after all its successors."""
     problem = solver.problem
     if resume and store.keep == "disk":
-        found = store.recover(0, lambda values: refuse_non_finite(problem, values, "on disk"))
-        if found is not None:
+        recovered = store.recover(0, lambda values: refuse_non_finite(problem, values, "on disk"))
+        if recovered is not None:
             tracker.progress("backward induction", 1, 1)
             return
     if resume:

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import WorldModel
-from empo_core.storage.atomic import StrictModel, read_json
+from empo_core.runs.atomic import StrictModel, read_json
 from empo_core.types import WorldSpec
 from empo_inspector.game import Game, Policies
 from empo_inspector.pcg32 import MOST_SEED
@@ -111,12 +111,12 @@ def _step(game: Game, joint: int, row: list[int]) -> None:
     """Play one step, which has to go as recorded."""
     spec, where = game.world.spec, f"step {game.now.time}"
     pairs = zip(spec.strides, spec.num_actions, strict=True)
-    said = [joint // stride % count for stride, count in pairs]
+    agent_actions = [joint // stride % count for stride, count in pairs]
     try:
-        game.step({agent: said[agent] for agent in game.played})
+        game.step({agent: agent_actions[agent] for agent in game.played})
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    for agent, does, recorded in zip(spec.agents, game.actions[-1], said, strict=True):
+    for agent, does, recorded in zip(spec.agents, game.actions[-1], agent_actions, strict=True):
         if does != recorded:
             raise ConfigError(
                 f"{where}: by its policy and seed {game.seed}, {agent.name} does "

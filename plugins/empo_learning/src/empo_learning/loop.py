@@ -16,8 +16,8 @@ from pydantic import Field
 from empo_core.errors import EmpoError, NonFiniteError, StorageError, TrackerError
 from empo_core.interrupts import Interrupts
 from empo_core.protocols import CheckpointChoice, RunContext, Tracker
+from empo_core.runs.atomic import StrictModel
 from empo_core.stages import stage
-from empo_core.storage.atomic import StrictModel
 from empo_core.trees import StateDict
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.checkpoint import Checkpoints

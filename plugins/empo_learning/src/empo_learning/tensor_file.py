@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.storage.atomic import FileEntry, FileOps, check_size
-from empo_core.storage.regular_files import open_regular
+from empo_core.runs.atomic import FileEntry, FileOps, check_size
+from empo_core.runs.files import open_regular
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], ops: FileOps) -> FileEntry:

@@ -43,7 +43,7 @@ class _Brushes(NamedTuple):
         item: Where the channel of each item, then of each item opened, begins.
         item_value: What it shows there.
         agent: Where the channel of each agent begins.
-        one: What agents show.
+        unit: What agents show.
     """
 
     blank: Float32[Tensor, " flat"]
@@ -53,7 +53,7 @@ class _Brushes(NamedTuple):
     item: Int64[Tensor, " appearance"]
     item_value: Float32[Tensor, " appearance"]
     agent: Int64[Tensor, " agent"]
-    one: Float32[Tensor, ""]
+    unit: Float32[Tensor, ""]
 
 
 class MultigridFeatures:
@@ -88,8 +88,8 @@ class MultigridFeatures:
         Raises:
             WorldError: The rows have another length.
         """
-        seen = self.state_layout.seen(states)
-        return Features(self._picture(seen), *self._compactor.described(seen))
+        parsed = self.state_layout.parsed(states)
+        return Features(self._picture(parsed), *self._compactor.described(parsed))
 
     def update(
         self,
@@ -131,20 +131,20 @@ class MultigridFeatures:
             STATE_OVER_GROUND,
         )
 
-    def _picture(self, seen: ParsedStates) -> Float32[Tensor, "state channel height width"]:
-        layout, device = self.state_layout.layout, seen.rows.device
+    def _picture(self, parsed: ParsedStates) -> Float32[Tensor, "state channel height width"]:
+        layout, device = self.state_layout.layout, parsed.rows.device
         brushes, changing = self._on(device), self.state_layout.on(device).changing
-        pictures = brushes.blank.repeat(len(seen.rows), 1)
-        conditions = (seen.rows[:, changing] & CONDITION) + brushes.first_value
+        pictures = brushes.blank.repeat(len(parsed.rows), 1)
+        conditions = (parsed.rows[:, changing] & CONDITION) + brushes.first_value
         pictures[:, brushes.spots] = brushes.values[conditions].flatten(1)
         # Zero is added to some spot where an item lies in no cell.
         spots = (
-            seen.spot + brushes.item[seen.appearance],
-            seen.spot + MOBILE * layout.num_cells,
-            seen.cells + brushes.agent,
+            parsed.spot + brushes.item[parsed.appearance],
+            parsed.spot + MOBILE * layout.num_cells,
+            parsed.cells + brushes.agent,
         )
-        agents = brushes.one.expand_as(seen.cells)
-        values = (brushes.item_value[seen.appearance] * seen.lies, seen.lies, agents)
+        agents = brushes.unit.expand_as(parsed.cells)
+        values = (brushes.item_value[parsed.appearance] * parsed.lies, parsed.lies, agents)
         pictures.scatter_add_(1, torch.cat(spots, 1), torch.cat(values, 1))
         return pictures.view(-1, CHANNELS, layout.height, layout.width)
 

@@ -230,12 +230,12 @@ def chosen_agent(world: MultigridWorld, agent: int | None) -> int:
 
 def goal_index(world: MultigridWorld, agent: int, name: str) -> int:
     """Position on the ``goal`` axis of an agent's goal."""
-    own = {world.spec.goals[goal].name: goal for goal in world.spec.goals_of(agent)}
-    if name not in own:
-        there = ", ".join(own) or "none"
-        who = world.spec.agents[agent].name
-        raise WorldError(f"{who} has no goal called {name!r}; its goals: {there}")
-    return own[name]
+    goals = {world.spec.goals[goal].name: goal for goal in world.spec.goals_of(agent)}
+    if name not in goals:
+        there = ", ".join(goals) or "none"
+        agent_name = world.spec.agents[agent].name
+        raise WorldError(f"{agent_name} has no goal called {name!r}; its goals: {there}")
+    return goals[name]
 
 
 def role_names(world: MultigridWorld) -> list[str]:

@@ -73,8 +73,8 @@ def write_video(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> 
     if suffix == ".gif":
         return write_gif(frames, path, fps)
     if suffix != ".mp4":
-        known = " or ".join(SUFFIXES)
-        raise ValueError(f"{path} has suffix {path.suffix!r}: name a file that ends in {known}")
+        suffixes = " or ".join(SUFFIXES)
+        raise ValueError(f"{path} has suffix {path.suffix!r}: name a file that ends in {suffixes}")
     pictures = check_frames(frames)
     check_fps(fps)
     # The codec halves the resolution of colours, so both sides must be even.

@@ -35,8 +35,8 @@ class KitchenEnvironment:
         """
         world = context.world
         if not isinstance(world, OvercookedWorld):
-            found = "there is none" if world is None else f"it is {world.spec.name!r}"
-            raise ConfigError(f"environment 'overcooked' needs 'world_model: overcooked'; {found}")
+            actual = "there is none" if world is None else f"it is {world.spec.name!r}"
+            raise ConfigError(f"environment 'overcooked' needs 'world_model: overcooked'; {actual}")
         goals = [goal.name for goal in world.spec.goals]
         if params.goal not in goals:
             raise ConfigError(

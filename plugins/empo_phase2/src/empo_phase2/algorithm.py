@@ -28,8 +28,8 @@ from empo_core.protocols import (
     WorldModel,
 )
 from empo_core.random_streams import Stream, seed_of, stream
+from empo_core.runs.directory import RESULTS
 from empo_core.stages import stage
-from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_core.types import WorldSpec
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
@@ -60,7 +60,7 @@ from empo_phase2.successors import SuccessorQuery
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_worlds.queries import is_terminal
 
 log = logging.getLogger(__name__)
@@ -286,7 +286,7 @@ class Phase2:
                 best_effort(f"writing {PAGE}"),
                 stage(context.tracker.progress, "writing the page"),
             ):
-                wanted = Wanted(max_bytes=MAX_BYTES)
+                wanted = InspectionScope(max_bytes=MAX_BYTES)
                 file = context.directory / PAGE
                 write_page(inspection(wanted), encoder.world, context.directory, file, wanted)
         start = encoder.world.initial_state()[None]
@@ -320,7 +320,7 @@ class Phase2:
             policy.load(state["published"])
         return policy, prior
 
-    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+    def inspection(self, context: RunContext, wanted: InspectionScope) -> Inspection:
         """The values learned so far; see ``empo_theory.inspection.Inspectable``.
 
         Where the run compared them with right ones, these are worked out again.
@@ -392,7 +392,7 @@ class Phase2:
         learned: ValueEstimator,
         encoder: StateEncoder,
         comparison: Comparison | None,
-        wanted: Wanted,
+        wanted: InspectionScope,
     ) -> Inspection:
         prior = problem.factory.prior(encoder.world)
         right = None if comparison is None else comparison.right

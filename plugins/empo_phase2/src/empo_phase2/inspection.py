@@ -8,13 +8,12 @@ from torch import Tensor
 from empo_core.protocols import HumanPrior
 from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import with_right_values
-from empo_learning.state_cache import policies_at
 from empo_phase2.compare import SolvedStates
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import LEAST_Q
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory, TheoryParams
 from empo_worlds.policy_checks import checked_human_policy
 
@@ -24,7 +23,7 @@ def inspect(
     encoder: StateEncoder,
     prior: HumanPrior,
     theory: Phase2Theory,
-    wanted: Wanted,
+    wanted: InspectionScope,
     right: SolvedStates | None = None,
 ) -> Inspection:
     """What a learner thinks of the first world's states; see ``empo_theory.inspection``.
@@ -41,7 +40,7 @@ def inspect(
     def estimate(rows: Int[Tensor, "state word"], left: Int[Tensor, " state"]) -> Estimates:
         found = learned(rows, left)
         q_r = found.q_r.double().clamp(max=LEAST_Q)
-        humans = checked_human_policy(encoder.world, rows, policies_at(prior, rows, left))
+        humans = checked_human_policy(encoder.world, rows, prior.policy(rows, left))
         return Estimates(found.v_r, found.v_h_e, q_r, humans)
 
     shared = theory.model_dump(include=set(TheoryParams.model_fields))

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from empo_core.best_effort import best_effort
 from empo_core.protocols import Weights, WorldModel
-from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import strict_json
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import strict_json
 from empo_core.tables import or_achieved, report_table
 from empo_core.types import WorldSpec
 from empo_inspector.explanation import Explanation, explain
@@ -31,7 +31,7 @@ from empo_phase2.policyfile import save_policy
 from empo_phase2.values import ValueEstimates
 from empo_phase2.world_checks import warning
 from empo_pictures.notebooks import NotebookReport
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
@@ -67,7 +67,7 @@ class Phase2Result(NotebookReport):
     losses: Curve
     doubts: Sequence[str]
     weights: Weights
-    inspection: Callable[[Wanted], Inspection]
+    inspection: Callable[[InspectionScope], Inspection]
     comparison: Comparison | None = None
     assessed: ValueEstimates | None = None
 
@@ -116,7 +116,7 @@ class Phase2Result(NotebookReport):
             WorldError: The state cannot be reached by then, the episode is over there, or an
                 action is not available.
         """
-        wanted = Wanted(start=None if state is None else np.array(state), time=time)
+        wanted = InspectionScope(start=None if state is None else np.array(state), time=time)
         found = self.inspection(wanted)
         return explain(found, self._world, start_of(found, wanted), time, action, versus)
 
@@ -126,7 +126,9 @@ class Phase2Result(NotebookReport):
         Args:
             height: Its height in a notebook, in pixels.
         """
-        return notebook_page(self.inspection(Wanted(max_bytes=MAX_BYTES)), self._world, height)
+        return notebook_page(
+            self.inspection(InspectionScope(max_bytes=MAX_BYTES)), self._world, height
+        )
 
     @property
     def _world(self) -> WorldModel:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import UInt8
 from numpy.typing import ArrayLike
 
-from empo_core.storage.atomic import refused, write_file
+from empo_core.runs.atomic import refused, write_file
 from empo_core.types import Overlay, WorldSpec
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from empo_core.errors import ConfigError, StorageError, WorkerError
 from empo_core.experiment import build
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.protocols.executors import Executor, Reply, Worker, WorkerFactory, WorkerState
-from empo_core.storage.atomic import write_file
-from empo_core.storage.locks import hold
-from empo_core.storage.run_directory import resolved
+from empo_core.runs.atomic import write_file
+from empo_core.runs.directory import resolved
+from empo_core.runs.files import hold
 from empo_sweep.arms import Sweep, Trial
 from empo_sweep.trial_worker import LOCK, Order, Outcome, TrialWorker
 from empo_sweep.trials import Trials, summary_of

@@ -19,7 +19,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from empo_core.errors import StorageError
-from empo_core.storage.regular_files import open_append
+from empo_core.runs.files import open_append
 from empo_core.trees import Json
 from empo_sweep.sweep_config import Range, Search
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from empo_core.protocols import Algorithm, RunContext, WorldModel
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_testing.algorithm import fresh
-from empo_theory.inspection import NOT_KEPT, Inspectable, Inspection, Wanted
+from empo_theory.inspection import NOT_KEPT, Inspectable, Inspection, InspectionScope
 
 
 class InspectableTests:
@@ -49,7 +49,7 @@ class InspectableTests:
     def inspection(self, algorithm: Algorithm, context: RunContext) -> Inspection:
         """The run as a whole."""
         assert isinstance(algorithm, Inspectable)
-        return algorithm.inspection(context, Wanted())
+        return algorithm.inspection(context, InspectionScope())
 
     def test_it_begins_with_the_start(self, inspection: Inspection, world: WorldModel) -> None:
         first = np.flatnonzero(inspection.number == 0)
@@ -106,7 +106,7 @@ class InspectableTests:
         self, inspection: Inspection, algorithm: Algorithm, context: RunContext
     ) -> None:
         assert isinstance(algorithm, Inspectable)
-        part = algorithm.inspection(context, Wanted(max_bytes=1))
+        part = algorithm.inspection(context, InspectionScope(max_bytes=1))
         assert 0 < part.num_states <= inspection.num_states
         place = [int(np.flatnonzero((inspection.rows == row).all(1))[0]) for row in part.rows]
         both = ~np.isnan(part.v_r)
@@ -119,7 +119,7 @@ class InspectableTests:
         spec, time = inspection.spec, int(inspection.spec.horizon is not None)
         goes_on = np.diff(inspection.offsets[:: spec.num_joint_actions]) > 0
         state = int(np.flatnonzero(goes_on & ~np.isnan(inspection.v_r[time]))[-1])
-        wanted = Wanted(start=inspection.rows[state], time=time)
+        wanted = InspectionScope(start=inspection.rows[state], time=time)
         found = algorithm.inspection(context, wanted)
         here = int(np.flatnonzero((found.rows == inspection.rows[state]).all(1))[0])
         value = inspection.v_r[time, state]

@@ -71,13 +71,13 @@ def solve_in_processes(
     compute = params.compute
     executor: Executor = build(compute.executor or ExecutorRef.model_validate("local"))
 
-    def solve(peers: Peers, folder: Path, told: Tracker, again: bool) -> Opening:
+    def solve(peers: Peers, folder: Path, worker_tracker: Tracker, again: bool) -> Opening:
         with swept_parts(
             world,
             params,
             assumed,
             directory=folder,
-            tracker=told,
+            tracker=worker_tracker,
             resume=again,
             peers=peers,
             start=start,
@@ -90,11 +90,11 @@ def solve_in_processes(
         directory.mkdir(parents=True, exist_ok=True)
         needs = Needs(cpus=compute.workers)
         executor.start(factory, compute.processes, needs, directory / "workers", MAX_RESTARTS)
-        found = _Attempts(executor, compute.processes, directory, tracker).solve(resume)
+        opening = _Attempts(executor, compute.processes, directory, tracker).solve(resume)
     finally:
         with best_effort("ending the processes"):
             executor.stop()
-    result = PartsResult(world, params, assumed, found, seed)
+    result = PartsResult(world, params, assumed, opening, seed)
     result.clean_up = partial(_remove, directory, is_new=is_new)
     return result
 
@@ -130,9 +130,11 @@ class _Attempts:
             if all(answer[:1] == _ANSWER for answer in answers):
                 opening: Opening = cloudpickle.loads(memoryview(answers[0])[1:])
                 return opening
-            gone = [answer[1:].decode() for answer in answers if answer[:1] == _GONE]
-            log.warning("all go on from the last values that were made safe: %s", gone[0])
-        raise WorkerError(f"processes were lost in {MAX_ATTEMPTS} attempts; of the last: {gone[0]}")
+            losses = [answer[1:].decode() for answer in answers if answer[:1] == _GONE]
+            log.warning("all go on from the last values that were made safe: %s", losses[0])
+        raise WorkerError(
+            f"processes were lost in {MAX_ATTEMPTS} attempts; of the last: {losses[0]}"
+        )
 
     def _answers(self, request: dict[str, str | int | bool]) -> list[bytearray]:
         """What each process answers to one request; ``_GONE`` where it is lost meanwhile."""
@@ -170,13 +172,13 @@ class _Attempts:
             states = self._executor.workers()
 
     def _tell(self, reply: Reply) -> None:
-        said = json.loads(reply.payload)
-        if "truncate" in said:
-            self._tracker.truncate(said["truncate"])
-        elif "value" in said:
-            self._tracker.log(said["step"], {"exact/v_r": said["value"]})
+        message = json.loads(reply.payload)
+        if "truncate" in message:
+            self._tracker.truncate(message["truncate"])
+        elif "value" in message:
+            self._tracker.log(message["step"], {"exact/v_r": message["value"]})
         else:
-            self._tracker.progress(said["task"], said["done"], said["total"])
+            self._tracker.progress(message["task"], message["done"], message["total"])
 
 
 @dataclass
@@ -206,14 +208,14 @@ class _PartWorker:
 
     def call(self, request: bytes, send: Send) -> Payload:
         """Solve together with the others."""
-        asked = json.loads(request)
-        rank, size, meeting = asked["rank"], asked["size"], asked["meeting"]
+        order = json.loads(request)
+        rank, size, meeting = order["rank"], order["size"], order["meeting"]
         tracker = _Progress(send) if rank == 0 else Tracker()
         peers = Peers(rank, size)
         try:
             _join(Path(meeting), rank, size)
-            found = self._solve(peers, Path(meeting).parent, tracker, asked["resume"])
-            return [_ANSWER, cloudpickle.dumps(found)]
+            opening = self._solve(peers, Path(meeting).parent, tracker, order["resume"])
+            return [_ANSWER, cloudpickle.dumps(opening)]
         except GoneError as error:
             return [_GONE, str(error).encode()]
         except EmpoError as error:

@@ -74,26 +74,26 @@ class Preparation:
         Raises:
             RefusedError: One of them refutes it.
         """
-        found, rows = self.declarations, torch.from_numpy(graph.states)
+        declarations, rows = self.declarations, torch.from_numpy(graph.states)
         steps = torch.from_numpy(
             np.searchsorted(graph.layers, np.arange(graph.num_states), side="right")
         )
         combinations = canonical.combinations
         size = max(1, ITEMS_PER_BLOCK // graph.spec.num_joint_actions)
         for first in range(0, len(rows), size):
-            some = rows[first : first + size]
+            block = rows[first : first + size]
             with _timed(self.seconds, "cone"):
-                found.refuse_words_in_all(some, self.tried)
+                declarations.refuse_words_in_all(block, self.tried)
             with _timed(self.seconds, "symmetry"):
-                found.refuse_combinations(combinations, some)
-        for first in range(0, len(rows) if found.priors else 0, PRIOR_ROWS):
-            some, after = (each[first : first + PRIOR_ROWS] for each in (rows, steps))
-            for image in (some, *(symmetry.rows(some) for symmetry in combinations)):
-                found.refuse_unsteady_priors(image, after)
+                declarations.refuse_combinations(combinations, block)
+        for first in range(0, len(rows) if declarations.priors else 0, PRIOR_ROWS):
+            block, after = (array[first : first + PRIOR_ROWS] for array in (rows, steps))
+            for image in (block, *(symmetry.rows(block) for symmetry in combinations)):
+                declarations.refuse_unsteady_priors(image, after)
             with _timed(self.seconds, "cone"):
-                found.refuse_priors_of_words(some, after, self.tried)
+                declarations.refuse_priors_of_words(block, after, self.tried)
             with _timed(self.seconds, "symmetry"):
-                found.refuse_priors_of_symmetries(some, after, combinations)
+                declarations.refuse_priors_of_symmetries(block, after, combinations)
 
     def check_sample(self, graph: StateGraph) -> None:
         """Try what is declared on states that were found, unless all about them was tried before.
@@ -136,19 +136,19 @@ def prepare(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Pre
         UnsuitableWorldError: The world does not declare what is asked for.
         SolveError: A declaration is refuted; the message shows the state.
     """
-    found, seconds = declared(world, params, assumed), dict[str, float]()
+    declarations, seconds = declared(world, params, assumed), dict[str, float]()
     states, steps = walked_states(world, MOST_STATES)
     group, tried = None, states
     with _timed(seconds, "cone"):
-        found.refuse_words(states)
-        found.refuse_priors_of_words(states, steps)
+        declarations.refuse_words(states)
+        declarations.refuse_priors_of_words(states, steps)
     with _timed(seconds, "symmetry"):
-        if found.declared:
-            found.refuse_symmetries(states)
-            found.refuse_priors_of_symmetries(states, steps)
-            projected = found.distinct_projected(states)
-            group = SymmetryGroup(found.symmetries, projected, len(world.spec.goals))
-            tried = torch.cat([states, rows_and_images(found.symmetries, projected)])
-    dropped = None if found.dropped is None else found.dropped.numpy()
+        if declarations.declared:
+            declarations.refuse_symmetries(states)
+            declarations.refuse_priors_of_symmetries(states, steps)
+            projected = declarations.distinct_projected(states)
+            group = SymmetryGroup(declarations.symmetries, projected, len(world.spec.goals))
+            tried = torch.cat([states, rows_and_images(declarations.symmetries, projected)])
+    dropped = None if declarations.dropped is None else declarations.dropped.numpy()
     canonical = Canonical(world.spec, group, dropped, world.initial_state().numpy())
-    return Preparation(found, canonical, tried, seconds)
+    return Preparation(declarations, canonical, tried, seconds)
