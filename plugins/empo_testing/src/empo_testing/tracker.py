@@ -81,19 +81,19 @@ class _EpisodeMetricTests(_TrackerCase):
     def test_episodes_lead_to_numbers_that_every_tracker_takes(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory) as metric:
+        with started(tracker, directory) as metric:
             before = numbers(metric)
             live(metric, seed=0)
-            found = metric.statistics()
+            statistics = metric.statistics()
             assert numbers(metric) != before, "episodes were completed, and it makes no difference"
-            for key, value in found.items():
+            for key, value in statistics.items():
                 assert isinstance(key, str)
                 if isinstance(value, Histogram):
                     assert len(value.edges) == len(value.counts) + 1, key
                 else:
                     assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
-            assert numbers(metric) == repr(found), "asking for the numbers changed them"
-            tracker.log(1, found)
+            assert numbers(metric) == repr(statistics), "asking for the numbers changed them"
+            tracker.log(1, statistics)
 
     def test_episodes_of_any_number_of_environments_can_be_followed(
         self, tracker: Tracker, directory: Path
@@ -111,7 +111,7 @@ class _EpisodeMetricTests(_TrackerCase):
     def test_environments_that_take_no_step_change_nothing(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory) as metric:
+        with started(tracker, directory) as metric:
             live(metric, seed=0)
             before = snapshot(metric)
             everything = torch.ones(ENVS, dtype=torch.bool)
@@ -119,7 +119,7 @@ class _EpisodeMetricTests(_TrackerCase):
             assert snapshot(metric) == before
 
     def test_unknown_reasons_are_no_reason_to_fail(self, tracker: Tracker, directory: Path) -> None:
-        with followed(tracker, directory) as metric:
+        with started(tracker, directory) as metric:
             done = torch.ones(ENVS, dtype=torch.bool)
             metric.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
             metric.step(torch.ones(ENVS), done)
@@ -128,20 +128,20 @@ class _EpisodeMetricTests(_TrackerCase):
     def test_what_it_is_told_of_episodes_stays_as_it_is(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory) as metric:
-            told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
-            before = [part.clone() for part in told]
-            metric.step(*told)
-            assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
-            known = snapshot(metric)
-            for part in told:
+        with started(tracker, directory) as metric:
+            step = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
+            before = [part.clone() for part in step]
+            metric.step(*step)
+            assert all(torch.equal(a, b) for a, b in zip(step, before, strict=True))
+            state = snapshot(metric)
+            for part in step:
                 part.zero_()
-            assert snapshot(metric) == known, "it goes on using tensors that are not its own"
+            assert snapshot(metric) == state, "it goes on using tensors that are not its own"
 
     def test_episodes_go_on_exactly_from_a_checkpoint(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory) as metric:
+        with started(tracker, directory) as metric:
             live(metric, seed=0)
             checkpoint = stored(metric.state_dict())
             live(metric, seed=1)
@@ -318,7 +318,7 @@ def tracked(tracker: Tracker, directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def followed(tracker: Tracker, directory: Path) -> Iterator[EpisodeMetric]:
+def started(tracker: Tracker, directory: Path) -> Iterator[EpisodeMetric]:
     """Such a run, and the tracker's episode metric for ``ENVS`` environments."""
     metric = metric_of(tracker)
     with tracked(tracker, directory):
