@@ -129,14 +129,14 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that there are checkpoints of, ascending, damaged ones included."""
-        found = set()
+        steps = set()
         for name in self._names():
             hidden = _HIDDEN.fullmatch(name)
             if hidden and hidden[3] == "old":  # A writer stopped between its two renames.
                 name = hidden[1]
             if match := _NAME.fullmatch(name):
-                found.add(int(match[1]))
-        return sorted(found)
+                steps.add(int(match[1]))
+        return sorted(steps)
 
     def load(self, step: int) -> SavedState:
         """The state that was saved at a step, tensors on the CPU.
@@ -273,9 +273,9 @@ class Checkpoints:
         # One that turned out to be damaged must not push out one that is whole.
         whole = [step for step in sorted(scores) if step <= newest and step not in self._refused]
         scored = [(score, step) for step in whole if (score := scores[step]) is not None]
-        wanted = {*whole[-self._keep :], *(step for _, step in sorted(scored)[-1:])}
+        retained = {*whole[-self._keep :], *(step for _, step in sorted(scored)[-1:])}
         later = [step for step in self.steps() if step > newest]
-        for step in sorted({*whole, *later} - wanted):
+        for step in sorted({*whole, *later} - retained):
             path = self._path(step)
             try:
                 self._discard(path)

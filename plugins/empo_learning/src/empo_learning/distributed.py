@@ -79,7 +79,7 @@ class Group:
         if store is not None:
             store.set(f"name/{rank}", f"process {os.getpid()} on {platform.node()}")
             self._names = [
-                f"rank {each} ({store.get(f'name/{each}').decode()})" for each in range(size)
+                f"rank {peer} ({store.get(f'name/{peer}').decode()})" for peer in range(size)
             ]
 
     def __enter__(self) -> Group:
@@ -187,7 +187,7 @@ class Group:
             lost = "a process of the group"
             if store is not None:
                 missing = _missing(store, rank, size, notice_s)
-                lost = " and ".join(self._names[each] for each in missing)
+                lost = " and ".join(self._names[peer] for peer in missing)
             if not lost:
                 raise  # All are there, so it was something else.
             raise RankLostError(
@@ -208,11 +208,11 @@ def _missing(store: Store, rank: int, size: int, notice_s: float) -> list[int]:
     answer: list[list[int]] = []
 
     def ask() -> None:
-        missing = [each for each in range(size) if each != rank]
+        missing = [peer for peer in range(size) if peer != rank]
         try:
             store.set(f"left/{rank}", "")
             while missing and time.monotonic() < deadline:
-                missing = [each for each in missing if not store.check([f"left/{each}"])]
+                missing = [peer for peer in missing if not store.check([f"left/{peer}"])]
                 time.sleep(0.05)
         except RuntimeError:
             missing = [0]

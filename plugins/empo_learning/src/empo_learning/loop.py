@@ -165,13 +165,13 @@ class Loop:
     def _log(self) -> None:
         learner = self._learner
         lap = self.timers.lap()
-        found = dict(learner.metrics(lap))
-        _refuse_non_finite(found, learner.steps)
+        metrics = dict(learner.metrics(lap))
+        _refuse_non_finite(metrics, learner.steps)
         speeds = self.pace.line(learner.steps, lap)
         self._logged = learner.updates
-        self._report(lambda: self._context.tracker.log(learner.steps, {**found, **speeds}))
-        said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
-        self._report(lambda: self._context.tracker.narrate(TASK, " | ".join(said)))
+        self._report(lambda: self._context.tracker.log(learner.steps, {**metrics, **speeds}))
+        parts = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
+        self._report(lambda: self._context.tracker.narrate(TASK, " | ".join(parts)))
 
     def _evaluate(self) -> None:
         """Evaluate, unless that was just done."""
@@ -179,13 +179,13 @@ class Loop:
             return
         self._is_evaluating = True
         with self.timers("evaluation"):
-            found = self._learner.evaluate()
+            evaluated = self._learner.evaluate()
         self._is_evaluating = False
         self._evaluated = self._learner.steps
-        if found is not None:
-            self._score = found.score
-            self._scores += [] if found.score is None else [found.score]
-            metrics = found.metrics
+        if evaluated is not None:
+            self._score = evaluated.score
+            self._scores += [] if evaluated.score is None else [evaluated.score]
+            metrics = evaluated.metrics
             self._report(lambda: self._context.tracker.log(self._learner.steps, metrics))
 
     @contextmanager
@@ -235,8 +235,8 @@ class Loop:
         try:
             self._save(rescuing=True)
         except Exception as refusal:
-            known = isinstance(error, KeyboardInterrupt | EmpoError)
-            if isinstance(refusal, NonFiniteError) and not known:
+            is_expected = isinstance(error, KeyboardInterrupt | EmpoError)
+            if isinstance(refusal, NonFiniteError) and not is_expected:
                 raise refusal from error  # It says why code that expects numbers failed.
             error.add_note(f"There is no checkpoint of this step: {refusal}")
 
@@ -248,13 +248,13 @@ class Loop:
             StorageError: The disk refuses.
         """
         learner = self._learner
-        own = learner.state_dict(midway=self._is_midway)
+        learner_state = learner.state_dict(midway=self._is_midway)
         randomness = self._group.gathered(capture())
         if not self._group.is_first:
             self._saved = learner.updates
             return
         state = {
-            "learner": own,
+            "learner": learner_state,
             "randomness": randomness,
             "episode_metric": _metric_state(self._context.tracker.episode_metric, rescuing),
             "logged": self._logged,
@@ -263,7 +263,7 @@ class Loop:
             "score": self._score,
             "scores": self._scores,
         }
-        _check_state(own, learner.may_be_unknown, "what is to be saved")
+        _check_state(learner_state, learner.may_be_unknown, "what is to be saved")
         times = {"pace": self.pace.state_dict(), "timers": self.timers.state_dict()}
         score = self._score if self._evaluated == learner.steps else None
         self._checkpoints.save(learner.updates, state, score=score, times=times)
@@ -272,14 +272,14 @@ class Loop:
     def _resume(self) -> bool:
         """Go on from the newest good checkpoint; False where there is none at all."""
         group = self._group
-        found = None
+        newest = None
         if group.is_first:
-            found = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
-        found = group.shared(found)
-        if found is None:
+            newest = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
+        newest = group.shared(newest)
+        if newest is None:
             self._context.tracker.rewind(self._learner.steps)
             return False
-        self._saved, state = found
+        self._saved, state = newest
         with fitting(state.source):
             self._restore(state)
         self._context.tracker.rewind(self._learner.steps)
@@ -350,16 +350,16 @@ def saved_state(
     """
     checkpoints = Checkpoints(directory / CHECKPOINTS)
     if checkpoint == "newest":
-        found = checkpoints.newest(_finite(may_be_unknown))
+        loaded = checkpoints.newest(_finite(may_be_unknown))
     else:
-        found = checkpoints.best(_finite(may_be_unknown))
-    if found is None:
+        loaded = checkpoints.best(_finite(may_be_unknown))
+    if loaded is None:
         lacks = "no checkpoint" + " with an evaluation" * (checkpoint == "best")
         raise StorageError(
             f"{directory}: this run has learned nothing that could be loaded: it has {lacks}; go "
             f"on with: empo resume {directory}"
         )
-    state: SavedState = found[1]["learner"]
+    state: SavedState = loaded[1]["learner"]
     with fitting(state.source):
         yield state
 
@@ -369,10 +369,12 @@ def _finite(may_be_unknown: Collection[str]) -> Callable[[Mapping[str, Any]], No
     return lambda state: _check_state(state["learner"], may_be_unknown, "what it holds")
 
 
-def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], what: str) -> None:
+def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], subject: str) -> None:
     if not isinstance(state, Mapping):
-        raise StorageError(f"{what}: the learner's state is {type(state).__name__}, no dictionary")
-    check_finite_state({k: v for k, v in state.items() if k not in may_be_unknown}, what)
+        raise StorageError(
+            f"{subject}: the learner's state is {type(state).__name__}, no dictionary"
+        )
+    check_finite_state({k: v for k, v in state.items() if k not in may_be_unknown}, subject)
 
 
 def _is_due(before: int, now: int, interval: int) -> bool:
@@ -380,8 +382,8 @@ def _is_due(before: int, now: int, interval: int) -> bool:
     return interval > 0 and now // interval > before // interval
 
 
-def _refuse_non_finite(found: Metrics, steps: int) -> None:
-    for name, number in found.items():
+def _refuse_non_finite(metrics: Metrics, steps: int) -> None:
+    for name, number in metrics.items():
         if (
             name.startswith(("loss/", "optim/"))
             and isinstance(number, float)

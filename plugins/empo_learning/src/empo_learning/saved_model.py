@@ -97,7 +97,7 @@ def write_model(
     check_finite(statistics or {}, "a statistic to be saved")
     named = {WEIGHTS + name: tensor for name, tensor in weights.items()}
     named |= {STATISTICS + name: tensor for name, tensor in (statistics or {}).items()}
-    tensors = {name: each.detach().cpu().contiguous().clone() for name, each in named.items()}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
     header, data = _split(path, safetensors.torch.save(tensors))
     content = body.model_dump(mode="json")
     sealed = _Sealed(
@@ -191,16 +191,16 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, assign: boo
     Raises:
         RuntimeError: They do not fit; the message names one that does not.
     """
-    for name, wanted in model.state_dict().items():
-        if name in weights and weights[name].dtype != wanted.dtype:
-            raise RuntimeError(f"{name} is {weights[name].dtype}, not {wanted.dtype}")
+    for name, expected in model.state_dict().items():
+        if name in weights and weights[name].dtype != expected.dtype:
+            raise RuntimeError(f"{name} is {weights[name].dtype}, not {expected.dtype}")
     model.load_state_dict(weights, assign=assign)
 
 
 def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Tensors whose names begin with the prefix, by the rest of their names, in own memory."""
-    found = {name: each for name, each in tensors.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): tensor.clone() for name, tensor in found.items()}
+    matching = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): tensor.clone() for name, tensor in matching.items()}
 
 
 def _split(path: Path, raw: bytes) -> tuple[Header, bytes]:
@@ -227,8 +227,8 @@ def _seal(header: Header, data: bytes, format_: Format, body: Header) -> str:
 
 def _reasons(error: ValidationError) -> str:
     """All that is wrong, with the place of each in front."""
-    found = []
-    for each in error.errors(include_url=False):
-        where = ".".join(str(part) for part in each["loc"])
-        found.append(f"{where}: {each['msg']}" if where else each["msg"])
-    return "; ".join(found)
+    reasons = []
+    for detail in error.errors(include_url=False):
+        where = ".".join(str(part) for part in detail["loc"])
+        reasons.append(f"{where}: {detail['msg']}" if where else detail["msg"])
+    return "; ".join(reasons)

@@ -114,12 +114,12 @@ def _decoded(data: Json, tensors: dict[str, Tensor]) -> object:
 
 
 def _decoded_items(pairs: list[Json], tensors: dict[str, Tensor]) -> dict[str | int, object]:
-    found: dict[str | int, object] = {}
+    items: dict[str | int, object] = {}
     for pair in pairs:
         key, item = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise StorageError("the state has a wrong '$items'")
-        if key in found:
+        if key in items:
             raise StorageError("the state has a key twice in one '$items'")
-        found[key] = _decoded(item, tensors)
-    return found
+        items[key] = _decoded(item, tensors)
+    return items

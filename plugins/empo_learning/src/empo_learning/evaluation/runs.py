@@ -100,38 +100,41 @@ def evaluate_run(
         CollectError: An environment failed.
     """
     seed_everything(seed)
-    config, context, found = saved_policies(run_dir, checkpoint, environment=environment)
+    config, context, policies = saved_policies(run_dir, checkpoint, environment=environment)
     path, world = context.directory, context.world
     files = [path / EVALUATION / "evaluation.json"]
     evaluation: Evaluation | ReturnEvaluation
-    if isinstance(found, tuple):
+    if isinstance(policies, tuple):
         if world is None:
             raise ConfigError(f"{run_dir}: this run has no world to play in")
-        robots, humans = found
+        robots, humans = policies
         if human_prior is not None:
             humans = build(human_prior, world)
         begins = None if starts is None else read_starts(starts, world, robots, humans)
         sampler = EpisodeSampler(world, robots, humans, max_steps, begins)
         evaluation, animations = _in_world(sampler, path, episodes, gifs, seed)
         files += animations
-    elif wanted := [
+    elif refused := [
         option
-        for option, given in (
-            ("--gifs", gifs and not isinstance(found, FilmingPlayer)),
+        for option, is_set in (
+            ("--gifs", gifs and not isinstance(policies, FilmingPlayer)),
             ("--human-prior", human_prior),
             ("--starts", starts),
         )
-        if given
+        if is_set
     ]:  # fmt: skip
         raise ConfigError(
-            f"{path}: {wanted[0]} is for episodes in a world of human goals; leave out {wanted[0]}"
+            f"{path}: {refused[0]} is for episodes in a world of human goals; leave out "
+            f"{refused[0]}"
         )
     else:
-        each = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
-        evaluation = evaluate_returns(found, episodes=each, seed=seed, max_steps=max_steps)
+        num_episodes = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
+        evaluation = evaluate_returns(
+            policies, episodes=num_episodes, seed=seed, max_steps=max_steps
+        )
         directory, number = _fresh(path), 1 if gifs is None else gifs
-        if number and isinstance(found, FilmingPlayer):
-            files += found.film(directory, episodes=number, seed=seed)
+        if number and isinstance(policies, FilmingPlayer):
+            files += policies.film(directory, episodes=number, seed=seed)
     done = Evaluated(
         run_dir=path,
         algorithm=config.algorithm.name,
@@ -150,8 +153,8 @@ def _in_world(
     sampler: EpisodeSampler, path: Path, episodes: int | None, gifs: int | None, seed: int
 ) -> tuple[Evaluation, list[Path]]:
     """Attainment of goals, and the animations that were written."""
-    each = EPISODES_IN_WORLD if episodes is None else episodes
-    evaluation = evaluate(sampler, episodes=each, seed=seed)
+    num_episodes = EPISODES_IN_WORLD if episodes is None else episodes
+    evaluation = evaluate(sampler, episodes=num_episodes, seed=seed)
     if gifs is None:
         gifs = 3 if isinstance(sampler.world, Drawable) else 0
     directory = _fresh(path)

@@ -91,7 +91,7 @@ class Ppo:
             "policy_loss", "entropy", "entropy_coef", "approx_kl", "clip_fraction", "importance"
         )  # fmt: skip
         metrics = dict(zip(names, numbers, strict=True))
-        return LossOutput(policy_loss - paid, metrics, {"entropy_coef": bonus.moved})
+        return LossOutput(policy_loss - paid, metrics, {"entropy_coef": bonus.next_value})
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         """Move the entropy coefficient."""
