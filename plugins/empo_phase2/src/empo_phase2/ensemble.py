@@ -103,14 +103,14 @@ class EnsembleWorld:
         self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
     ) -> Successors:
         """All successors; see ``empo_core.protocols.WorldModel``."""
-        each = self.spec.num_joint_actions if actions is None else 1
+        num_joint = self.spec.num_joint_actions if actions is None else 1
         parts, pairs = [], []
         for layout, index, rows in self.split(states):
-            found = successors_of(
+            successors = successors_of(
                 self.worlds[layout], rows, None if actions is None else actions[index]
             )
-            parts.append(replace(found, states=self._wrapped(layout, found.states)))
-            pairs.append((index[:, None] * each + torch.arange(each)).flatten())
+            parts.append(replace(successors, states=self._wrapped(layout, successors.states)))
+            pairs.append((index[:, None] * num_joint + torch.arange(num_joint)).flatten())
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -121,17 +121,19 @@ class EnsembleWorld:
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has."""
         shape = len(states), len(self.spec.agents), max(self.spec.num_actions)
-        found = torch.zeros(shape, dtype=torch.bool)
+        is_available = torch.zeros(shape, dtype=torch.bool)
         for layout, index, rows in self.split(states):
-            found[index] = available_in(self.worlds[layout], rows)
-        return found
+            is_available[index] = available_in(self.worlds[layout], rows)
+        return is_available
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """True where a goal is achieved; never where it is another world's."""
-        found = torch.zeros(len(states), len(self.spec.goals), dtype=torch.bool)
+        is_achieved = torch.zeros(len(states), len(self.spec.goals), dtype=torch.bool)
         for layout, index, rows in self.split(states):
-            found[index[:, None], self.goals_of(layout)] = achieved_in(self.worlds[layout], rows)
-        return found
+            is_achieved[index[:, None], self.goals_of(layout)] = achieved_in(
+                self.worlds[layout], rows
+            )
+        return is_achieved
 
     def step(
         self,
@@ -179,13 +181,13 @@ class CompactEnsemble(EnsembleWorld):
 
     def compact(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state compact_word"]:
         """The compact row of each state."""
-        found: Tensor | None = None
+        compacted: Tensor | None = None
         for layout, index, rows in self.split(states):
             part = self._compactable(layout).compact(rows)
-            if found is None:
-                found = part.new_zeros(len(states), part.shape[1])
-            found[index] = part
-        return self._compactable(0).compact(states[:0, 1:]) if found is None else found
+            if compacted is None:
+                compacted = part.new_zeros(len(states), part.shape[1])
+            compacted[index] = part
+        return self._compactable(0).compact(states[:0, 1:]) if compacted is None else compacted
 
     def _compactable(self, layout: int) -> Compactable:
         world = self.worlds[layout]
@@ -209,13 +211,13 @@ class EnsemblePrior:
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities; see ``empo_core.protocols.HumanPrior``."""
         shape = len(states), len(self._world.spec.goals), self._width
-        found = torch.zeros(shape, dtype=torch.float64)
+        policies = torch.zeros(shape, dtype=torch.float64)
         for layout, index, rows in self._world.split(states):
             policy = human_policy(
                 self._world.worlds[layout], self._priors[layout], rows, steps_left
             )
-            found[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
-        return found
+            policies[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
+        return policies
 
 
 @dataclass(frozen=True)
@@ -273,8 +275,8 @@ def _put(whole: Tensor, index: Tensor, part: Tensor) -> None:
     """Write the part of some states into the corner of the larger whole."""
     padding = [
         pad
-        for size, own in zip(reversed(whole.shape[1:]), reversed(part.shape[1:]), strict=True)
-        for pad in (0, size - own)
+        for size, part_size in zip(reversed(whole.shape[1:]), reversed(part.shape[1:]), strict=True)
+        for pad in (0, size - part_size)
     ]
     whole[index] = torch.nn.functional.pad(part.to(whole.dtype), padding)
 
@@ -282,10 +284,10 @@ def _put(whole: Tensor, index: Tensor, part: Tensor) -> None:
 def _union(specs: Sequence[WorldSpec]) -> WorldSpec:
     first = specs[0]
     for layout, spec in enumerate(specs):
-        for what, of_first, own in _to_agree(first, spec):
-            if of_first != own:
+        for subject, of_first, of_this in _to_agree(first, spec):
+            if of_first != of_this:
                 raise SolveError(
-                    f"world {layout} of the ensemble, {spec.name!r}, has {what} {own}, but "
+                    f"world {layout} of the ensemble, {spec.name!r}, has {subject} {of_this}, but "
                     f"{first.name!r} has {of_first}; worlds of an ensemble must agree in that"
                 )
     dtypes = [spec.state_dtype for spec in specs] + [torch.int16]  # For the layout's number.

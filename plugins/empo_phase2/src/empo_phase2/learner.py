@@ -164,12 +164,12 @@ class Learner:
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
-        given = self._params.optimiser.lr
-        if isinstance(given, dict):
-            given = given[quantity]
-        if given is None:
-            given = self._regressions[quantity].default_lr(sampled=self.is_sampled)
-        return given * self._schedule.lr_factor(step)
+        lr = self._params.optimiser.lr
+        if isinstance(lr, dict):
+            lr = lr[quantity]
+        if lr is None:
+            lr = self._regressions[quantity].default_lr(sampled=self.is_sampled)
+        return lr * self._schedule.lr_factor(step)
 
     @property
     def is_sampled(self) -> bool:

@@ -43,11 +43,11 @@ class EpsilonGreedy:
                     f"are {', '.join(scene.milestones) or 'none'}"
                 )
             begin = scene.milestones[params.decay_from]
-        passed = scene.training_step - begin
-        if passed < 0:
+        elapsed = scene.training_step - begin
+        if elapsed < 0:
             return params.start
         steps = round(params.decay_fraction * scene.total_steps)
-        return schedule.linear(passed, params.start, params.end, steps)
+        return schedule.linear(elapsed, params.start, params.end, steps)
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Nothing: it remembers nothing."""

@@ -74,7 +74,7 @@ def check_block(
     return counts
 
 
-def check_tree(own: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
+def check_tree(current: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
     """Compare the shape of a saved replay with that of one that is to continue it.
 
     Raises:
@@ -89,9 +89,9 @@ def check_tree(own: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
         ("states", "keys"),
         ("states", "bits"),
     ]
-    shapes = [("capacity", own["capacity"], tree["capacity"])]
+    shapes = [("capacity", current["capacity"], tree["capacity"])]
     for path in paths:
-        mine, saved = (tuple(_entry(of, path).shape[1:]) for of in (own, tree))
+        mine, saved = (tuple(_entry(of, path).shape[1:]) for of in (current, tree))
         shapes.append((path[-1], mine, saved))
     for name, mine, saved in shapes:
         if mine != saved:
