@@ -56,7 +56,7 @@ class RunningMean:
         return entries.value.lerp(entries.mean, rate.clamp(min=self._min_rate))
 
     def shares(self, lr: float) -> tuple[float, float, float]:
-        """The same for compiled loops: ``share``, ``min_share`` and ``decay`` of ``kernels.Rates``."""
+        """``share``, ``min_share`` and ``decay`` of ``kernels.Rates``, for compiled loops."""
         return -1.0, self._min_rate, 0.0
 
 
@@ -77,7 +77,7 @@ class Step:
         return new
 
     def shares(self, lr: float) -> tuple[float, float, float]:
-        """The same for compiled loops: ``share``, ``min_share`` and ``decay`` of ``kernels.Rates``."""
+        """``share``, ``min_share`` and ``decay`` of ``kernels.Rates``, for compiled loops."""
         return lr, 0.0, lr * self._weight_decay
 
 
