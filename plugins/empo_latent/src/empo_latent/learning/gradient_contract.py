@@ -77,8 +77,8 @@ def contract(loss: str, params: LatentParams) -> GradientReach:
             reach |= contract(part, params)
         return reach
     if loss not in CONTRACT:
-        known = ", ".join([*CONTRACT, *SUMS])
-        raise ValueError(f"no loss named {loss!r}; there are {known}")
+        names = ", ".join([*CONTRACT, *SUMS])
+        raise ValueError(f"no loss named {loss!r}; there are {names}")
     reach = CONTRACT[loss]
     if loss in {"reward", "termination"} and params.reward.predict_from == "encoding":
         return reach.without("dynamics")
@@ -104,7 +104,7 @@ def check_gradients(
     reach = contract(loss, params)
     groups = model.groups()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    group_of = {id(each): group for group, members in groups.items() for each in members}
+    group_of = {id(parameter): group for group, members in groups.items() for parameter in members}
     allowed = reach.must | reach.may
     for parameter in model.parameters():
         group = group_of.get(id(parameter))
