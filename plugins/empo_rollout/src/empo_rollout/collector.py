@@ -114,7 +114,7 @@ class RolloutCollector:
             "parked": len(self._parked),
             "normalised": None
             if self.normaliser is None
-            else [torch.from_numpy(each.observation.copy()) for each in self._parked],
+            else [torch.from_numpy(time_step.observation.copy()) for time_step in self._parked],
         }
 
     def load_state_dict(self, state_dict: StateDict) -> bool:

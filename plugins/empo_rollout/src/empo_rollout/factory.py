@@ -149,11 +149,11 @@ def _environment(
     params: RolloutParams, context: EnvironmentContext, make_env: Callable[[], Any] | None
 ) -> Environment:
     named = params.environment
-    own = of_caller(
+    caller_environment = of_caller(
         make_env, is_named=named is not None, where=WHERE, example="gymnasium/CartPole-v1"
     )
-    if own is not None:
-        return own
+    if caller_environment is not None:
+        return caller_environment
     assert named is not None  # Else it was refused.
     try:
         environment: Environment = build(named, context)

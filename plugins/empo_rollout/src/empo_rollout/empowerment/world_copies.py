@@ -91,10 +91,10 @@ class Stage:
         if self._prior is not None and copies.goals is not None:
             policy = self._prior(copies.rows, copies.left)
             for position, human in enumerate(spec.humans):
-                own = policy[torch.arange(len(policy)), copies.goals[:, position]]
+                goal_policy = policy[torch.arange(len(policy)), copies.goals[:, position]]
                 place = self._others.index(human)
                 chances[:, place] = 0.0
-                chances[:, place, : own.shape[1]] = own.to(torch.float64)
+                chances[:, place, : goal_policy.shape[1]] = goal_policy.to(torch.float64)
         actions[:, self._others] = draw(chances, generator)
         if not copies.acts.all():  # Whoever has arrived goes on, but not on purpose.
             idle = (~copies.acts).nonzero()

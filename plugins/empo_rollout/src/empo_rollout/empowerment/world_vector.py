@@ -130,8 +130,8 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         final, env_spec = copies.final, self._spec
         if final is None or not len(final.env):
             return np.empty(0, np.int64), np.empty((0, env_spec.observations.words), np.float32)
-        out, shown = self._observations[block][final.env], self._shown[block]
-        before = None if shown is None else shown[final.env]
+        out, shown_rows = self._observations[block][final.env], self._shown[block]
+        before = None if shown_rows is None else shown_rows[final.env]
         self._observe(out, final.rows, final.left, final.goals, before)
         return np.flatnonzero(copies.truncated), out[copies.truncated[final.env]].numpy()
 
@@ -141,12 +141,12 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         rows: Int[Tensor, "env word"],
         left: Int[Tensor, " env"],
         goals: Int[Tensor, "env human"] | None,
-        shown: Int[Tensor, "env word"] | None = None,
+        shown_rows: Int[Tensor, "env word"] | None = None,
     ) -> None:
-        """Write observations to ``out``, which has those of the states ``shown`` or none."""
+        """Write observations to ``out``, which has those of the states ``shown_rows`` or none."""
         sight = self._sight
-        if shown is not None and self._featurizer is not None:
-            self._featurizer.update(out.numpy(), shown, rows)
+        if shown_rows is not None and self._featurizer is not None:
+            self._featurizer.update(out.numpy(), shown_rows, rows)
         else:
             self._features(rows, left, out[:, 0, : sight.num_features])
             out[:, 1:, : sight.num_features] = out[:, :1, : sight.num_features]

@@ -73,10 +73,10 @@ class PolicyLosses:
         terms, statistics = [], []
         metrics: dict[str, float] = {}
         for loss, factor in self._losses:
-            found = loss(policy, imagined)
-            terms.append(found.loss if factor == 1 else factor * found.loss)
-            statistics.append(found.statistics)
-            for name, number in found.metrics.items():
+            result = loss(policy, imagined)
+            terms.append(result.loss if factor == 1 else factor * result.loss)
+            statistics.append(result.statistics)
+            for name, number in result.metrics.items():
                 key = f"policy/{name}"
                 if key in metrics:
                     key = f"policy/{type(loss).__name__.lower()}_{name}"
@@ -129,6 +129,6 @@ class RecordedPolicy:
         return self._distribution
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
+def _equal(left: Tensor, right: Tensor) -> bool:
     """True if two tensors have the same numbers; NaN counts as equal to itself."""
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
+    return torch.equal(left, right) or torch.equal(left.nan_to_num(), right.nan_to_num())

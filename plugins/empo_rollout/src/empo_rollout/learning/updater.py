@@ -202,7 +202,7 @@ class Updater:
     ) -> Iterator[Minibatch]:
         """The minibatches of all passes over a rollout, but those without any weight."""
         update, recompute = self._params.update, self._params.advantages.recompute
-        moved = False
+        has_changed = False
         for epoch in range(update.update_epochs):
             if epoch and recompute == "epoch":
                 advantage = self._recomputed(rollout, flat, None)
@@ -215,12 +215,12 @@ class Updater:
             target, totals = self._normalised(flat.arranged(advantage)[:, columns], weight, names)
             target = target * importance
             for i, name in enumerate(names):
-                if moved and recompute == "minibatch":
-                    some = self._recomputed(rollout, flat, columns[i])[:, None]
-                    some, _ = self._normalised(some, weight[:, i : i + 1], [name])
-                    target[:, i : i + 1] = some * importance[i]
+                if has_changed and recompute == "minibatch":
+                    recomputed = self._recomputed(rollout, flat, columns[i])[:, None]
+                    recomputed, _ = self._normalised(recomputed, weight[:, i : i + 1], [name])
+                    target[:, i : i + 1] = recomputed * importance[i]
                 if totals[i] > 0:
-                    moved = True
+                    has_changed = True
                     yield Minibatch(name, columns[i], target[:, i], totals[i])
 
     def _normalised(
@@ -255,11 +255,11 @@ class Updater:
         unit = 1 if self._params.update.sampling == "steps" else self._plan.horizon
         size = self._plan.minibatch_size // self._plan.accumulate // unit
         ratios = []
-        for some in torch.split(columns, size):
-            part = flat.microbatch(some)
+        for chunk in torch.split(columns, size):
+            part = flat.microbatch(chunk)
             log_ratio = self._context.forward(part).distribution.log_prob(part.action)
             log_ratio = (log_ratio - part.log_prob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-            ratios.append(log_ratio.exp().view(-1, len(some)))
+            ratios.append(log_ratio.exp().view(-1, len(chunk)))
         ratio = torch.cat(ratios, 1).view(rollout.value.shape).masked_fill(~rollout.learnable, 1.0)
         advantage, _ = advantages(rollout, self._params.advantages, self._params.gamma, ratio)
         advantage = advantage.masked_fill(~rollout.learnable, 0.0)
