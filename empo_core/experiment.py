@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np  # noqa: F401  # Before torch, which would lose a Ctrl-C within its own import.
 
 from empo_core.best_effort import best_effort
-from empo_core.config import ComponentRef, RunConfig, installed, references
-from empo_core.config.blame import blamed
+from empo_core.config import ComponentRef, RunConfig, installed
+from empo_core.config.errors import blamed
 from empo_core.config.files import load_config
+from empo_core.config.models import references
 from empo_core.errors import REFUSALS, ConfigError, EmpoError
 from empo_core.exits import exit_error, exits_are_errors, is_exit
 from empo_core.interrupts import Termination
@@ -38,18 +39,8 @@ from empo_core.protocols import (
 )
 from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.run_warnings import LoggedWarnings, with_warnings
-from empo_core.stages import stage
-from empo_core.storage import run_roots
-from empo_core.storage.arrays import write_file
-from empo_core.storage.inputs import (
-    Inputs,
-    Manifest,
-    check_inputs,
-    note_copies,
-    refuse_changed,
-    with_kept_files,
-)
-from empo_core.storage.run_directory import (
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import (
     CONFIG,
     ENVIRONMENT,
     LOG,
@@ -63,6 +54,16 @@ from empo_core.storage.run_directory import (
     strict_json,
     tell_of_silent_end,
 )
+from empo_core.runs.files import gone, refuse_gone
+from empo_core.runs.inputs import (
+    Inputs,
+    Manifest,
+    check_inputs,
+    note_copies,
+    refuse_changed,
+    with_kept_files,
+)
+from empo_core.stages import stage
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
 from empo_core.world_content import difference, identity
@@ -456,7 +457,7 @@ def _supervised(
             result = algorithm.run(context)
             with stage(_shown(context.tracker), "saving results"):
                 results = directory.path / RESULTS
-                run_roots.refuse_gone(results)
+                refuse_gone(results)
                 results.mkdir(exist_ok=True)
                 result.save(results)
                 summary = with_warnings(result.summary(), warnings.messages)
@@ -466,7 +467,7 @@ def _supervised(
             termination.begin()
             status = "interrupted"
             if directory.is_gone:
-                raise run_roots.gone(directory.path) from error
+                raise gone(directory.path) from error
             if directory.is_temporary:
                 raise
             raise RunInterrupted(directory.path) from error
@@ -481,7 +482,7 @@ def _supervised(
             if isinstance(failure, REFUSALS) and not (context.resume or has_begun):
                 directory.is_temporary = True  # Nothing was run, so nothing is left.
             if directory.is_gone:
-                raise run_roots.gone(directory.path) from failure
+                raise gone(directory.path) from failure
             if not process_rank():
                 note_copies(failure, directory.path)
             if not directory.is_temporary:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from empo_core.errors import EmpoError, StorageError
-from empo_core.storage.atomic import read_json
-from empo_core.storage.inputs import Manifest, read_manifest
-from empo_core.storage.run_directory import (
+from empo_core.runs.atomic import read_json
+from empo_core.runs.directory import (
     RESULTS,
     STATUS,
     SUMMARY,
@@ -22,11 +21,12 @@ from empo_core.storage.run_directory import (
     read_config,
     silent_end,
 )
+from empo_core.runs.inputs import Manifest, read_manifest
 from empo_core.trees import Json
 
 if TYPE_CHECKING:
     from empo_core.protocols import Result
-    from empo_core.storage.metrics import Metrics
+    from empo_core.runs.metrics import Metrics
 
 DAMAGED = "damaged"
 
@@ -74,7 +74,7 @@ class SavedRun:
         Raises:
             StorageError: They are damaged.
         """
-        from empo_core.storage.metrics import read_metrics
+        from empo_core.runs.metrics import read_metrics
 
         return read_metrics(self.path)
 

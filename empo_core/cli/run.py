@@ -20,12 +20,11 @@ from empo_core.cli.output import (
     only_ours_on_stdout,
     print_json,
     reported,
+    reserved,
     show,
     stdout,
 )
-from empo_core.cli.streams import reserved
 from empo_core.config import installed
-from empo_core.config.blame import located
 from empo_core.documents import config_at, read_config_at
 from empo_core.errors import ConfigError, EmpoError
 
@@ -50,6 +49,8 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Do what a config says, in a new run directory."""
+    from empo_core.config.errors import located
+
     document, loaded = read_config_at(config, overrides or [])
     with only_ours_on_stdout(quiet=quiet), located(document, loaded):
         from empo_core.experiment import execute
@@ -125,7 +126,7 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 
 def _present(done: Run, *, json: bool, quiet: bool) -> None:
     from empo_core.run_warnings import only_logged
-    from empo_core.storage.run_directory import process_rank
+    from empo_core.runs.directory import process_rank
 
     if process_rank() > 0:
         return

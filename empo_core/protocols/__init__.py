@@ -32,13 +32,11 @@ from empo_core.protocols.collection import (
     Weights as Weights,
 )
 from empo_core.protocols.context import RunContext as RunContext
-from empo_core.protocols.declarations import Factored as Factored, Symmetric as Symmetric
 from empo_core.protocols.environments import (
     Environment as Environment,
     SteppedTogether as SteppedTogether,
     VectorEnv as VectorEnv,
 )
-from empo_core.protocols.episodes import EpisodeMetric as EpisodeMetric
 from empo_core.protocols.executors import (
     Account as Account,
     Executor as Executor,
@@ -80,17 +78,8 @@ from empo_core.protocols.runs import (
 )
 from empo_core.protocols.tables import Tabular as Tabular
 from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker
-from empo_core.protocols.world import (
-    Bounded as Bounded,
-    Compactable as Compactable,
-    Composed as Composed,
-    Drawable as Drawable,
-    Expandable as Expandable,
-    FirstPerson as FirstPerson,
-    Headed as Headed,
+from empo_core.protocols.worlds import (
     HumanPrior as HumanPrior,
-    Located as Located,
     RobotPolicy as RobotPolicy,
-    VectorDrawable as VectorDrawable,
     WorldModel as WorldModel,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from empo_core.protocols.trackers import Tracker
-from empo_core.protocols.world import WorldModel
+from empo_core.protocols.worlds import WorldModel
 
 
 @dataclass(slots=True, kw_only=True)

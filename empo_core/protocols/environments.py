@@ -13,7 +13,7 @@ from empo_core.protocols.environment_specs import (
     ObservationSpec,
     TimeStep,
 )
-from empo_core.protocols.world import WorldModel
+from empo_core.protocols.worlds import WorldModel
 from empo_core.trees import StateDict
 
 __all__ = [

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from empo_core.protocols.context import RunContext
-from empo_core.protocols.world import HumanPrior, RobotPolicy
+from empo_core.protocols.worlds import HumanPrior, RobotPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from torch import Tensor
 
 from empo_core.protocols.context import RunContext
-from empo_core.protocols.world import WorldModel
+from empo_core.protocols.worlds import WorldModel
 from empo_core.trees import JsonData
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from empo_core.config import RunConfig
 from empo_core.experiment import execute, resume
+from empo_core.runs.arrays import write_file
 from empo_core.saved_run import open_run
-from empo_core.storage.arrays import write_file
 
 POLICY = "results/policy.safetensors"
 

@@ -14,7 +14,7 @@ from empo_bounds.report import statement
 from empo_core.cli.app import app
 from empo_core.config import RunConfig
 from empo_core.experiment import execute
-from empo_core.storage.atomic import read_json
+from empo_core.runs.atomic import read_json
 
 THEORY = {"beta_h": 5, "gamma_h": 0.95, "gamma_r": 0.95, "zeta": 2, "eta": 1.1, "x_agg": "sum"}
 EXACT = {"name": "exact", "params": {"theory": THEORY, "rollouts": 0, "inspector": False}}

@@ -16,7 +16,7 @@ from empo_core.cli.app import app
 from empo_core.config import RunConfig
 from empo_core.errors import StorageError
 from empo_core.experiment import execute
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.runs.directory import RunDirectory
 from empo_exact.result import ExactResult
 from empo_inspector.policy_differences import policy_differences
 

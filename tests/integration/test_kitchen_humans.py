@@ -13,7 +13,7 @@ from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import execute
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_overcooked.kitchens import env_spec
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
 from empo_overcooked.prior import KitchenPlanner
@@ -78,8 +78,12 @@ def test_it_acts_as_learned_for_its_goals_and_as_another_prior_for_all_others(fi
     goal = [each.name for each in world.spec.goals].index(SERVED)
     states = world.transitions(world.initial_state()[None]).states
     states[-1, -1] = 1
-    found = prior_of(world, file).policy(states, 3)
-    planned = KitchenPlanner(KitchenPlannerParams(), world).policy(states, 3).float()
+    found = prior_of(world, file).policy(states, torch.full((len(states),), 3))
+    planned = (
+        KitchenPlanner(KitchenPlannerParams(), world)
+        .policy(states, torch.full((len(states),), 3))
+        .float()
+    )
     learned = chances(
         load_policy(file).policy,
         world.views(states)[:, HUMAN],
@@ -90,7 +94,7 @@ def test_it_acts_as_learned_for_its_goals_and_as_another_prior_for_all_others(fi
     assert (found[-1, goal] == planned[-1, goal]).all(), "a soup is served"
     others = [number for number in range(len(world.spec.goals)) if number != goal]
     assert (found[:, others] == planned[:, others]).all()
-    mixed = prior_of(world, file, exploration=0.4).policy(states, 3)
+    mixed = prior_of(world, file, exploration=0.4).policy(states, torch.full((len(states),), 3))
     torch.testing.assert_close(mixed[:-1, goal], 0.4 / 6 + 0.6 * learned[:-1])
 
 

@@ -172,7 +172,7 @@ def test_what_was_learned_in_an_ensemble_is_played_in_the_runs_own_world(
     summary = json.loads((results / "summary.json").read_text())
     world = world_of("multigrid/trivial", max_steps=3)
     policy = load_policy(results / "policy.safetensors", world)
-    chances = policy.probabilities(world.initial_state()[None], torch.tensor([3]))[0].tolist()
+    chances = policy.policy(world.initial_state()[None], torch.tensor([3]))[0].tolist()
     assert chances == pytest.approx(summary["root"]["robot_policy"], abs=1e-6)
     assert 0 < summary["gap"]["Compare/coverage"] <= 1
 
@@ -189,7 +189,7 @@ def test_a_learned_run_can_be_played_and_its_policy_loaded(tmp_path: Path, value
     summary = json.loads((results / "summary.json").read_text())
     world = world_of("multigrid/trivial", max_steps=3)
     policy = load_policy(results / "policy.safetensors", world)
-    chances = policy.probabilities(world.initial_state()[None], torch.tensor([3]))[0].tolist()
+    chances = policy.policy(world.initial_state()[None], torch.tensor([3]))[0].tolist()
     assert chances == pytest.approx(summary["root"]["robot_policy"], abs=1e-6)
     gaps = (results / "gap.csv").read_text().splitlines()
     assert [line.partition(",")[0] for line in gaps] == ["step", "20", "40", "60"]

@@ -187,7 +187,7 @@ def test_the_example_judges_the_solver_as_the_solver_does(judge: Any) -> None:
 
     world = world_of("multigrid/trivial", max_steps=5)
     solution = solve(world, ExactParams(theory=CompleteTheory(beta_r=3.0, gamma_r=0.9, zeta=2.0)))
-    value, _ = judge(world, solution)(SolvedRobots(solution).probabilities)
+    value, _ = judge(world, solution)(SolvedRobots(solution).policy)
     start = solution.at(0)
     # V_r counts the U_r of the first state as well, and discounts what follows once more.
     assert value == pytest.approx((start.V_r - start.U_r) / 0.9, rel=1e-8)
@@ -210,7 +210,7 @@ def test_ppo_nears_the_best_there_is(judge: Any, tmp_path: Path) -> None:
     best, _ = judged(None)
     even = torch.full((1, 4), 0.25, dtype=torch.float64)
     random, _ = judged(lambda states, steps_left: even.expand(len(states), -1))
-    value, _ = judged(LearnedRobots(world, run.result.policy).probabilities)
+    value, _ = judged(LearnedRobots(world, run.result.policy).policy)
     assert random < value <= best
     assert (value - random) / (best - random) > 0.8
     # And it can be played.
@@ -303,13 +303,13 @@ def test_humans_learn_to_reach_goals_and_are_a_prior_for_others(tmp_path: Path) 
     # The human stands at (1,1) and looks east: it walks straight on to (2,1), its second goal.
     forward = list(world.spec.agents[0].actions).index("forward")
     goal = [goal.name for goal in world.spec.goals].index("(2,1)")
-    assert float(prior.policy(start, 6)[0, goal, forward]) > 0.7
+    assert float(prior.policy(start, torch.full((len(start),), 6))[0, goal, forward]) > 0.7
     exact = AlgorithmRef.model_validate(
         {"name": "exact", "params": {"human_prior": reference, "rollouts": 0}}
     )
     result = executed(tmp_path, "multigrid/two_room", 6, exact).result
     assert result.at(0).pi_h[goal, forward] == pytest.approx(
-        float(prior.policy(start, 6)[0, goal, forward]), abs=1e-5
+        float(prior.policy(start, torch.full((len(start),), 6))[0, goal, forward]), abs=1e-5
     )
     # Humans are asked for their returns: 1 for a goal that is reached.
     last = run.result.evaluations[-1]

@@ -16,7 +16,7 @@ from small_runs import CONFIGS
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import EmpoError, NonFiniteError
 from empo_core.experiment import RunInterrupted, build, resume, run
-from empo_core.storage.arrays import load_arrays, save_arrays
+from empo_core.runs.arrays import load_arrays, save_arrays
 from empo_exact.induction import Solver
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve

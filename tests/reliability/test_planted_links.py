@@ -14,8 +14,8 @@ from small_runs import CONFIGS, ROLLOUT, WORLD
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, EmpoError, StorageError
 from empo_core.experiment import execute, resume
-from empo_core.storage.atomic import write_file
-from empo_core.storage.regular_files import open_append, open_new, open_regular
+from empo_core.runs.atomic import write_file
+from empo_core.runs.files import open_append, open_new, open_regular
 from empo_learning.evaluation.runs import evaluate_run
 
 FILES = [

@@ -301,7 +301,7 @@ def test_a_run_that_another_one_reads_is_copied_without_what_people_read(
 def test_a_folder_of_very_many_files_is_refused(
     home: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("empo_core.storage.inputs.MOST_FILES", 2)
+    monkeypatch.setattr("empo_core.runs.inputs.MOST_FILES", 2)
     for number in range(3):
         (home / "folder" / str(number)).touch()
     with pytest.raises(ConfigError, match="more than 2 files"):
@@ -312,7 +312,7 @@ def test_a_folder_of_very_many_files_is_refused(
 def test_the_size_of_large_copies_is_said(
     home: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr("empo_core.storage.inputs.LARGE", 1)
+    monkeypatch.setattr("empo_core.runs.inputs.LARGE", 1)
     execute(make(home, registry, one="c.txt"), registry=registry)
     assert "copies of what the config names" in caplog.text
 

@@ -31,7 +31,7 @@ from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import RunInterrupted, execute, resume, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Tracker
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.runs.directory import RunDirectory
 from empo_core.types import Histogram
 from empo_testing.worlds import TinyWorld
 
@@ -311,7 +311,7 @@ def test_a_finished_run_is_not_resumed(config: RunConfig, registry: Registry) ->
 HOLD = """
 import sys, time
 from pathlib import Path
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.runs.directory import RunDirectory
 directory = RunDirectory(Path(sys.argv[1]))
 assert directory._hold()
 directory.mark("running")

@@ -126,9 +126,11 @@ def test_a_finished_run_can_be_played(
     mixed = torch.cat([rows[1], rows[4], rows[2]])
     left = torch.cat([torch.full((len(rows[n]),), n) for n in (1, 4, 2)])
     expected = torch.cat([result.robot_policies(rows[n], n) for n in (1, 4, 2)])
-    assert torch.equal(robots.probabilities(mixed, left), expected)
+    assert torch.equal(robots.policy(mixed, torch.full((len(mixed),), left)), expected)
     for number, states in rows.items():
-        for row, policy in zip(states, humans.policy(states, number), strict=True):
+        for row, policy in zip(
+            states, humans.policy(states, torch.full((len(states),), number)), strict=True
+        ):
             np.testing.assert_allclose(policy, result.at(row, 4 - number).pi_h, rtol=1e-12)
 
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from empo_learning.bounded_curve import BoundedCurve
-from empo_learning.pace import Pace
 from empo_learning.state_tree import flatten, unflatten
 
 
@@ -46,12 +44,5 @@ def test_a_curve_of_an_older_checkpoint_is_a_list() -> None:
     assert list(rows) == [(1, 0.5), (2, 0.25)]
 
 
-def test_the_lines_of_a_long_run_are_bounded() -> None:
-    pace = Pace()
-    for step in range(25_000):
-        pace.line(step, {})
-    assert len(pace.lines) <= 10_000
-    found = Pace()
-    found.load_state_dict(pace.state_dict())
-    assert list(found.lines) == list(pace.lines)
-    assert found.lines[-1] == pytest.approx(pace.seconds)
+def test_a_curve_is_bounded_by_default() -> None:
+    assert len(BoundedCurve(range(25_000))) <= 10_000

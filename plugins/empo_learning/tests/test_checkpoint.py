@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError, StorageError
-from empo_core.storage.atomic import digest
+from empo_core.runs.atomic import digest
 from empo_learning.checkpoint import Checkpoints
 
 DTYPES = [

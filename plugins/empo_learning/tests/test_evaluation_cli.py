@@ -52,12 +52,16 @@ class Drawn(TinyWorld):
 def door(params):
     return (Drawn if params.drawn else TinyWorld)(params.horizon)
 
-class Even:
+class EvenRobots:
     def __init__(self, world, nonsense):
         self.world, self.nonsense = world, nonsense
-    def probabilities(self, states, steps_left):
+    def policy(self, states, steps_left):
         able = self.world.available(states)[:, 1, :2].double()
         return able / able.sum(1, keepdim=True) + self.nonsense
+
+class EvenHumans:
+    def __init__(self, world):
+        self.world = world
     def policy(self, states, steps_left):
         owners = torch.tensor([goal.human for goal in self.world.spec.goals])
         able = self.world.available(states)[:, owners].double()
@@ -87,8 +91,8 @@ class Playful(Serious):
             raise StorageError(f"{context.directory}: left nothing; go on with: empo resume")
         if checkpoint == "best":
             raise StorageError("no checkpoint with an evaluation")
-        both = Even(context.world, self.params.left == "nonsense")
-        return both, both
+        robots = EvenRobots(context.world, self.params.left == "nonsense")
+        return robots, EvenHumans(context.world)
 
 class Runner(Serious):
     def restore(self, context, checkpoint="newest"):

@@ -50,14 +50,13 @@ class Pictures:
 class PictureWorld(TinyWorld):
     """The tiny world, with features and with coordinates of its goals."""
 
-    @property
-    def spec(self) -> WorldSpec:
-        spec = super().spec
+    def __init__(self) -> None:
+        super().__init__()
         goals = tuple(
             replace(goal, features=(float(i), 1.0, float(i + 1), 1.0))
-            for i, goal in enumerate(spec.goals)
+            for i, goal in enumerate(self.spec.goals)
         )
-        return replace(spec, features=Pictures(), goals=goals)
+        self.spec = replace(self.spec, features=Pictures(), goals=goals)
 
 
 @pytest.fixture

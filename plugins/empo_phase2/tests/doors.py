@@ -34,7 +34,7 @@ class DoorWorld(TinyWorld):
             Goal(human=0, name="inside", weight=0.25),
             Goal(human=0, name="not shut", weight=1.0),
         )
-        self._spec = dataclasses.replace(self._spec, goals=goals)
+        self.spec = dataclasses.replace(self.spec, goals=goals)
         shut, ajar, inside = (1, 1, 0, 0, 0), (0, 0, 1, 0, 1), (0, 0, 1, 1, 1)
         self._achieved = torch.tensor([shut, ajar, inside]).bool()
 
@@ -45,12 +45,11 @@ class EagerHumans:
     def __init__(self, world: TinyWorld) -> None:
         self._world = world
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         owners = torch.tensor([goal.human for goal in self._world.spec.goals])
         favour = torch.tensor([[3, 1, 1], [1, 5, 1], [1, 2, 4], [2, 3, 1], [1, 1, 1]]).double()
-        chances = self._world.available(states)[:, owners] * favour[: len(owners)] ** (
-            1 / steps_left
-        )
+        eagerness = 1 / steps_left.double()[:, None, None]
+        chances = self._world.available(states)[:, owners] * favour[: len(owners)] ** eagerness
         return chances / chances.sum(-1, keepdim=True)
 
 

@@ -16,8 +16,8 @@ from empo_core.experiment import execute
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, Empowering, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext, VectorLayout
-from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import RESULTS, RunDirectory
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import RESULTS, RunDirectory
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.empowerment.world_environment import WorldEnvironment
 from empo_rollout.world_params import PowerReward, WorldParams

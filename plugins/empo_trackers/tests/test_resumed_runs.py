@@ -62,7 +62,7 @@ class Draw:
                 step, state = checkpoint
                 numbers = state["numbers"]
                 restore(state["randomness"])
-            context.tracker.rewind(step)
+            context.tracker.truncate(step)
         while step < STEPS:
             if self.stops[stop : stop + 1] == [step]:
                 marks.write_text(str(stop + 1))
@@ -132,14 +132,14 @@ class Listening(Deaf):
     def __init__(self) -> None:
         self.heard: list[int] = []
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         self.heard.append(step)
 
 
 def test_only_those_that_keep_records_are_told_once_they_have_started(tmp_path: Path) -> None:
     listening = Listening()
     trackers = TrackerGroup([Deaf(), listening])
-    trackers.rewind(1)
+    trackers.truncate(1)
     trackers.start(tmp_path, {})
-    trackers.rewind(2)
+    trackers.truncate(2)
     assert listening.heard == [2]

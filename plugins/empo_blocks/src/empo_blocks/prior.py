@@ -44,7 +44,7 @@ class GreedyDistance:
         self._policy = torch.from_numpy(_policies(params.noise))
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; the same at any time."""
         board = self._world.board

@@ -71,7 +71,7 @@ class BlocksWorld(BaseWorld):
         )
 
     @property
-    def most_states(self) -> int:
+    def max_states(self) -> int:
         """Every cell of the human with every choice of cells for the boxes."""
         return Ranks(self.board.cells, self.board.boxes).count
 
@@ -80,7 +80,7 @@ class BlocksWorld(BaseWorld):
         return board_symmetries(self.board)
 
     def content(self) -> tuple[Board, Tensor]:
-        """The board and the start; see ``empo_core.protocols.Composed``."""
+        """The board and the start; see ``empo_core.protocols.WorldModel``."""
         return self.board, self._initial
 
     def initial_state(self) -> Int[Tensor, " word"]:

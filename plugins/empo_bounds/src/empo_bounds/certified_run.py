@@ -27,7 +27,7 @@ from empo_core.config import HumanPriorRef, installed
 from empo_core.errors import SolveError
 from empo_core.experiment import seed_everything
 from empo_core.protocols import ClosedLoop, Tracker
-from empo_core.storage.run_directory import environment, resolved
+from empo_core.runs.directory import environment, resolved
 from empo_core.threads import torch_threads
 from empo_pictures.figures import write_figure
 

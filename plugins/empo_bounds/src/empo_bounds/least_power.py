@@ -39,7 +39,7 @@ from empo_bounds.power import power_bounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds, down
 from empo_core.errors import EmpoError
-from empo_core.protocols import Expandable, Solution
+from empo_core.protocols import Solution
 from empo_core.types import Expansion
 from empo_worlds.row_table import RowTable
 from empo_worlds.samples import joint_actions
@@ -148,9 +148,8 @@ class _Search:
         """What one step leads to from some states; None where that is too much."""
         question = self._question
         world, states = question.world, torch.from_numpy(rows)
-        if isinstance(world, Expandable):
-            successors = world.expand(states)
-        else:
+        successors = world.expand(states)
+        if successors is None:
             successors = Expansion.of(world.transitions(states))
         self.table.number(successors.states.numpy())
         self._items += len(successors.index)

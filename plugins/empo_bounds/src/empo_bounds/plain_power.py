@@ -32,7 +32,8 @@ def plain_least_power(question: Question) -> tuple[float, int]:
             reaches, successors = _one_step(question, rows)
             later.update(dict.fromkeys(successors))
             for left in [1] if horizon is None else range(1, horizon - time + 1):
-                policy = question.humans.policy(rows, left).detach().cpu().double().numpy()
+                steps_left = torch.full((len(rows),), left)
+                policy = question.humans.policy(rows, steps_left).detach().cpu().double().numpy()
                 policy = policy / policy.sum(-1, keepdims=True)
                 min_power = min(min_power, _least(question, policy, reaches))
         layer = [row for row in later if row not in reached]

@@ -39,10 +39,11 @@ def _compare(recorded: Recorded, time: int, moment: Int32[np.ndarray, " pair"]) 
     rows = torch.from_numpy(arrays["states"][state].copy())
     horizon = question.spec.horizon
     left = 1 if horizon is None else horizon - time
-    robot_policy = question.robots.probabilities(rows, torch.full((len(rows),), left))
+    steps_left = torch.full((len(rows),), left)
+    robot_policy = question.robots.policy(rows, steps_left)
     checked = checked_robot_policy(question.world, rows, robot_policy)
     _require_same(arrays["robot_policy"][robot], checked, robot_policy.dtype, time)
-    human_policy = question.humans.policy(rows, left)
+    human_policy = question.humans.policy(rows, steps_left)
     policies = checked_human_policy(question.world, rows, human_policy)
     for human, number in enumerate(humans):
         of_human = policies[:, question.goals[human]]

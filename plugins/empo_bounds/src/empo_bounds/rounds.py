@@ -239,7 +239,7 @@ def _report(
     horizon = unrolled.question.spec.horizon
     steps = "" if horizon is None else f" of {horizon}"
     share = number / of + (0.0 if horizon is None else time / horizon / of)
-    tracker.narrate(TASK, f"occupancy {epsilon:.0e}, step {time}{steps}, {unrolled.pairs:,} pairs")
+    tracker.status(TASK, f"occupancy {epsilon:.0e}, step {time}{steps}, {unrolled.pairs:,} pairs")
     tracker.progress(TASK, min(share, 0.999), 1.0)
 
 

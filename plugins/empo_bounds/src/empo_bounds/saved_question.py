@@ -13,7 +13,7 @@ from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build, build_algorithm, saved_policies
 from empo_core.protocols import Reopenable, RunContext, Solution
-from empo_core.storage.run_directory import CONFIG, existing_run
+from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams
 
 

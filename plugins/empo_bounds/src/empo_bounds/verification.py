@@ -32,8 +32,8 @@ from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import StorageError
 from empo_core.protocols import Solution, Tracker
-from empo_core.storage.atomic import digest
-from empo_core.storage.run_directory import existing_run
+from empo_core.runs.atomic import digest
+from empo_core.runs.directory import existing_run
 from empo_core.world_content import world_digest
 
 INSIDE, OUTSIDE = 1e-11, 1e-6

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
+from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.stages import stage
-from empo_core.storage.run_directory import RESULTS, SUMMARY
 from empo_core.threads import torch_threads
 from empo_exact.forecast import forecast
 from empo_exact.inspection import inspect, nbytes

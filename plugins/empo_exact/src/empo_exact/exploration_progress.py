@@ -34,7 +34,7 @@ def exploring(world: WorldModel, params: ExactParams, tracker: Tracker) -> Itera
             last_report = clock.monotonic()
             share = max(share, share_explored(explored, horizon))
             of = "" if horizon is None else f" of {horizon}"
-            tracker.narrate(
+            tracker.status(
                 GRAPH, f"{len(explored.layers) - 1}{of} steps, {explored.num_states:,} states found"
             )
             tracker.progress(GRAPH, share, 1.0)

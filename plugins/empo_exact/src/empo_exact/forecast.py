@@ -12,7 +12,7 @@ import psutil
 from jaxtyping import Float64
 from pydantic import JsonValue
 
-from empo_core.protocols import Bounded, WorldModel
+from empo_core.protocols import WorldModel
 from empo_exact import ram
 from empo_exact.graph import Explored, StateGraph, world_graph
 from empo_exact.growth import MOST, Layers, grown
@@ -202,8 +202,8 @@ def _extrapolated(world: WorldModel, graph: StateGraph, depth: int, images: int)
     """The sizes if layers go on to grow, ever more slowly, after ``depth`` complete ones."""
     explored_layers, horizon = graph.layers[: depth + 1], graph.spec.horizon
     later = most_layers(explored_layers, graph.num_states, horizon)
-    if isinstance(world, Bounded):
-        later = np.minimum(later, world.most_states)
+    if world.max_states is not None:
+        later = np.minimum(later, world.max_states)
     layers = np.append(explored_layers, np.maximum(later, graph.num_states))
     expanded = layers[-1 if horizon is None else -2]
     branching = graph.num_transitions / max(1, graph.num_expanded)

@@ -24,6 +24,7 @@ from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.setup import Assumptions, build_prior, pose
 from empo_theory.parameters import CompleteTheory
+from empo_worlds.queries import by_steps_left
 from empo_worlds.roles import check_humans
 from empo_worlds.row_table import RowTable
 
@@ -45,13 +46,16 @@ class ExactPrior:
         self._assumed = assumed or Assumptions(habit_prior=build_prior(params.habit, world))
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; see ``empo_core.protocols.HumanPrior``.
 
         Raises:
-            SolveError: ``steps_left`` is less than 1 or more than the horizon.
+            SolveError: if ``steps_left`` is less than 1 or more than the horizon.
         """
+        return by_steps_left(self._at, states, steps_left)
+
+    def _at(self, states: Tensor, steps_left: int) -> Tensor:
         horizon = self._world.spec.horizon
         if horizon is not None and not 1 <= steps_left <= horizon:
             raise SolveError(f"steps_left is {steps_left}; the horizon is {horizon}")
@@ -174,7 +178,7 @@ class UniformPrior:
         self._world = world
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Even probabilities; see ``empo_core.protocols.HumanPrior``."""
         return uniform_policy(self._world, states)

@@ -16,7 +16,7 @@ from torch import Tensor
 from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
-from empo_core.protocols import HumanPrior, Located, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.induction import Seconds
@@ -97,10 +97,10 @@ class ExactResult(NotebookReport, Solution):
         Raises:
             WorldError: The world does not say where its agents are, or has no such agent.
         """
-        world = self.problem.world
-        if not isinstance(world, Located):
+        positions_of_all = self.problem.world.positions(torch.from_numpy(self.graph.states))
+        if positions_of_all is None:
             raise WorldError(f"{self.spec.name!r} has no positions; ask by state row instead")
-        where = world.positions(torch.from_numpy(self.graph.states)).numpy()
+        where = positions_of_all.numpy()
         match = np.ones(self.graph.num_states, np.bool_)
         for agent, cell in positions.items():
             if not 0 <= agent < len(self.spec.agents):

@@ -212,7 +212,7 @@ def _induce_over_time(
         later, first = store.at(recovered), recovered - 1
     if resume:
         # A level is logged once it is saved; an attempt that ended in between did not log it.
-        tracker.rewind(max(horizon - first - 2, 0))
+        tracker.truncate(max(horizon - first - 2, 0))
         tracker.progress("backward induction", horizon - first - 1, horizon)
         if recovered is not None:
             _log(tracker, horizon - recovered, later)

@@ -14,9 +14,9 @@ from pydantic import Field, JsonValue
 from empo_core.config import HumanPriorRef
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.storage.arrays import load_arrays, save_arrays
-from empo_core.storage.atomic import StrictModel
-from empo_core.storage.inputs import in_this_run, without_place
+from empo_core.runs.arrays import load_arrays, save_arrays
+from empo_core.runs.atomic import StrictModel
+from empo_core.runs.inputs import in_this_run, without_place
 from empo_core.world_content import difference, identity
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from empo_core.errors import StorageError
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 
 
 def process_space() -> str:

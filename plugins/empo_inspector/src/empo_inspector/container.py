@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, JsonValue, ValidationError
 
 from empo_core.errors import StorageError
-from empo_core.storage.atomic import StrictModel
+from empo_core.runs.atomic import StrictModel
 from empo_inspector.action_keys import signs_of
 from empo_inspector.decision import Digits
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope

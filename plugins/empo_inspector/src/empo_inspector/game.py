@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Drawable, HumanPrior, RobotPolicy, WorldModel
+from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_inspector.pcg32 import Pcg32
 from empo_pictures.pictures import episode_overlay
 from empo_worlds.contract import successors_of
@@ -167,15 +167,16 @@ class Game:
             ConfigError: The world cannot draw itself.
         """
         world, spec = self.world, self.world.spec
-        if not isinstance(world, Drawable):
-            raise ConfigError(f"{spec.name!r} cannot draw itself; leave out --gif")
         pairs = zip(spec.humans, self.goals, strict=True)
         goals = {human: goal for human, goal in pairs if goal is not None}
         frames = []
         for turn, actions in itertools.zip_longest(self.turns, self.actions):
             caption, row = f"t = {turn.time}", torch.tensor(turn.row, dtype=spec.state_dtype)
             overlay = episode_overlay(spec, goals, caption, actions, turn.robots, turn.others)
-            frames.append(world.render(row, overlay))
+            frame = world.render(row, overlay)
+            if frame is None:
+                raise ConfigError(f"{spec.name!r} cannot draw itself; leave out --gif")
+            frames.append(frame)
         return frames
 
     def _turn(self, time: int, row: Sequence[int], random: int) -> Turn:
@@ -193,7 +194,7 @@ class Game:
         elif not ends and self._policies is not None:
             left = 1 if spec.horizon is None else spec.horizon - time
             acting, prior = self._policies
-            robots = robot_policy(world, acting, states, torch.tensor([left]))[0].tolist()
+            robots = robot_policy(world, acting, states, left)[0].tolist()
             by_goal = human_policy(world, prior, states, left)
             for human, goal in zip(spec.humans, self.goals, strict=True):
                 others[human] = by_goal[0, goal, : spec.num_actions[human]].tolist()

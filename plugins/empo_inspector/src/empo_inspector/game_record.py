@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import WorldModel
-from empo_core.storage.atomic import StrictModel, read_json
+from empo_core.runs.atomic import StrictModel, read_json
 from empo_core.types import WorldSpec
 from empo_inspector.game import Game, Policies
 from empo_inspector.pcg32 import MOST_SEED

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from empo_core.protocols import WorldModel
-from empo_core.storage.atomic import write_file
+from empo_core.runs.atomic import write_file
 from empo_inspector.page import PAGE, whole_page
 from empo_pictures.notebooks import MOST_BYTES
 from empo_theory.inspection import Inspection, InspectionScope

@@ -18,8 +18,8 @@ from pydantic import JsonValue
 
 from empo_core.errors import WorldError
 from empo_core.protocols import WorldModel
-from empo_core.storage.atomic import digest, read_json, write_file
-from empo_core.storage.run_directory import CONFIG, ENVIRONMENT
+from empo_core.runs.atomic import digest, read_json, write_file
+from empo_core.runs.directory import CONFIG, ENVIRONMENT
 from empo_core.threads import torch_threads
 from empo_inspector.container import Header, pack, unpack
 from empo_inspector.decisive import worth_a_look

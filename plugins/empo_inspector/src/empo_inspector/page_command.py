@@ -59,7 +59,7 @@ def inspect(
     """Write a page that shows every decision of a run, and why: one file, for any browser."""
     with only_ours_on_stdout():
         from empo_core.errors import ConfigError
-        from empo_core.storage.atomic import write_file
+        from empo_core.runs.atomic import write_file
         from empo_core.world_content import world_digest
         from empo_inspector.page import PAGE, write_page
         from empo_inspector.right_values import compared

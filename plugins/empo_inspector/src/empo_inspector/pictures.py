@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Shaped
 from PIL import Image
 
-from empo_core.protocols import Drawable, WorldModel
+from empo_core.protocols import WorldModel
 from empo_inspector.container import Glyph, Picture, Shape
 from empo_theory.inspection import Sketch, Sketchable
 
@@ -27,7 +27,7 @@ def pictures(world: WorldModel, rows: Rows) -> tuple[Picture, dict[str, np.ndarr
         picture = Picture(kind="grid", width=sketch.width, height=sketch.height, glyphs=glyphs)
         return picture, _grid(sketch)
     texts = _texts([world.describe(torch.from_numpy(row)) for row in rows])
-    if not isinstance(world, Drawable) or not len(rows):
+    if not len(rows) or world.render(torch.from_numpy(rows[0])) is None:
         return Picture(kind="text"), texts
     first = _small(world, rows[0]).quantize(256)
     colours = np.array(first.getpalette() or [0, 0, 0]).reshape(-1, 3).tolist()
@@ -82,8 +82,10 @@ def _shape(node: ElementTree.Element) -> Shape:
     )
 
 
-def _small(world: Drawable, row: Shaped[np.ndarray, " word"]) -> Image.Image:
-    image = Image.fromarray(world.render(torch.from_numpy(row)))
+def _small(world: WorldModel, row: Shaped[np.ndarray, " word"]) -> Image.Image:
+    frame = world.render(torch.from_numpy(row))
+    assert frame is not None
+    image = Image.fromarray(frame)
     image.thumbnail((SIDE, SIDE))
     return image
 

@@ -13,7 +13,7 @@ import typer
 from empo_core.cli.output import Debug, only_ours_on_stdout, show, stdout
 from empo_core.documents import library_world, world_in
 from empo_core.errors import ConfigError
-from empo_core.storage.atomic import digest, write_file
+from empo_core.runs.atomic import digest, write_file
 from empo_inspector.pcg32 import MOST_SEED
 from empo_theory.parameters import HumanTheory
 

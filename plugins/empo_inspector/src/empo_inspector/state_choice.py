@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Headed, Located, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_inspector.decision import OneStep
 from empo_theory.inspection import Inspection
@@ -120,16 +120,18 @@ def _fits(inspection: Inspection, world: WorldModel, place: str) -> Bool[np.ndar
         )
     agent = _agent(world.spec, read["agent"].strip())
     rows = torch.from_numpy(inspection.rows)
-    if not isinstance(world, Located):
+    positions = world.positions(rows)
+    if positions is None:
         raise ConfigError(f"--at: {world.spec.name!r} does not say where agents are; use --state")
     cell = torch.tensor([int(read["x"]), int(read["y"])])
     fits: Bool[np.ndarray, " state"]
-    fits = (world.positions(rows)[:, agent] == cell).all(1).numpy()
+    fits = (positions[:, agent] == cell).all(1).numpy()
     if read["heading"]:
         letter = read["heading"][0].upper()
-        if letter not in HEADINGS or not isinstance(world, Headed):
+        headings = world.headings(rows)
+        if letter not in HEADINGS or headings is None:
             raise ConfigError(f"--at: {place!r}: agents look to E, S, W or N, in multigrid worlds")
-        fits &= (world.headings(rows)[:, agent] == HEADINGS.index(letter)).numpy()
+        fits &= (headings[:, agent] == HEADINGS.index(letter)).numpy()
     return fits
 
 

@@ -14,7 +14,7 @@ from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
@@ -89,9 +89,7 @@ class LatentAlgorithm:
             action_repeat=sum(repeats) / len(repeats),
             history=[
                 ProgressMark(steps, updates, seconds, math.nan if mean is None else mean)
-                for (steps, updates, mean), seconds in zip(
-                    learner.history, loop.pace.lines, strict=True
-                )
+                for (steps, updates, mean), seconds in zip(learner.history, loop.lines, strict=True)
             ],
             evaluations=learner.evaluations,
             time_shares=parts.timers.shares(),

@@ -141,7 +141,7 @@ class LatentLearner(Learner):
             "time/updates_per_second": made / elapsed if elapsed else 0.0,
         }
 
-    def narration(self) -> list[str]:
+    def status(self) -> list[str]:
         """The phase of the run, and the mean return."""
         parts = ["random actions" if self.steps < self.seed_steps else "learning"]
         mean = self._parts.episodes.statistics().mean_return

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, FiniteFloat, JsonValue, TypeAdapter
 
 from empo_core.plugins.registry import Registry
-from empo_core.storage.atomic import DISK, FileOps, StrictModel
+from empo_core.runs.atomic import DISK, FileOps, StrictModel
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec

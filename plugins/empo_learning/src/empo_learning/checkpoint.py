@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from empo_core.errors import NonFiniteError, StorageError
-from empo_core.storage.atomic import (
+from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
     MAX_JSON,
@@ -35,7 +35,7 @@ from empo_core.storage.atomic import (
     write_synced,
     written_directory,
 )
-from empo_core.storage.regular_files import reason_of
+from empo_core.runs.files import reason_of
 from empo_learning.saved_state import SavedState, Source, traced
 from empo_learning.state_tree import flatten, unflatten
 from empo_learning.tensor_file import read_tensors, write_tensors

@@ -95,7 +95,7 @@ class Learner(ABC):
         """Measure how good the learned values or policy are, without effect on the training."""
         return None
 
-    def narration(self) -> list[str]:
+    def status(self) -> list[str]:
         """Remarks about the run for people who watch it, after ``metrics``."""
         return []
 

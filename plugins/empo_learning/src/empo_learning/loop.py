@@ -15,15 +15,15 @@ from pydantic import Field
 
 from empo_core.errors import EmpoError, NonFiniteError, StorageError, TrackerError
 from empo_core.interrupts import Interrupts
-from empo_core.protocols import CheckpointChoice, EpisodeMetric, RunContext
+from empo_core.protocols import CheckpointChoice, RunContext, Tracker
+from empo_core.runs.atomic import StrictModel
 from empo_core.stages import stage
-from empo_core.storage.atomic import StrictModel
 from empo_core.trees import StateDict
+from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group, RankLostError
 from empo_learning.finite import check_finite_state
 from empo_learning.learner import EvaluationInterrupted, Learner, Metrics
-from empo_learning.pace import Pace
 from empo_learning.params import Reporting
 from empo_learning.randomness import capture, restore
 from empo_learning.saved_state import SavedState, fitting
@@ -41,7 +41,8 @@ class Loop:
     """Runs a learner from its start, or from the newest good checkpoint, to its end.
 
     Attributes:
-        pace: How long ``Learner.advance`` took, over all attempts.
+        seconds: Time of all calls of ``Learner.advance`` so far, over all attempts.
+        lines: ``seconds`` at each line of the log, thinned out in long runs.
         timers: Where the time goes; learners measure their own parts with it.
     """
 
@@ -81,7 +82,9 @@ class Loop:
         self._failure: Exception | None = None
         self._is_agreed = False
         self.timers = timers or Timers()
-        self.pace = Pace()
+        self.seconds = 0.0
+        self.lines: BoundedCurve[float] = BoundedCurve()
+        self._line_steps = 0
 
     def run(self) -> None:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
@@ -139,8 +142,9 @@ class Loop:
         """One unit of work, and what is due after it."""
         learner, reporting = self._learner, self._reporting
         before, self._is_midway = learner.ticks, True
-        with self.pace.work():
-            learner.advance()
+        began = time.perf_counter()
+        learner.advance()
+        self.seconds += time.perf_counter() - began
         self._is_midway = False
         self._show_now_and_then()
         # Of the last steps, what is due comes when all is over: some work may be left to do.
@@ -167,11 +171,24 @@ class Loop:
         lap = self.timers.lap()
         metrics = dict(learner.metrics(lap))
         _refuse_non_finite(metrics, learner.steps)
-        speeds = self.pace.line(learner.steps, lap)
+        speeds = self._speeds(lap)
         self._logged = learner.updates
         self._report(lambda: self._context.tracker.log(learner.steps, {**metrics, **speeds}))
-        parts = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
-        self._report(lambda: self._context.tracker.narrate(TASK, " | ".join(parts)))
+        parts = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.status()]
+        self._report(lambda: self._context.tracker.status(TASK, " | ".join(parts)))
+
+    def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
+        """Metrics of a new line: speed, and shares of the seconds since the line before."""
+        steps = self._learner.steps
+        seconds = self.seconds - (self.lines[-1] if self.lines else 0.0)
+        advanced, self._line_steps = steps - self._line_steps, steps
+        self.lines.append(self.seconds)
+        whole = sum(part for name, part in lap.items() if "/" not in name)
+        return {
+            "time/steps_per_second": advanced / max(seconds, 1e-9),
+            "time/steps_per_second_total": steps / max(self.seconds, 1e-9),
+            **{f"time/{name}_percent": 100 * part / whole for name, part in lap.items() if whole},
+        }
 
     def _evaluate(self) -> None:
         """Evaluate, unless that was just done."""
@@ -256,7 +273,7 @@ class Loop:
         state = {
             "learner": learner_state,
             "randomness": randomness,
-            "episode_metric": _metric_state(self._context.tracker.episode_metric, rescuing),
+            "tracker": _tracker_state(self._context.tracker, rescuing),
             "logged": self._logged,
             "evaluated": self._evaluated,
             "is_evaluating": self._is_evaluating,
@@ -264,7 +281,12 @@ class Loop:
             "scores": self._scores,
         }
         _check_state(learner_state, learner.may_be_unknown, "what is to be saved")
-        times = {"pace": self.pace.state_dict(), "timers": self.timers.state_dict()}
+        times = {
+            "seconds": self.seconds,
+            "lines": self.lines.state_dict(),
+            "line_steps": self._line_steps,
+            "timers": self.timers.state_dict(),
+        }
         score = self._score if self._evaluated == learner.steps else None
         self._checkpoints.save(learner.updates, state, score=score, times=times)
         self._saved = learner.updates
@@ -277,12 +299,12 @@ class Loop:
             newest = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
         newest = group.shared(newest)
         if newest is None:
-            self._context.tracker.rewind(self._learner.steps)
+            self._context.tracker.truncate(self._learner.steps)
             return False
         self._saved, state = newest
         with fitting(state.source):
             self._restore(state)
-        self._context.tracker.rewind(self._learner.steps)
+        self._context.tracker.truncate(self._learner.steps)
         log.info("going on from step %s", f"{self._learner.steps:,}")
         return True
 
@@ -301,10 +323,10 @@ class Loop:
         self._logged, self._evaluated = counts.logged, counts.evaluated
         self._is_evaluating = counts.is_evaluating
         self._score, self._scores = counts.score, counts.scores
-        self.pace.load_state_dict(times["pace"])
+        self.seconds, self._line_steps = times["seconds"], times["line_steps"]
+        self.lines.load_state_dict(times["lines"])
         self.timers.load_state_dict(times["timers"])
-        if metric := self._context.tracker.episode_metric:
-            metric.load_state_dict(state["episode_metric"])
+        self._context.tracker.load_state_dict(state["tracker"])
         self._learner.load_state_dict(state["learner"])
         if group.rank < len(state["randomness"]):
             restore(state["randomness"][group.rank])
@@ -320,9 +342,9 @@ class _Counts(StrictModel):
     scores: list[float]
 
 
-def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
+def _tracker_state(tracker: Tracker, rescuing: bool) -> StateDict:
     try:
-        return metric.state_dict() if metric else {}
+        return tracker.state_dict()
     except TrackerError:
         if not rescuing:
             raise

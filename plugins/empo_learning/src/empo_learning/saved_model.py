@@ -22,9 +22,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from empo_core.errors import EmpoError, StorageError
-from empo_core.storage.atomic import DISK, FileOps, StrictModel, parse_json, refused, write_file
-from empo_core.storage.regular_files import open_regular
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.atomic import DISK, FileOps, StrictModel, parse_json, refused, write_file
+from empo_core.runs.files import open_regular, refuse_gone
 from empo_learning.finite import check_finite
 
 KEY = "empo"

@@ -7,10 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from empo_core.protocols import HumanPrior
 from empo_worlds.row_table import Rows, RowTable
 
 StateFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -109,16 +108,3 @@ class StateCache:
             row_bytes = values.element_size() * max(1, values[:1].numel()) + 8 * self._words
             self._limit = max(count, self._max_bytes // row_bytes)
         self._values[num_known:count] = values
-
-
-def policies_at(
-    prior: HumanPrior, rows: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
-) -> Float[Tensor, "state goal action"]:
-    """Humans' policies in states with different steps left; one call of the prior per time."""
-    times = torch.unique(steps_left).tolist()
-    if len(times) == 1:
-        return prior.policy(rows, times[0])
-    parts = [(steps_left == time).nonzero()[:, 0] for time in times]
-    policies = [prior.policy(rows[part], time) for part, time in zip(parts, times, strict=True)]
-    order = torch.argsort(torch.cat(parts))
-    return torch.cat(policies)[order]

@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.storage.atomic import (
+from empo_core.runs.atomic import (
     FileEntry,
     FileOps,
     HashingFile,
@@ -27,7 +27,7 @@ from empo_core.storage.atomic import (
     check_size,
     parse_json,
 )
-from empo_core.storage.regular_files import open_regular
+from empo_core.runs.files import open_regular
 
 Code = Literal[
     "BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "BF16", "F16", "F32", "F64"

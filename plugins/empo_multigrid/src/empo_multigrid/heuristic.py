@@ -64,7 +64,7 @@ class PathHeuristic:
         self._known: dict[tuple[int, bytes], Costs] = {}
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; ``steps_left`` makes no difference."""
         spec = self._world.spec

@@ -46,7 +46,7 @@ class MultigridWorld(BaseWorld):
         self._compactor = Compactor(StateLayout(layout))
 
     def content(self) -> tuple[Layout, Ints]:
-        """The layout and the start; see ``empo_core.protocols.Composed``."""
+        """The layout and the start; see ``empo_core.protocols.WorldModel``."""
         return self.layout, self._initial
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -67,7 +67,7 @@ class MultigridWorld(BaseWorld):
         )
 
     def expand(self, states: Int[Tensor, "state word"]) -> Expansion:
-        """All successors of every joint action; see ``empo_core.protocols.Expandable``."""
+        """All successors of every joint action; see ``empo_core.protocols.WorldModel``."""
         arrays = kernel.expansion(self._tables, self._checked(states), None)
         return Expansion(*map(torch.from_numpy, arrays))
 

@@ -30,7 +30,7 @@ class KitchenPlanner:
         self._world, self._noise = world, params.noise
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; the same at any time."""
         noise = (~self._world.achieved(states)).double() * self._noise

@@ -61,7 +61,7 @@ class OvercookedWorld(BaseWorld):
         )
 
     def content(self) -> Kitchen:
-        """The kitchen; see ``empo_core.protocols.Composed``."""
+        """The kitchen; see ``empo_core.protocols.WorldModel``."""
         return self.kitchen
 
     def initial_state(self) -> Int[Tensor, " word"]:

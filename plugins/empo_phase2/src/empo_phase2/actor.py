@@ -20,7 +20,6 @@ from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.ensemble import (
     EnsembleWorld,
-    ensemble_of,
     goal_index_of,
     layouts_of,
     members_of,
@@ -390,7 +389,7 @@ class Phase2ActorFactory:
         worlds: list[WorldModel] = [
             build(world) if isinstance(world, ComponentRef) else world() for world in self.worlds
         ]
-        return worlds[0] if len(worlds) == 1 else ensemble_of(worlds)
+        return worlds[0] if len(worlds) == 1 else EnsembleWorld(worlds)
 
     def prior(self, world: WorldModel) -> HumanPrior:
         """The human prior of a world that actors play."""

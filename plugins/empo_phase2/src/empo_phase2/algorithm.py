@@ -28,8 +28,8 @@ from empo_core.protocols import (
     WorldModel,
 )
 from empo_core.random_streams import Stream, seed_of, stream
+from empo_core.runs.directory import RESULTS
 from empo_core.stages import stage
-from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_core.types import WorldSpec
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
@@ -37,7 +37,7 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.ensemble import goal_index_of, members_of
@@ -224,10 +224,10 @@ class Problem:
             total += int(numbers)
         return total
 
-    def learner(self, timing: StageTimings, seed: int) -> Learner:
+    def learner(self, timers: Timers, seed: int) -> Learner:
         """A learner that has learned nothing yet."""
         aggregate: Aggregator = build(self.params.aggregator)
-        return Learner(self.params, self.spec, self.slots, aggregate, timing, seed)
+        return Learner(self.params, self.spec, self.slots, aggregate, timers, seed)
 
     def encoder(self) -> StateEncoder:
         """Sees states as the learner does, and ahead where Q_r is not learned."""
@@ -263,9 +263,9 @@ class Phase2:
         problem.warn()
         problem.require_room()
         team = ExplorerSet(params.exploration, problem.spec)
-        timing = StageTimings(params.compute.device, enabled=params.reporting.time_stages)
+        timers = Timers(params.compute.device, enabled=params.reporting.time_stages)
         torch.manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
-        learner = problem.learner(timing, context.seed)
+        learner = problem.learner(timers, context.seed)
         encoder = problem.encoder()
         learned = problem.learned_values(learner, encoder)
         comparison = self._comparison(context, encoder)
@@ -275,7 +275,7 @@ class Phase2:
             replay = problem.replay(context.directory / "replay")
             tell = context.tracker.progress
             run = Phase2Learner(
-                params, learner, learned, replay, collector, team, timing, comparison, tell
+                params, learner, learned, replay, collector, team, timers, comparison, tell
             )
             loop = Loop(run, context, params.reporting)
             loop.run()
@@ -302,7 +302,7 @@ class Phase2:
             played=problem.world,
             steps=run.steps,
             env_steps=env_steps,
-            seconds=loop.pace.seconds,
+            seconds=loop.seconds,
             root=learned(start, torch.tensor([problem.spec.horizon or 1])),
             losses=run.losses,
             doubts=warnings,
@@ -358,7 +358,7 @@ class Phase2:
         weights = problem.require_room()
         if weights <= FEW_WEIGHTS:
             # Whatever could not be built in a run should be found out now.
-            problem.learner(StageTimings(enabled=False), 0)
+            problem.learner(Timers(enabled=False), 0)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay = problem.replay(Path(folder))
@@ -421,7 +421,7 @@ def _learned(problem: Problem, context: RunContext) -> Learner:
     Raises:
         StorageError: if there is no checkpoint, or none that fits.
     """
-    learner = problem.learner(StageTimings(enabled=False), context.seed)
+    learner = problem.learner(Timers(enabled=False), context.seed)
     with saved_state(context.directory, "newest") as state:
         learner.load_state_dict(state["learner"])
     return learner

@@ -84,7 +84,7 @@ class CompiledTargets:
         cache: TargetCache,
     ) -> BatchTargets:
         """The targets of a batch; see ``TargetComputer``."""
-        stage = self._plain.timing.stage
+        stage = self._plain.timers
         with stage("stage1_collect"):
             keys = self._keys(batch)
         with stage("stage2_encode"):

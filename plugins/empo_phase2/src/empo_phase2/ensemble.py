@@ -14,7 +14,7 @@ from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError, WorldError
 from empo_core.experiment import build
 from empo_core.features import Features, FeatureShape, Featurizer
-from empo_core.protocols import Compactable, HumanPrior, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec
 from empo_core.world_content import world_digest
 from empo_phase2.goal_index import GoalIndex
@@ -25,27 +25,11 @@ from empo_worlds.queries import sample_successors
 from empo_worlds.rows import state_rows
 
 
-def ensemble_of(worlds: Sequence[WorldModel]) -> EnsembleWorld:
-    """The worlds as one; its states have compact rows where all of theirs do, of equal size.
-
-    Raises:
-        SolveError: The worlds differ in what has to be the same for one learner.
-    """
-    compactable = [world for world in worlds if isinstance(world, Compactable)]
-    if len(compactable) == len(worlds):
-        width = {
-            world.compact(whole.initial_state()[None]).shape[1]
-            for world, whole in zip(compactable, worlds, strict=True)
-        }
-        if len(width) == len({world.compact_features.shape for world in compactable}) == 1:
-            return CompactEnsemble(worlds)
-    return EnsembleWorld(worlds)
-
-
-class EnsembleWorld:
+class EnsembleWorld(WorldModel):
     """Worlds side by side: a row is the number of the layout, then its row, padded with 0.
 
-    A world knows nothing of the others: no transition changes the layout.
+    A world knows nothing of the others: no transition changes the layout. States have compact
+    rows where all of the worlds have compact rows of one form.
 
     Attributes:
         worlds: The worlds; their positions are the numbers of the layouts.
@@ -62,9 +46,11 @@ class EnsembleWorld:
         self.spec = _union([world.spec for world in worlds])
         counts = [len(world.spec.goals) for world in worlds]
         self._first_goal = [sum(counts[:layout]) for layout in range(len(counts))]
+        forms = {_compact_form(world) for world in worlds}
+        self._is_compact = len(forms) == 1 and None not in forms
 
     def content(self) -> list[str]:
-        """The digests of the worlds; see ``empo_core.protocols.Composed``."""
+        """The digests of the worlds; see ``empo_core.protocols.WorldModel``."""
         return [world_digest(world) for world in self.worlds]
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -144,6 +130,31 @@ class EnsembleWorld:
         """One sampled successor per state."""
         return sample_successors(self.transitions(states, actions), states, generator)
 
+    @property
+    def compact_features(self) -> Featurizer | None:
+        """Reads compact rows of all the worlds."""
+        return self.worlds[0].compact_features if self._is_compact else None
+
+    def compact(
+        self, states: Int[Tensor, "state word"]
+    ) -> Int[Tensor, "state compact_word"] | None:
+        """The compact row of each state, without the number of its layout."""
+        if not self._is_compact:
+            return None
+        parts = {
+            layout: (index, self.worlds[layout].compact(rows))
+            for layout, index, rows in self.split(states)
+        }
+        if not parts:
+            return self.worlds[0].compact(states[:0, 1:])
+        compact: Tensor | None = None
+        for index, part in parts.values():
+            assert part is not None
+            if compact is None:
+                compact = part.new_zeros(len(states), part.shape[1])
+            compact[index] = part
+        return compact
+
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The world's name, and what it says about the state."""
         ((layout, _, rows),) = self.split(state[None])
@@ -171,28 +182,10 @@ class EnsembleWorld:
         return whole
 
 
-class CompactEnsemble(EnsembleWorld):
-    """Worlds whose compact rows have the same form, so that they need no number of a layout."""
-
-    @property
-    def compact_features(self) -> Featurizer:
-        """Reads compact rows of all the worlds."""
-        return self._compactable(0).compact_features
-
-    def compact(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state compact_word"]:
-        """The compact row of each state."""
-        compacted: Tensor | None = None
-        for layout, index, rows in self.split(states):
-            part = self._compactable(layout).compact(rows)
-            if compacted is None:
-                compacted = part.new_zeros(len(states), part.shape[1])
-            compacted[index] = part
-        return self._compactable(0).compact(states[:0, 1:]) if compacted is None else compacted
-
-    def _compactable(self, layout: int) -> Compactable:
-        world = self.worlds[layout]
-        assert isinstance(world, Compactable)
-        return world
+def _compact_form(world: WorldModel) -> tuple[int, FeatureShape] | None:
+    """Words and features of a world's compact rows; None where it has none."""
+    rows, features = world.compact(world.initial_state()[None]), world.compact_features
+    return None if rows is None or features is None else (rows.shape[1], features.shape)
 
 
 class EnsemblePrior:
@@ -207,14 +200,14 @@ class EnsemblePrior:
         self._width = max(spec.num_actions[human] for human in spec.humans)
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities; see ``empo_core.protocols.HumanPrior``."""
         shape = len(states), len(self._world.spec.goals), self._width
         policies = torch.zeros(shape, dtype=torch.float64)
         for layout, index, rows in self._world.split(states):
             policy = human_policy(
-                self._world.worlds[layout], self._priors[layout], rows, steps_left
+                self._world.worlds[layout], self._priors[layout], rows, steps_left[index]
             )
             policies[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
         return policies

@@ -8,7 +8,6 @@ from torch import Tensor
 from empo_core.protocols import HumanPrior
 from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import with_right_values
-from empo_learning.state_cache import policies_at
 from empo_phase2.compare import SolvedStates
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import LEAST_Q
@@ -41,7 +40,7 @@ def inspect(
     def estimate(rows: Int[Tensor, "state word"], left: Int[Tensor, " state"]) -> Estimates:
         estimates = learned(rows, left)
         q_r = estimates.q_r.double().clamp(max=LEAST_Q)
-        humans = checked_human_policy(encoder.world, rows, policies_at(prior, rows, left))
+        humans = checked_human_policy(encoder.world, rows, prior.policy(rows, left))
         return Estimates(estimates.v_r, estimates.v_h_e, q_r, humans)
 
     shared = theory.model_dump(include=set(TheoryParams.model_fields))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 
 import torch
-from rich.console import Console, RenderableType
 from torch import Tensor
 
 from empo_core.protocols import Collector
 from empo_core.types import Fit, Quantity
-from empo_learning.stage_timings import StageTimings
 from empo_phase2.learner import Learner
 from empo_phase2.params import QUANTITIES
 from empo_phase2.replay.buffer import Replay
@@ -69,20 +66,12 @@ def of_collection(collector: Collector, replay: Replay) -> dict[str, float]:
     }
 
 
-def of_stages(timing: StageTimings) -> dict[str, float]:
-    """Milliseconds and share of each stage of target computation."""
-    stages = timing.stats()
-    whole = max(sum(stages.values()), 1e-12)
-    metrics = {f"time/stage_{name}_ms": ms for name, ms in stages.items()}
-    return metrics | {f"time/stage_{name}_percent": 100 * ms / whole for name, ms in stages.items()}
-
-
-def as_text(table: RenderableType) -> str:
-    """A table as lines of plain text, for a log."""
-    stream = io.StringIO()
-    # In the kernel of a notebook rich would display it, too.
-    Console(file=stream, width=100, markup=False, emoji=False, force_jupyter=False).print(table)
-    return stream.getvalue().rstrip()
+def of_stages(seconds: Mapping[str, float], steps: int) -> dict[str, float]:
+    """Milliseconds per step, and share, of each stage of target computation."""
+    whole = max(sum(seconds.values()), 1e-12)
+    ms = {f"time/stage_{name}_ms": 1e3 * part / steps for name, part in seconds.items()}
+    shares = {f"time/stage_{name}_percent": 100 * s / whole for name, s in seconds.items()}
+    return ms | shares
 
 
 def _of_networks(learner: Learner) -> dict[str, float]:

@@ -14,13 +14,13 @@ from torch import Tensor
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
-from empo_core.storage.atomic import StrictModel
-from empo_core.storage.inputs import in_this_run
+from empo_core.runs.atomic import StrictModel
+from empo_core.runs.inputs import in_this_run
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
 from empo_core.world_content import world_digest
 from empo_learning.saved_model import Format, read_model, rebuilding, write_model
 from empo_phase2.behaviour import RobotBehaviour
-from empo_phase2.ensemble import EnsembleWorld, ensemble_of, prior_of
+from empo_phase2.ensemble import EnsembleWorld, prior_of
 from empo_phase2.params import Phase2Params
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
@@ -81,7 +81,7 @@ class LearnedPolicy:
         """Act with these weights from now on, named as a learner publishes them."""
         self._behaviour.load(weights)
 
-    def probabilities(
+    def policy(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action; unavailable ones have 0."""
@@ -149,7 +149,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
         params = Phase2Params.model_validate(in_this_run(body.params, path.resolve().parents[1]))
         played = world
         if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
-            played = ensemble_of([world, *map(build, params.ensemble.worlds)])
+            played = EnsembleWorld([world, *map(build, params.ensemble.worlds)])
     here = learner_spec(played, params.replay.store)
     _check_fit(path, body, here, None if body.world is None else world_digest(played))
     prior = prior_of(params.human_prior, played) if params.values.q_r is None else None

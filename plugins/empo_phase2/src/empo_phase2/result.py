@@ -15,8 +15,8 @@ from rich.text import Text
 
 from empo_core.best_effort import best_effort
 from empo_core.protocols import Weights, WorldModel
-from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import strict_json
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import strict_json
 from empo_core.tables import or_achieved, report_table
 from empo_core.types import WorldSpec
 from empo_inspector.explanation import Explanation, explain

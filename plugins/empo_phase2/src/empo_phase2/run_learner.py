@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor
@@ -14,7 +13,7 @@ from empo_core.types import Fit, Quantity
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2 import metrics
 from empo_phase2.blind_spots import EnteredSituations, blind_spots
 from empo_phase2.compare import Comparison
@@ -33,8 +32,6 @@ WORST_MISFIT = 0.25
 WORST_GAP = 0.1
 """Error of V_r at the start, relative to the right value, above which results are wrong."""
 
-log = logging.getLogger(__name__)
-
 
 class Phase2Learner(LoopLearner):
     """One training step after the other, each with the experience that is due before it.
@@ -51,19 +48,19 @@ class Phase2Learner(LoopLearner):
         replay: Replay,
         collector: Collector,
         explorers: ExplorerSet,
-        timing: StageTimings,
+        timers: Timers,
         comparison: Comparison | None,
         tell: Tell,
     ) -> None:
         self._params, self._schedule = params, WarmUpSchedule(params)
         self._learner, self._learned, self._replay = learner, learned, replay
         self._collector, self._explorers = collector, explorers
-        self._timing, self._comparison, self._tell = timing, comparison, tell
+        self._timers, self._comparison, self._tell = timers, comparison, tell
         self._entered = EnteredSituations()
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
         self._newest: tuple[BatchTargets, Mapping[Quantity, Fit]] | None = None
-        self.steps = 0
+        self.steps = self._line_steps = 0
         self.total_steps = params.total_steps
         self.losses: BoundedCurve[tuple[int, dict[str, float]]] = BoundedCurve()
 
@@ -129,10 +126,9 @@ class Phase2Learner(LoopLearner):
             targets, fits = self._newest
             self.losses.append((self.steps, {q: float(fit.loss) for q, fit in fits.items()}))
             numbers |= metrics.of_step(self.steps - 1, self._schedule, self._learner, targets, fits)
-        if self._timing.enabled:
-            numbers |= metrics.of_stages(self._timing)
-            log.info("%s", metrics.as_text(self._timing.table()))
-            self._timing.reset()
+        if self._timers.enabled:
+            numbers |= metrics.of_stages(self._timers.lap(), max(self.steps - self._line_steps, 1))
+        self._line_steps = self.steps
         return numbers
 
     def evaluate(self) -> Evaluated | None:
@@ -160,7 +156,7 @@ class Phase2Learner(LoopLearner):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
-        self.steps = whole_number(state_dict["steps"])
+        self.steps = self._line_steps = whole_number(state_dict["steps"])
         self.losses.load_state_dict(state_dict["losses"])
         self._learner.load_state_dict(state_dict["learner"])
         self._replay.load_state_dict(state_dict["replay"])

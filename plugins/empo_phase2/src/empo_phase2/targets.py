@@ -39,7 +39,7 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions
 from empo_phase2.forward import ForwardValues, blocks, forward
 from empo_phase2.goal_index import GoalIndex
@@ -237,7 +237,7 @@ class TargetComputer:
         aggregate: Aggregator,
         *,
         model_based: bool,
-        timing: StageTimings,
+        timers: Timers,
         advantage_floor: float | None = None,
     ) -> None:
         """Prepare the computation.
@@ -247,12 +247,12 @@ class TargetComputer:
             goals: The goals, by slot.
             aggregate: Sums over successors.
             model_based: Whether all robot actions have successors; else only the taken one.
-            timing: Measures the stages.
+            timers: Measures the stages.
             advantage_floor: Weigh errors of Q_r by the decisions that depend on them, and by this.
         """
         self.spec, self.goals, self._aggregate = spec, goals, aggregate
         self.advantage_floor = advantage_floor
-        self.model_based, self.timing = model_based, timing
+        self.model_based, self.timers = model_based, timers
         self.profiles = HumanProfiles(spec, goals)
 
     @torch.no_grad()
@@ -275,7 +275,7 @@ class TargetComputer:
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
             cache: Values that are in it are read there, and others are put into it.
         """
-        stage = self.timing.stage
+        stage = self.timers
         with stage("stage1_collect"):
             collected = collect(batch, self.spec)
         with stage("stage2_encode"):

@@ -16,7 +16,7 @@ from empo_core.experiment import build
 from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_environments.normalisation import Normaliser
 from empo_learning.allocator import keep_freed_memory
@@ -181,7 +181,7 @@ class RolloutAlgorithm:
             iterations=learner.iteration,
             history=[
                 Mark(steps, seconds, *(math.nan if mean is None else mean for mean in means))
-                for (steps, *means), seconds in zip(learner.history, loop.pace.lines, strict=True)
+                for (steps, *means), seconds in zip(learner.history, loop.lines, strict=True)
             ],
             evaluations=learner.evaluations,
             reasons=learner.episode_statistics.reasons,

@@ -133,9 +133,9 @@ class RolloutLearner(Learner):
         self._shares = {name: 100 * part / whole for name, part in seconds.items() if whole}
         return numbers
 
-    def narration(self) -> list[str]:
+    def status(self) -> list[str]:
         """One line of timing, mean return, and reasons of episode ends."""
-        return narration(self._shares, self.episode_statistics)
+        return status(self._shares, self.episode_statistics)
 
     def evaluate(self) -> Evaluated | None:
         """Play whole episodes; in rank 0, for all."""
@@ -237,7 +237,7 @@ class RolloutLearner(Learner):
                 vector.close()
 
 
-def narration(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:
+def status(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:
     """Remarks for people who watch a run; ``shares`` are per cent of the time by timer."""
     parts = [f"{shares.get(name, 0):.0f} % {name}" for name in ("rollout", "train")]
     if statistics.mean_return is not None:

@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 
 from empo_core.config import RunConfig
-from empo_core.config.files import set_value, validate_document
+from empo_core.config.files import validate_document
+from empo_core.config.overrides import set_value
 from empo_core.config.yaml import Document, dump_yaml, parse_value, problems
 from empo_core.errors import ConfigError
-from empo_core.storage.atomic import digest
-from empo_core.storage.run_directory import resolved
+from empo_core.runs.atomic import digest
+from empo_core.runs.directory import resolved
 from empo_core.trees import Json
 from empo_inspector.run_table import short_names, value_text
 from empo_sweep.contents import Contents

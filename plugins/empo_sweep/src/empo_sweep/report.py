@@ -10,13 +10,14 @@ from pathlib import Path
 
 from empo_core.best_effort import best_effort
 from empo_core.config.yaml import dump_yaml
-from empo_core.storage.atomic import write_file
-from empo_core.storage.run_directory import resolved, strict_json
+from empo_core.runs.atomic import write_file
+from empo_core.runs.directory import resolved, strict_json
 from empo_core.trees import Json
 from empo_inspector.run_table import short_names, value_text
 from empo_sweep.arms import Sweep, Trial, arm_text
 from empo_sweep.results import ArmResult, Estimate, Results, as_data
 from empo_sweep.sweep_config import Range
+from empo_sweep.trials import Status
 
 BEST = "best.yaml"
 RESULT = "sweep"
@@ -74,10 +75,10 @@ def headings_and_rows(results: Results) -> tuple[list[str], list[list[str]]]:
     return list(filled), [list(row) for row in zip(*filled.values(), strict=True)]
 
 
-_OTHER = {
+_OTHER: dict[str, tuple[Status, ...]] = {
     "failed": ("failed",),
     "stopped early": ("pruned",),
-    "left": ("planned", "started", "reported", "interrupted"),
+    "left": ("planned", "interrupted"),
 }
 """Columns of trials without a result, by heading."""
 

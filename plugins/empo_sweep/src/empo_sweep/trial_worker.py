@@ -21,8 +21,8 @@ from empo_core.errors import EmpoError, StorageError, WorkerError
 from empo_core.interrupts import Termination, interrupt
 from empo_core.protocols import Tracker
 from empo_core.protocols.executors import Payload, Send
-from empo_core.storage.locks import hold
-from empo_core.storage.run_directory import CONFIG, RunDirectory
+from empo_core.runs.directory import CONFIG, RunDirectory
+from empo_core.runs.files import hold
 from empo_core.types import Histogram
 
 LOCK = ".lock"

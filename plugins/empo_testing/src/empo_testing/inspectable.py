@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from empo_core.protocols import Algorithm, RunContext, WorldModel
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_testing.algorithm import fresh
 from empo_theory.inspection import NOT_KEPT, Inspectable, Inspection, InspectionScope
 

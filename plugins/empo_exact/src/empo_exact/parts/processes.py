@@ -173,8 +173,8 @@ class _Attempts:
 
     def _tell(self, reply: Reply) -> None:
         message = json.loads(reply.payload)
-        if "rewind" in message:
-            self._tracker.rewind(message["rewind"])
+        if "truncate" in message:
+            self._tracker.truncate(message["truncate"])
         elif "value" in message:
             self._tracker.log(message["step"], {"exact/v_r": message["value"]})
         else:
@@ -191,9 +191,9 @@ class _Progress(Tracker):
         """Send it."""
         self.send([json.dumps({"task": task, "done": done, "total": total}).encode()])
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Send it."""
-        self.send([json.dumps({"rewind": step}).encode()])
+        self.send([json.dumps({"truncate": step}).encode()])
 
     def log(self, step: int, metrics: Mapping[str, object]) -> None:
         """Send it."""

@@ -19,7 +19,7 @@ from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 from empo_core.world_content import identity
 from empo_exact import ram
 from empo_exact.acyclic import cyclic
@@ -336,7 +336,7 @@ def induce(
     parts, horizon = solver.parts, solver.parts.world.spec.horizon
     gaps, task = not math.isfinite(solver.terminal_value), "backward induction"
     valued, stored = 0, [done] if done else []
-    tracker.rewind(max(done - 1, 0))
+    tracker.truncate(max(done - 1, 0))
     if done:
         solver.offer(done)
         _log_start(parts.peers.all(solver.start_value(done)), done, tracker)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.storage.arrays import (
+from empo_core.runs.arrays import (
     DISK,
     FileOps,
     load_array,
@@ -22,7 +22,7 @@ from empo_core.storage.arrays import (
     save_arrays,
     write_file,
 )
-from empo_core.storage.atomic import MANIFEST, found_directory, refused, remove_directory
+from empo_core.runs.atomic import MANIFEST, found_directory, refused, remove_directory
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"

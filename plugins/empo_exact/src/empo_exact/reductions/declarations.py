@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import SolveError, UnsuitableWorldError
-from empo_core.protocols import Factored, HumanPrior, Symmetric, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.world_structure import Reads, RowMap, Symmetry
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions, build_prior
@@ -176,7 +176,9 @@ class Declarations:
                 continue
             for after in torch.unique(steps[alive & (steps < horizon - 1)]).tolist():
                 sample = states[alive & (steps == after)]
-                differs = prior.policy(sample, 1) != prior.policy(sample, horizon - after)
+                last = torch.ones(len(sample), dtype=torch.int64)
+                before = last * (horizon - after)
+                differs = prior.policy(sample, last) != prior.policy(sample, before)
                 if differs.any():
                     row = sample[int(differs.flatten(1).any(1).int().argmax())]
                     raise SolveError(
@@ -317,12 +319,8 @@ def declared(world: WorldModel, params: ExactParams, assumed: Assumptions) -> De
 
 def _symmetries(world: WorldModel) -> tuple[Symmetry, ...]:
     name = world.spec.name
-    declared_symmetries = world.symmetries() if isinstance(world, Symmetric) else ()
-    symmetries = (
-        tuple(declared_symmetries)
-        if isinstance(declared_symmetries, Iterable)
-        else (declared_symmetries,)
-    )
+    answer = world.symmetries()
+    symmetries = tuple(answer) if isinstance(answer, Iterable) else (answer,)
     if wrong := [symmetry for symmetry in symmetries if not isinstance(symmetry, Symmetry)]:
         raise SolveError(
             f"symmetries() of {name!r} gives {type(wrong[0]).__name__}, where it has to give a "
@@ -333,20 +331,20 @@ def _symmetries(world: WorldModel) -> tuple[Symmetry, ...]:
         raise UnsuitableWorldError(
             f"reduce: symmetry (algorithm.params.reduce) needs symmetries, and {name!r} declares "
             "none; leave symmetry out, or declare some: under the key symmetries of the file of a "
-            "table, or by the method symmetries (empo_core.protocols.Symmetric)"
+            "table, or by the method symmetries (empo_core.protocols.WorldModel)"
         )
     return symmetries
 
 
 def _dropped(world: WorldModel) -> Bool[Tensor, " word"] | None:
     name = world.spec.name
-    if not isinstance(world, Factored):
+    reads, words = world.reads(), world.spec.state_words
+    if reads is None:
         raise UnsuitableWorldError(
             f"reduce: cone (algorithm.params.reduce) needs to know what depends on what, and "
             f"{name!r} does not say; leave cone out, or give the world a method reads "
-            "(empo_core.protocols.Factored)"
+            "(empo_core.protocols.WorldModel)"
         )
-    reads, words = world.reads(), world.spec.state_words
     if not isinstance(reads, Reads):
         raise SolveError(
             f"reads() of {name!r} gives {type(reads).__name__}, where it has to give "

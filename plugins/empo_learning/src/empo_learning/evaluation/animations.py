@@ -9,7 +9,6 @@ import torch
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
 from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep
 from empo_pictures.pictures import EPISODE_FPS, episode_overlay, write_gif
@@ -24,8 +23,6 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
         StorageError: They cannot be written.
     """
     world, spec = sampler.world, sampler.spec
-    if not isinstance(world, Drawable):
-        raise ConfigError(f"{spec.name!r} cannot draw itself; ask for --gifs 0")
     check_humans(spec)
     generator = torch.Generator().manual_seed(seed)
     goals, number = sampler.begins.goals(spec), torch.arange(episodes)
@@ -43,7 +40,10 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
                 f"t = {step.time}: {spec.agents[goal_spec.human].name} {word} {goal_spec.name}"
             )
             overlay = _overlay(spec, step, position, caption)
-            frames[episode].append(world.render(step.states[position], overlay))
+            frame = world.render(step.states[position], overlay)
+            if frame is None:
+                raise ConfigError(f"{spec.name!r} cannot draw itself; ask for --gifs 0")
+            frames[episode].append(frame)
     return [
         write_gif(shots, directory / f"episode_{number}.gif", EPISODE_FPS)
         for number, shots in enumerate(frames)

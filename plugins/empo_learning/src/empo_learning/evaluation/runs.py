@@ -12,12 +12,11 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build, saved_policies, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
-    Drawable,
     FilmingPlayer,
 )
-from empo_core.storage.arrays import write_file
-from empo_core.storage.inputs import file_digest
-from empo_core.storage.run_directory import labels, strict_json
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import labels, strict_json
+from empo_core.runs.inputs import file_digest
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import EpisodeSampler
@@ -156,7 +155,7 @@ def _in_world(
     num_episodes = EPISODES_IN_WORLD if episodes is None else episodes
     evaluation = evaluate(sampler, episodes=num_episodes, seed=seed)
     if gifs is None:
-        gifs = 3 if isinstance(sampler.world, Drawable) else 0
+        gifs = 0 if sampler.world.render(sampler.world.initial_state()) is None else 3
     directory = _fresh(path)
     return evaluation, film(sampler, directory, episodes=gifs, seed=seed) if gifs else []
 

@@ -194,7 +194,7 @@ def _check(
     successors_of(world, states)
     if bool(is_terminal(world, states).any()):
         raise WorldError("the state is terminal: an episode would be over there")
-    robot_policy(world, robots, states, torch.full((len(states),), steps_left))
+    robot_policy(world, robots, states, steps_left)
     human_policy(world, humans, states, steps_left)
 
 

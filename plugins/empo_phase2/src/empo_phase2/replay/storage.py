@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 
 StorageKind = Literal["ram", "pinned", "mapped"]
 GIB = 1 << 30

@@ -29,7 +29,7 @@ class LearnedRobots:
         self._world, self._sight = world, WorldObservation(world.spec, "robots")
         self._policy = forgetful(policy)
 
-    def probabilities(
+    def policy(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action; robot 0 counts fastest."""
@@ -57,17 +57,18 @@ class LearnedHumans:
         self._policy, self._exploration = forgetful(policy), exploration
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human pursuing that goal."""
         spec, sight = self._world.spec, self._sight
         features = sight.features(states)
-        left = torch.full((len(states),), steps_left)
         options = sight.options(self._world.available(states))
         policies = torch.zeros(len(states), len(spec.goals), sight.num_options, dtype=torch.float64)
         for index, goal in enumerate(spec.goals):
             learner = spec.humans.index(goal.human)
-            observation = sight.observation(features, left, learner, torch.full_like(left, index))
+            observation = sight.observation(
+                features, steps_left, learner, torch.full_like(steps_left, index)
+            )
             mine = options[:, learner]
             even = mine.to(torch.float64) / mine.sum(1, keepdim=True)
             learned = chances(self._policy, observation, mine, learner)
@@ -85,7 +86,7 @@ class UniformHumans:
         self._world, self._sight = world, WorldObservation(world.spec, "humans")
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Equal probability of every action that is available, whatever the goal."""
         spec = self._world.spec

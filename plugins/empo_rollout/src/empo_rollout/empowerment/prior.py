@@ -6,7 +6,7 @@ from pathlib import Path
 
 from empo_core.errors import StorageError
 from empo_core.protocols import WorldModel
-from empo_core.storage.run_directory import CONFIG, RESULTS, existing_run
+from empo_core.runs.directory import CONFIG, RESULTS, existing_run
 from empo_core.world_content import difference, identity
 from empo_rollout.empowerment.playback import LearnedHumans
 from empo_rollout.empowerment.world_vector import WorldVectorEnv

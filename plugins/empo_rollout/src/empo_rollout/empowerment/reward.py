@@ -13,16 +13,16 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build, load_run
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
-from empo_core.storage.arrays import write_file
-from empo_core.storage.atomic import read_json
-from empo_core.storage.run_directory import (
+from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import read_json
+from empo_core.runs.directory import (
     RESULTS,
     SUMMARY,
     RunDirectory,
     existing_run,
     strict_json,
 )
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 from empo_core.tracker_group import TrackerGroup
 from empo_core.world_content import difference, identity
 from empo_learning.state_cache import StateCache

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build
-from empo_core.protocols import FirstPerson, HumanPrior, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_rollout.empowerment.playback import chances, forgetful
 from empo_rollout.empowerment.prior import policy_path
 from empo_rollout.policies.policyfile import load_policy
@@ -30,10 +30,11 @@ class SelfPlay:
             StorageError: The policy is missing or damaged, remembers, or was learned by agents of
                 other names, who saw or did other things.
         """
-        if not isinstance(world, FirstPerson):
+        views = world.views(world.initial_state()[None])
+        if views is None:
             raise ConfigError(
-                f"human_prior 'self-play' needs a world whose agents have views (FirstPerson in "
-                f"docs/reference/protocols.md); {world.spec.name!r} has none: use 'goal-ppo'"
+                f"human_prior 'self-play' needs a world whose agents have views: "
+                f"{world.spec.name!r} has none (WorldModel.views); use 'goal-ppo'"
             )
         names = [goal.name for goal in world.spec.goals]
         for name in params.goals:
@@ -42,7 +43,7 @@ class SelfPlay:
                     f"human_prior.params.goals: humans have no goal {name!r}; they have: "
                     f"{', '.join(names)}"
                 )
-        self._world, self._views = world, world
+        self._world = world
         self._exploration = params.exploration
         self._goals = [names.index(name) for name in params.goals]
         self._others: HumanPrior = build(params.others, world)
@@ -51,7 +52,7 @@ class SelfPlay:
         self._learners = {}
         for human in world.spec.humans:
             agent, num_words = world.spec.agents[human], saved.env_spec.observations.words
-            words = world.views(world.initial_state()[None]).shape[-1]
+            words = views.shape[-1]
             options = saved.env_spec.actions.choices
             if agent.name not in saved.env_spec.agents or (num_words, *options) != (
                 words,
@@ -70,10 +71,11 @@ class SelfPlay:
             raise StorageError(f"{path}: {error}") from error
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human."""
-        spec, views = self._world.spec, self._views.views(states)
+        spec, views = self._world.spec, self._world.views(states)
+        assert views is not None
         policies = human_policy(self._world, self._others, states, steps_left).to(torch.float32)
         available, achieved = self._world.available(states), self._world.achieved(states)
         for goal in self._goals:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +11,7 @@ from torch import Tensor
 from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.trees import StateDict
-from empo_learning.state_cache import StateCache, policies_at
+from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.goals import Goals, arrived, draw
 from empo_rollout.empowerment.observation import WorldObservation
 from empo_worlds.contract import available_in, initial_row
@@ -66,10 +65,9 @@ class Stage:
         words = world.spec.state_words
         self._prior = None
         if prior is not None:
-            ask = partial(policies_at, prior)
 
             def policies(rows: Tensor, left: Tensor) -> Tensor:
-                return checked_human_policy(world, rows, ask(rows, left))
+                return checked_human_policy(world, rows, prior.policy(rows, left))
 
             self._prior = StateCache(policies, words)
         learners = set(sight.agents)

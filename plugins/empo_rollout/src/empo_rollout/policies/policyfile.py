@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue
 
 from empo_core.errors import StorageError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
-from empo_core.storage.atomic import StrictModel
+from empo_core.runs.atomic import StrictModel
 from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.layers import ObservationNormalisation

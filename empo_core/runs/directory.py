@@ -33,13 +33,21 @@ from pydantic import JsonValue
 from empo_core.config import RunConfig
 from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
+from empo_core.interrupts import process_exists
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
-from empo_core.storage import run_roots
-from empo_core.storage.atomic import read_json, write_file
-from empo_core.storage.inputs import Inputs, read_manifest, write_manifest
-from empo_core.storage.locks import CAN_LOCK, hold
-from empo_core.storage.regular_files import open_append, open_regular, refuse_strange_files
+from empo_core.runs.atomic import read_json, write_file
+from empo_core.runs.files import (
+    CAN_LOCK,
+    forget_root,
+    hold,
+    is_gone,
+    open_append,
+    open_regular,
+    refuse_strange_files,
+    watch_root,
+)
+from empo_core.runs.inputs import Inputs, read_manifest, write_manifest
 from empo_core.trees import JsonData
 
 CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
@@ -286,7 +294,7 @@ class RunDirectory:
     @property
     def is_gone(self) -> bool:
         """True if the directory was moved or removed while this process held it."""
-        return run_roots.is_gone(self.path)
+        return is_gone(self.path)
 
     @contextlib.contextmanager
     def logging(self, *listeners: logging.Handler) -> Iterator[None]:
@@ -314,7 +322,7 @@ class RunDirectory:
 
     def release(self) -> None:
         """Let another process hold the directory; the end of this process does it too."""
-        run_roots.forget(self.path)
+        forget_root(self.path)
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -328,7 +336,7 @@ class RunDirectory:
     def _hold(self) -> bool:
         self._lock = hold(self.path / ".lock")
         if self._lock is not None:
-            run_roots.watch(self.path)
+            watch_root(self.path)
         return self._lock is not None
 
 
@@ -556,17 +564,6 @@ def tell_of_silent_end(runs: Path) -> None:
                 "%s: %s; its log: %s; go on with: empo resume %s",
                 newest.path, silent_end(status), newest.path / LOG, newest.path,
             )  # fmt: skip
-
-
-def process_exists(pid: object) -> bool:
-    """Whether a process of this machine has a number, whoever's it is."""
-    try:
-        os.kill(int(str(pid)), 0)
-    except PermissionError:
-        return True
-    except (ValueError, OverflowError, OSError):
-        return False
-    return True
 
 
 def _unmakeable(path: Path, error: OSError) -> StorageError:
