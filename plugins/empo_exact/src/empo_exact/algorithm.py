@@ -57,8 +57,8 @@ class Exact:
         """The policies of a finished run; see ``empo_core.protocols.Playable``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
-            ConfigError: The best checkpoint is asked for, and there is only one solution.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
+            ConfigError: if the best checkpoint is asked for, and there is only one solution.
         """
         if checkpoint != "newest":
             raise ConfigError(
@@ -71,7 +71,7 @@ class Exact:
         """The result of a finished run; see ``empo_core.protocols.Reopenable``.
 
         Raises:
-            StorageError: The run has not finished, kept nothing, or is damaged.
+            StorageError: if the run has not finished, kept nothing, or is damaged.
         """
         return _saved(context)
 
@@ -79,7 +79,7 @@ class Exact:
         """U_r of a finished run; see ``empo_core.protocols.Empowering``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
         """
         return SolvedPower(_finished(context))
 
@@ -87,8 +87,8 @@ class Exact:
         """The values of a finished run; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
-            WorldError: The state cannot be reached by that time.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
+            WorldError: if the state cannot be reached by that time.
         """
         return inspect(_finished(context), self._params.theory, scope)
 

@@ -74,7 +74,7 @@ class Controller:
             expert: Whether to say how the actions are distributed.
 
         Raises:
-            NonFiniteError: An action is not a number.
+            NonFiniteError: if an action is not a number.
         """
         ids = None if task is None else torch.as_tensor(task).to(self._device)
         z = self._model.encode(torch.tensor(observation, device=self._device), task=ids)
@@ -153,7 +153,7 @@ class Controller:
         """Go on from other plans.
 
         Raises:
-            StorageError: They are of another number of environments, or of other plans.
+            StorageError: if the plans are of another number of environments, or of other plans.
         """
         mean = state["mean"]
         if mean.shape != self._mean.shape:

@@ -108,7 +108,7 @@ class LatentLearner(Learner):
         """Refuse to end a run in which nothing was learned.
 
         Raises:
-            ConfigError: No update was made; the message says why.
+            ConfigError: if no update was made; the message says why.
         """
         if self.updates_made:
             return
@@ -183,7 +183,7 @@ class LatentLearner(Learner):
         """Everything needed to go on exactly so.
 
         Raises:
-            NonFiniteError: The replay has a reward or action that is not finite.
+            NonFiniteError: if the replay has a reward or action that is not finite.
         """
         parts, replay = self._parts, None
         if self._params.reporting.keep_replay:
@@ -366,7 +366,7 @@ def _check_steps(replay: Mapping[str, Any], num_numbers: int) -> None:
         num_numbers: How many numbers of a step must be finite; those behind may be unknown.
 
     Raises:
-        NonFiniteError: One is not.
+        NonFiniteError: if a number is not finite.
     """
     for env, row in enumerate(replay["rows"]):
         steps = row["steps"][~row["first"], :num_numbers]

@@ -63,8 +63,8 @@ def save_model(
     """Write a model into a file; an older one there is replaced at once or not at all.
 
     Raises:
-        NonFiniteError: A weight is not finite.
-        StorageError: The disk refuses, or something else has that place.
+        NonFiniteError: if a weight is not finite.
+        StorageError: if the disk refuses, or something else has that place.
     """
     # Python callers may give tasks functions as arguments; a file can only name those.
     described = params.model_dump(mode="json", fallback=repr)
@@ -83,8 +83,8 @@ def load_model(path: str | Path, *, registry: Registry | None = None) -> LoadedM
         registry: The components that its parameters may name; default: the installed ones.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or written by another version; or a policy
-            loss that it was learned with is not installed.
+        StorageError: if the file is missing, damaged, foreign, or written by another version; or a
+            policy loss that the model was learned with is not installed.
     """
     path = Path(path)
     saved = read_model(path, FORMAT, _Body)

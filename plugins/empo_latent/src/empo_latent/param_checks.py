@@ -23,7 +23,7 @@ def check_params(
     """Check params against each other, the losses by their policies' names, and the tasks.
 
     Raises:
-        ConfigError: They do not fit; the message has one line per misfit.
+        ConfigError: if the params do not fit; the message has one line per misfit.
     """
     problems = [
         *_of_losses(params, losses),

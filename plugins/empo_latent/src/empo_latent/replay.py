@@ -63,7 +63,7 @@ class Replay:
             device: Where sequences are needed; they are kept in the memory of the CPU.
 
         Raises:
-            ConfigError: The capacity is too small for a sequence of each environment.
+            ConfigError: if the capacity is too small for a sequence of each environment.
         """
         self._most = capacity // envs
         if self._most <= horizon:
@@ -125,7 +125,7 @@ class Replay:
         where rows have it.
 
         Raises:
-            ValueError: An environment has no episode that could go on.
+            ValueError: if an environment has no episode that could go on.
         """
         if (self._age < 0).any():
             raise ValueError(
@@ -151,7 +151,7 @@ class Replay:
         The copy to the device may still be going on.
 
         Raises:
-            ValueError: There is nothing to draw from; see ``ready``.
+            ValueError: if there is nothing to draw from; see ``ready``.
         """
         if not self.ready:
             condition = "has" if self._running else "has ended and has"
@@ -190,7 +190,7 @@ class Replay:
         """Replace how the planner would have acted in each step of the sequences of these indices.
 
         Raises:
-            ValueError: Rows have no room for it.
+            ValueError: if rows have no room for it.
         """
         self._require_room_for_expert()
         rows, _ = self._places_of(number.numpy())
@@ -211,7 +211,7 @@ class Replay:
         """Remember what was remembered; the same draws then give the same sequences.
 
         Raises:
-            StorageError: The state is one of other tasks or sizes.
+            StorageError: if the state is one of other tasks or sizes.
         """
         rows = state["rows"]
         mine = (len(self._age), self._most, self._horizon, *self._rings.widths)

@@ -176,7 +176,7 @@ class Group:
         """A call that all processes make; where one is gone, leave and say which.
 
         Raises:
-            RankLostError: Some process has ended, or is silent.
+            RankLostError: if some process has ended, or is silent.
         """
         try:
             yield
@@ -232,8 +232,8 @@ def join(device: str = "cpu", timeout_s: float = _PATIENCE_S) -> Group:
         timeout_s: Seconds that they wait for each other; who is silent for longer is lost.
 
     Raises:
-        ConfigError: The environment variables of ``torchrun`` are incomplete or wrong.
-        RankLostError: The others cannot be reached.
+        ConfigError: if the environment variables of ``torchrun`` are incomplete or wrong.
+        RankLostError: if the others cannot be reached.
     """
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         return Group()
@@ -277,7 +277,7 @@ def _met(rank: int, size: int) -> Store:
     would mislead others. So rank 0 chooses a name that is new, and tells it to those who greet it.
 
     Raises:
-        RuntimeError: Some process does not come.
+        RuntimeError: if some process does not come.
     """
     is_ours = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -25,7 +25,8 @@ def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
         subject: What they are, for the message, e.g. ``"a weight to be published"``.
 
     Raises:
-        NonFiniteError: One is not finite; the message names the first, and how many numbers.
+        NonFiniteError: if a tensor is not finite; the message names the first, and how many
+            numbers.
     """
     groups: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors.values():
@@ -52,7 +53,7 @@ def check_finite_state(state: Mapping[str, Any], subject: str) -> None:
         subject: What it is, for the message.
 
     Raises:
-        NonFiniteError: A number is not finite; the message says where it is in the tree.
+        NonFiniteError: if a number is not finite; the message says where it is in the tree.
     """
     data, tensors = flatten(state)
     check_finite(tensors, subject)

@@ -90,10 +90,10 @@ class Loop:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
 
         Raises:
-            KeyboardInterrupt: A signal stopped the run; there is a checkpoint to go on from.
-            StorageError: There are checkpoints but none is good; or the disk refuses one.
-            RankLostError: Another process has ended; the first one left a checkpoint.
-            Exception: Whatever ended the run, after a checkpoint that is finite.
+            KeyboardInterrupt: if a signal stopped the run; there is a checkpoint to go on from.
+            StorageError: if there are checkpoints but none is good; or the disk refuses one.
+            RankLostError: if another process has ended; the first one left a checkpoint.
+            Exception: if something else ended the run, after a checkpoint that is finite.
         """
         # The first process alone knows, where torchrun started all of them again.
         if not (self._group.shared(self._context.resume) and self._resume()):
@@ -261,8 +261,8 @@ class Loop:
         """Write a checkpoint; while ``rescuing`` without metrics that cannot be saved.
 
         Raises:
-            NonFiniteError: Something in it is not finite.
-            StorageError: The disk refuses.
+            NonFiniteError: if something in it is not finite.
+            StorageError: if the disk refuses.
         """
         learner = self._learner
         learner_state = learner.state_dict(midway=self._is_midway)

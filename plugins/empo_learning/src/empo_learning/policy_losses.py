@@ -40,7 +40,7 @@ def require_needs(
     """Refuse a call that lacks something.
 
     Raises:
-        ValueError: Something that the loss needs is missing, or there are too few candidates.
+        ValueError: if something that the loss needs is missing, or there are too few candidates.
     """
     for role, is_needed, value in (
         ("a critic", needs.critic, critic),
@@ -288,7 +288,7 @@ def normal_parameters(
     """Mean and log standard deviation of the normal numbers that actions are made of.
 
     Raises:
-        ValueError: They are not independent and normal.
+        ValueError: if the distributions are not independent and normal.
     """
     if isinstance(distribution, BoundedNormal):
         return distribution.loc, distribution.log_std.expand_as(distribution.loc)

@@ -30,7 +30,7 @@ class GradientRegression:
             max_grad_norm: Longer gradients are cut to this length; None cuts none.
 
         Raises:
-            ValueError: The network has nothing to train.
+            ValueError: if the network has nothing to train.
         """
         self._network = network
         self._max_norm = max_grad_norm
@@ -60,7 +60,7 @@ class GradientRegression:
         """Take one step of Adam; where all weights are 0 nothing changes and the loss is 0.
 
         Raises:
-            NonFiniteError: The loss, the gradient or a moment is not finite; the network is
+            NonFiniteError: if the loss, the gradient or a moment is not finite; the network is
                 unchanged.
         """
         try:
@@ -142,7 +142,7 @@ def regression_of(
     """The regression that a network's component names, else gradient descent.
 
     Raises:
-        PluginLoadError: What it names does not import, or is no regression.
+        PluginLoadError: if the named class does not import, or is no regression.
     """
     registry = registry if registry is not None else installed()
     offer = registry.offer(reference.kind, reference.name)

@@ -49,7 +49,7 @@ def require_room(key: str, params: BaseModel, needed_bytes: float, purpose: str)
         purpose: What takes them, for the message.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: if the size exceeds the RAM of this machine.
     """
     total_bytes = psutil.virtual_memory().total
     if needed_bytes <= total_bytes:
@@ -71,7 +71,7 @@ def require_room_for_networks(key: str, params: BaseModel, numbers: float) -> No
     """Refuse networks that learn so many numbers if their training takes more RAM than there is.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: if the size exceeds the RAM of this machine.
     """
     count = f"{numbers:,} numbers" if math.isfinite(numbers) else "more numbers than can be counted"
     purpose = f"networks learn {count}, and training them takes"

@@ -89,8 +89,8 @@ def write_model(
         ops: What writes.
 
     Raises:
-        NonFiniteError: A number is not finite.
-        StorageError: The disk refuses, or something else has that place.
+        NonFiniteError: if a number is not finite.
+        StorageError: if the disk refuses, or something else has that place.
     """
     check_finite(weights, "a weight to be saved")
     check_finite(statistics or {}, "a statistic to be saved")
@@ -123,7 +123,7 @@ def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body
         body: Checks what it takes to build the model.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or of another version.
+        StorageError: if the file is missing, damaged, foreign, or of another version.
     """
     raw: bytes = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
     header, data = _split(path, raw)
@@ -164,7 +164,7 @@ def rebuilding(path: Path, distribution: str) -> Iterator[None]:
         distribution: Who wrote it, e.g. ``empo-rollout``.
 
     Raises:
-        StorageError: Something failed.
+        StorageError: if something failed.
     """
     try:
         yield
@@ -188,7 +188,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, assign: boo
         assign: Take these tensors instead of copying them, e.g. where the model is on ``meta``.
 
     Raises:
-        RuntimeError: They do not fit; the message names one that does not.
+        RuntimeError: if the weights do not fit; the message names one that does not.
     """
     for name, expected in model.state_dict().items():
         if name in weights and weights[name].dtype != expected.dtype:

@@ -26,7 +26,7 @@ def flatten(state: Mapping[str, object]) -> tuple[Json, dict[str, Tensor]]:
     Tensors are named by the way to them, e.g. ``optimiser/0/exp_avg``.
 
     Raises:
-        StorageError: The tree holds something else; the message says where.
+        StorageError: if the tree holds something else; the message says where.
     """
     tensors: dict[str, Tensor] = {}
     try:
@@ -39,7 +39,7 @@ def unflatten(data: Json, tensors: Mapping[str, Tensor]) -> StateDict:
     """The tree that ``flatten`` took apart.
 
     Raises:
-        StorageError: The two do not belong together.
+        StorageError: if the two do not belong together.
     """
     left = dict(tensors)
     try:

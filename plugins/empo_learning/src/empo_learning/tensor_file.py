@@ -61,7 +61,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], ops: FileOps) -> Fi
     """Store tensors of any device and strides under their names; raises OSError.
 
     Raises:
-        StorageError: A tensor is of a sort that cannot be stored.
+        StorageError: if a tensor is of a sort that cannot be stored.
     """
     # Wide numbers first, so that every tensor is aligned; names make the order unique.
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
@@ -94,7 +94,7 @@ def read_tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
     """The tensors of a file, on the CPU, each with memory of its own.
 
     Raises:
-        StorageError: The file is missing, damaged, or not a safetensors file as above.
+        StorageError: if the file is missing, damaged, or not a safetensors file as above.
     """
     return open_regular(path, lambda file: _read(path, file, entry))
 

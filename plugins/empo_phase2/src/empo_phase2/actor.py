@@ -116,7 +116,7 @@ class Phase2Actor:
         """Start episodes in all environments.
 
         Raises:
-            SolveError: There is nothing to learn in the world.
+            SolveError: if there is nothing to learn in the world.
         """
         for member in members_of(world):
             check_world(member.spec)

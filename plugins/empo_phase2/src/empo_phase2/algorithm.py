@@ -104,8 +104,8 @@ class Problem:
         Other processes build the world from ``reference``, or are sent it where that is None.
 
         Raises:
-            ConfigError: There is no world, or it and the params do not fit together.
-            SolveError: There is nothing to learn in it.
+            ConfigError: if there is no world, or it and the params do not fit together.
+            SolveError: if there is nothing to learn in it.
         """
         if world is None:
             raise ConfigError(
@@ -210,7 +210,7 @@ class Problem:
         """How many numbers all networks learn.
 
         Raises:
-            ConfigError: They cannot fit into RAM, or the human prior cannot.
+            ConfigError: if the networks cannot fit into RAM, or the human prior cannot.
         """
         self.factory.prior(self.world)  # Which sees whether it can.
         total, values = 0, self.params.values
@@ -332,8 +332,8 @@ class Phase2:
         Where the run compared them with right ones, these are worked out again.
 
         Raises:
-            StorageError: The run has no checkpoint yet, or it is damaged.
-            WorldError: The state cannot be reached by that time.
+            StorageError: if the run has no checkpoint yet, or it is damaged.
+            WorldError: if the state cannot be reached by that time.
         """
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         learner = _learned(problem, context)
@@ -441,7 +441,7 @@ def _refuse_misfits(params: Phase2Params, spec: WorldSpec, settings: ActorSettin
     """Refuse what would fail or mean nothing later.
 
     Raises:
-        ConfigError: Params and world do not fit together.
+        ConfigError: if params and world do not fit together.
     """
     if params.values.q_r is None and not settings.all_profiles:
         raise ConfigError(

@@ -58,7 +58,8 @@ class RobotBehaviour:
         """Act with these weights, named ``<quantity>.<parameter>``; others are not looked at.
 
         Raises:
-            NonFiniteError: One is not finite; it goes on acting with those that it has.
+            NonFiniteError: if a weight is not finite; the robot goes on acting with its weights of
+                before.
         """
         prefix = f"{self.quantity}."
         of_quantity: dict[str, Any] = {

@@ -177,8 +177,8 @@ def solver_for(
     """An algorithm, named by its component, with params that make it solve what is learned.
 
     Raises:
-        UnknownComponentError: There is no such algorithm.
-        ConfigError: It cannot be told to solve the same problem.
+        UnknownComponentError: if there is no such algorithm.
+        ConfigError: if the algorithm cannot be told to solve the same problem.
     """
     registry = registry if registry is not None else installed()
     fields = registry.get("algorithm", name).params_model().model_fields
@@ -218,8 +218,8 @@ def solve(
     """The solution of a world by another algorithm, whose files go into a directory.
 
     Raises:
-        ConfigError: It does not know the right values of every state.
-        SolveError: It cannot solve the world.
+        ConfigError: if the solution does not know the right values of every state.
+        SolveError: if the algorithm cannot solve the world.
     """
     directory.mkdir(parents=True, exist_ok=True)
     algorithm: Algorithm = build(reference, registry=registry)

@@ -40,7 +40,7 @@ class EnsembleWorld(WorldModel):
         """Join the worlds.
 
         Raises:
-            SolveError: They differ in what has to be the same for one learner.
+            SolveError: if the worlds differ in what has to be the same for one learner.
         """
         self.worlds = tuple(worlds)
         self.spec = _union([world.spec for world in worlds])
@@ -69,7 +69,7 @@ class EnsembleWorld(WorldModel):
         """Which world each state belongs to.
 
         Raises:
-            WorldError: There is no such world, or the rows have another length.
+            WorldError: if there is no such world, or the rows have another length.
         """
         if states.ndim != 2 or states.shape[1] != self.spec.state_words:
             raise WorldError(

@@ -127,7 +127,7 @@ class Learner:
             The targets, and loss and gradient norm of each active quantity.
 
         Raises:
-            NonFiniteError: Something is not finite and ``on_nan`` is ``stop``.
+            NonFiniteError: if something is not finite and ``on_nan`` is ``stop``.
         """
         schedule = self._schedule
         index = replay.sample_indices(
@@ -195,7 +195,7 @@ class Learner:
         """Compute targets with newer values from now on.
 
         Raises:
-            NonFiniteError: A weight is not finite.
+            NonFiniteError: if a weight is not finite.
         """
         rate = self._params.optimiser.target_rate
         # All before any is loaded, since encoders may be shared.
@@ -212,7 +212,7 @@ class Learner:
         """Weights that actors act with, on the CPU, named ``<quantity>.<parameter>``.
 
         Raises:
-            NonFiniteError: A weight is not finite.
+            NonFiniteError: if a weight is not finite.
         """
         quantity: Quantity = "q_r" if "q_r" in self.networks else "v_r"
         state = self.networks[quantity].state_dict()
@@ -228,7 +228,7 @@ class Learner:
         """Everything needed to resume exactly.
 
         Raises:
-            NonFiniteError: Something in it is not finite.
+            NonFiniteError: if something in it is not finite.
         """
         state = {
             "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},

@@ -108,8 +108,8 @@ def save_policy(
         weights: What the learner published last.
 
     Raises:
-        NonFiniteError: A weight is not finite.
-        StorageError: The file cannot be written.
+        NonFiniteError: if a weight is not finite.
+        StorageError: if the file cannot be written.
     """
     quantity = "v_r" if params.values.q_r is None else "q_r"
     store = params.replay.store
@@ -139,7 +139,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
             ``replay.store: compact`` it may be any world with the same agents, horizon and size.
 
     Raises:
-        StorageError: The file is missing, damaged, foreign, or written by another version; a
+        StorageError: if the file is missing, damaged, foreign, or written by another version; a
             plugin that it needs is not installed; or the world is another.
     """
     path = Path(path)
@@ -194,7 +194,8 @@ def _check_fit(path: Path, body: _Body, here: WorldSpec, world: str | None) -> N
     """Refuse a world that the policy was not learned for.
 
     Raises:
-        StorageError: It is one of these; the message names the first difference.
+        StorageError: if the policy was not learned for the world; the message names the first
+            difference.
     """
     recorded, actual = body.learned.model_dump(), _described(here).model_dump()
     # Compact rows describe their world, so goals and names may differ.

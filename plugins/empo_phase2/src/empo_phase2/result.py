@@ -113,7 +113,7 @@ class Phase2Result(NotebookReport):
             versus: Another one; None means the most probable one that is not equally good.
 
         Raises:
-            WorldError: The state cannot be reached by then, the episode is over there, or an
+            WorldError: if the state cannot be reached by then, the episode is over there, or an
                 action is not available.
         """
         scope = InspectionScope(start=None if state is None else np.array(state), time=time)

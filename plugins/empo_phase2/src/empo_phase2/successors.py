@@ -115,7 +115,7 @@ class SuccessorQuery:
         """The same successors.
 
         Raises:
-            SolveError: Transitions take other times than one step.
+            SolveError: if transitions take other times than one step.
         """
         duration = successors.duration
         if duration is not None and bool((duration != 1).any()):

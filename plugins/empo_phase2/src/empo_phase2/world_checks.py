@@ -29,7 +29,7 @@ def check_world(spec: WorldSpec) -> None:
     """Refuse worlds in which there is nothing to learn.
 
     Raises:
-        UnsuitableWorldError: Humans, robots or goals are missing, or an agent has no role.
+        UnsuitableWorldError: if humans, robots or goals are missing, or an agent has no role.
     """
     if not spec.robots:
         raise UnsuitableWorldError(
@@ -49,7 +49,7 @@ def check_starts(world: WorldModel, starts: Int[Tensor, "layout word"]) -> None:
     """Refuse worlds that start in a terminal state.
 
     Raises:
-        SolveError: Episodes are over when they begin.
+        SolveError: if episodes are over when they begin.
     """
     stuck = ~available_in(world, starts).any(2).all(1)
     if bool(stuck.any()):
@@ -66,7 +66,7 @@ def check_reach(world: WorldModel, theory: TheoryParams) -> None:
     at, so power may be 0 in further states.
 
     Raises:
-        SolveError: In a state that can be reached a human cannot attain any goal that counts,
+        SolveError: if in a state that can be reached a human cannot attain any goal that counts,
             whatever anyone does, so X_h is 0 there and U_r not defined.
     """
     spec = world.spec

@@ -223,7 +223,7 @@ class RolloutAlgorithm:
         """The policy that a run left.
 
         Raises:
-            StorageError: It left none.
+            StorageError: if the run left no policy.
         """
         path = context.directory / RESULTS / POLICY
         if checkpoint == "newest" and path.exists():
@@ -280,7 +280,7 @@ def _require_room(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> No
     """Refuse a policy, or a rollout, that cannot fit into RAM.
 
     Raises:
-        ConfigError: One cannot.
+        ConfigError: if the policy or a rollout cannot fit into RAM.
     """
     numbers = num_parameters(lambda: [blank_policy(params.policy, env_spec)])
     require_room_for_networks("algorithm.params.policy", params.policy, numbers)

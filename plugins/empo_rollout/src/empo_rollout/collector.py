@@ -192,7 +192,7 @@ def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | N
     """Normalises what agents of these environments see and are paid, where that is asked for.
 
     Raises:
-        ConfigError: Observations cannot be normalised.
+        ConfigError: if observations cannot be normalised.
     """
     if params.normalise is None:
         return None

@@ -48,7 +48,7 @@ class EnvironmentFactory:
         """Build the environment component; no copy is made.
 
         Raises:
-            ConfigError: There is a world and none is used, or the other way round; or neither a
+            ConfigError: if there is a world and none is used, or the other way round; or neither a
                 component nor a function makes environments.
         """
         self._params, self._seed = params, seed
@@ -73,7 +73,7 @@ class EnvironmentFactory:
         """Sizes of everything.
 
         Raises:
-            ConfigError: Sizes do not fit each other, and ``strict`` forbids to adjust them.
+            ConfigError: if sizes do not fit each other, and ``strict`` forbids to adjust them.
         """
         sizes, experience, update = (
             self._params.vectorisation, self._params.experience, self._params.update,

@@ -91,7 +91,7 @@ class VecPlan:
         """Check that environments were built as planned.
 
         Raises:
-            ConfigError: It has another number of agents, environments or blocks.
+            ConfigError: if there is another number of agents, environments or blocks.
         """
         planned = {"agents": self.agents, "envs": self.envs, "blocks": self.blocks}
         built = {
@@ -151,7 +151,7 @@ class SizeRequest:
         """Refuse sizes below 1.
 
         Raises:
-            ConfigError: Has a line for each.
+            ConfigError: if a size is below 1, with a line for each.
         """
         sizes = {field.name: getattr(self, field.name) for field in fields(self)}
         wrong = [
@@ -167,7 +167,7 @@ def plan_vectorisation(request: SizeRequest) -> VecPlan:
     """Sizes that fit each other, as close as can be to those that are asked for.
 
     Raises:
-        ConfigError: ``strict``, and sizes do not fit. Has a line for each problem, with the
+        ConfigError: if ``strict``, and sizes do not fit. Has a line for each problem, with the
             nearest size that fits.
     """
     fit = _Fitter()

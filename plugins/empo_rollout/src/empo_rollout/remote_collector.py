@@ -84,7 +84,7 @@ class RemoteCollector:
         """Begin the first episodes.
 
         Raises:
-            CollectError: No actor can be started.
+            CollectError: if no actor can be started.
         """
         self._begin(seed, [None] * self._params.actors)
 
@@ -92,7 +92,7 @@ class RemoteCollector:
         """The next rollout; ``version`` is how often the policy was trained.
 
         Raises:
-            CollectError: An actor raised, or has failed too often.
+            CollectError: if an actor raised, or has failed too often.
         """
         with self._timers("env"):
             self._broadcasts += 1
@@ -161,7 +161,7 @@ class RemoteCollector:
         """Ask actors that have nothing to do for a segment, or first to go on from their state.
 
         Raises:
-            CollectError: One of them is not replaced any more.
+            CollectError: if an actor is not replaced any more.
         """
         states = self._executor.workers()
         for actor in actors:

@@ -56,7 +56,7 @@ def write_plugin(name: str, kind: str, directory: Path) -> Path:
         directory: The existing folder to write into.
 
     Raises:
-        typer.BadParameter: The name, kind or folder cannot be used; nothing was written.
+        typer.BadParameter: if the name, kind or folder cannot be used; nothing was written.
     """
     component = _component(name)
     _check_kind(kind)

@@ -62,7 +62,7 @@ def multi_task_spec(tasks: Sequence[Task], *, envs: int) -> MultiTaskSpec:
     """The spec of the tasks that so many environments would play; takes no step.
 
     Raises:
-        ConfigError: As ``TaskVector`` says.
+        ConfigError: as ``TaskVector`` says.
     """
     _require_enough(envs, len(tasks))
     built = [environment_of(task, location(number, task)) for number, task in enumerate(tasks)]
@@ -107,7 +107,7 @@ class TaskVector:
             rendering: Whether ``render`` will be called.
 
         Raises:
-            ConfigError: A task cannot be made or learned in, or tasks do not fit together; the
+            ConfigError: if a task cannot be made or learned in, or tasks do not fit together; the
                 message says which, why, and what to do.
         """
         _require_enough(envs, len(tasks))
@@ -164,8 +164,8 @@ class TaskVector:
         """Act in all environments.
 
         Raises:
-            CollectError: One failed, or showed or paid no finite number; the message says which
-                one, when, and how to get there again.
+            CollectError: if an environment failed, or showed or paid no finite number; the message
+                says which one, when, and how to get there again.
         """
         self._torn = True  # Until all have acted, for one may fail when others have.
         steps = self._each(lambda env: self._envs[env].step(action[env]))
@@ -187,7 +187,7 @@ class TaskVector:
         """A picture of an environment, for people; needs ``rendering``.
 
         Raises:
-            ConfigError: None can be taken; the message says why, and what to do.
+            ConfigError: if no picture can be taken; the message says why, and what to do.
         """
         (picture,) = self._each(lambda index: self._envs[index].render(), [env])
         return picture
@@ -210,7 +210,7 @@ class TaskVector:
             ``current``.
 
         Raises:
-            StorageError: The state is one of another number of environments.
+            StorageError: if the state is one of another number of environments.
         """
         states = state["environments"]
         if state["count"] != len(self._envs):

@@ -76,7 +76,8 @@ class TaskEnv:
         """Make the copy with this number, from which the seeds of its episodes follow.
 
         Raises:
-            ConfigError: It cannot be made or learned in; the message says why, and what to do.
+            ConfigError: if the environment cannot be made or learned in; the message says why, and
+                what to do.
         """
         self._name, self.where = name, where
         layout = VectorLayout(first=number, terminal_observations=True, rendering=rendering)
@@ -104,7 +105,7 @@ class TaskEnv:
         """Act by the first numbers of an action, those that the task uses.
 
         Raises:
-            CollectError: The environment failed, or showed or paid no finite number.
+            CollectError: if the environment failed, or showed or paid no finite number.
         """
         try:
             self._vector.send(0, self._bounds.action(action)[None])
@@ -116,7 +117,7 @@ class TaskEnv:
         """A picture for people.
 
         Raises:
-            ConfigError: None can be taken; the message says why.
+            ConfigError: if no picture can be taken; the message says why.
         """
         if not isinstance(self._vector, SerialVectorEnv):
             raise ConfigError(f"environment {self._name} draws no pictures")
@@ -176,7 +177,7 @@ def tasks_of(
         context: What the run gives to environments; None where there is no run.
 
     Raises:
-        ConfigError: There is none, or there are both; or one cannot be built.
+        ConfigError: if there is none, or there are both; or one cannot be built.
     """
     environment = of_caller(
         make_env, is_named=bool(params.tasks), where=TASKS, example="gymnasium/Pendulum-v1"
@@ -195,7 +196,7 @@ def environment_of(
     """The environment that a config names.
 
     Raises:
-        ConfigError: It cannot be built; the message begins with ``where``.
+        ConfigError: if the environment cannot be built; the message begins with ``where``.
     """
     if not isinstance(task, ComponentRef):
         return task
@@ -221,7 +222,7 @@ def merge_specs(names: tuple[str, ...], specs: Sequence[EnvSpec]) -> MultiTaskSp
     """The spec that fits all tasks.
 
     Raises:
-        ConfigError: Pictures and numbers, or pictures of different shapes or scales.
+        ConfigError: if tasks show pictures and numbers, or pictures of different shapes or scales.
     """
     observations = [spec.observations for spec in specs]
     pictures = _is_picture(observations[0])
@@ -264,7 +265,8 @@ def task_spec(environment: Environment, where: str) -> EnvSpec:
     """Constants of a task; nothing is reset or stepped.
 
     Raises:
-        ConfigError: It cannot be made or learned in; the message says why, and what to do.
+        ConfigError: if the environment cannot be made or learned in; the message says why, and what
+            to do.
     """
     try:
         spec = environment.spec()
@@ -302,7 +304,7 @@ def _check(spec: EnvSpec, where: str) -> None:
     """Refuse environments that cannot be learned in.
 
     Raises:
-        ConfigError: The message says why, and what to do.
+        ConfigError: if the message says why, and what to do.
     """
     observations = spec.observations
     if len(spec.agents) > 1:

@@ -69,7 +69,7 @@ def contract(loss: str, params: LatentParams) -> GradientReach:
     It depends on where rewards and values are predicted, which says what learns from them.
 
     Raises:
-        ValueError: There is no such loss.
+        ValueError: if there is no such loss.
     """
     if loss in SUMS:
         reach = GradientReach(frozenset())
@@ -98,8 +98,8 @@ def check_gradients(
     too. It waits for the device. With ``may_be_idle`` there may have been nothing to learn from.
 
     Raises:
-        GradientContractError: It reached something else, or not all that it should; the message
-            names the loss and the parameter.
+        GradientContractError: if the gradient reached something else, or not all that it should;
+            the message names the loss and the parameter.
     """
     reach = contract(loss, params)
     groups = model.groups()

@@ -84,7 +84,7 @@ class Planner:
             compiled: Whether to compile what follows the drawing of random numbers.
 
         Raises:
-            ConfigError: More value heads shall judge than there are.
+            ConfigError: if more value heads shall judge than there are.
         """
         lack = lack_of_heads("planner", params.value_heads, value_heads, "plans")
         if lack is not None:

@@ -19,8 +19,8 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
     """Animations of a few episodes, the goals taking turns; where they were written.
 
     Raises:
-        ConfigError: The world cannot draw itself.
-        StorageError: They cannot be written.
+        ConfigError: if the world cannot draw itself.
+        StorageError: if the animations cannot be written.
     """
     world, spec = sampler.world, sampler.spec
     check_humans(spec)

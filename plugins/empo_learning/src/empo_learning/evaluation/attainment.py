@@ -72,7 +72,7 @@ def evaluate(sampler: EpisodeSampler, *, episodes: int, seed: int) -> Evaluation
         seed: Decides everything that is random.
 
     Raises:
-        SolveError: An agent has no way to act, or a policy makes no sense.
+        SolveError: if an agent has no way to act, or a policy makes no sense.
     """
     check_humans(sampler.spec)
     generator = torch.Generator().manual_seed(seed)

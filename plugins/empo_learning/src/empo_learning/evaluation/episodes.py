@@ -100,7 +100,7 @@ class EpisodeSampler:
             generator: Source of the randomness.
 
         Raises:
-            SolveError: A policy is no probability distribution, or weights of goals are all 0.
+            SolveError: if a policy is no probability distribution, or weights of goals are all 0.
         """
         chosen = self.begins.chosen(goal_index, turn)
         times = self.begins.time[chosen]

@@ -65,7 +65,7 @@ def evaluate_returns(
     """Returns of a run's policy; arguments as of ``EpisodePlayer.play``.
 
     Raises:
-        CollectError: No agent ever acted, or an environment failed.
+        CollectError: if no agent ever acted, or an environment failed.
     """
     played = player.play(episodes=episodes, seed=seed, max_steps=max_steps)
     if not played:

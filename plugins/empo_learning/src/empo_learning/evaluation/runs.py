@@ -93,10 +93,10 @@ def evaluate_run(
         environment: Makes an environment, where the run was given one from Python.
 
     Raises:
-        ConfigError: It is no run directory, or its algorithm or world cannot be played.
-        StorageError: The run left nothing that can be loaded, or the disk refuses.
-        SolveError: Its policies make no sense.
-        CollectError: An environment failed.
+        ConfigError: if ``run_dir`` is no run directory, or its algorithm or world cannot be played.
+        StorageError: if the run left nothing that can be loaded, or the disk refuses.
+        SolveError: if its policies make no sense.
+        CollectError: if an environment failed.
     """
     seed_everything(seed)
     config, context, policies = saved_policies(run_dir, checkpoint, environment=environment)

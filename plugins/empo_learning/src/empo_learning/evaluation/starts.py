@@ -81,7 +81,7 @@ def read_starts(path: Path, world: WorldModel, robots: RobotPolicy, humans: Huma
         humans: How its humans act; likewise.
 
     Raises:
-        ConfigError: It cannot be read, or a line is no start; ``file:line: reason``.
+        ConfigError: if the file cannot be read, or a line is no start; ``file:line: reason``.
     """
     listed, places = [], []
     for number, line in enumerate(_text(path).split("\n"), start=1):
@@ -189,7 +189,7 @@ def _check(
     """Raise where an episode cannot begin in one of these states.
 
     Raises:
-        EmpoError: The world does not know one, or it is terminal, or a policy does not know it.
+        EmpoError: if the world does not know one, or it is terminal, or a policy does not know it.
     """
     successors_of(world, states)
     if bool(is_terminal(world, states).any()):

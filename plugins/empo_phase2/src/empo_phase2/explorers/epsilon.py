@@ -33,7 +33,7 @@ class EpsilonGreedy:
         """The chance to act at random.
 
         Raises:
-            ConfigError: There is no stage of the name from which it should fall.
+            ConfigError: if there is no stage of the name from which it should fall.
         """
         params, begin = self._params, 0
         if params.decay_from != "start":

@@ -38,7 +38,7 @@ class ComposedExplorer:
         """Action probabilities to act with.
 
         Raises:
-            SolveError: An explorer gives no probabilities of available actions.
+            SolveError: if an explorer gives no probabilities of available actions.
         """
         for explorer, name in zip(self.explorers, self._names, strict=True):
             policy = explorer.explore(policy, scene, generator)

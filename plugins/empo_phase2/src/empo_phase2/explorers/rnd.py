@@ -72,7 +72,7 @@ class Rnd:
         """Improve the predictions for some states, or for what was chosen there, by one step.
 
         Raises:
-            NonFiniteError: The loss or the gradient is not finite; nothing was changed.
+            NonFiniteError: if the loss or the gradient is not finite; nothing was changed.
         """
         errors = self._errors(states)
         chosen_errors = errors.gather(1, choice.long()[:, None]) if self._of_actions else errors

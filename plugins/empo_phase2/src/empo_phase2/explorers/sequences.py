@@ -42,7 +42,7 @@ class ActionSequences:
         """Look up the movements among the agents' actions.
 
         Raises:
-            ConfigError: An agent does not have them all.
+            ConfigError: if an agent does not have them all.
         """
         self._counts = tuple(spec.num_actions[agent] for agent in agents)
         # [agent movement]: which action it is.

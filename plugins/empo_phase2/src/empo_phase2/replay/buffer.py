@@ -40,7 +40,7 @@ class Replay:
         max_items: The most successors to keep; None means four per pair.
 
     Raises:
-        ConfigError: Something does not fit this machine.
+        ConfigError: if something does not fit this machine.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class Replay:
             training_step: Number of training steps so far.
 
         Raises:
-            ConfigError: The replay is too small for the block, or was built for another world.
-            NonFiniteError: A probability is infinite or NaN.
+            ConfigError: if the replay is too small for the block, or was built for another world.
+            NonFiniteError: if a probability is infinite or NaN.
         """
         new = block.transitions
         if training_step < self._newest_step:
@@ -170,7 +170,7 @@ class Replay:
             by_state: Draw from the distinct (state, steps left); see ``NewestSources.drawn``.
 
         Raises:
-            ValueError: The replay is empty.
+            ValueError: if the replay is empty.
         """
         if not self._length:
             raise ValueError("nothing can be sampled from a replay that is empty")
@@ -193,7 +193,7 @@ class Replay:
         """The transitions at some positions.
 
         Raises:
-            IndexError: There is none at one of them.
+            IndexError: if there is none at one of them.
         """
         positions = indices.to("cpu", torch.int64).numpy()
         successors = self._pool.take(positions, self._oldest, self._length)
@@ -203,7 +203,7 @@ class Replay:
         """States by id.
 
         Raises:
-            IndexError: An id is not in use.
+            IndexError: if an id is not in use.
         """
         return self._states.take(ids, self.device)
 
@@ -228,7 +228,7 @@ class Replay:
         """Restore what ``state_dict`` returned; everything goes on as it would have there.
 
         Raises:
-            ConfigError: It comes from a replay of another shape.
+            ConfigError: if the state comes from a replay of another shape.
         """
         check_tree(self.state_dict(), tree)
         self.clear()

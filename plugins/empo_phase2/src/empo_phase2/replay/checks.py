@@ -22,9 +22,9 @@ def check_block(
     ``policy`` is the shape of the humans' policies in a transition.
 
     Raises:
-        ConfigError: The block was made for another replay, or is too large.
-        ValueError: It contradicts itself.
-        NonFiniteError: A probability is infinite or NaN.
+        ConfigError: if the block was made for another replay, or is too large.
+        ValueError: if the block contradicts itself.
+        NonFiniteError: if a probability is infinite or NaN.
     """
     new, count = block.transitions, len(block.transitions)
     if count > capacity:
@@ -78,7 +78,7 @@ def check_tree(current: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
     """Compare the shape of a saved replay with that of one that is to continue it.
 
     Raises:
-        ConfigError: They differ.
+        ConfigError: if the shapes differ.
     """
     paths = [
         ("record",),

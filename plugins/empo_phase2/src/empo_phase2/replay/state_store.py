@@ -81,7 +81,7 @@ class StateStore:
         """The id of each state, which is now held once more.
 
         Raises:
-            ConfigError: The states do not look as the store expects, or have too many layouts.
+            ConfigError: if the states do not look as the store expects, or have too many layouts.
         """
         keys, bits = self._packed(states)
         self._widen(keys.shape[1])
@@ -108,7 +108,7 @@ class StateStore:
         """States by id.
 
         Raises:
-            IndexError: An id is not in use.
+            IndexError: if an id is not in use.
         """
         positions = ids.to("cpu", torch.int64).numpy()
         count, send = len(positions), self._storage.send

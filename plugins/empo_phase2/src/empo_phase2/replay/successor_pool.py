@@ -55,7 +55,7 @@ class SuccessorPool:
         """Prepare for pairs with so many successors each.
 
         Raises:
-            ConfigError: There are too many, and no eviction would help.
+            ConfigError: if there are too many, and no eviction would help.
         """
         largest, total = int(counts.max(initial=0)), int(counts.sum())
         if total > self.limit:
@@ -127,7 +127,7 @@ class SuccessorPool:
             length: How many transitions there are.
 
         Raises:
-            IndexError: There is no transition at one of the positions.
+            IndexError: if there is no transition at one of the positions.
         """
         room = self._storage.room
         starts, offsets = room((len(indices) * self._pairs + 1,), np.int64)

@@ -19,7 +19,7 @@ class Goals:
         """Prepare to draw.
 
         Raises:
-            SolveError: A human has no goal that it could pursue.
+            SolveError: if a human has no goal that it could pursue.
         """
         self._goals, self._weights = [], []
         for human in spec.humans:

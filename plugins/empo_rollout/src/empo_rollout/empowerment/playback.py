@@ -24,7 +24,7 @@ class LearnedRobots:
         """Act by a policy that was learned in this world.
 
         Raises:
-            ValueError: It has a memory, and no state says what would be in it.
+            ValueError: if the policy has a memory, and no state says what would be in it.
         """
         self._world, self._sight = world, WorldObservation(world.spec, "robots")
         self._policy = forgetful(policy)
@@ -51,7 +51,7 @@ class LearnedHumans:
         """Act by a policy, and in a share ``exploration`` of the time evenly at random.
 
         Raises:
-            ValueError: It has a memory, and no state says what would be in it.
+            ValueError: if the policy has a memory, and no state says what would be in it.
         """
         self._world, self._sight = world, WorldObservation(world.spec, "humans")
         self._policy, self._exploration = forgetful(policy), exploration
@@ -125,7 +125,7 @@ def forgetful(policy: ActorCritic) -> ActorCritic:
     """The policy; one that is recurrent is refused.
 
     Raises:
-        ValueError: It has one.
+        ValueError: if the policy has a memory.
     """
     if policy.memory_size:
         raise ValueError(

@@ -66,10 +66,10 @@ def power_reward(
         registry: Where names are looked up; default: the installed plugins.
 
     Raises:
-        ConfigError: There is no such run, it is about another world, has not finished, or its
+        ConfigError: if there is no such run, it is about another world, has not finished, or its
             algorithm knows no U_r.
-        StorageError: Its results cannot be loaded.
-        SolveError: The world cannot be solved.
+        StorageError: if its results cannot be loaded.
+        SolveError: if the world cannot be solved.
     """
     registry = registry if registry is not None else installed()
     if params.run is not None:
@@ -145,7 +145,7 @@ def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Empo
     """The algorithm, which must know U_r.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: if the algorithm does not know U_r.
     """
     algorithm = build(reference, registry=registry)
     if not isinstance(algorithm, Empowering):

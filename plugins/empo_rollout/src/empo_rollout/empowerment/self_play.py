@@ -26,9 +26,9 @@ class SelfPlay:
         """Load the policy.
 
         Raises:
-            ConfigError: Agents of the world have no views, or its humans no such goals.
-            StorageError: The policy is missing or damaged, remembers, or was learned by agents of
-                other names, who saw or did other things.
+            ConfigError: if agents of the world have no views, or its humans no such goals.
+            StorageError: if the policy is missing or damaged, remembers, or was learned by agents
+                of other names, who saw or did other things.
         """
         views = world.views(world.initial_state()[None])
         if views is None:

@@ -107,7 +107,7 @@ class Stage:
         """Rewards of the robots for states that episodes go on from.
 
         Raises:
-            CollectError: It is no number.
+            CollectError: if the reward is no number.
         """
         assert self._reward is not None
         reward = self._reward(rows, left).to(torch.float32)
@@ -170,8 +170,8 @@ class WorldCopies:
         """Let everybody act; episodes that end are followed by the next ones at once.
 
         Raises:
-            WorldError: An action is out of range.
-            CollectError: What is paid is no number.
+            WorldError: if an action is out of range.
+            CollectError: if the reward is no number.
         """
         stage, acted = self._stage, self.acts
         actions = stage.joint(self, options, self._generator)

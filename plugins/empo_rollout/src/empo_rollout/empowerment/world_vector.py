@@ -46,9 +46,9 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         first: Number of the first copy, which random numbers depend on.
 
     Raises:
-        ConfigError: No agent could learn.
-        UnsuitableWorldError: An agent is neither human nor robot.
-        SolveError: A human has no goal that it could pursue.
+        ConfigError: if no agent could learn.
+        UnsuitableWorldError: if an agent is neither human nor robot.
+        SolveError: if a human has no goal that it could pursue.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         """Let everybody act.
 
         Raises:
-            ValueError: These are no actions for it.
-            CollectError: What is paid is no number.
+            ValueError: if these are no actions for the block.
+            CollectError: if the reward is no number.
         """
         check_action(self._spec, action, copies.acts.numpy().reshape(-1))
         copies.step(torch.from_numpy(action).view(copies.acts.shape))
@@ -172,8 +172,8 @@ def check_learners(spec: WorldSpec, learners: Learners) -> None:
     """Refuse worlds in which no agent learns, or nothing says how some agent acts.
 
     Raises:
-        ConfigError: No agent learns.
-        UnsuitableWorldError: An agent has no role.
+        ConfigError: if no agent learns.
+        UnsuitableWorldError: if an agent has no role.
     """
     check_roles(spec)
     if not (spec.robots if learners == "robots" else spec.humans):

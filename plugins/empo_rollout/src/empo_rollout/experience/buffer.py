@@ -71,7 +71,7 @@ class SegmentBuffer:
         """Reserve memory for one rollout; ``tail`` and ``reward_clip`` as in ``ExperienceParams``.
 
         Raises:
-            ConfigError: Blocks cannot fill that many segments.
+            ConfigError: if blocks cannot fill that many segments.
         """
         self._spec, self._horizon, self._segments = env_spec, plan.horizon, plan.segments
         _require_fit(env_spec, plan.segments, plan.horizon)
@@ -93,7 +93,7 @@ class SegmentBuffer:
         """Start with empty segments; what ``rollout`` returned before is overwritten from now on.
 
         Raises:
-            RuntimeError: The last rollout is not ready, and its steps would be lost.
+            RuntimeError: if the last rollout is not ready, and its steps would be lost.
         """
         if any(cursor.steps for cursor in self._cursors) and not self.ready:
             raise RuntimeError(f"{self._missing()}; a new one would lose its steps")
@@ -120,7 +120,7 @@ class SegmentBuffer:
         received in the last one, and may be received again.
 
         Raises:
-            RuntimeError: The block has arrived before, and has not been stored since.
+            RuntimeError: if the block has arrived before, and has not been stored since.
         """
         cursor = self._cursors[time_step.block]
         if cursor.has_arrived:
@@ -166,7 +166,7 @@ class SegmentBuffer:
         """Store a step of a block, and the memory before it, in its segments.
 
         Raises:
-            RuntimeError: The block has no room, or the outcome of its last step is missing.
+            RuntimeError: if the block has no room, or the outcome of its last step is missing.
         """
         cursor = self._cursors[time_step.block]
         if cursor.awaits or cursor.rows is None:
@@ -206,7 +206,7 @@ class SegmentBuffer:
         """The rollout: the buffer's own memory, valid and open to changes until the next one.
 
         Raises:
-            RuntimeError: It is not ``ready``.
+            RuntimeError: if the buffer is not ``ready``.
         """
         if not self.ready:
             raise RuntimeError(self._missing())

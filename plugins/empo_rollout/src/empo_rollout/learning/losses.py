@@ -59,7 +59,7 @@ class PolicyLosses:
         """``sum_i weight_i * loss_i`` of the actions that were taken.
 
         Raises:
-            ConfigError: The divergence is limited by ``target_kl``, and no loss reports it.
+            ConfigError: if the divergence is limited by ``target_kl``, and no loss reports it.
         """
         start = output.features.detach()
         policy = RecordedPolicy(start, output.distribution)
@@ -118,7 +118,7 @@ class RecordedPolicy:
         """The distributions at these features.
 
         Raises:
-            ValueError: They are not the ``start`` of the batch.
+            ValueError: if the features are not the ``start`` of the batch.
         """
         if not _equal(features, self._start):
             raise ValueError(

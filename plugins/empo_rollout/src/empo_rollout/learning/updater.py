@@ -62,7 +62,7 @@ class Updater:
         its own, which decides what steps come together.
 
         Raises:
-            ConfigError: The losses or parameters do not fit the policy, or each other.
+            ConfigError: if the losses or parameters do not fit the policy, or each other.
         """
         self._params, self._plan, self._spec = params, plan, env_spec
         self._device, self._generator = torch.device(device), generator
@@ -110,9 +110,9 @@ class Updater:
             ``target_kl`` ended the phase, ``policy/stopping_kl`` is the divergence that did.
 
         Raises:
-            NonFiniteError: A loss or gradient is infinite or NaN; the weights are those before its
-                minibatch.
-            ConfigError: ``target_kl`` is set, and no policy loss says how far the policy moved.
+            NonFiniteError: if a loss or gradient is infinite or NaN; the weights are those before
+                its minibatch.
+            ConfigError: if ``target_kl`` is set, and no policy loss says how far the policy moved.
         """
         update, optimiser = self._params.update, self._params.optimiser
         sums: dict[str, float] = {}
@@ -163,7 +163,7 @@ class Updater:
         """Restore what ``state_dict`` returned.
 
         Raises:
-            StorageError: It belongs to another optimiser, or to another policy.
+            StorageError: if the state belongs to another optimiser, or to another policy.
         """
         self._context.optimiser.load_state_dict(state_dict["optimiser"])
         self._steps = whole_number(state_dict["steps"])
@@ -232,7 +232,7 @@ class Updater:
         """Advantages as losses see them, and the total weight of each minibatch.
 
         Raises:
-            NonFiniteError: Advantages of a minibatch are infinite or NaN.
+            NonFiniteError: if advantages of a minibatch are infinite or NaN.
         """
         sums = advantage_sums(advantage, weight)
         self._group.add_up([sums])

@@ -48,7 +48,7 @@ def build_policy(
         device: Where the policy goes.
 
     Raises:
-        ConfigError: The parameters do not fit what agents see or do.
+        ConfigError: if the parameters do not fit what agents see or do.
     """
     policy = blank_policy(params, env_spec).to_empty(device="cpu")
     for network in policy.members:
@@ -66,7 +66,7 @@ def blank_policy(
     """A policy that fits some environments, on device ``meta``: without any weights.
 
     Raises:
-        ConfigError: The parameters do not fit what agents see or do.
+        ConfigError: if the parameters do not fit what agents see or do.
     """
     _check(params, env_spec)
     with torch.device("meta"):

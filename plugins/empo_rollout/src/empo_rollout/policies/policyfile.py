@@ -92,8 +92,8 @@ def save_policy(
         world: Identity of the world, where it was humans that learned: they can be a human prior.
 
     Raises:
-        NonFiniteError: A weight is not finite.
-        StorageError: The disk refuses, or something else has that place.
+        NonFiniteError: if a weight is not finite.
+        StorageError: if the disk refuses, or something else has that place.
     """
     normalisation = policy.normalisation
     body = _Body(
@@ -120,8 +120,8 @@ def load_policy(path: str | Path, env_spec: EnvSpec | None = None) -> SavedPolic
         env_spec: What it is going to act in; None checks nothing.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or written by another version; or it was
-            learned for other agents, observations or actions.
+        StorageError: if the file is missing, damaged, foreign, or written by another version; or
+            the policy was learned for other agents, observations or actions.
     """
     path = Path(path)
     saved = read_model(path, FORMAT, _Body)
@@ -151,7 +151,7 @@ def check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams)
     """Refuse environments that the policy was not learned for.
 
     Raises:
-        StorageError: They are; the message names the first difference.
+        StorageError: if the specs differ; the message names the first difference.
     """
     parts: list[tuple[str, Any, Any]] = [
         ("observations", learned.observations, here.observations),
