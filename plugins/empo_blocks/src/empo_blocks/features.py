@@ -44,7 +44,7 @@ class BlocksFeatures(Featurizer):
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         if states.ndim != 2 or states.shape[1] != 1 + self.boxes:
             raise WorldError(

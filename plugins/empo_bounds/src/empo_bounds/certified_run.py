@@ -62,10 +62,10 @@ def certify_run(
         human_prior: How humans act; None: as the run assumed.
 
     Raises:
-        ConfigError: It is no run of robots among humans in a world.
-        StorageError: It left nothing that can be loaded, or the disk refuses.
-        CertificateError: A policy makes no sense in the world, an assumption is wrong, or there is
-            no room for a single step.
+        ConfigError: if the folder is no run of robots among humans in a world.
+        StorageError: if the run left nothing that can be loaded, or the disk refuses.
+        CertificateError: if a policy makes no sense in the world, an assumption is wrong, or there
+            is no room for a single step.
     """
     config, context, question = saved_question(path, human_prior)
     seed_everything(config.seed)

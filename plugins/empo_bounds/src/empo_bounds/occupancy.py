@@ -114,7 +114,7 @@ def deepen(
         known_occupancy: Occupancy by which pairs are expanded, too.
 
     Raises:
-        SolveError: As for ``Unrolled.expand``.
+        SolveError: as for ``Unrolled.expand``.
     """
     here, outside, time, is_cut = np.ones(1), [], 0, False
     max_steps = most_steps(unrolled.question, epsilon)

@@ -28,8 +28,8 @@ def saved_question(
         human_prior: How humans act; None: as the run assumed.
 
     Raises:
-        ConfigError: It is no run, or no run of robots among humans in a world.
-        StorageError: It left nothing that can be loaded.
+        ConfigError: if the folder is no run, or no run of robots among humans in a world.
+        StorageError: if the run left nothing that can be loaded.
     """
     run = Experiment.load(path)
     config, context, policies = run.config, run.context, run.policies()

@@ -74,8 +74,8 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     """Work out the certificate of a run again, from its world and its policies.
 
     Raises:
-        ConfigError: The humans that it names are not known here.
-        StorageError: There is none, or it is damaged, or something in it does not follow.
+        ConfigError: if the humans that it names are not known here.
+        StorageError: if there is none, or it is damaged, or something in it does not follow.
     """
     directory = existing_run(path) / FOLDER
     certificate, arrays = read_certificate(directory)

@@ -59,8 +59,8 @@ class Exact(Algorithm):
         """The policies of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
-            ConfigError: The best checkpoint is asked for, and there is only one solution.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
+            ConfigError: if the best checkpoint is asked for, and there is only one solution.
         """
         if checkpoint != "newest":
             raise ConfigError(
@@ -73,7 +73,7 @@ class Exact(Algorithm):
         """The result of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: The run has not finished, kept nothing, or is damaged.
+            StorageError: if the run has not finished, kept nothing, or is damaged.
         """
         return _saved(context)
 
@@ -81,7 +81,7 @@ class Exact(Algorithm):
         """U_r of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
         """
         return SolvedPower(_finished(context))
 
@@ -89,8 +89,8 @@ class Exact(Algorithm):
         """The values of a finished run; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
-            WorldError: The state cannot be reached by that time.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
+            WorldError: if the state cannot be reached by that time.
         """
         return inspect(_finished(context), self._params.theory, scope)
 

@@ -95,7 +95,7 @@ class ExactResult(NotebookReport, Solution):
         """Numbers of all states in which the given agents stand in the given (x, y) cells.
 
         Raises:
-            WorldError: The world does not say where its agents are, or has no such agent.
+            WorldError: if the world does not say where its agents are, or has no such agent.
         """
         positions_of_all = self.problem.world.positions(torch.from_numpy(self.graph.states))
         if positions_of_all is None:
@@ -131,9 +131,9 @@ class ExactResult(NotebookReport, Solution):
             versus: Another one; None means the most probable one that is not equally good.
 
         Raises:
-            WorldError: The state cannot be reached by then, the episode is over there, or an
+            WorldError: if the state cannot be reached by then, the episode is over there, or an
                 action is not available.
-            SolveError: The values of later times were not kept.
+            SolveError: if the values of later times were not kept.
         """
         start = self.graph.states[self.index(state)]
         inspection = inspect(self, self.params.theory, InspectionScope(start=start, time=time))
@@ -147,7 +147,7 @@ class ExactResult(NotebookReport, Solution):
             height: Its height in a notebook, in pixels.
 
         Raises:
-            SolveError: The values of later times were not kept.
+            SolveError: if the values of later times were not kept.
         """
         inspection = inspect(self, self.params.theory, InspectionScope(max_bytes=MAX_BYTES))
         return notebook_page(inspection, self.problem.world, height)
@@ -241,7 +241,7 @@ def load(
         habit_prior: The habitual policy that it was solved with, if ``solve`` was given one.
 
     Raises:
-        StorageError: The files are missing or damaged, or belong to another world.
+        StorageError: if the files are missing or damaged, or belong to another world.
     """
     problem, store, record = storage.read(directory, world, human_prior, habit_prior)
     return ExactResult(

@@ -147,7 +147,7 @@ class Solution(SolvedWorld):
         """The number of a state, given as a row or as its number.
 
         Raises:
-            WorldError: The state cannot be reached, or what was given is neither.
+            WorldError: if the state cannot be reached, or what was given is neither.
         """
         if isinstance(state, SupportsIndex) and not getattr(state, "ndim", 0):
             try:
@@ -170,7 +170,7 @@ class Solution(SolvedWorld):
         """The number of each state row; -1 where it cannot be reached [state].
 
         Raises:
-            WorldError: The rows have another length, or are no integers.
+            WorldError: if the rows have another length, or are no integers.
         """
         return self._table.find(integer_rows(self.spec.name, self.spec.state_words, rows))
 
@@ -193,8 +193,8 @@ class Solution(SolvedWorld):
         """Values and policies in one state at one time.
 
         Raises:
-            WorldError: The state cannot be reached within ``time`` steps.
-            SolveError: The values of that time, or of the next, were not kept.
+            WorldError: if the state cannot be reached within ``time`` steps.
+            SolveError: if the values of that time, or of the next, were not kept.
         """
         number = self.index(state)
         self._check_time(time)
@@ -223,7 +223,7 @@ class Solution(SolvedWorld):
         """The values at a time, of all states reachable within ``time`` steps [state ...].
 
         Raises:
-            SolveError: The values of that time were not kept.
+            SolveError: if the values of that time were not kept.
         """
         self._check_time(time)
         tables, places = self._values(time), self.problem.places
@@ -288,7 +288,7 @@ class Solution(SolvedWorld):
         """The time at which so many steps are left; 0 where the world has no horizon.
 
         Raises:
-            WorldError: There is none.
+            WorldError: if there is none.
         """
         last = 1 if self.horizon is None else self.horizon
         if not 1 <= steps_left <= last:
@@ -307,7 +307,7 @@ class Solution(SolvedWorld):
         """The numbers of states from which an episode goes on with so many steps left [state].
 
         Raises:
-            SolveError: A state is terminal, or cannot be reached by then.
+            SolveError: if a state is terminal, or cannot be reached by then.
         """
         time = self.time_of(steps_left)
         numbers = self.find_rows(states.cpu().numpy()).astype(np.int64)

@@ -97,8 +97,8 @@ def compare_runs(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparis
         metrics: Curves to show; where there are none, those that say most.
 
     Raises:
-        ConfigError: There are fewer than two runs, or no run has such a metric.
-        StorageError: A run is damaged.
+        ConfigError: if there are fewer than two runs, or no run has such a metric.
+        StorageError: if a run is damaged.
     """
     runs = {path.resolve(): path for path in paths}
     if len(runs) < 2:

@@ -44,7 +44,7 @@ def policy_differences(
     """The state-times with the largest occupancy times total variation, and the sum over all.
 
     Raises:
-        SolveError: A solution does not know a state, or has not kept the values of some time.
+        SolveError: if a solution does not know a state, or has not kept the values of some time.
     """
     differences: list[PolicyDifference] = []
     total = 0.0

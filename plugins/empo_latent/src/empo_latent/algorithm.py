@@ -120,7 +120,7 @@ class LatentAlgorithm(Algorithm):
             "tasks": list(spec.tasks),
             "numbers per observation": spec.words,
             "numbers per action": spec.actions,
-            "discounts": [round(each, 6) for each in discounts(self._params, spec)],
+            "discounts": [round(discount, 6) for discount in discounts(self._params, spec)],
             "parameters": sum(sizes.values()),
             **{f"parameters of {name}": size for name, size in sizes.items()},
             "candidates per state": self._params.imagination.candidates

@@ -41,15 +41,17 @@ class LatentPlayer(EpisodePlayer):
                 "episodes of algorithm 'latent' end where its tasks end them (max_episode_steps); "
                 "leave out --max-steps"
             )
-        found = self.evaluations(episodes=episodes, seed=seed)
+        evaluations = self.evaluations(episodes=episodes, seed=seed)
         played = []
-        for number, task in enumerate(found[0].tasks):
-            for each in found:
-                mine = [episode for episode in each.episodes if episode.task == number]
-                ends = Counter("terminated" if one.terminated else "truncated" for one in mine)
+        for number, task in enumerate(evaluations[0].tasks):
+            for evaluation in evaluations:
+                mine = [episode for episode in evaluation.episodes if episode.task == number]
+                ends = Counter(
+                    "terminated" if episode.terminated else "truncated" for episode in mine
+                )
                 played.append(
                     PlayedEpisodes(
-                        group={"task": task, "actor": each.actor},
+                        group={"task": task, "actor": evaluation.actor},
                         returns=np.array([episode.total for episode in mine]),
                         lengths=np.array([episode.length for episode in mine]),
                         ends=dict(sorted(ends.items())),
@@ -61,11 +63,13 @@ class LatentPlayer(EpisodePlayer):
         """Animations of episodes of each task by each actor; see ``EpisodePlayer.film``."""
         try:
             films = Recording(videos=episodes)
-            found = self.evaluations(episodes=episodes, seed=seed, recording=films)
+            evaluations = self.evaluations(episodes=episodes, seed=seed, recording=films)
         except ConfigError as error:  # A task that draws nothing is no reason to fail.
             warn_no_videos(str(error))
             return []
-        return save_videos([video for each in found for video in each.videos], directory)
+        return save_videos(
+            [video for evaluation in evaluations for video in evaluation.videos], directory
+        )
 
     def evaluations(
         self, *, episodes: int, seed: int, recording: Recording = NOTHING

@@ -64,7 +64,7 @@ class CompactFeatures(Featurizer):
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         if states.ndim != 2 or states.shape[1] != self.words:
             raise WorldError(
@@ -101,7 +101,7 @@ class Compactor:
         """The compact row of each state.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         parsed = self.state_layout.parsed(states)
         floats = self.state_layout.on(states.device).globals

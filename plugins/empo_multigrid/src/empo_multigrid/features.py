@@ -88,7 +88,7 @@ class MultigridFeatures(Featurizer):
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         parsed = self.state_layout.parsed(states)
         return Features(self._picture(parsed), *self._compactor.described(parsed))

@@ -31,7 +31,7 @@ class KitchenEnvironment(Environment):
             registry: Where names are looked up; default: the installed plugins.
 
         Raises:
-            ConfigError: There is no kitchen, or the human has no such goal.
+            ConfigError: if there is no kitchen, or the human has no such goal.
         """
         world = context.world
         if not isinstance(world, OvercookedWorld):

@@ -70,7 +70,7 @@ class KitchenFeatures(Featurizer):
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         words = len(self.kitchen.values)
         if states.ndim != 2 or states.shape[1] != words:

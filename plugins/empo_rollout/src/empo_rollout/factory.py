@@ -47,7 +47,7 @@ class EnvironmentFactory:
         """Build the environment component; no copy is made.
 
         Raises:
-            ConfigError: There is a world and none is used, or the other way round; or neither a
+            ConfigError: if there is a world and none is used, or the other way round; or neither a
                 component nor a function makes environments.
         """
         self._params, self._seed = params, seed
@@ -72,7 +72,7 @@ class EnvironmentFactory:
         """Sizes of everything.
 
         Raises:
-            ConfigError: Sizes do not fit each other, and ``strict`` forbids to adjust them.
+            ConfigError: if sizes do not fit each other, and ``strict`` forbids to adjust them.
         """
         sizes, experience, update = (
             self._params.vectorisation, self._params.experience, self._params.update,
@@ -147,11 +147,11 @@ def _environment(
     params: RolloutParams, context: EnvironmentContext, make_env: Callable[[], Any] | None
 ) -> Environment:
     named = params.environment
-    own = of_caller(
+    caller_environment = of_caller(
         make_env, is_named=named is not None, where=WHERE, example="gymnasium/CartPole-v1"
     )
-    if own is not None:
-        return own
+    if caller_environment is not None:
+        return caller_environment
     assert named is not None  # Else it was refused.
     try:
         environment: Environment = build(named, context)

@@ -40,14 +40,14 @@ class RolloutPlayer(EpisodePlayer):
         """
         reporting = self._params.reporting
         agents = self._environments.spec.agents
-        vector, each = self._environments.evaluation(episodes * len(agents))
+        vector, episodes_each = self._environments.evaluation(episodes * len(agents))
         plan = EvaluationPlan(
-            episodes_each=each,
+            episodes_each=episodes_each,
             most_steps=reporting.evaluation_steps if max_steps is None else max_steps,
             deterministic=reporting.deterministic,
         )
         try:
-            found = outcomes(
+            outcome = outcomes(
                 self._policy,
                 vector,
                 plan,
@@ -61,15 +61,15 @@ class RolloutPlayer(EpisodePlayer):
                 vector.close()
         played = []
         for index, name in enumerate(agents):
-            mine = found.agent == index
+            mine = outcome.agent == index
             if not mine.any():
                 continue  # An agent that never acted.
-            counts = np.bincount(found.reasons[mine] % len(reasons), minlength=len(reasons))
+            counts = np.bincount(outcome.reasons[mine] % len(reasons), minlength=len(reasons))
             played.append(
                 PlayedEpisodes(
                     group={"agent": name},
-                    returns=found.returns[mine],
-                    lengths=found.lengths[mine],
+                    returns=outcome.returns[mine],
+                    lengths=outcome.lengths[mine],
                     ends={name: int(n) for name, n in zip(reasons, counts, strict=True) if n},
                 )
             )

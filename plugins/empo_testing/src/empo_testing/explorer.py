@@ -127,11 +127,11 @@ class ExplorerTests:
         explorer = make_explorer()
         for _ in game.play(explorer, ROUNDS):
             pass
-        kept = stored(explorer.state_dict())
+        state = stored(explorer.state_dict())
         copied = game.copy()
         goes_on = list(game.play(explorer, ROUNDS))
         restored = make_explorer()
-        restored.load_state_dict(kept)
+        restored.load_state_dict(state)
         assert_same(goes_on, list(copied.play(restored, ROUNDS)))
 
     def test_what_it_remembered_does_not_change_afterwards(
@@ -140,11 +140,11 @@ class ExplorerTests:
         explorer = make_explorer()
         for _ in game.play(explorer, ROUNDS):
             pass
-        kept = explorer.state_dict()
-        before = copy.deepcopy(kept)
+        state = explorer.state_dict()
+        before = copy.deepcopy(state)
         for _ in game.play(explorer, ROUNDS):
             pass
-        data, tensors = flatten(kept)
+        data, tensors = flatten(state)
         data_before, tensors_before = flatten(before)
         assert data == data_before
         assert all(torch.equal(tensors[name], tensors_before[name]) for name in tensors_before)
@@ -176,7 +176,7 @@ class ExplorerTests:
         (moment,) = game.play(explorer, 1)
         before = {name: tensor.clone() for name, tensor in explorer.weights().items()}
         numbers = [explorer.learn(moment.scene.states, moment.choice) for _ in range(50)]
-        assert all(isinstance(n, float) and n == n for own in numbers for n in own.values())
+        assert all(isinstance(n, float) and n == n for metrics in numbers for n in metrics.values())
         after = explorer.weights()
         assert any(not torch.equal(before[name], after[name]) for name in before), "not trained"
         if "loss" in numbers[0]:
@@ -220,9 +220,9 @@ class Game:
     def __init__(self, world: WorldModel, agents: tuple[int, ...]) -> None:
         self._world, self._agents = world, agents
         self.generator = torch.Generator().manual_seed(7)
-        found = reachable_states(world)
-        found = found[~is_terminal(world, found)]
-        self._starts = found[torch.arange(ENVIRONMENTS) % len(found)]
+        states = reachable_states(world)
+        states = states[~is_terminal(world, states)]
+        self._starts = states[torch.arange(ENVIRONMENTS) % len(states)]
         self._rows = self._starts
         self._left = torch.full((ENVIRONMENTS,), world.spec.horizon or 1)
         self._started = torch.ones(ENVIRONMENTS, dtype=torch.bool)
@@ -254,15 +254,20 @@ class Game:
         count = 1
         for agent in self._agents:
             count *= spec.num_actions[agent]
-        own = torch.stack([self._actions(torch.full((ENVIRONMENTS,), c)) for c in range(count)], 1)
+        actions = torch.stack(
+            [self._actions(torch.full((ENVIRONMENTS,), c)) for c in range(count)], 1
+        )
         available = world.available(self._rows)
         possible = torch.stack(
-            [available[torch.arange(ENVIRONMENTS)[:, None], k, own[:, :, k]] for k in self._agents]
+            [
+                available[torch.arange(ENVIRONMENTS)[:, None], k, actions[:, :, k]]
+                for k in self._agents
+            ]
         ).all(0)
         successors: Successors | None = None
         if spec.agents[self._agents[0]].role == "robot":
             rows = self._rows.repeat_interleave(count, 0)
-            successors = world.transitions(rows, own.flatten(0, 1))
+            successors = world.transitions(rows, actions.flatten(0, 1))
         return Scene(
             states=self._rows,
             steps_left=self._left,
@@ -313,7 +318,7 @@ _PER_ENVIRONMENT = ("states", "steps_left", "available", "started")
 
 def assert_same(first: list[Round], second: list[Round]) -> None:
     """Check that two games went the same way, bit for bit."""
-    for one, other in zip(first, second, strict=True):
-        assert torch.equal(one.explored, other.explored)
-        assert torch.equal(one.choice, other.choice)
-        assert torch.equal(one.scene.states, other.scene.states)
+    for left, right in zip(first, second, strict=True):
+        assert torch.equal(left.explored, right.explored)
+        assert torch.equal(left.choice, right.choice)
+        assert torch.equal(left.scene.states, right.scene.states)

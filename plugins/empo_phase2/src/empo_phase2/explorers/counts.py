@@ -53,16 +53,16 @@ class CountBonus(Explorer):
         """Count the states, and what was chosen there."""
         rows = scene.states.numpy()
         if self._table.count >= self._params.max_states:
-            known = self._table.find(rows) >= 0
-            rows, choice = rows[known], choice[torch.from_numpy(known)]
+            is_known = self._table.find(rows) >= 0
+            rows, choice = rows[is_known], choice[torch.from_numpy(is_known)]
         number = torch.from_numpy(self._table.number(rows)).long()
         if self._table.count > len(self._visits):
             size = max(self._table.count, 2 * len(self._visits))
             larger = torch.zeros(size, self._visits.shape[1], dtype=torch.int64)
             larger[: len(self._visits)] = self._visits
             self._visits = larger
-        one = torch.ones(len(number), dtype=torch.int64)
-        self._visits.index_put_((number, choice.long()), one, accumulate=True)
+        ones = torch.ones(len(number), dtype=torch.int64)
+        self._visits.index_put_((number, choice.long()), ones, accumulate=True)
         self._total += len(scene.states)
 
     def state_dict(self) -> StateDict:

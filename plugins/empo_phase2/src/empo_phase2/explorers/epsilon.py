@@ -33,7 +33,7 @@ class EpsilonGreedy(Explorer):
         """The chance to act at random.
 
         Raises:
-            ConfigError: There is no stage of the name from which it should fall.
+            ConfigError: if there is no stage of the name from which it should fall.
         """
         params, begin = self._params, 0
         if params.decay_from != "start":
@@ -43,8 +43,8 @@ class EpsilonGreedy(Explorer):
                     f"are {', '.join(scene.milestones) or 'none'}"
                 )
             begin = scene.milestones[params.decay_from]
-        passed = scene.training_step - begin
-        if passed < 0:
+        elapsed = scene.training_step - begin
+        if elapsed < 0:
             return params.start
         steps = round(params.decay_fraction * scene.total_steps)
-        return schedule.linear(passed, params.start, params.end, steps)
+        return schedule.linear(elapsed, params.start, params.end, steps)

@@ -74,11 +74,11 @@ class Rnd(Explorer):
         """Improve the predictions for some states, or for what was chosen there, by one step.
 
         Raises:
-            NonFiniteError: The loss or the gradient is not finite; nothing was changed.
+            NonFiniteError: if the loss or the gradient is not finite; nothing was changed.
         """
         errors = self._errors(states)
-        taken = errors.gather(1, choice.long()[:, None]) if self._of_actions else errors
-        loss = taken.mean()
+        chosen_errors = errors.gather(1, choice.long()[:, None]) if self._of_actions else errors
+        loss = chosen_errors.mean()
         self._optimiser.zero_grad()
         torch.autograd.backward(loss)
         limit = self._params.max_grad_norm
@@ -87,7 +87,7 @@ class Rnd(Explorer):
         )
         check_finite({"rnd": torch.stack([loss.detach(), norm])}, "the loss or gradient")
         self._optimiser.step()
-        self._track(taken.detach().double())
+        self._track(chosen_errors.detach().double())
         return {
             "loss": float(loss.detach()),
             "gradient_norm": float(norm),

@@ -36,7 +36,7 @@ class WorldEnvironment(Environment):
             registry: Where names are looked up; default: the installed plugins.
 
         Raises:
-            ConfigError: There is no world, or it does not fit the params.
+            ConfigError: if there is no world, or it does not fit the params.
         """
         if context.world is None:
             raise ConfigError(
@@ -56,8 +56,8 @@ class WorldEnvironment(Environment):
         """Copies, of which all of a block step in one call.
 
         Raises:
-            ConfigError: The source of the reward does not fit; see ``power_reward``.
-            SolveError: It cannot solve the world, or a human has no goal.
+            ConfigError: if the source of the reward does not fit; see ``power_reward``.
+            SolveError: if the algorithm cannot solve the world, or a human has no goal.
         """
         return WorldVectorEnv(
             self._world,
