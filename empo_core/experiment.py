@@ -36,8 +36,6 @@ from empo_core.protocols import (
     CheckpointChoice,
     EpisodePlayer,
     HumanPrior,
-    Playable,
-    Reopenable,
     Result,
     RobotPolicy,
     RunContext,
@@ -280,15 +278,16 @@ class Experiment:
         """The result; that of a loaded run if its algorithm can reopen results.
 
         Raises:
-            ConfigError: if the algorithm is not ``Reopenable``.
+            ConfigError: if the algorithm cannot reopen results.
             StorageError: if the run left no result, or a damaged one.
         """
-        if not isinstance(self.algorithm, Reopenable):
+        result = self.algorithm.reopen(self.context)
+        if result is None:
             raise ConfigError(
                 f"algorithm {self.config.algorithm.name!r} keeps no results that can be opened "
-                "again; see Reopenable in docs/reference/protocols.md"
+                "again; see Algorithm.reopen in docs/reference/protocols.md"
             )
-        return self.algorithm.reopen(self.context)
+        return result
 
     def policies(
         self, checkpoint: CheckpointChoice = "newest"
@@ -299,13 +298,13 @@ class Experiment:
             ConfigError: if the algorithm cannot be played.
             StorageError: if the run left nothing that can be loaded.
         """
-        if not isinstance(self.algorithm, Playable):
+        policies = self.algorithm.restore(self.context, checkpoint)
+        if policies is None:
             raise ConfigError(
-                f"algorithm {self.config.algorithm.name!r} cannot be played: it has no method "
-                "'restore', which gives the policies of a run; see Playable in "
-                "docs/reference/protocols.md"
+                f"algorithm {self.config.algorithm.name!r} cannot be played: its method 'restore' "
+                "gives no policies; see Algorithm in docs/reference/protocols.md"
             )
-        return self.algorithm.restore(self.context, checkpoint)
+        return policies
 
     def summary(self) -> dict[str, JsonData]:
         """The result's summary, and what every run can say about itself."""

@@ -22,7 +22,7 @@ from empo_core.config.yaml import read_yaml
 from empo_core.errors import ComponentExitError, EmpoError, TrackerError
 from empo_core.experiment import Experiment, build, run
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Tracker
+from empo_core.protocols import Algorithm, Tracker
 from empo_core.runs.directory import RunDirectory
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
@@ -109,7 +109,7 @@ class Walked:
         (directory / "walked.txt").write_text("walked")
 
 
-class Walk:
+class Walk(Algorithm):
     """An algorithm that asks the world and the prior, and logs a number."""
 
     def __init__(self, params: WalkParams) -> None:

@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
     spec = env_spec(world_of(), is_alone=False, copies=1, blocks=1)
     params = PolicyParams.model_validate({"hidden": [8]})
     policy = build_policy(params, spec, generator=torch.Generator().manual_seed(1))
-    for network in policy.each:
+    for network in policy.members:
         torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(2))
     save_policy(tmp_path / POLICY, policy, params, spec)
     return tmp_path / POLICY

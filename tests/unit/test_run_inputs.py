@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from empo_core import Component, Config, ConfigFile, ConfigOutput, ConfigPath
+from empo_core import Component, Config, ConfigFile, ConfigOutput, ConfigPath, protocols
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
 from empo_core.config.yaml import dump_yaml
@@ -74,7 +74,7 @@ class Outcome:
         (directory / "said.json").write_text(json.dumps(self.said))
 
 
-class Algorithm:
+class Reader(protocols.Algorithm):
     def __init__(self, params: AlgorithmParams) -> None:
         self.params = params
 
@@ -102,7 +102,7 @@ class Meddler:
     def __new__(cls, params: AlgorithmParams) -> Any:
         if params.one is not None and "inputs" not in params.one.parts:
             params.one.write_text("edited just now")
-        return Algorithm(params)
+        return Reader(params)
 
 
 def prior(params: PriorParams, world: object) -> None:
@@ -113,7 +113,7 @@ def prior(params: PriorParams, world: object) -> None:
 def registry() -> Registry:
     provider = Provider("dist-a", "1.5", "a")
     rows: list[tuple[Any, str, Any, str]] = [
-        ("algorithm", "reader", AlgorithmParams, "Algorithm"),
+        ("algorithm", "reader", AlgorithmParams, "Reader"),
         ("algorithm", "meddler", AlgorithmParams, "Meddler"),
         ("world_model", "file", WorldParams, "World"),
         ("human_prior", "file", PriorParams, "prior"),
@@ -361,7 +361,7 @@ def test_a_refused_resume_leaves_status_and_reason_as_they_were(
     with pytest.raises(EmpoError):  # Its plugin is not installed.
         Experiment.resume(run, registry=without)
     assert (run / "status.json").read_bytes() == before
-    for cls, name in ((World, "__init__"), (Algorithm, "__init__"), (Algorithm, "run")):
+    for cls, name in ((World, "__init__"), (Reader, "__init__"), (Reader, "run")):
         with monkeypatch.context() as patched:
             patched.setattr(cls, name, refuse)
             with pytest.raises(SolveError, match="not like this"):
@@ -461,14 +461,14 @@ def test_copies_reach_processes_that_do_not_see_the_run(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     seen: list[bytes] = []
 
-    def run(self: Algorithm, context: Any) -> Outcome:
+    def run(self: Reader, context: Any) -> Outcome:
         seen.append(pickle.dumps((self.params, context.world_model)))
         params, reference = pickle.loads(seen[-1])
         assert params.one == context.directory / "inputs" / "c.txt"
         assert reference.params.file.parent == context.directory / "inputs"
         return Outcome({})
 
-    monkeypatch.setattr(Algorithm, "run", run)
+    monkeypatch.setattr(Reader, "run", run)
     directory = Experiment.start(make(home, registry, one="c.txt"), registry=registry).directory
     (directory / "inputs" / "w.txt").write_text("9")
     (directory / "inputs" / "c.txt").unlink()

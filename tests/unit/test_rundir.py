@@ -30,7 +30,7 @@ from empo_core.config.yaml import dump_yaml, read_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Tracker
+from empo_core.protocols import Algorithm, Tracker
 from empo_core.runs.directory import RunDirectory
 from empo_core.types import Histogram
 from empo_testing.worlds import TinyWorld
@@ -75,7 +75,7 @@ class FakeResult:
         (directory / "numbers.txt").write_text(str(self.numbers))
 
 
-class FakeAlgorithm:
+class FakeAlgorithm(Algorithm):
     def __init__(self, params: FakeParams) -> None:
         self.params = params
 

@@ -16,7 +16,7 @@ from empo_core.config import installed
 from empo_core.config.files import load_config
 from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import RunContext, Tracker
+from empo_core.protocols import Algorithm, RunContext, Tracker
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.randomness import capture, restore
@@ -46,7 +46,7 @@ class Drawn:
         """Nothing more."""
 
 
-class Draw:
+class Draw(Algorithm):
     """Draws a number a step, with a checkpoint now and then, and dies without one."""
 
     def __init__(self, params: DrawParams) -> None:

@@ -18,8 +18,8 @@ def inspect_run(path: Path, scope: InspectionScope | None = None) -> tuple[Inspe
         scope: Where to begin; None means the start.
 
     Raises:
-        ConfigError: It is no run directory, or its algorithm cannot be inspected.
-        StorageError: The run left nothing that can be loaded, or too little.
+        ConfigError: if ``path`` is no run directory, or its algorithm cannot be inspected.
+        StorageError: if the run left nothing that can be loaded, or too little.
     """
     run = Experiment.load(path)
     algorithm, context = run.algorithm, run.context
