@@ -26,8 +26,10 @@ from empo_core.errors import (
     DuplicateComponentError,
     EmpoError,
     PluginLoadError,
+    exit_error,
+    exits_are_errors,
+    is_exit,
 )
-from empo_core.exits import exit_error, exits_are_errors, is_exit
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component

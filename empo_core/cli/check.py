@@ -52,7 +52,9 @@ def check(
     from empo_core.config.files import load_config
     from empo_core.config.yaml import read_yaml
 
-    path = library_world(file) or Path(file)
+    path = Path(file)
+    if (world := library_world(file)) is not None:
+        world_model, path = world
     with only_ours_on_stdout():
         # What a world model is to read need not be YAML.
         document = read_yaml(path) if world_model is None else None

@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions
 from pathlib import Path
 
-from empo_core.errors import IncompatiblePluginError, PluginLoadError
-from empo_core.exits import event
+from empo_core.errors import IncompatiblePluginError, PluginLoadError, event
 from empo_core.plugins.hookspecs import API_VERSION, HOOKS, KINDS, PROJECT, Command, Component
 from empo_core.plugins.imports import noted, put_back, warn_of_unfinished
 from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, Provider, Registry

@@ -25,8 +25,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from empo_core.errors import ConfigError
-from empo_core.exits import event
+from empo_core.errors import ConfigError, event
 from empo_core.interrupts import process_exists
 
 log = logging.getLogger("empo_core")
