@@ -313,10 +313,6 @@ def _components(offered: Iterable[object], distribution: str) -> list[Component]
 
 def _check_roles(component: Component, what: str) -> None:
     """Refuse what only components of another kind can have."""
-    if component.regression is not None:
-        if component.kind != "value_network":
-            raise PluginLoadError(f"{what} cannot have a regression; only value networks can")
-        _check_target(component.regression, f"the regression of {what}")
     if component.default is not None and component.kind != "tracker":
         raise PluginLoadError(f"{what} cannot be a default; only trackers can")
 

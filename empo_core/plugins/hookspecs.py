@@ -67,9 +67,6 @@ class Component:
             of another algorithm, would take to solve with its defaults.
         short: The param that ``<component>/<rest>`` stands for where there is no library, e.g.
             the ``id`` of an environment.
-        regression: For value networks: ``"package.module:callable"`` of the regression that fits
-            them, called with the network, ``weight_decay`` and ``max_grad_norm``; None for
-            gradient descent on squared errors.
     """
 
     kind: Kind
@@ -83,7 +80,6 @@ class Component:
     takes_environment: bool = False
     sizes_worlds: bool = False
     short: str | None = None
-    regression: str | None = None
 
     def load(self) -> Callable[..., Any]:
         """Import and return the factory behind ``target``.
@@ -104,16 +100,6 @@ class Component:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginLoadError(f"{what} are {model!r}, not a pydantic model")
         return model
-
-    def load_regression(self) -> Callable[..., Any] | None:
-        """Import and return the factory behind ``regression``; None where there is none.
-
-        Raises:
-            PluginLoadError: The module does not import or lacks the name.
-        """
-        if self.regression is None:
-            return None
-        return _load(f"the regression of {self.kind} {self.name!r}", self.regression)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,6 @@ from empo_core.protocols.networks_and_losses import (
     Policy as Policy,
     PolicyLoss as PolicyLoss,
     Regression as Regression,
-    SharesEncoders as SharesEncoders,
     ValueNetwork as ValueNetwork,
     WeighsCandidates as WeighsCandidates,
 )
@@ -66,7 +65,6 @@ from empo_core.protocols.runs import (
     Result as Result,
     RunContext as RunContext,
 )
-from empo_core.protocols.tables import Tabular as Tabular
 from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker
 from empo_core.protocols.worlds import (
     HumanPrior as HumanPrior,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -24,38 +25,8 @@ from empo_core.types import (
 
 
 @runtime_checkable
-class ValueNetwork(Protocol):
-    """One of Q_r, V_h^e, X_h, U_r, V_r as a trainable function of states.
-
-    Every ``torch.nn.Module`` with a ``quantity`` and a suitable ``forward`` fits.
-    """
-
-    quantity: Quantity
-
-    def __call__(self, query: ValueQuery) -> Float[Tensor, "query output"]:
-        """The value of each query, within the bounds of its quantity.
-
-        ``output`` is the number of joint robot actions for ``q_r`` (robot 0 of
-        ``spec.robots`` counts fastest) and 1 otherwise.
-        """
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The trainable tensors."""
-
-    def state_dict(self) -> StateDict:
-        """Everything needed to restore the network, as tensors."""
-
-    def load_state_dict(self, state_dict: StateDict) -> Any:
-        """Restore what ``state_dict`` returned."""
-
-
-@runtime_checkable
 class Regression(Protocol):
-    """Fits one value network to targets, and remembers what it needs for that.
-
-    The component of a value network names its regression; without one it is fitted by gradient
-    descent on squared errors.
-    """
+    """Fits one value network to targets, and keeps what it needs for that, e.g. moments."""
 
     def fit(
         self,
@@ -92,9 +63,38 @@ class Regression(Protocol):
         """Restore what ``state_dict`` returned."""
 
 
-@runtime_checkable
-class SharesEncoders(Protocol):
-    """A value network that can read what another network's encoders make of a state; optional."""
+class ValueNetwork(torch.nn.Module, ABC):
+    """One of Q_r, V_h^e, X_h, U_r, V_r as a trainable function of states.
+
+    Attributes:
+        quantity: The quantity.
+        is_table: Whether each question about a state has a value of its own, so that fitting one
+            changes no other.
+    """
+
+    quantity: Quantity
+    is_table: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        def __call__(self, query: ValueQuery) -> Tensor: ...  # noqa: D102
+
+    @abstractmethod
+    def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
+        """The value of each query, within the bounds of its quantity.
+
+        ``output`` is the number of joint robot actions for ``q_r`` (robot 0 of
+        ``spec.robots`` counts fastest) and 1 otherwise.
+        """
+
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression | None:
+        """Fits the network from now on; None: gradient descent on squared errors does.
+
+        Args:
+            weight_decay: How much of each weight is added to its gradient.
+            max_grad_norm: Longer gradients are cut to this length; None cuts none.
+        """
+        return None
 
     def share(self, source: ValueNetwork) -> bool:
         """Use the encoders of ``source`` beside its own, without training them.
@@ -102,6 +102,7 @@ class SharesEncoders(Protocol):
         They become part of ``state_dict`` but not of ``parameters``. Returns whether ``source``
         has encoders that fit; where it has none, nothing changes.
         """
+        return False
 
 
 Policy = Callable[[Tensor], Distribution]

@@ -194,7 +194,6 @@ def test_a_bad_command_is_a_line_about_its_plugin(
     ("old", "new", "reason"),
     [
         ('kind="tracker"', 'kind="explorer"', "explorer 'x-notes' cannot be a default; .*"),
-        ('default="config"', 'regression="a:B"', "tracker 'x-notes' cannot have a regression; .*"),
         ('target="nowhere:X"', 'target="nowhere"', "algorithm 'x' has the target 'nowhere'; .*"),
         ('target="nowhere:X"', "target=Params", "algorithm 'x' has the target <class .*"),
     ],
