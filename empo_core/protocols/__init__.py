@@ -23,7 +23,7 @@ algorithm      ``factory(params)``
 
 from __future__ import annotations
 
-from empo_core.protocols.collection import (
+from empo_core.protocols.learning import (
     Actor as Actor,
     ActorFactory as ActorFactory,
     Collector as Collector,
@@ -45,7 +45,7 @@ from empo_core.protocols.executors import (
     WorkerFactory as WorkerFactory,
     WorkerState as WorkerState,
 )
-from empo_core.protocols.networks_and_losses import (
+from empo_core.protocols.learning import (
     AdaptivePolicyLoss as AdaptivePolicyLoss,
     Aggregator as Aggregator,
     Critic as Critic,
