@@ -40,15 +40,9 @@ from empo_core.protocols.environments import (
 )
 from empo_core.protocols.episodes import EpisodeMetric as EpisodeMetric
 from empo_core.protocols.executors import (
-    Account as Account,
     Executor as Executor,
     Needs as Needs,
-    Payload as Payload,
-    Reply as Reply,
-    Send as Send,
-    Worker as Worker,
-    WorkerFactory as WorkerFactory,
-    WorkerState as WorkerState,
+    Report as Report,
 )
 from empo_core.protocols.networks_and_losses import (
     AdaptivePolicyLoss as AdaptivePolicyLoss,
@@ -61,7 +55,6 @@ from empo_core.protocols.networks_and_losses import (
     ValueNetwork as ValueNetwork,
     WeighsCandidates as WeighsCandidates,
 )
-from empo_core.protocols.parallel_maps import ParallelMap as ParallelMap
 from empo_core.protocols.players import (
     CheckpointChoice as CheckpointChoice,
     EpisodePlayer as EpisodePlayer,
