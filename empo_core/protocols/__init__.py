@@ -35,15 +35,9 @@ from empo_core.protocols.environments import (
     VectorEnv as VectorEnv,
 )
 from empo_core.protocols.executors import (
-    Account as Account,
     Executor as Executor,
     Needs as Needs,
-    Payload as Payload,
-    Reply as Reply,
-    Send as Send,
-    Worker as Worker,
-    WorkerFactory as WorkerFactory,
-    WorkerState as WorkerState,
+    Report as Report,
 )
 from empo_core.protocols.learning import (
     AdaptivePolicyLoss as AdaptivePolicyLoss,
@@ -55,7 +49,6 @@ from empo_core.protocols.learning import (
     ValueNetwork as ValueNetwork,
     WeighsCandidates as WeighsCandidates,
 )
-from empo_core.protocols.parallel_maps import ParallelMap as ParallelMap
 from empo_core.protocols.runs import (
     Algorithm as Algorithm,
     CheckpointChoice as CheckpointChoice,

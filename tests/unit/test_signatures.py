@@ -50,14 +50,10 @@ BODIES: dict[str, list[str]] = {
         "def vector(self, num_envs, layout): ...",
     ],
     "executor": [
-        "def start(self, make, workers, needs, directory, max_restarts): ...",
-        "def submit(self, worker, request): ...",
-        "def next(self, timeout_s): ...",
-        "def broadcast(self, blob, version): ...",
-        "def replace(self, worker, reason): ...",
-        "def workers(self): ...",
-        "def account(self): ...",
-        "def stop(self, timeout_s=5.0): ...",
+        "def start(self, make, needs): ...",
+        "def call(self, worker, method, *arguments, on_report=None): ...",
+        "def kill(self, worker, reason): ...",
+        "def shutdown(self, timeout_s=5.0): ...",
     ],
     "algorithm": ["def run(self, context): ...", "def check(self, world): ..."],
 }
