@@ -45,7 +45,7 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
     "collector": ("Produces experience by running actors.", "Collector"),
     "explorer": ("How agents deviate from their policy to see more.", "Explorer"),
     "environment": ("What agents act in where there is no world model.", "Environment"),
-    "executor": ("Runs worker processes and replaces those that fail.", "Executor"),
+    "executor": ("Starts workers in processes of their own and calls their methods.", "Executor"),
     "algorithm": ("What a run does.", "Algorithm"),
 }
 

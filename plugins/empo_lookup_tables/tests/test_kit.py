@@ -2,11 +2,9 @@
 
 import pytest
 
-from empo_core.plugins.hookspecs import load_target
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Quantity, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.table import LookupTable
 from empo_testing.value_network import ValueNetworkTests
 
@@ -17,7 +15,6 @@ class TestLookupTable(ValueNetworkTests):
     def network(self, spec: WorldSpec, quantity: Quantity, include_time: bool) -> ValueNetwork:
         return LookupTable(LookupParams(include_time=include_time), spec, quantity)
 
-    def test_it_names_its_regression(self, network: LookupTable) -> None:
-        factory = load_target("the regression", network.regression)
-        assert factory is TableRegression
-        assert isinstance(factory(network, weight_decay=0.0, max_grad_norm=None), Regression)
+    def test_it_has_a_regression_of_its_own(self, network: ValueNetwork) -> None:
+        regression = network.regression(weight_decay=0.0, max_grad_norm=None)
+        assert isinstance(regression, Regression)

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_core.errors import NonFiniteError, PluginLoadError
-from empo_core.plugins.hookspecs import load_target
+from empo_core.errors import NonFiniteError
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.trees import StateDict
 from empo_core.types import Fit, ValueQuery
@@ -133,18 +132,8 @@ def sum_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) ->
 def regression_of(
     network: ValueNetwork, *, weight_decay: float, max_grad_norm: float | None
 ) -> Regression:
-    """The regression that a network names, else gradient descent.
-
-    Raises:
-        PluginLoadError: if what the network names does not import, or is no regression.
-    """
-    target = getattr(network, "regression", None)
-    what = f"the regression of {type(network).__qualname__}"
-    factory = GradientRegression if target is None else load_target(what, target)
-    regression = factory(network, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
-    if not isinstance(regression, Regression):
-        raise PluginLoadError(
-            f"{what} is a {type(regression).__name__}, which lacks fit, default_lr, state_dict or "
-            "load_state_dict"
-        )
-    return regression
+    """The network's own regression, or gradient descent where it has none."""
+    regression = network.regression(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
+    if regression is not None:
+        return regression
+    return GradientRegression(network, weight_decay=weight_decay, max_grad_norm=max_grad_norm)

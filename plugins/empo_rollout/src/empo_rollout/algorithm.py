@@ -59,8 +59,6 @@ log = logging.getLogger(__name__)
 STEP_BYTES = 16
 """Bytes of a step of a rollout beside its observation, at least: action, reward, value, chance."""
 
-ACTORS = "actors"
-"""Folder of a run for files of an executor."""
 SOURCE = "reward"
 """Folder of a run for what the source of a reward leaves behind."""
 
@@ -142,7 +140,6 @@ class RolloutAlgorithm(Algorithm):
                 policy,
                 episodes,
                 timers,
-                context.directory / ACTORS,
                 device,
                 normaliser=build_normaliser(params, env_spec),
             )
