@@ -440,7 +440,7 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
         registry: Where to look the name up; default: the installed plugins.
 
     Raises:
-        PluginLoadError: The component's code does not import, or is not what its kind asks for.
+        PluginLoadError: if the component's code does not import, or is not what its kind asks for.
     """
     registry = registry if registry is not None else installed()
     offer = registry.offer(ref.kind, ref.name)
@@ -469,7 +469,7 @@ def build_algorithm(
     """The config's algorithm.
 
     Raises:
-        ConfigError: An environment is given that the algorithm would not act in.
+        ConfigError: if an environment is given that the algorithm would not act in.
     """
     registry = registry if registry is not None else installed()
     if environment is not None:
@@ -493,7 +493,7 @@ def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
 def _takes_environment(registry: Registry, name: str) -> bool:
     """True if the class of an algorithm says so; False as well if the class cannot be loaded."""
     try:
-        return getattr(registry.get("algorithm", name).load(), "takes_environment", False)
+        return bool(getattr(registry.get("algorithm", name).load(), "takes_environment", False))
     except (DuplicateComponentError, PluginLoadError):
         return False
 

@@ -29,7 +29,11 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 def heeded() -> list[signal.Signals]:
     """The signals that stop a run; under ``nohup`` SIGHUP is ignored, and is to stay so."""
     hangup = getattr(signal, "SIGHUP", None)
-    return [each for each in SIGNALS if each != hangup or signal.getsignal(each) != signal.SIG_IGN]
+    return [
+        number
+        for number in SIGNALS
+        if number != hangup or signal.getsignal(number) != signal.SIG_IGN
+    ]
 
 
 def is_compiling(frame: FrameType | None) -> bool:
