@@ -171,11 +171,12 @@ def classes(source: list[Module]) -> Iterator[tuple[Module, ast.ClassDef]]:
 
 
 def protocols(source: list[Module]) -> list[str]:
-    """Places of all protocols."""
+    """Places of all protocols and abstract base classes, and of the base class of trackers."""
     return [
         f"{module.path}:{node.lineno} {node.name}"
         for module, node in classes(source)
-        if any(ast.unparse(base).split("[")[0].endswith("Protocol") for base in node.bases)
+        if node.name == "Tracker"
+        or any(re.fullmatch(r"(.*\.)?(Protocol|ABC)(\[.*)?", ast.unparse(b)) for b in node.bases)
     ]
 
 
@@ -248,8 +249,10 @@ def figures_of_source(root: Path) -> list[Figure]:
         Figure("modules named by a gerund", len(gerunds), True, gerunds),
         Figure("reference implementations in src", len(references), True, references),
         Figure("lines of the core, without kits", sum(module.num_lines for module in core)),
-        Figure("protocols of the core", len(protocols(core)), places=protocols(core)),
-        Figure("protocols in all", len(protocols(source))),
+        Figure(
+            "protocols and base classes of the core", len(protocols(core)), places=protocols(core)
+        ),
+        Figure("protocols and base classes in all", len(protocols(source))),
         Figure("lines of source in all", sum(module.num_lines for module in source)),
         Figure("files of source in all", len(source)),
         Figure("largest file, lines", longest, places=long_files),

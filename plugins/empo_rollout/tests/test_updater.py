@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import ConfigError, NonFiniteError
-from empo_core.protocols import Policy
+from empo_core.protocols import Policy, PolicyLoss
 from empo_core.protocols.environments import ActionSpec
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.state_tree import flatten, unflatten
@@ -243,7 +243,7 @@ def test_advantages_follow_the_policy_returns_do_not(scene: Any, recompute: str)
     require_close(policy, plain)
 
 
-class Entropy:
+class Entropy(PolicyLoss):
     """A loss of our own: how decided the policy is."""
 
     needs = LossNeeds()
@@ -544,6 +544,8 @@ def test_losses_that_need_what_a_rollout_lacks_are_refused(
 
 class Fading(Entropy):
     """A loss that counts less in the course of training, and the less the more entropy it saw."""
+
+    is_adaptive = True
 
     def __init__(self) -> None:
         self.factor, self.seen, self.asked = 1.0, torch.zeros(()), 0

@@ -33,9 +33,10 @@ def test_candidates_targets_and_samples_have_one_order() -> None:
     torch.testing.assert_close(values, batch.target)
 
 
-class Regression:
+class Regression(PolicyLoss):
     """A right loss without a critic: imitate candidates, the better the more (exp(A), eq. 4)."""
 
+    weighs_candidates = True
     needs = LossNeeds(min_candidates=2, candidates=4)
 
     def constant(self, batch: ImaginedBatch) -> ImaginedBatch:
@@ -65,7 +66,7 @@ class Regression:
         return LossOutput(loss, {"largest_share": share.max(), "heads": 2})
 
 
-class Ascent:
+class Ascent(PolicyLoss):
     """A right loss with a critic: move the policy's own actions uphill."""
 
     needs = LossNeeds(critic=True)
@@ -89,6 +90,8 @@ class Ascent:
 
 class Following(Regression):
     """A right loss that remembers how much advantages vary, and falls silent in the end."""
+
+    is_adaptive = True
 
     def __init__(self) -> None:
         self.scale, self.coef = torch.ones(()).double(), 1.0
@@ -140,7 +143,7 @@ class Staying(Regression):
         return batch.proposal.mean.detach()
 
 
-class Imitation:
+class Imitation(PolicyLoss):
     """A right loss that needs an expert."""
 
     needs = LossNeeds(expert=True)
