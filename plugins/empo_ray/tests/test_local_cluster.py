@@ -69,7 +69,7 @@ def test_work_goes_on_after_a_kill_and_nothing_is_left_in_the_end(
 
 
 def test_more_workers_than_processors_are_refused(executor: RayExecutor, tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match=r"5000 workers of 0.5 CPUs need 2500, and this machine"):
+    with pytest.raises(WorkerError, match=r"5000 workers of 0\.5"):
         executor.start(EchoWorker, 5000, Needs(), tmp_path, 0)
 
 
