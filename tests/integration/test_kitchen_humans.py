@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.runs.directory import RESULTS
 from empo_overcooked.kitchens import env_spec
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
     spec = env_spec(world_of(), is_alone=False, copies=1, blocks=1)
     params = PolicyParams.model_validate({"hidden": [8]})
     policy = build_policy(params, spec, generator=torch.Generator().manual_seed(1))
-    for network in policy.each:
+    for network in policy.members:
         torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(2))
     save_policy(tmp_path / POLICY, policy, params, spec)
     return tmp_path / POLICY
@@ -121,7 +121,7 @@ def run_of(tmp_path: Path, name: str, params: dict[str, Any], max_steps: int | N
         "runs": str(tmp_path),
         "trackers": [],
     }
-    return execute(RunConfig.model_validate(config)).directory
+    return Experiment.start(RunConfig.model_validate(config)).directory
 
 
 @pytest.mark.slow

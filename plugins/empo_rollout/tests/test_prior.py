@@ -32,7 +32,7 @@ def untrained(vector: WorldVectorEnv, **given: object) -> Networks:
         vector.spec,
         generator=torch.Generator().manual_seed(1),
     )
-    for network in policy.each:
+    for network in policy.members:
         torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(2))
     return policy
 

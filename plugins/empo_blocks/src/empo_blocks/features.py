@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 
 CHANNELS = 2
 """The human, boxes."""
@@ -18,7 +18,7 @@ AGENT_FEATURES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class BlocksFeatures:
+class BlocksFeatures(Featurizer):
     """A picture of the human and of the boxes.
 
     Attributes:
@@ -44,7 +44,7 @@ class BlocksFeatures:
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         if states.ndim != 2 or states.shape[1] != 1 + self.boxes:
             raise WorldError(

@@ -32,7 +32,7 @@ class GreedyDistance:
         """Tabulate the best directions of every cell, whatever is blocked.
 
         Raises:
-            ConfigError: The world is not a blocks world.
+            ConfigError: if the world is not a blocks world.
         """
         if not isinstance(world, BlocksWorld):
             raise ConfigError(

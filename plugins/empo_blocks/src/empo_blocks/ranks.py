@@ -23,7 +23,7 @@ class Ranks:
         """Prepare the binomial coefficients.
 
         Raises:
-            WorldError: There are more rows than 64 bits can number.
+            WorldError: if there are more rows than 64 bits can number.
         """
         self._combinations = comb(cells, boxes)
         self.count = cells * self._combinations
@@ -50,7 +50,7 @@ class Ranks:
         """The row of each number.
 
         Raises:
-            WorldError: A number is not in ``[0, count)``.
+            WorldError: if a number is not in ``[0, count)``.
         """
         if ((numbers < 0) | (numbers >= self.count)).any():
             raise WorldError(f"states are numbered from 0 to {self.count - 1}")

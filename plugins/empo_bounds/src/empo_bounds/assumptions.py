@@ -46,7 +46,7 @@ class Assumptions:
         """Refuse a least power that is negative, or no number.
 
         Raises:
-            ConfigError: It is.
+            ConfigError: if the least power is negative, or no number.
         """
         if self.min_power is not None and not 0 <= self.min_power < math.inf:
             raise ConfigError(f"min_power must be a number of at least 0, not {self.min_power!r}")
@@ -55,7 +55,7 @@ class Assumptions:
         """Refuse what says nothing in a world.
 
         Raises:
-            ConfigError: It has no horizon before which an episode could end.
+            ConfigError: if the world has no horizon before which an episode could end.
         """
         if self.never_ends_early and question.spec.horizon is None:
             raise ConfigError(
@@ -180,7 +180,7 @@ def refuse_early_ends(unrolled: Unrolled) -> None:
     """Refuse the claim that no episode ends early where a state is known in which one does.
 
     Raises:
-        SolveError: There is one; the message shows it.
+        SolveError: if there is one; the message shows it.
     """
     for time in range(len(unrolled.layers)):
         if unrolled.is_end(time):
@@ -206,7 +206,7 @@ def proved_pairs(
     """In how many pairs of a time all humans are proved to have the power that is assumed.
 
     Raises:
-        SolveError: A human has less in one of them; the message shows the state.
+        SolveError: if a human has less in one of them; the message shows the state.
     """
     wrong = np.argwhere(x_h.high < min_power)
     if len(wrong):

@@ -188,7 +188,7 @@ def require_room(directory: Path) -> None:
     """Refuse a place for a certificate that something else has, before anything is computed.
 
     Raises:
-        StorageError: Something else is there.
+        StorageError: if something else is there.
     """
     arrays = directory / ARRAYS
     for path in (directory, arrays):
@@ -215,7 +215,7 @@ def write_certificate(
         about: The run, and the software.
 
     Raises:
-        StorageError: The disk refuses.
+        StorageError: if the disk refuses.
     """
     question = outcome.unrolled.question
     directory.mkdir(exist_ok=True)
@@ -320,7 +320,7 @@ def read_certificate(directory: Path) -> tuple[Certificate, dict[str, np.ndarray
     """A certificate and its arrays.
 
     Raises:
-        StorageError: It is missing, damaged, or not ours.
+        StorageError: if the certificate is missing, damaged, or not ours.
     """
     path = directory / FILE
     if not path.is_file():

@@ -75,7 +75,7 @@ def induce(unrolled: Unrolled, assumed: Assumptions, *, keep: bool = False) -> I
         keep: Whether the bounds of all times are wanted, those of V_h^e apart.
 
     Raises:
-        SolveError: A claim is wrong.
+        SolveError: if a claim is wrong.
     """
     if assumed.never_ends_early:
         refuse_early_ends(unrolled)

@@ -72,7 +72,7 @@ def plain_bounds(
         summary: Is filled in, at the end.
 
     Raises:
-        Contradiction: A successor is missing, or a claim is wrong.
+        Contradiction: if a successor is missing, or a claim is wrong.
     """
     times, goes_on = recorded.times, recorded.goes_on.tolist()
     moments, frontier = _Moments(recorded), PlainFrontier(recorded)

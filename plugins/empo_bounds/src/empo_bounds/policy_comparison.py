@@ -23,7 +23,7 @@ def compare_policies(recorded: Recorded) -> None:
     """Ask for all policies again, in every state at every time that was expanded.
 
     Raises:
-        Contradiction: One is another.
+        Contradiction: if a policy differs from the recorded one.
     """
     for time in range(recorded.times):
         pairs = recorded.pairs(time)

@@ -114,7 +114,7 @@ class PolicyTables:
             That of the robots' policy, then that of each human's.
 
         Raises:
-            SolveError: One of them says something that is no probability distribution, or is not
+            SolveError: if a policy says something that is no probability distribution, or is not
                 the same at all times although it says so.
         """
         return np.concatenate(
@@ -151,7 +151,7 @@ def human_policies(
         steps_left: Steps left in all of them.
 
     Raises:
-        SolveError: The prior says something that is no probability distribution, or was made for
+        SolveError: if the prior says something that is no probability distribution, or was made for
             another world.
     """
     of_all = human_policy(question.world, question.humans, states, steps_left).numpy()

@@ -81,7 +81,7 @@ class Recorded:
         """Refuse arrays in which some pair is not what it is said to be.
 
         Raises:
-            Contradiction: One is not.
+            Contradiction: if a pair is not what it is said to be.
         """
         self._require_form()
         self._require_ranges()

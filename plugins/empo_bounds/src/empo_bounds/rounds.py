@@ -143,7 +143,7 @@ def certify(
             where that is not known either.
 
     Raises:
-        SolveError: An assumption or a policy is wrong, or there is no room for a single step.
+        SolveError: if an assumption or a policy is wrong, or there is no room for a single step.
     """
     unrolled, rounds = Unrolled(question), list[Round]()
     assumed.require_sense(question)

@@ -68,8 +68,8 @@ class Transitions:
             number: Is asked for the numbers of landings.
 
         Raises:
-            SolveError: A policy acts where it cannot.
-            BrokenWorldError: The world breaks its contract.
+            SolveError: if a policy acts where it cannot.
+            BrokenWorldError: if the world breaks its contract.
         """
         is_possible = self._possible(acting)
         self.asked_each = max(1.0, float(is_possible.sum(1).mean()))

@@ -90,7 +90,7 @@ class Unrolled:
             False where it did not.
 
         Raises:
-            SolveError: A policy is none, or acts where it cannot; or the world's probabilities
+            SolveError: if a policy is none, or acts where it cannot; or the world's probabilities
                 do not sum to 1.
         """
         if len(self.layers) == time + 1:

@@ -49,7 +49,7 @@ def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> 
     """The belief about others as weights [1 or state, human, action, others].
 
     Raises:
-        SolveError: A profile is impossible, or probabilities do not sum to 1.
+        SolveError: if a profile is impossible, or probabilities do not sum to 1.
     """
     spec = graph.spec
     shape = (len(spec.humans), int(game.num_actions.max()), int(game.others.max()) + 1)
@@ -104,7 +104,8 @@ def refuse_impossible_beliefs(
         belief: Weights, as ``believe`` returns them; the first axis is 1 where they hold anywhere.
 
     Raises:
-        SolveError: One does; the message says in which state, and of which human and action.
+        SolveError: if others are believed to do what is not available; the message says in which
+            state, and of which human and action.
     """
     spec, alive = world.spec, np.flatnonzero(graph.alive)
     for first in range(0, len(alive), FEW_STATES):

@@ -55,7 +55,7 @@ def expansion_of(world: WorldModel, block: Block) -> Expansion:
     """All successors of a block of state rows.
 
     Raises:
-        BrokenWorldError: The world breaks its contract.
+        BrokenWorldError: if the world breaks its contract.
     """
     return contract.expansion_of(world, torch.from_numpy(block), is_sound)
 

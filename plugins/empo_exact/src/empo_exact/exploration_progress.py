@@ -22,7 +22,7 @@ def exploring(world: WorldModel, params: ExactParams, tracker: Tracker) -> Itera
     """Tells a tracker how far an exploration is, and that it has ended.
 
     Raises:
-        SolveError: The process holds more RAM than the limit, or will.
+        SolveError: if the process holds more RAM than the limit, or will.
     """
     horizon = world.spec.horizon
     limit, share, last_report = ram.limit(params), 0.0, 0.0

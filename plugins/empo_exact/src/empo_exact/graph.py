@@ -189,10 +189,10 @@ def build_graph(
         numbering: What ``successor`` has for outcomes; by default the numbers of states.
 
     Raises:
-        SolveError: There are too many states.
-        BrokenWorldError: The world breaks its contract.
-        WorldError: A row of ``start`` is no state row.
-        WorkerError: A worker process failed.
+        SolveError: if there are too many states.
+        BrokenWorldError: if the world breaks its contract.
+        WorldError: if a row of ``start`` is no state row.
+        WorkerError: if a worker process failed.
     """
     joint = world.spec.num_joint_actions
     initial = starts_of(world, start)

@@ -30,7 +30,7 @@ def prior_policy(
     The prior is asked about states that are not terminal only.
 
     Raises:
-        SolveError: The prior says what no human can do; see ``checked_human_policy``.
+        SolveError: if the prior says what no human can do; see ``checked_human_policy``.
     """
     policy = np.zeros((len(states), actions, len(goal_order(graph.spec))))
     alive = np.flatnonzero(graph.alive[states])

@@ -52,7 +52,7 @@ class SolvedPower:
         """U_r of states from which an episode goes on.
 
         Raises:
-            SolveError: No episode is ever in one of them with so many steps left.
+            SolveError: if no episode is ever in one of them with so many steps left.
         """
         return by_steps_left(self._at, states, steps_left)
 

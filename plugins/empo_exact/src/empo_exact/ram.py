@@ -195,7 +195,7 @@ def check_horizon(spec: WorldSpec, params: ExactParams) -> None:
     """Refuse more steps than there is RAM for, whatever the states, before anything is explored.
 
     Raises:
-        ConfigError: With what a single state at each time would take, and what there is.
+        ConfigError: if a single state at each time needs more RAM than there is, with both numbers.
     """
     keeps_all = params.keep == "all" or (params.keep == "auto" and bool(params.rollouts))
     bytes_per_time = TIME_BYTES + (state_bytes(spec) if keeps_all else 0)
@@ -215,7 +215,7 @@ def refuse_beyond(
     """Stop exploring when RAM runs out, or will do so in the states that were found already.
 
     Raises:
-        SolveError: The process holds more than the limit, or will.
+        SolveError: if the process holds more than the limit, or will.
     """
     sizes = sizes_found(explored, spec)
     used, exploring_bytes = (
@@ -296,7 +296,7 @@ def parts_needed(sizes: Sizes, params: ExactParams) -> int:
     """Parts into which a graph has to be cut, so that one after another fits into RAM.
 
     Raises:
-        SolveError: None would fit.
+        SolveError: if no number of parts would fit.
     """
     used, allowed = _used(), _share_of_limit(params)
     free = int(SHARE * (allowed - used))
@@ -337,7 +337,7 @@ def check_share(sizes: Sizes, params: ExactParams, parts: int, processes: int) -
     """Refuse parts in RAM whose share of the values does not fit beside what was explored.
 
     Raises:
-        SolveError: With what is needed, what there is, and what to do.
+        SolveError: if the share does not fit, with what is needed, what there is, and what to do.
     """
     # What was found is forgotten with the last part that a process makes of it.
     twice = sizes.graph_bytes if params.compute.graph == "memory" and parts > processes else 0
@@ -372,7 +372,7 @@ def check_spill(sizes: Sizes, directory: Path) -> None:
     """Refuse to spill what does not fit onto the disk beside what was found.
 
     Raises:
-        SolveError: With what is needed, what there is, and what to do.
+        SolveError: if the solve does not fit, with what is needed, what there is, and what to do.
     """
     more = spilled_disk_bytes(sizes) - sizes.graph_bytes
     _refuse_disk(sizes, more, directory, "Run it on another disk")
@@ -382,7 +382,8 @@ def check_merge(sizes: Sizes, params: ExactParams) -> None:
     """Refuse to bring together in RAM what does not fit.
 
     Raises:
-        SolveError: With what is needed, what there is, and what to do.
+        SolveError: if the merged result does not fit, with what is needed, what there is, and what
+            to do.
     """
     # Until then the values of all times are in RAM, unless they are in files.
     merged_params = (
@@ -441,7 +442,7 @@ def check(
         assumed: Assumptions about the humans beyond the parameters.
 
     Raises:
-        SolveError: With what is needed, what there is, and what to do.
+        SolveError: if the solve does not fit, with what is needed, what there is, and what to do.
     """
     allowed = limit(params)
     used, more = _used(), _more(sizes, params, assumed)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
-from pydantic import JsonValue
 from rich.console import RenderableType
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.trees import JsonData
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.induction import Seconds
@@ -95,7 +95,7 @@ class ExactResult(NotebookReport, Solution):
         """Numbers of all states in which the given agents stand in the given (x, y) cells.
 
         Raises:
-            WorldError: The world does not say where its agents are, or has no such agent.
+            WorldError: if the world does not say where its agents are, or has no such agent.
         """
         positions_of_all = self.problem.world.positions(torch.from_numpy(self.graph.states))
         if positions_of_all is None:
@@ -131,9 +131,9 @@ class ExactResult(NotebookReport, Solution):
             versus: Another one; None means the most probable one that is not equally good.
 
         Raises:
-            WorldError: The state cannot be reached by then, the episode is over there, or an
+            WorldError: if the state cannot be reached by then, the episode is over there, or an
                 action is not available.
-            SolveError: The values of later times were not kept.
+            SolveError: if the values of later times were not kept.
         """
         start = self.graph.states[self.index(state)]
         inspection = inspect(self, self.params.theory, InspectionScope(start=start, time=time))
@@ -147,7 +147,7 @@ class ExactResult(NotebookReport, Solution):
             height: Its height in a notebook, in pixels.
 
         Raises:
-            SolveError: The values of later times were not kept.
+            SolveError: if the values of later times were not kept.
         """
         inspection = inspect(self, self.params.theory, InspectionScope(max_bytes=MAX_BYTES))
         return notebook_page(inspection, self.problem.world, height)
@@ -155,7 +155,7 @@ class ExactResult(NotebookReport, Solution):
     def occupancy(
         self,
     ) -> Iterator[tuple[int, Int[Tensor, "state word"], Float[Tensor, " state"]]]:
-        """Steps left, states, and expected visits; see ``empo_core.protocols.ClosedLoop``."""
+        """Steps left, states, and expected visits; see ``empo_theory.solved_world``."""
         for time, states, visits in occupancy(self):
             left = 1 if self.horizon is None else self.horizon - time
             yield left, torch.from_numpy(self.graph.states[states]), torch.from_numpy(visits)
@@ -177,9 +177,9 @@ class ExactResult(NotebookReport, Solution):
         """
         return play(self, generator, goals or {})
 
-    def summary(self) -> dict[str, JsonValue]:
+    def summary(self) -> dict[str, JsonData]:
         """The result as JSON data."""
-        graph: dict[str, JsonValue] = {
+        graph: dict[str, JsonData] = {
             "states": self.sizes.states,
             "transitions": self.sizes.transitions,
         }
@@ -241,7 +241,7 @@ def load(
         habit_prior: The habitual policy that it was solved with, if ``solve`` was given one.
 
     Raises:
-        StorageError: The files are missing or damaged, or belong to another world.
+        StorageError: if the files are missing or damaged, or belong to another world.
     """
     problem, store, record = storage.read(directory, world, human_prior, habit_prior)
     return ExactResult(

@@ -80,8 +80,8 @@ def solve(
         Values and policies at every reachable state and time.
 
     Raises:
-        SolveError: The world has no humans or goals, is cyclic without a horizon, is too
-            large, or leaves a human without any attainable goal; or a parameter would do nothing.
+        SolveError: if the world has no humans or goals, is cyclic without a horizon, is too large,
+            or leaves a human without any attainable goal; or a parameter would do nothing.
     """
     params = params or ExactParams()
     begin, seconds = clock.perf_counter(), Seconds()

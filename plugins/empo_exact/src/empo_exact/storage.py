@@ -111,7 +111,7 @@ def read(
     """A problem, its values and the run that found them, from the folder given to ``save``.
 
     Raises:
-        StorageError: The files are missing or damaged, or belong to another world.
+        StorageError: if the files are missing or damaged, or belong to another world.
     """
     arrays, data = load_arrays(directory / "tables")
     try:

@@ -74,7 +74,7 @@ class ValueStore:
         """The values of one time.
 
         Raises:
-            KeyError: They were not kept.
+            KeyError: if the values were not kept.
         """
         return self._values[time]
 

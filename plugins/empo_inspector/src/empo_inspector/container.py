@@ -228,7 +228,7 @@ def unpack(packed: bytes) -> tuple[Header, dict[str, np.ndarray]]:
     """The header and the arrays of a container.
 
     Raises:
-        StorageError: It is damaged, too large, of another version, or no container.
+        StorageError: if the container is damaged, too large, of another version, or no container.
     """
     try:
         unpacker = zlib.decompressobj()

@@ -167,7 +167,7 @@ class OneStep:
         """Policies in some states, from which an episode goes on, at a time.
 
         Raises:
-            WorldError: A state cannot be reached by then, or what follows it was left out.
+            WorldError: if a state cannot be reached by then, or what follows it was left out.
         """
         per_state = len(self.digits.slot) * max(1, len(self.spec.goals))
         blocks = torch.split(states, max(1, AT_ONCE // per_state))
@@ -222,7 +222,7 @@ class OneStep:
         """All transitions of some states.
 
         Raises:
-            WorldError: One of them leads to a state that was left out.
+            WorldError: if a transition leads to a state that was left out.
         """
         inspection, joint = self.inspection, len(self.digits.slot)
         pairs = (states[:, None] * joint + torch.arange(joint)).flatten().numpy()

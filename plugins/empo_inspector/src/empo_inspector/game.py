@@ -84,8 +84,8 @@ class Game:
             begin: Time and state row; None: the world's start.
 
         Raises:
-            ConfigError: A goal is not the human's.
-            SolveError: The policies do not know the state.
+            ConfigError: if a goal is not the human's.
+            SolveError: if the policies do not know the state.
         """
         self.world, self.seed, self.played = world, seed, tuple(played)
         self._policies, random, chosen_goals = policies, Pcg32(seed), list[int | None]()
@@ -114,8 +114,8 @@ class Game:
             player_actions: The action of each agent that is played.
 
         Raises:
-            ConfigError: The episode is over, or an action is not available; nothing has changed.
-            SolveError: The policies do not know the state that follows.
+            ConfigError: if the episode is over, or an action is not available; nothing has changed.
+            SolveError: if the policies do not know the state that follows.
         """
         world, spec, turn = self.world, self.world.spec, self.now
         if turn.is_over:
@@ -164,7 +164,7 @@ class Game:
         """Pictures of all states.
 
         Raises:
-            ConfigError: The world cannot draw itself.
+            ConfigError: if the world cannot draw itself.
         """
         world, spec = self.world, self.world.spec
         pairs = zip(spec.humans, self.goals, strict=True)

@@ -69,7 +69,7 @@ def read_record(path: Path) -> Record:
     """The record in a file.
 
     Raises:
-        StorageError: It cannot be read, is too large, or is none.
+        StorageError: if the record cannot be read, is too large, or is none.
     """
     try:
         return Record.model_validate(read_json(path, max_bytes=MOST_BYTES))
@@ -83,9 +83,10 @@ def replay(path: Path, world: WorldModel, policies: Policies | None, theory: str
     """The game of a record, played again and compared state by state.
 
     Raises:
-        ConfigError: It is of another world or run, or does not follow from its seed and actions.
-        StorageError: It cannot be read.
-        SolveError: The policies do not know one of its states.
+        ConfigError: if the record is of another world or run, or does not follow from its seed and
+            actions.
+        StorageError: if the record cannot be read.
+        SolveError: if the policies do not know one of its states.
     """
     record, spec = read_record(path), world.spec
     try:

@@ -99,7 +99,7 @@ class LearnedRun:
         """Everything that can follow a state; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
-            WorldError: There is no such state, or time.
+            WorldError: if there is no such state, or time.
         """
         spec = self.world.spec
         scope.kept_times(spec.horizon)  # Refuses times at which nobody acts.

@@ -36,7 +36,7 @@ class NotebookPage:
         """Write the page, and return its path.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if the disk refuses.
         """
         write_file(Path(file), self.text)
         return Path(file)

@@ -185,7 +185,7 @@ def write_page(
     """Write the page of a run; returns its container.
 
     Raises:
-        StorageError: The disk refuses.
+        StorageError: if the disk refuses.
     """
     data, text = whole_page(inspection, world, scope, directory)
     write_file(file, text)

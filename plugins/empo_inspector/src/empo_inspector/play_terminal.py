@@ -56,7 +56,7 @@ class Session:
         """Do what the words say until one says to end, or they do.
 
         Raises:
-            ConfigError: A line is no action that can be taken.
+            ConfigError: if a line is no action that can be taken.
         """
         self._show()
         for word in words:

@@ -49,7 +49,7 @@ def compared(learned: Inspection, exact: Inspection) -> Inspection:
     """An inspection of learned values with those of a solved run beside them.
 
     Raises:
-        ConfigError: The run is learned itself, or about another problem.
+        ConfigError: if the run is learned itself, or about another problem.
     """
     _check_same(learned, exact)
     time, state = np.nonzero(~np.isnan(exact.v_r))

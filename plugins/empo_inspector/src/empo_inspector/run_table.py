@@ -46,7 +46,7 @@ def read_rows(folder: Path) -> list[Row]:
     """The runs in a folder, or the one whose directory it is, by name.
 
     Raises:
-        ConfigError: It is no folder.
+        ConfigError: if ``folder`` is no folder.
     """
     now = datetime.datetime.now().astimezone()
     return [_row(read_run(path), now) for path in run_paths(folder)]
@@ -56,7 +56,7 @@ def run_paths(folder: Path) -> list[Path]:
     """Directories of runs in a folder, damaged ones included; links are not followed.
 
     Raises:
-        ConfigError: It is no folder.
+        ConfigError: if ``folder`` is no folder.
     """
     try:
         if (folder / CONFIG).is_file():
@@ -114,7 +114,7 @@ def where(rows: Sequence[Row], conditions: Sequence[str]) -> list[Row]:
     """The rows of which all conditions ``key=value`` hold.
 
     Raises:
-        ConfigError: A condition is none, or no run has its key.
+        ConfigError: if a condition is none, or no run has its key.
     """
     for condition in conditions:
         key, equals, text = condition.partition("=")
@@ -141,7 +141,7 @@ def ordered(rows: Sequence[Row], key: str) -> list[Row]:
     """The rows by a key, upwards, or with ``-`` before it downwards; those without it are last.
 
     Raises:
-        ConfigError: No run has the key.
+        ConfigError: if no run has the key.
     """
     down = key.startswith("-")
     key = key.removeprefix("-")

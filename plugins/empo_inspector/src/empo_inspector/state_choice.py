@@ -26,7 +26,7 @@ def by_number(inspection: Inspection, number: int) -> int:
     """Position of the state that the run calls by a number.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: if there is none.
     """
     position = int(np.searchsorted(inspection.number, number))
     if position == inspection.num_states or inspection.number[position] != number:
@@ -48,7 +48,7 @@ def by_places(inspection: Inspection, world: WorldModel, places: str, time: int)
         time: The time.
 
     Raises:
-        ConfigError: It cannot be read, or fits no state or several.
+        ConfigError: if the description cannot be read, or fits no state or several.
     """
     fits = ~np.isnan(inspection.v_r[check_time(inspection, time)])
     for place in filter(None, map(str.strip, places.split(";"))):
@@ -75,7 +75,7 @@ def by_path(inspection: Inspection, path: str) -> tuple[int, int]:
     Humans take their most probable actions, and of several successors the most probable follows.
 
     Raises:
-        ConfigError: An action does not exist or is not available, or the episode ends before.
+        ConfigError: if an action does not exist or is not available, or the episode ends before.
     """
     step, spec = OneStep(inspection), inspection.spec
     state, time = int(np.flatnonzero(inspection.number == 0)[0]), inspection.first_time
@@ -100,7 +100,7 @@ def check_time(inspection: Inspection, time: int) -> int:
     """Position of a time at which somebody acts.
 
     Raises:
-        ConfigError: Nobody does.
+        ConfigError: if nobody acts at that time.
     """
     if not inspection.first_time <= time <= inspection.last_time:
         raise ConfigError(

@@ -138,7 +138,7 @@ def find_reasons(
         second: Another one; None means the most probable one that is not equally good.
 
     Raises:
-        WorldError: Nobody acts there, the state cannot be reached by then, an action does not
+        WorldError: if nobody acts there, the state cannot be reached by then, an action does not
             exist or is not available, or there is none to compare.
     """
     time = inspection.first_time if time is None else time

@@ -45,12 +45,12 @@ class EpisodeStatistics:
         """Numbers for trackers; none before an episode has ended."""
         if self.mean_return is None or self.mean_length is None:
             return {}
-        found = {
+        metrics = {
             "episode/return_mean": self.mean_return,
             "episode/length_mean": self.mean_length,
             "episode/completed": float(self.completed),
         }
-        return found if self.success is None else {**found, "episode/success": self.success}
+        return metrics if self.success is None else {**metrics, "episode/success": self.success}
 
 
 class EpisodeReturns:
@@ -149,12 +149,12 @@ class EpisodeReturns:
                 **{f"reason {i}": float(count) for i, count in enumerate(self.reasons)},
             }
         )
-        newest, told = totals["newest"], totals["told"]
+        newest, num_reported = totals["newest"], totals["told"]
         return EpisodeStatistics(
             completed=int(totals["completed"]),
             mean_return=totals["return"] / newest if newest else None,
             mean_length=totals["length"] / newest if newest else None,
-            success=totals["success"] / told if told else None,
+            success=totals["success"] / num_reported if num_reported else None,
             reasons={name: int(totals[f"reason {i}"]) for i, name in enumerate(self._names)},
         )
 

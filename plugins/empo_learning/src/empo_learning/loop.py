@@ -90,10 +90,10 @@ class Loop:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
 
         Raises:
-            KeyboardInterrupt: A signal stopped the run; there is a checkpoint to go on from.
-            StorageError: There are checkpoints but none is good; or the disk refuses one.
-            RankLostError: Another process has ended; the first one left a checkpoint.
-            Exception: Whatever ended the run, after a checkpoint that is finite.
+            KeyboardInterrupt: if a signal stopped the run; there is a checkpoint to go on from.
+            StorageError: if there are checkpoints but none is good; or the disk refuses one.
+            RankLostError: if another process has ended; the first one left a checkpoint.
+            Exception: if something else ended the run, after a checkpoint that is finite.
         """
         # The first process alone knows, where torchrun started all of them again.
         if not (self._group.shared(self._context.resume) and self._resume()):
@@ -169,13 +169,13 @@ class Loop:
     def _log(self) -> None:
         learner = self._learner
         lap = self.timers.lap()
-        found = dict(learner.metrics(lap))
-        _refuse_non_finite(found, learner.steps)
+        metrics = dict(learner.metrics(lap))
+        _refuse_non_finite(metrics, learner.steps)
         speeds = self._speeds(lap)
         self._logged = learner.updates
-        self._report(lambda: self._context.tracker.log(learner.steps, {**found, **speeds}))
-        said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.status()]
-        self._report(lambda: self._context.tracker.status(TASK, " | ".join(said)))
+        self._report(lambda: self._context.tracker.log(learner.steps, {**metrics, **speeds}))
+        parts = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.status()]
+        self._report(lambda: self._context.tracker.status(TASK, " | ".join(parts)))
 
     def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
         """Metrics of a new line: speed, and shares of the seconds since the line before."""
@@ -196,13 +196,13 @@ class Loop:
             return
         self._is_evaluating = True
         with self.timers("evaluation"):
-            found = self._learner.evaluate()
+            evaluated = self._learner.evaluate()
         self._is_evaluating = False
         self._evaluated = self._learner.steps
-        if found is not None:
-            self._score = found.score
-            self._scores += [] if found.score is None else [found.score]
-            metrics = found.metrics
+        if evaluated is not None:
+            self._score = evaluated.score
+            self._scores += [] if evaluated.score is None else [evaluated.score]
+            metrics = evaluated.metrics
             self._report(lambda: self._context.tracker.log(self._learner.steps, metrics))
 
     @contextmanager
@@ -252,8 +252,8 @@ class Loop:
         try:
             self._save(rescuing=True)
         except Exception as refusal:
-            known = isinstance(error, KeyboardInterrupt | EmpoError)
-            if isinstance(refusal, NonFiniteError) and not known:
+            is_expected = isinstance(error, KeyboardInterrupt | EmpoError)
+            if isinstance(refusal, NonFiniteError) and not is_expected:
                 raise refusal from error  # It says why code that expects numbers failed.
             error.add_note(f"There is no checkpoint of this step: {refusal}")
 
@@ -261,17 +261,17 @@ class Loop:
         """Write a checkpoint; while ``rescuing`` without metrics that cannot be saved.
 
         Raises:
-            NonFiniteError: Something in it is not finite.
-            StorageError: The disk refuses.
+            NonFiniteError: if something in it is not finite.
+            StorageError: if the disk refuses.
         """
         learner = self._learner
-        own = learner.state_dict(midway=self._is_midway)
+        learner_state = learner.state_dict(midway=self._is_midway)
         randomness = self._group.gathered(capture())
         if not self._group.is_first:
             self._saved = learner.updates
             return
         state = {
-            "learner": own,
+            "learner": learner_state,
             "randomness": randomness,
             "tracker": _tracker_state(self._context.tracker, rescuing),
             "logged": self._logged,
@@ -280,7 +280,7 @@ class Loop:
             "score": self._score,
             "scores": self._scores,
         }
-        _check_state(own, learner.may_be_unknown, "what is to be saved")
+        _check_state(learner_state, learner.may_be_unknown, "what is to be saved")
         times = {
             "seconds": self.seconds,
             "lines": self.lines.state_dict(),
@@ -294,14 +294,14 @@ class Loop:
     def _resume(self) -> bool:
         """Go on from the newest good checkpoint; False where there is none at all."""
         group = self._group
-        found = None
+        newest = None
         if group.is_first:
-            found = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
-        found = group.shared(found)
-        if found is None:
+            newest = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
+        newest = group.shared(newest)
+        if newest is None:
             self._context.tracker.truncate(self._learner.steps)
             return False
-        self._saved, state = found
+        self._saved, state = newest
         with fitting(state.source):
             self._restore(state)
         self._context.tracker.truncate(self._learner.steps)
@@ -372,16 +372,16 @@ def saved_state(
     """
     checkpoints = Checkpoints(directory / CHECKPOINTS)
     if checkpoint == "newest":
-        found = checkpoints.newest(_finite(may_be_unknown))
+        loaded = checkpoints.newest(_finite(may_be_unknown))
     else:
-        found = checkpoints.best(_finite(may_be_unknown))
-    if found is None:
+        loaded = checkpoints.best(_finite(may_be_unknown))
+    if loaded is None:
         lacks = "no checkpoint" + " with an evaluation" * (checkpoint == "best")
         raise StorageError(
             f"{directory}: this run has learned nothing that could be loaded: it has {lacks}; go "
             f"on with: empo resume {directory}"
         )
-    state: SavedState = found[1]["learner"]
+    state: SavedState = loaded[1]["learner"]
     with fitting(state.source):
         yield state
 
@@ -391,10 +391,12 @@ def _finite(may_be_unknown: Collection[str]) -> Callable[[Mapping[str, Any]], No
     return lambda state: _check_state(state["learner"], may_be_unknown, "what it holds")
 
 
-def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], what: str) -> None:
+def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], subject: str) -> None:
     if not isinstance(state, Mapping):
-        raise StorageError(f"{what}: the learner's state is {type(state).__name__}, no dictionary")
-    check_finite_state({k: v for k, v in state.items() if k not in may_be_unknown}, what)
+        raise StorageError(
+            f"{subject}: the learner's state is {type(state).__name__}, no dictionary"
+        )
+    check_finite_state({k: v for k, v in state.items() if k not in may_be_unknown}, subject)
 
 
 def _is_due(before: int, now: int, interval: int) -> bool:
@@ -402,8 +404,8 @@ def _is_due(before: int, now: int, interval: int) -> bool:
     return interval > 0 and now // interval > before // interval
 
 
-def _refuse_non_finite(found: Metrics, steps: int) -> None:
-    for name, number in found.items():
+def _refuse_non_finite(metrics: Metrics, steps: int) -> None:
+    for name, number in metrics.items():
         if (
             name.startswith(("loss/", "optim/"))
             and isinstance(number, float)

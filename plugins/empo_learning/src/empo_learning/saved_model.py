@@ -86,14 +86,14 @@ def write_model(
         ops: What writes.
 
     Raises:
-        NonFiniteError: A number is not finite.
-        StorageError: The disk refuses, or something else has that place.
+        NonFiniteError: if a number is not finite.
+        StorageError: if the disk refuses, or something else has that place.
     """
     check_finite(weights, "a weight to be saved")
     check_finite(statistics or {}, "a statistic to be saved")
     named = {WEIGHTS + name: tensor for name, tensor in weights.items()}
     named |= {STATISTICS + name: tensor for name, tensor in (statistics or {}).items()}
-    tensors = {name: each.detach().cpu().contiguous().clone() for name, each in named.items()}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
     content = body.model_dump(mode="json")
     sealed = _Sealed(
         format=format_.name,
@@ -119,7 +119,7 @@ def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body
         body: Checks what it takes to build the model.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or of another version.
+        StorageError: if the file is missing, damaged, foreign, or of another version.
     """
     open_regular(path, lambda file: None)
     try:
@@ -160,7 +160,7 @@ def rebuilding(path: Path, distribution: str) -> Iterator[None]:
         distribution: Who wrote it, e.g. ``empo-rollout``.
 
     Raises:
-        StorageError: Something failed.
+        StorageError: if something failed.
     """
     try:
         yield
@@ -184,11 +184,11 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, assign: boo
         assign: Take these tensors instead of copying them, e.g. where the model is on ``meta``.
 
     Raises:
-        RuntimeError: They do not fit; the message names one that does not.
+        RuntimeError: if the weights do not fit; the message names one that does not.
     """
-    for name, wanted in model.state_dict().items():
-        if name in weights and weights[name].dtype != wanted.dtype:
-            raise RuntimeError(f"{name} is {weights[name].dtype}, not {wanted.dtype}")
+    for name, expected in model.state_dict().items():
+        if name in weights and weights[name].dtype != expected.dtype:
+            raise RuntimeError(f"{name} is {weights[name].dtype}, not {expected.dtype}")
     model.load_state_dict(weights, assign=assign)
 
 
@@ -214,8 +214,8 @@ def _seal(tensors: Mapping[str, Tensor], format_: Format, body: Mapping[str, Jso
 
 def _reasons(error: ValidationError) -> str:
     """All that is wrong, with the place of each in front."""
-    found = []
-    for each in error.errors(include_url=False):
-        where = ".".join(str(part) for part in each["loc"])
-        found.append(f"{where}: {each['msg']}" if where else each["msg"])
-    return "; ".join(found)
+    reasons = []
+    for detail in error.errors(include_url=False):
+        where = ".".join(str(part) for part in detail["loc"])
+        reasons.append(f"{where}: {detail['msg']}" if where else detail["msg"])
+    return "; ".join(reasons)

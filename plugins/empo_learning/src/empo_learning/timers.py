@@ -118,6 +118,6 @@ class Timers:
             torch.cuda.synchronize(self._cuda)
         return self._clock()
 
-    def _refuse_within(self, what: str) -> None:
+    def _refuse_within(self, action: str) -> None:
         if self._names:
-            raise RuntimeError(f"{what} while {'/'.join(self._names)!r} is being measured")
+            raise RuntimeError(f"{action} while {'/'.join(self._names)!r} is being measured")

@@ -42,7 +42,7 @@ def records(
         limit: Only so many, from the start.
 
     Raises:
-        ValueError: The table has no such field.
+        ValueError: if the table has no such field.
     """
     used = table.num_entries * table.columns
     values, counts = table.values.detach()[:used], table.counts[:used]

@@ -86,7 +86,7 @@ class Keys:
         """Forget all keys and number these instead.
 
         Raises:
-            ValueError: A key occurs twice.
+            ValueError: if a key occurs twice.
         """
         times = torch.zeros(len(states), dtype=torch.int64) if steps_left is None else steps_left
         keys = self._packed(states, times)

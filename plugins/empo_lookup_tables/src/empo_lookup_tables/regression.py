@@ -60,8 +60,8 @@ class TableRegression:
         """Move the table's answers towards the targets, by one step.
 
         Raises:
-            NonFiniteError: A target, weight or the learning rate is not finite, or errors are too
-                large to be squared; no answer changes.
+            NonFiniteError: if a target, weight or the learning rate is not finite, or errors are
+                too large to be squared; no answer changes.
         """
         table, values = self._table, self._table.values.detach()
         target, weight = target.to(values), weight.to(values)
@@ -98,7 +98,7 @@ class TableRegression:
         """Restore what ``state_dict`` returned, beside the table's own.
 
         Raises:
-            ValueError: It was saved by another rule.
+            ValueError: if the state was saved by another rule.
         """
         if state_dict.keys() != self._rule.moments.keys():
             raise ValueError(

@@ -58,7 +58,7 @@ def compile_world(
         The spec, the layout, and the initial state row.
 
     Raises:
-        ConfigError: Something in the file does not fit the rest of it.
+        ConfigError: if something in the file does not fit the rest of it.
     """
     problems = Problems(document)
     parts = _assemble(file, problems)

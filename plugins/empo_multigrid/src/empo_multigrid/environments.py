@@ -108,7 +108,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         """Act; the other agents act at the same time.
 
         Raises:
-            InvalidAction: The agent does not have the action here.
+            InvalidAction: if the agent does not have the action here.
         """
         game = self._game
         game.require_start()
@@ -279,7 +279,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         """Take one step; every agent in ``agents`` acts.
 
         Raises:
-            InvalidAction: An agent has no action, or one it does not have here.
+            InvalidAction: if an agent has no action, or one it does not have here.
         """
         game, acting = self._game, self.agents
         game.require_start()

@@ -112,7 +112,7 @@ class StateLayout:
         """Cells of all agents and objects.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         layout = self.layout
         words, first_item = layout.state_words, layout.first_item_word

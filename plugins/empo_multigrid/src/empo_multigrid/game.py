@@ -54,8 +54,8 @@ def resolve_world(
         simultaneity: As in ``MultigridParams``.
 
     Raises:
-        ConfigError: The file is missing or is no world.
-        WorldError: There is no such world in the library, or options came with a ready world.
+        ConfigError: if the file is missing or is no world.
+        WorldError: if there is no such world in the library, or options came with a ready world.
     """
     if isinstance(world, MultigridWorld):
         if max_steps is not None or simultaneity != "exact":
@@ -112,7 +112,7 @@ class Game:
         """The state row, which nothing may write to.
 
         Raises:
-            ResetNeeded: No episode was begun.
+            ResetNeeded: if no episode was begun.
         """
         if self._row is None:
             raise ResetNeeded("call reset() first")
@@ -157,7 +157,7 @@ class Game:
         """The action as a number.
 
         Raises:
-            InvalidAction: The agent does not have it.
+            InvalidAction: if the agent does not have it.
         """
         spec = self.world.spec.agents[agent]
         if type(action) is int:

@@ -104,7 +104,7 @@ def decode(code: str) -> Code:
     """Contents that a two-character code stands for.
 
     Raises:
-        ValueError: It means nothing; the message says what would be near.
+        ValueError: if the code means nothing; the message says what would be near.
     """
     if code in FIXED_CODES:
         return FIXED_CODES[code]

@@ -47,8 +47,8 @@ def sheet(
     actions taken, and fewer in large worlds. Overlays of one kind give pictures of one size.
 
     Raises:
-        WorldError: The overlay does not fit the world.
-        ValueError: The tile size is out of range.
+        WorldError: if the overlay does not fit the world.
+        ValueError: if the tile size is out of range.
     """
     annotations, contents = overlay or Overlay(), scene(layout, row)
     if tile_size is None:

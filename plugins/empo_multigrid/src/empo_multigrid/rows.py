@@ -37,7 +37,7 @@ class RowCheck:
         """The rows, contiguous.
 
         Raises:
-            WorldError: They are not integers, of another length, or mean nothing.
+            WorldError: if the rows are not integers, of another length, or mean nothing.
         """
         rows: Ints = rows_as(self._name, self._words, np.dtype(np.int16), states)
         if len(rows):

@@ -295,7 +295,7 @@ def read_world_file(path: Path) -> tuple[WorldFile, Document]:
     """A world file and where everything in it was written.
 
     Raises:
-        ConfigError: It cannot be read or is not a world file.
+        ConfigError: if the file cannot be read or is not a world file.
     """
     document = read_yaml(path)
     return validate_document(WorldFile, document), document

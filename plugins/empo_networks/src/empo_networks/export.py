@@ -56,8 +56,8 @@ def export_onnx(network: Network, path: str | Path) -> None:
     """Write a file whose output ``value`` is what ``network`` answers.
 
     Raises:
-        ConfigError: The package ``onnx`` is missing.
-        StorageError: The file cannot be written.
+        ConfigError: if the package ``onnx`` is missing.
+        StorageError: if the file cannot be written.
     """
     inputs = onnx_inputs(network)
     names = [*inputs, "value"]

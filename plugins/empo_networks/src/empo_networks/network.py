@@ -185,7 +185,7 @@ class Network(nn.Module):
         ``state_dict`` has them, and copies of it have copies of them.
 
         Raises:
-            ConfigError: This network is being fitted already.
+            ConfigError: if this network is being fitted already.
         """
         if not self._sharing or self.quantity == "v_h_e":
             return False
@@ -240,7 +240,7 @@ def required(
     """Indices that each query names.
 
     Raises:
-        ValueError: The questions do not name it.
+        ValueError: if the questions do not name it.
     """
     index = query.human if name == "human" else query.goal
     if index is None:
@@ -252,7 +252,7 @@ def mlp(params: MlpParams, spec: WorldSpec, quantity: Quantity) -> Network:
     """A network with fully connected encoders.
 
     Raises:
-        ConfigError: The world lacks what the quantity is about, or the params do not fit it.
+        ConfigError: if the world lacks what the quantity is about, or the params do not fit it.
     """
     scaler = feature_scaler(params, spec, quantity)
     sizes = [params.hidden] * params.encoder_layers
@@ -265,7 +265,7 @@ def grid_conv(params: GridConvParams, spec: WorldSpec, quantity: Quantity) -> Ne
     """A network with convolutions.
 
     Raises:
-        ConfigError: The world has no grid, or as ``mlp``.
+        ConfigError: if the world has no grid, or as ``mlp``.
     """
     scaler = feature_scaler(params, spec, quantity)
     if not scaler.shape.channels:
@@ -285,7 +285,7 @@ def identity(params: IdentityParams, spec: WorldSpec, quantity: Quantity) -> Net
     """A network without encoders.
 
     Raises:
-        ConfigError: As ``mlp``.
+        ConfigError: as ``mlp``.
     """
     scaler = feature_scaler(params, spec, quantity)
     encoders: dict[str, Encoder] = {
@@ -302,7 +302,7 @@ def feature_scaler(params: NetworkParams, spec: WorldSpec, quantity: Quantity) -
     """Feature scaling of the states of a world.
 
     Raises:
-        ConfigError: The world lacks what the quantity is about.
+        ConfigError: if the world lacks what the quantity is about.
     """
     members = {"human": spec.humans, "goal": spec.goals}
     for part in ASKED[quantity]:

@@ -129,7 +129,7 @@ class NetworkRegression:
         """Restore what ``state_dict`` returned.
 
         Raises:
-            ValueError: It belongs to another network.
+            ValueError: if the state belongs to another network.
         """
         weights = self._weights
         for key, moment in state_dict.items():

@@ -186,7 +186,7 @@ def scale_of(quantity: Quantity, space: Space | None, exponent: float) -> Scale:
     """The scale of a quantity.
 
     Raises:
-        ConfigError: The quantity has no errors in that space.
+        ConfigError: if the quantity has no errors in that space.
     """
     spaces: tuple[Space, ...] = ("log", "value", "z")
     if quantity == "v_h_e":

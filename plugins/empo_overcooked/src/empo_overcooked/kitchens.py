@@ -51,7 +51,7 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         first: Number of the first copy, which random numbers depend on.
 
     Raises:
-        ConfigError: Episodes in the kitchen never end.
+        ConfigError: if episodes in the kitchen never end.
     """
 
     def __init__(

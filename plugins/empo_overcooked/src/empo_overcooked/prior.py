@@ -20,7 +20,7 @@ class KitchenPlanner:
         """Keep what is needed.
 
         Raises:
-            ConfigError: The world is not a kitchen.
+            ConfigError: if the world is not a kitchen.
         """
         if not isinstance(world, OvercookedWorld):
             raise ConfigError(

@@ -40,7 +40,7 @@ class EnsembleWorld(WorldModel):
         """Join the worlds.
 
         Raises:
-            SolveError: They differ in what has to be the same for one learner.
+            SolveError: if the worlds differ in what has to be the same for one learner.
         """
         self.worlds = tuple(worlds)
         self.spec = _union([world.spec for world in worlds])
@@ -69,7 +69,7 @@ class EnsembleWorld(WorldModel):
         """Which world each state belongs to.
 
         Raises:
-            WorldError: There is no such world, or the rows have another length.
+            WorldError: if there is no such world, or the rows have another length.
         """
         if states.ndim != 2 or states.shape[1] != self.spec.state_words:
             raise WorldError(
@@ -89,14 +89,14 @@ class EnsembleWorld(WorldModel):
         self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
     ) -> Successors:
         """All successors; see ``empo_core.protocols.WorldModel``."""
-        each = self.spec.num_joint_actions if actions is None else 1
+        num_joint = self.spec.num_joint_actions if actions is None else 1
         parts, pairs = [], []
         for layout, index, rows in self.split(states):
-            found = successors_of(
+            successors = successors_of(
                 self.worlds[layout], rows, None if actions is None else actions[index]
             )
-            parts.append(replace(found, states=self._wrapped(layout, found.states)))
-            pairs.append((index[:, None] * each + torch.arange(each)).flatten())
+            parts.append(replace(successors, states=self._wrapped(layout, successors.states)))
+            pairs.append((index[:, None] * num_joint + torch.arange(num_joint)).flatten())
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -107,17 +107,19 @@ class EnsembleWorld(WorldModel):
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has."""
         shape = len(states), len(self.spec.agents), max(self.spec.num_actions)
-        found = torch.zeros(shape, dtype=torch.bool)
+        is_available = torch.zeros(shape, dtype=torch.bool)
         for layout, index, rows in self.split(states):
-            found[index] = available_in(self.worlds[layout], rows)
-        return found
+            is_available[index] = available_in(self.worlds[layout], rows)
+        return is_available
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """True where a goal is achieved; never where it is another world's."""
-        found = torch.zeros(len(states), len(self.spec.goals), dtype=torch.bool)
+        is_achieved = torch.zeros(len(states), len(self.spec.goals), dtype=torch.bool)
         for layout, index, rows in self.split(states):
-            found[index[:, None], self.goals_of(layout)] = achieved_in(self.worlds[layout], rows)
-        return found
+            is_achieved[index[:, None], self.goals_of(layout)] = achieved_in(
+                self.worlds[layout], rows
+            )
+        return is_achieved
 
     def step(
         self,
@@ -202,17 +204,17 @@ class EnsemblePrior:
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities; see ``empo_core.protocols.HumanPrior``."""
         shape = len(states), len(self._world.spec.goals), self._width
-        found = torch.zeros(shape, dtype=torch.float64)
+        policies = torch.zeros(shape, dtype=torch.float64)
         for layout, index, rows in self._world.split(states):
             policy = human_policy(
                 self._world.worlds[layout], self._priors[layout], rows, steps_left[index]
             )
-            found[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
-        return found
+            policies[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
+        return policies
 
 
 @dataclass(frozen=True)
-class EnsembleFeatures:
+class EnsembleFeatures(Featurizer):
     """Reads rows of an ensemble: each as its world does, padded with 0 to the largest size.
 
     Attributes:
@@ -266,8 +268,8 @@ def _put(whole: Tensor, index: Tensor, part: Tensor) -> None:
     """Write the part of some states into the corner of the larger whole."""
     padding = [
         pad
-        for size, own in zip(reversed(whole.shape[1:]), reversed(part.shape[1:]), strict=True)
-        for pad in (0, size - own)
+        for size, part_size in zip(reversed(whole.shape[1:]), reversed(part.shape[1:]), strict=True)
+        for pad in (0, size - part_size)
     ]
     whole[index] = torch.nn.functional.pad(part.to(whole.dtype), padding)
 
@@ -275,10 +277,10 @@ def _put(whole: Tensor, index: Tensor, part: Tensor) -> None:
 def _union(specs: Sequence[WorldSpec]) -> WorldSpec:
     first = specs[0]
     for layout, spec in enumerate(specs):
-        for what, of_first, own in _to_agree(first, spec):
-            if of_first != own:
+        for subject, of_first, of_this in _to_agree(first, spec):
+            if of_first != of_this:
                 raise SolveError(
-                    f"world {layout} of the ensemble, {spec.name!r}, has {what} {own}, but "
+                    f"world {layout} of the ensemble, {spec.name!r}, has {subject} {of_this}, but "
                     f"{first.name!r} has {of_first}; worlds of an ensemble must agree in that"
                 )
     dtypes = [spec.state_dtype for spec in specs] + [torch.int16]  # For the layout's number.

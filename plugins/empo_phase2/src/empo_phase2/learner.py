@@ -127,7 +127,7 @@ class Learner:
             The targets, and loss and gradient norm of each active quantity.
 
         Raises:
-            NonFiniteError: Something is not finite and ``on_nan`` is ``stop``.
+            NonFiniteError: if something is not finite and ``on_nan`` is ``stop``.
         """
         schedule = self._schedule
         index = replay.sample_indices(
@@ -164,12 +164,12 @@ class Learner:
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
-        given = self._params.optimiser.lr
-        if isinstance(given, dict):
-            given = given[quantity]
-        if given is None:
-            given = self._regressions[quantity].default_lr(sampled=self.is_sampled)
-        return given * self._schedule.lr_factor(step)
+        lr = self._params.optimiser.lr
+        if isinstance(lr, dict):
+            lr = lr[quantity]
+        if lr is None:
+            lr = self._regressions[quantity].default_lr(sampled=self.is_sampled)
+        return lr * self._schedule.lr_factor(step)
 
     @property
     def is_sampled(self) -> bool:
@@ -195,7 +195,7 @@ class Learner:
         """Compute targets with newer values from now on.
 
         Raises:
-            NonFiniteError: A weight is not finite.
+            NonFiniteError: if a weight is not finite.
         """
         rate = self._params.optimiser.target_rate
         # All before any is loaded, since encoders may be shared.
@@ -212,7 +212,7 @@ class Learner:
         """Weights that actors act with, on the CPU, named ``<quantity>.<parameter>``.
 
         Raises:
-            NonFiniteError: A weight is not finite.
+            NonFiniteError: if a weight is not finite.
         """
         quantity: Quantity = "q_r" if "q_r" in self.networks else "v_r"
         state = self.networks[quantity].state_dict()
@@ -228,7 +228,7 @@ class Learner:
         """Everything needed to resume exactly.
 
         Raises:
-            NonFiniteError: Something in it is not finite.
+            NonFiniteError: if something in it is not finite.
         """
         state = {
             "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},

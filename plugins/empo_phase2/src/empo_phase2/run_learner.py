@@ -84,8 +84,8 @@ class Phase2Learner(LoopLearner):
 
     def warnings(self, describe: Callable[[Tensor], str]) -> list[str]:
         """What is wrong with what was learned, as far as that can be told; ``describe`` a state."""
-        found = [] if self._newest is None else [*self._misfits(*self._newest)]
-        return [*found, *self._gap(), *self._blind_spots(describe)]
+        texts = [] if self._newest is None else [*self._misfits(*self._newest)]
+        return [*texts, *self._gap(), *self._blind_spots(describe)]
 
     def _misfits(self, targets: BatchTargets, fits: Mapping[Quantity, Fit]) -> Iterator[str]:
         """Quantities that training leaves far from their targets."""
@@ -115,21 +115,21 @@ class Phase2Learner(LoopLearner):
         if not len(self._replay):
             return
         values, device = self._learner.values, self._params.compute.device
-        found = blind_spots(self._replay, self._entered, values, device)
-        if warning := found.warning(values.spec, describe):
+        spots = blind_spots(self._replay, self._entered, values, device)
+        if warning := spots.warning(values.spec, describe):
             yield warning
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest training step, and about collection."""
-        found = metrics.of_collection(self._collector, self._replay) | self._exploration
+        numbers = metrics.of_collection(self._collector, self._replay) | self._exploration
         if self._newest is not None:
             targets, fits = self._newest
             self.losses.append((self.steps, {q: float(fit.loss) for q, fit in fits.items()}))
-            found |= metrics.of_step(self.steps - 1, self._schedule, self._learner, targets, fits)
+            numbers |= metrics.of_step(self.steps - 1, self._schedule, self._learner, targets, fits)
         if self._timers.enabled:
-            found |= metrics.of_stages(self._timers.lap(), max(self.steps - self._line_steps, 1))
+            numbers |= metrics.of_stages(self._timers.lap(), max(self.steps - self._line_steps, 1))
         self._line_steps = self.steps
-        return found
+        return numbers
 
     def evaluate(self) -> Evaluated | None:
         """The gap to the right values, where they are known."""
@@ -137,7 +137,7 @@ class Phase2Learner(LoopLearner):
             return None
         with self.interruptible():
             gap = self._comparison.record(self.steps, self._learned)
-        named = {name.replace("Compare/", "eval/").lower(): each for name, each in gap.items()}
+        named = {name.replace("Compare/", "eval/").lower(): value for name, value in gap.items()}
         return Evaluated(named, -gap["Compare/V_r_mean_rel"])
 
     def state_dict(self, *, midway: bool) -> StateDict:

@@ -24,7 +24,7 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
     """The spec of a world with rows as they are stored: ``"rows"`` or ``"compact"``.
 
     Raises:
-        ConfigError: The world has no compact rows, or its worlds have some of unequal size.
+        ConfigError: if the world has no compact rows, or its worlds have some of unequal size.
     """
     if store == "rows":
         return world.spec

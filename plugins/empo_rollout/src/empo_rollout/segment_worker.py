@@ -112,13 +112,13 @@ class SegmentWorker:
 
     def call(self, request: bytes, send: Send) -> Payload:
         """Go on from a state, or collect a rollout."""
-        asked: Restore | Collect = cloudpickle.loads(request)
-        if isinstance(asked, Collect):
+        order: Restore | Collect = cloudpickle.loads(request)
+        if isinstance(order, Collect):
             # Nothing random depends on what this process did before.
-            seed_globals(np.random.SeedSequence(asked.seed))
+            seed_globals(np.random.SeedSequence(order.seed))
             if self._normaliser is not None:
-                self._normaliser.begin(asked.moments)
-            rollout = self._collector.collect(asked.version)
+                self._normaliser.begin(order.moments)
+            rollout = self._collector.collect(order.version)
             observed, self._record.observed = self._record.observed, []
             normaliser = self._normaliser
             state = {
@@ -128,14 +128,14 @@ class SegmentWorker:
             fresh = None if normaliser is None else normaliser.fresh()
             return [cloudpickle.dumps(Collected(_arrays(rollout), observed, state, fresh))]
         # Parts that begin at the same time must not draw the same numbers.
-        seed_globals(np.random.SeedSequence(asked.seed, spawn_key=(self._number,)))
-        exact = asked.state is not None and self._collector.load_state_dict(
-            asked.state["collector"]
+        seed_globals(np.random.SeedSequence(order.seed, spawn_key=(self._number,)))
+        exact = order.state is not None and self._collector.load_state_dict(
+            order.state["collector"]
         )
-        if exact and asked.state is not None and self._normaliser is not None:
-            self._normaliser.load_state_dict(asked.state["normaliser"])
+        if exact and order.state is not None and self._normaliser is not None:
+            self._normaliser.load_state_dict(order.state["normaliser"])
         if not exact:
-            self._collector.start(asked.seed)
+            self._collector.start(order.seed)
         return [b"1" if exact else b"0"]
 
     def close(self) -> None:
@@ -163,10 +163,10 @@ class _Record:
         """Note a step; without blocks it is one of all agents, whose arrays are used again."""
         assert starts is not None
         assert acted is not None
-        told = None if success is None else success.copy()
+        successes = None if success is None else success.copy()
         self.observed.append(
             ObservedStep(
-                reward.copy(), done.copy(), reason.copy(), told, starts.copy(), acted.copy()
+                reward.copy(), done.copy(), reason.copy(), successes, starts.copy(), acted.copy()
             )
         )
 
@@ -184,5 +184,5 @@ def part_of(plan: VecPlan, actors: int) -> VecPlan:
 
 
 def _arrays(rollout: Rollout) -> dict[str, np.ndarray]:
-    named = {each.name: getattr(rollout, each.name) for each in fields(rollout)}
+    named = {field.name: getattr(rollout, field.name) for field in fields(rollout)}
     return {name: tensor.numpy() for name, tensor in named.items() if tensor is not None}

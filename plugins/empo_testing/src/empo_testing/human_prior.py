@@ -31,8 +31,8 @@ class HumanPriorTests:
     @pytest.fixture
     def states(self, world: WorldModel) -> Tensor:
         """Distinct non-terminal rows."""
-        found = reachable_states(world)
-        return found[~is_terminal(world, found)]
+        states = reachable_states(world)
+        return states[~is_terminal(world, states)]
 
     @pytest.fixture
     def steps_left(self, world: WorldModel, states: Tensor) -> list[Tensor]:
@@ -83,8 +83,8 @@ class HumanPriorTests:
         for steps in steps_left:
             policy = prior.policy(states, steps)
             for index, goal in enumerate(world.spec.goals):
-                own = world.spec.num_actions[goal.human]
-                assert bool((policy[:, index, own:] == 0).all()), f"goal {goal}"
+                num_actions = world.spec.num_actions[goal.human]
+                assert bool((policy[:, index, num_actions:] == 0).all()), f"goal {goal}"
 
     def test_a_batch_gives_what_its_rows_give_alone(
         self, prior: HumanPrior, states: Tensor, steps_left: list[Tensor]

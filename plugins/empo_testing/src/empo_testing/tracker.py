@@ -81,19 +81,19 @@ class _EpisodeTests(_TrackerCase):
     def test_episodes_lead_to_numbers_that_every_tracker_takes(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory):
+        with started(tracker, directory):
             before = numbers(tracker)
             live(tracker, seed=0)
-            found = tracker.episode_statistics()
+            statistics = tracker.episode_statistics()
             assert numbers(tracker) != before, "episodes were completed, and it makes no difference"
-            for key, value in found.items():
+            for key, value in statistics.items():
                 assert isinstance(key, str)
                 if isinstance(value, Histogram):
                     assert len(value.edges) == len(value.counts) + 1, key
                 else:
                     assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
-            assert numbers(tracker) == repr(found), "asking for the numbers changed them"
-            tracker.log(1, found)
+            assert numbers(tracker) == repr(statistics), "asking for the numbers changed them"
+            tracker.log(1, statistics)
 
     def test_episodes_of_any_number_of_environments_can_be_followed(
         self, tracker: Tracker, directory: Path
@@ -111,7 +111,7 @@ class _EpisodeTests(_TrackerCase):
     def test_environments_that_take_no_step_change_nothing(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory):
+        with started(tracker, directory):
             live(tracker, seed=0)
             before = snapshot(tracker)
             everything = torch.ones(ENVS, dtype=torch.bool)
@@ -121,7 +121,7 @@ class _EpisodeTests(_TrackerCase):
             assert snapshot(tracker) == before
 
     def test_unknown_reasons_are_no_reason_to_fail(self, tracker: Tracker, directory: Path) -> None:
-        with followed(tracker, directory):
+        with started(tracker, directory):
             done = torch.ones(ENVS, dtype=torch.bool)
             tracker.step_episodes(torch.ones(ENVS), done, torch.full([ENVS], -1))
             tracker.step_episodes(torch.ones(ENVS), done)
@@ -130,20 +130,20 @@ class _EpisodeTests(_TrackerCase):
     def test_what_it_is_told_of_episodes_stays_as_it_is(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory):
-            told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
-            before = [part.clone() for part in told]
-            tracker.step_episodes(*told)
-            assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
-            known = snapshot(tracker)
-            for part in told:
+        with started(tracker, directory):
+            step = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
+            before = [part.clone() for part in step]
+            tracker.step_episodes(*step)
+            assert all(torch.equal(a, b) for a, b in zip(step, before, strict=True))
+            state = snapshot(tracker)
+            for part in step:
                 part.zero_()
-            assert snapshot(tracker) == known, "it goes on using tensors that are not its own"
+            assert snapshot(tracker) == state, "it goes on using tensors that are not its own"
 
     def test_episodes_go_on_exactly_from_a_checkpoint(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory):
+        with started(tracker, directory):
             live(tracker, seed=0)
             checkpoint = stored(tracker.state_dict())
             live(tracker, seed=1)
@@ -318,7 +318,7 @@ def tracked(tracker: Tracker, directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def followed(tracker: Tracker, directory: Path) -> Iterator[None]:
+def started(tracker: Tracker, directory: Path) -> Iterator[None]:
     """Such a run, with episodes in ``ENVS`` environments."""
     with tracked(follower(tracker), directory):
         tracker.start_episodes(ENVS, REASONS)

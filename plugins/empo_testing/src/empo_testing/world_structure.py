@@ -19,8 +19,8 @@ class StructureTests:
         if not world.symmetries():
             pytest.skip("the world declares no symmetries")
         rows = torch.from_numpy(distinct(states.numpy()))
-        found = first_false(world, world.symmetries(), rows)
-        assert found is None, f"{found[0].name!r} is no symmetry: {found[1]}"
+        violation = first_false(world, world.symmetries(), rows)
+        assert violation is None, f"{violation[0].name!r} is no symmetry: {violation[1]}"
 
     def test_words_outside_the_declared_cone_have_no_influence(
         self, world: WorldModel, states: Tensor

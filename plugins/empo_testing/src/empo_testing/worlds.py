@@ -120,7 +120,7 @@ class TinyWorld(WorldModel):
         """The number of each row.
 
         Raises:
-            WorldError: A row is none of the three.
+            WorldError: if a row is none of the three.
         """
         if states.ndim != 2 or states.shape[1] != 2:
             raise WorldError(f"states have shape {list(states.shape)}; a row has 2 words")

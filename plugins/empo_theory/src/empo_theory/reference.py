@@ -160,6 +160,6 @@ class Reference:
 
 def softmax(logits: Policy) -> Policy:
     """Probabilities proportional to the exponentials."""
-    most = max(logits.values())
-    powers = {a: math.exp(logit - most) for a, logit in logits.items()}
+    largest = max(logits.values())
+    powers = {a: math.exp(logit - largest) for a, logit in logits.items()}
     return {a: power / sum(powers.values()) for a, power in powers.items()}

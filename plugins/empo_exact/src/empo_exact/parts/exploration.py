@@ -89,10 +89,10 @@ def find_states(
         start: Distinct rows in which episodes start.
 
     Raises:
-        SolveError: There are too many states.
-        BrokenWorldError: The world breaks its contract.
-        StorageError: The disk refuses.
-        WorkerError: A process is gone.
+        SolveError: if there are too many states.
+        BrokenWorldError: if the world breaks its contract.
+        StorageError: if the disk refuses.
+        WorkerError: if a process is gone.
     """
     horizon = world.spec.horizon
     finder = _Finder(world, expand, words, store, peers, progress, start)

@@ -51,7 +51,7 @@ class Peers:
                 with the same name.
 
         Raises:
-            GoneError: Another process is gone.
+            GoneError: if another process is gone.
         """
         if self.size == 1:
             return list(outgoing)
@@ -109,7 +109,7 @@ class Peers:
             answer: Answers what others ask this one.
 
         Raises:
-            GoneError: Another process is gone.
+            GoneError: if another process is gone.
         """
         requests = self.swap([{"": queries[ranks == rank]} for rank in range(self.size)], "asked")
         answers = self.swap([{"": answer(request[""])} for request in requests], "asked")
@@ -122,7 +122,7 @@ class Peers:
         """The value that each process gave, by rank.
 
         Raises:
-            GoneError: Another process is gone.
+            GoneError: if another process is gone.
         """
         if self.size == 1:
             return [value]
@@ -141,7 +141,7 @@ def joined() -> Iterator[Peers]:
     """The processes that ``torchrun`` started, as long as the context lasts; else this one alone.
 
     Raises:
-        ConfigError: The environment variables of ``torchrun`` are incomplete or wrong.
+        ConfigError: if the environment variables of ``torchrun`` are incomplete or wrong.
     """
     with join() as group:
         peers = Peers(group.rank, group.size)

@@ -65,8 +65,8 @@ def solve_in_processes(
         start: State rows in which episodes start; None means the initial state.
 
     Raises:
-        SolveError: As in ``solver.solve``.
-        WorkerError: Processes fail too often.
+        SolveError: as in ``solver.solve``.
+        WorkerError: if processes fail too often.
     """
     compute = params.compute
     executor: Executor = build(compute.executor or ExecutorRef.model_validate("local"))
@@ -236,7 +236,7 @@ def _join(meeting: Path, rank: int, size: int) -> None:
     """Become one of the processes that meet in a file.
 
     Raises:
-        GoneError: Not all of them came.
+        GoneError: if not all of them came.
     """
     try:
         store = dist.FileStore(str(meeting), size)  # type: ignore[attr-defined]

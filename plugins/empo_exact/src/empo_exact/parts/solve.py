@@ -66,9 +66,9 @@ def build_parts(
     """Find all states, cut them into parts, and work out each part's transitions.
 
     Raises:
-        SolveError: There are too many states, or probabilities do not sum to 1.
-        StorageError: The disk refuses.
-        WorkerError: Another process is gone.
+        SolveError: if there are too many states, or probabilities do not sum to 1.
+        StorageError: if the disk refuses.
+        WorkerError: if another process is gone.
     """
     compute = params.compute
     is_implicit = compute.graph == "implicit"
@@ -183,9 +183,9 @@ def solve_in_parts(
         start: State rows in which episodes start; None means the initial state.
 
     Raises:
-        SolveError: As in ``solver.solve``.
-        StorageError: The disk refuses, or has files of another problem.
-        WorkerError: Another process is gone.
+        SolveError: as in ``solver.solve``.
+        StorageError: if the disk refuses, or has files of another problem.
+        WorkerError: if another process is gone.
     """
     if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
         refuse_gone(directory)
@@ -330,8 +330,8 @@ def induce(
     """Sweep until all states have values, after ``done`` sweeps; how many sweeps it took in all.
 
     Raises:
-        SolveError: A human is without power, or a world without a horizon is cyclic.
-        NonFiniteError: There are numbers that no world makes.
+        SolveError: if a human is without power, or a world without a horizon is cyclic.
+        NonFiniteError: if there are numbers that no world makes.
     """
     parts, horizon = solver.parts, solver.parts.world.spec.horizon
     gaps, task = not math.isfinite(solver.terminal_value), "backward induction"

@@ -103,7 +103,7 @@ class Declarations:
             donors: States whose words they get; None: the same.
 
         Raises:
-            RefusedError: A state shows it.
+            RefusedError: if a state shows that the words matter.
         """
         if self.dropped is not None and (
             reason := word_that_matters(self.world, self.dropped, states, donors)
@@ -131,7 +131,7 @@ class Declarations:
             changed: Rows that differ from those in such words only.
 
         Raises:
-            RefusedError: They do.
+            RefusedError: if the words make a difference.
         """
         if self.dropped is not None and (
             reason := difference_by_words(self.world, self.dropped, states, changed, all_pairs=True)
@@ -150,7 +150,7 @@ class Declarations:
             states: Distinct states, all of whose joint actions are tried.
 
         Raises:
-            RefusedError: It is none.
+            RefusedError: if a combination is no symmetry.
         """
         expanded = expansion(self.world, states) if combinations else None
         for symmetry in combinations:
@@ -167,7 +167,7 @@ class Declarations:
             steps: Steps after which each can be reached.
 
         Raises:
-            SolveError: A state shows it.
+            SolveError: if a state shows that the prior changes with time.
         """
         world, horizon = self.world, self.world.spec.horizon
         alive = world.available(states).flatten(1).any(1)
@@ -195,7 +195,7 @@ class Declarations:
             donors: States whose words they get where words are left out; None: the same.
 
         Raises:
-            RefusedError: It has another form, or a state or one of its images shows it.
+            RefusedError: if the world has another form, or a state or one of its images shows it.
         """
         name, dropped = self.world.spec.name, self.dropped
         for symmetry in self.declared:
@@ -232,7 +232,7 @@ class Declarations:
             donors: States whose words they get, of two of them each; None: the same states.
 
         Raises:
-            RefusedError: A state shows it.
+            RefusedError: if a state shows that the words matter to a prior.
         """
         dropped, world = self.dropped, self.world
         if dropped is None:
@@ -265,7 +265,7 @@ class Declarations:
             combinations: Symmetries; None: the declared ones.
 
         Raises:
-            RefusedError: A state shows it.
+            RefusedError: if a state shows that a symmetry changes a prior.
         """
         world = self.world
         tried = self.symmetries if combinations is None else combinations
@@ -309,8 +309,9 @@ def declared(world: WorldModel, params: ExactParams, assumed: Assumptions) -> De
     """The declarations that are asked for.
 
     Raises:
-        UnsuitableWorldError: It does not declare it.
-        SolveError: What it gives is no declaration, or a human prior does not go with it.
+        UnsuitableWorldError: if the world does not declare the reduction.
+        SolveError: if the world's declaration has the wrong form, or a human prior does not go with
+            it.
     """
     symmetries = _symmetries(world) if "symmetry" in params.reduce else ()
     dropped = _dropped(world) if "cone" in params.reduce else None

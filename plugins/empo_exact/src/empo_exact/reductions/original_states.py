@@ -143,7 +143,7 @@ def unfolding(
     """The way back, which takes the graph of all original states if their values are kept.
 
     Raises:
-        SolveError: Nothing stands for some state; or there are too many states, all of whose
+        SolveError: if nothing stands for some state; or there are too many states, all of whose
             values are to be kept.
     """
     resolved = ram.resolved(reduced.original_sizes, params)
@@ -209,8 +209,8 @@ def found_states(world: WorldModel, reduced: Reduced, graph: StateGraph) -> Foun
     """The states that stand for those of a graph.
 
     Raises:
-        SolveError: Nothing does, at all or at a time when a state can be reached; the message
-            shows it.
+        SolveError: if no solved state stands for a state, at all or at a time when the state can
+            be reached; the message shows the state.
     """
     representatives, solved = Found(*reduced.find(graph.states)), reduced.graph
     unknown = representatives.state < 0

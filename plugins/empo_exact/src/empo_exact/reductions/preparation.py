@@ -36,7 +36,7 @@ def refuse_assumptions(assumed: Assumptions) -> None:
     """Refuse assumptions of a Python caller that nothing says how to compare.
 
     Raises:
-        SolveError: There is one.
+        SolveError: if there is one.
     """
     for key in ("beta_h", "nu", "habit", "believed_others"):
         if getattr(assumed, key) is not None:
@@ -72,7 +72,7 @@ class Preparation:
             canonical: By which they do.
 
         Raises:
-            RefusedError: One of them refutes it.
+            RefusedError: if a state refutes the declaration.
         """
         declarations, rows = self.declarations, torch.from_numpy(graph.states)
         steps = torch.from_numpy(
@@ -102,7 +102,7 @@ class Preparation:
         states that were tried before.
 
         Raises:
-            RefusedError: One of them refutes it.
+            RefusedError: if a state refutes the declaration.
         """
         rows = torch.from_numpy(graph.states)
         with _timed(self.seconds, "cone"):
@@ -133,8 +133,8 @@ def prepare(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Pre
     """Symmetries and the cone of influence, as far as they are asked for, checked on samples.
 
     Raises:
-        UnsuitableWorldError: The world does not declare what is asked for.
-        SolveError: A declaration is refuted; the message shows the state.
+        UnsuitableWorldError: if the world does not declare what is asked for.
+        SolveError: if a declaration is refuted; the message shows the state.
     """
     declarations, seconds = declared(world, params, assumed), dict[str, float]()
     states, steps = walked_states(world, MOST_STATES)

@@ -95,8 +95,8 @@ def reduced_graph(
     """Explore a world by the states that stand for all others.
 
     Raises:
-        UnsuitableWorldError: The world does not declare what a reduction needs.
-        SolveError: What it declares is refuted, or the graph is too large.
+        UnsuitableWorldError: if the world does not declare what a reduction needs.
+        SolveError: if the world's declaration is refuted, or the graph is too large.
     """
     refuse_assumptions(assumed)
     with stage(tracker.progress, "checking reductions"):
@@ -125,7 +125,7 @@ def explored(
             world declares is tried in some states only.
 
     Raises:
-        SolveError: What the world declares is refuted, or the graph is too large.
+        SolveError: if the world's declaration is refuted, or the graph is too large.
     """
     exploration = explore(world, prepared.canonical, params, progress, start)
     if tell and params.check_reductions == "all":

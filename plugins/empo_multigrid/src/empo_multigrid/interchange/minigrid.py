@@ -41,7 +41,7 @@ def from_minigrid(env: gymnasium.Env[object, object], *, robot: Cell | None = No
         robot: The cell of a robot that is added.
 
     Raises:
-        ConfigError: Something on the map has no counterpart, or the robot's cell is not empty.
+        ConfigError: if something on the map has no counterpart, or the robot's cell is not empty.
     """
     inner = env.unwrapped
     if not isinstance(inner, MiniGridEnv):

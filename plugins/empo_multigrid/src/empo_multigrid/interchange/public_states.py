@@ -81,7 +81,7 @@ def from_reference(world: MultigridWorld, state: Sequence[Any]) -> Int[Tensor, "
     """The state row that a state of the public implementation, tuples or lists, stands for.
 
     Raises:
-        WorldError: It is no state of this world.
+        WorldError: if ``state`` is no state of this world.
     """
     try:
         _, agents, mobile, mutable = state

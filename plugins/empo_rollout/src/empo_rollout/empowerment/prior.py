@@ -21,7 +21,8 @@ class GoalPpo(LearnedHumans):
         """Load humans that learned in this very world.
 
         Raises:
-            StorageError: They are missing or damaged, learned in another world, or remember.
+            StorageError: if the policies are missing or damaged, learned in another world, or
+                remember.
         """
         path = policy_path(params.file)
         saved = load_policy(path)

@@ -89,10 +89,10 @@ class Stage:
         if self._prior is not None and copies.goals is not None:
             policy = self._prior(copies.rows, copies.left)
             for position, human in enumerate(spec.humans):
-                own = policy[torch.arange(len(policy)), copies.goals[:, position]]
+                goal_policy = policy[torch.arange(len(policy)), copies.goals[:, position]]
                 place = self._others.index(human)
                 chances[:, place] = 0.0
-                chances[:, place, : own.shape[1]] = own.to(torch.float64)
+                chances[:, place, : goal_policy.shape[1]] = goal_policy.to(torch.float64)
         actions[:, self._others] = draw(chances, generator)
         if not copies.acts.all():  # Whoever has arrived goes on, but not on purpose.
             idle = (~copies.acts).nonzero()
@@ -107,7 +107,7 @@ class Stage:
         """Rewards of the robots for states that episodes go on from.
 
         Raises:
-            CollectError: It is no number.
+            CollectError: if the reward is no number.
         """
         assert self._reward is not None
         reward = self._reward(rows, left).to(torch.float32)
@@ -170,8 +170,8 @@ class WorldCopies:
         """Let everybody act; episodes that end are followed by the next ones at once.
 
         Raises:
-            WorldError: An action is out of range.
-            CollectError: What is paid is no number.
+            WorldError: if an action is out of range.
+            CollectError: if the reward is no number.
         """
         stage, acted = self._stage, self.acts
         actions = stage.joint(self, options, self._generator)
