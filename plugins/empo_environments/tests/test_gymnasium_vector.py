@@ -464,7 +464,7 @@ class TestRichSpaces(VectorEnvTests):
 
     def test_what_is_not_available_cannot_be_done(self, vector: VectorEnv) -> None:
         vector.recv()
-        with pytest.raises(ValueError, match=r"row 1 .*excludes; .*\[0, 1, 3\]"):
+        with pytest.raises(ValueError, match=r"row 1 .*excludes"):
             vector.send(0, np.array([[0, 1], [0, 2], [0, 1]]))
 
 

@@ -312,7 +312,7 @@ def test_a_normaliser_goes_on_from_its_state(blocks: int, keys: dict[str, bool])
 
 def test_pictures_are_refused() -> None:
     pictures = EnvSpec(ObservationSpec(4, "uint8", (1, 2, 2)), ActionSpec((2,)), ("one",), 1)
-    with pytest.raises(ConfigError, match=r"normalise\.observations: .*pictures"):
+    with pytest.raises(ConfigError, match=r"normalise\.observations:"):
         Normaliser(pictures, NormaliseParams(), 0.9)
     Normaliser(pictures, NormaliseParams(observations=False), 0.9)
     with pytest.raises(ValidationError, match="drop it"):

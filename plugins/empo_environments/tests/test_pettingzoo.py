@@ -224,7 +224,7 @@ def test_what_is_masked_cannot_be_done() -> None:
         arrival = vector.recv()
         assert arrival.mask is not None
         eat(vector, 0, 0, 1)
-    with pytest.raises(CollectError, match=r"agent 'cia': the policy chose \[1\], which"):
+    with pytest.raises(CollectError, match="agent 'cia'"):
         vector.recv()
 
 

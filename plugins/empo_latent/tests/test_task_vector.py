@@ -194,7 +194,7 @@ def test_tasks_of_one_name_are_told_apart() -> None:
 
 
 def test_fewer_environments_than_tasks_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"num_envs: 1 cannot play 2 tasks"):
+    with pytest.raises(ConfigError, match="num_envs:"):
         TaskVector([PENDULUM, CAR], envs=1)
 
 

