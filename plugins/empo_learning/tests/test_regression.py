@@ -289,9 +289,9 @@ def no_regression(network: Net, **settings: float) -> object:
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [("no_regression", "of empo-net is a Net, which lacks fit"), ("Lost", "has no attribute")],
 )
-def test_a_regression_that_is_none_is_refused_by_name(target: str, told: str) -> None:
-    with pytest.raises(PluginLoadError, match="regression of value_network 'net'.*" + told):
+def test_a_regression_that_is_none_is_refused_by_name(target: str, message: str) -> None:
+    with pytest.raises(PluginLoadError, match="regression of value_network 'net'.*" + message):
         chosen(f"{__name__}:{target}")

@@ -194,8 +194,8 @@ class CannotReplace:
 
 
 class StartsOne(Right):
-    def start(self, make: WorkerFactory, workers: int, *rest: Any) -> None:
-        super().start(make, min(workers, 2), *rest)
+    def start(self, make: WorkerFactory, workers: int, *others: Any) -> None:
+        super().start(make, min(workers, 2), *others)
 
 
 class AnswersTwice(Right):
