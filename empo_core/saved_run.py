@@ -80,18 +80,18 @@ class SavedRun:
 
     @cached_property
     def result(self) -> Result | dict[str, Json]:
-        """What it returned where its algorithm is ``Reopenable``, and otherwise its summary.
+        """The result, where the run's algorithm can reopen it, and otherwise its summary.
 
         Raises:
             ConfigError: The config cannot be used here, e.g. because a plugin is not installed.
             StorageError: It has no result, or a damaged one.
         """
-        from empo_core.experiment import load_run
-        from empo_core.protocols import Reopenable
+        from empo_core.experiment import Experiment
 
-        _, algorithm, context = load_run(self.path)
-        if isinstance(algorithm, Reopenable):
-            return algorithm.reopen(context)
+        run = Experiment.load(self.path)
+        result = run.algorithm.reopen(run.context)
+        if result is not None:
+            return result
         if not self.summary:
             raise StorageError(f"{self.path}: has no result; its status is {self.status!r}")
         return self.summary

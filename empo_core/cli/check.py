@@ -94,10 +94,10 @@ def sizes(world: WorldModel) -> dict[str, str | int | None]:
 
 def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
     from empo_core.experiment import build_algorithm, build_world
-    from empo_core.runs.directory import tell_of_silent_end
+    from empo_core.runs.directory import warn_of_silent_end
     from empo_core.runs.inputs import refuse_changed
 
-    tell_of_silent_end(config.runs)
+    warn_of_silent_end(config.runs)
     refuse_changed(config)
     world = build_world(config)
     report: dict[str, JsonData] = {"file": str(path), "is": "config"}

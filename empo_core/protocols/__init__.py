@@ -28,13 +28,10 @@ from empo_core.protocols.collection import (
     ActorFactory as ActorFactory,
     Collector as Collector,
     Explorer as Explorer,
-    LearnedExplorer as LearnedExplorer,
     Weights as Weights,
 )
-from empo_core.protocols.context import RunContext as RunContext
 from empo_core.protocols.environments import (
     Environment as Environment,
-    SteppedTogether as SteppedTogether,
     VectorEnv as VectorEnv,
 )
 from empo_core.protocols.executors import (
@@ -60,21 +57,14 @@ from empo_core.protocols.networks_and_losses import (
     WeighsCandidates as WeighsCandidates,
 )
 from empo_core.protocols.parallel_maps import ParallelMap as ParallelMap
-from empo_core.protocols.players import (
-    CheckpointChoice as CheckpointChoice,
-    EpisodePlayer as EpisodePlayer,
-    FilmingPlayer as FilmingPlayer,
-    Playable as Playable,
-    PlayedEpisodes as PlayedEpisodes,
-)
 from empo_core.protocols.runs import (
     Algorithm as Algorithm,
-    ClosedLoop as ClosedLoop,
-    Empowering as Empowering,
+    CheckpointChoice as CheckpointChoice,
+    EpisodePlayer as EpisodePlayer,
     IntrinsicReward as IntrinsicReward,
-    Reopenable as Reopenable,
+    PlayedEpisodes as PlayedEpisodes,
     Result as Result,
-    Solution as Solution,
+    RunContext as RunContext,
 )
 from empo_core.protocols.tables import Tabular as Tabular
 from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Self
 
 from pydantic import JsonValue
 
@@ -320,6 +320,14 @@ class RunDirectory:
                 root.removeHandler(log_handler)
             stream.close()
 
+    def __enter__(self) -> Self:
+        """The directory, until it is released at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the directory."""
+        self.release()
+
     def release(self) -> None:
         """Let another process hold the directory; the end of this process does it too."""
         forget_root(self.path)
@@ -552,7 +560,7 @@ def silent_end(status: Mapping[str, JsonValue]) -> str:
     )
 
 
-def tell_of_silent_end(runs: Path) -> None:
+def warn_of_silent_end(runs: Path) -> None:
     """Warn if the newest run in a folder of runs ended silently."""
     with contextlib.suppress(OSError, StorageError):
         with os.scandir(runs) as entries:

@@ -20,9 +20,9 @@ from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
 from empo_core.errors import ComponentExitError, EmpoError, TrackerError
-from empo_core.experiment import build, resume, run
+from empo_core.experiment import Experiment, build, run
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Tracker
+from empo_core.protocols import Algorithm, Tracker
 from empo_core.runs.directory import RunDirectory
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
@@ -109,7 +109,7 @@ class Walked:
         (directory / "walked.txt").write_text("walked")
 
 
-class Walk:
+class Walk(Algorithm):
     """An algorithm that asks the world and the prior, and logs a number."""
 
     def __init__(self, params: WalkParams) -> None:
@@ -210,7 +210,7 @@ def test_a_run_that_ended_without_a_word_is_told_at_the_next_look(
     caplog.clear()
     run(monkey, registry=registry)  # The newest run has ended well.
     assert "without a word" not in caplog.text
-    resume(silent.path, registry=registry)
+    Experiment.resume(silent.path, registry=registry)
     assert "the last run ended without a word" in caplog.text
 
 

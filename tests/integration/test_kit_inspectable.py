@@ -78,7 +78,7 @@ class TestLearned(InspectableTests):
 Flaw = Callable[[Inspection, InspectionScope], Inspection]
 
 
-class Flawed:
+class Flawed(Algorithm):
     """``exact``, with a flaw in its inspections."""
 
     def __init__(self, flaw: Flaw) -> None:

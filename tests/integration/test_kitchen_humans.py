@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.runs.directory import RESULTS
 from empo_overcooked.kitchens import env_spec
@@ -121,7 +121,7 @@ def run_of(tmp_path: Path, name: str, params: dict[str, Any], max_steps: int | N
         "runs": str(tmp_path),
         "trackers": [],
     }
-    return execute(RunConfig.model_validate(config)).directory
+    return Experiment.start(RunConfig.model_validate(config)).directory
 
 
 @pytest.mark.slow

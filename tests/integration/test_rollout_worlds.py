@@ -12,7 +12,7 @@ import torch
 
 from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Run, RunInterrupted, build, execute, resume
+from empo_core.experiment import Experiment, RunInterrupted, build
 from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.tracker_group import TrackerGroup
@@ -49,7 +49,7 @@ def world_of(name: str, **params: Any) -> WorldModel:
     return world
 
 
-def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Run:
+def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Experiment:
     """A run that leaves nothing elsewhere."""
     config = {
         "world_model": {"name": world, "params": {} if steps is None else {"max_steps": steps}},
@@ -57,7 +57,7 @@ def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Run:
         "runs": str(runs),
         "trackers": [],
     }
-    return execute(RunConfig.model_validate(config))
+    return Experiment.start(RunConfig.model_validate(config))
 
 
 def rollout(total_steps: int, environment: dict[str, Any], **params: Any) -> dict[str, Any]:
@@ -80,13 +80,13 @@ def context(world: WorldModel, directory: Path) -> RunContext:
 
 
 @pytest.fixture(scope="module")
-def solved(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     """The trivial world, solved."""
     exact = {"name": "exact", "params": {"theory": {"beta_h": 5.0, "gamma_r": 0.9}, "rollouts": 0}}
     return executed(tmp_path_factory.mktemp("runs"), "multigrid/trivial", 5, exact)
 
 
-def test_a_solved_run_says_u_r_of_every_state(solved: Run) -> None:
+def test_a_solved_run_says_u_r_of_every_state(solved: Experiment) -> None:
     world = world_of("multigrid/trivial", max_steps=5)
     power = Exact(ExactParams()).intrinsic_reward(context(world, solved.directory))
     result = solved.result
@@ -120,7 +120,7 @@ def test_a_run_that_learned_nothing_cannot_pay(tmp_path: Path) -> None:
         algorithm.intrinsic_reward(context(world_of("multigrid/trivial", max_steps=3), tmp_path))
 
 
-def test_another_world_than_that_of_the_run_is_refused(solved: Run, tmp_path: Path) -> None:
+def test_another_world_than_that_of_the_run_is_refused(solved: Experiment, tmp_path: Path) -> None:
     reward = PowerReward(kind="power", run=solved.directory)
     with pytest.raises(ConfigError, match="its horizon was 5, not 6"):
         power_reward(reward, world_of("multigrid/trivial", max_steps=6), tmp_path)
@@ -259,7 +259,7 @@ def test_progress_goes_on_within_an_update(tmp_path: Path, monkeypatch: pytest.M
         "runs": str(tmp_path),
     }
     watcher = Watching()
-    execute(RunConfig.model_validate(config), watchers=[watcher])
+    Experiment.start(RunConfig.model_validate(config), watchers=[watcher])
     of_updates = [80 * (update + share / 6) for update in range(2) for share in range(1, 7)]
     assert sorted({*watcher.steps}) == pytest.approx([0, *of_updates])
     assert watcher.steps == sorted(watcher.steps)
@@ -283,10 +283,10 @@ def test_a_resumed_run_in_a_world_goes_on_exactly(tmp_path: Path) -> None:
         "runs": str(tmp_path),
         "trackers": [],
     }
-    whole = execute(RunConfig.model_validate(config)).result
+    whole = Experiment.start(RunConfig.model_validate(config)).result
     with pytest.raises(RunInterrupted) as caught:
-        execute(RunConfig.model_validate(config), watchers=[InterruptAt(2)])
-    resumed = resume(caught.value.directory).result
+        Experiment.start(RunConfig.model_validate(config), watchers=[InterruptAt(2)])
+    resumed = Experiment.resume(caught.value.directory).result
     assert resumed.reasons == whole.reasons
     for name, tensor in whole.policy.state_dict().items():
         assert torch.equal(resumed.policy.state_dict()[name], tensor), name

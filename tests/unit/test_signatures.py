@@ -46,14 +46,9 @@ BODIES: dict[str, list[str]] = {
     ],
     "explorer": [
         "def explore(self, policy, scene, generator): ...",
-        "def observe(self, scene, choice): ...",
-        "def state_dict(self): ...",
-        "def load_state_dict(self, state_dict): ...",
     ],
     "environment": [
         "name = 'mine'",
-        "uses_world = False",
-        "uses_workers = True",
         "def spec(self): ...",
         "def vector(self, num_envs, layout): ...",
     ],
@@ -189,7 +184,7 @@ def test_a_tracker_with_a_wrong_hook_is_a_sentence(built: Callable[..., Any]) ->
 
 def test_a_factory_that_returns_nothing_is_a_sentence(built: Callable[..., Any]) -> None:
     parts = "def mine(params):\n    return None\n"
-    with pytest.raises(PluginLoadError, match="is a NoneType, which has no method run"):
+    with pytest.raises(PluginLoadError, match="is a NoneType, which does not derive from"):
         built("algorithm", parts, target="mine")
 
 

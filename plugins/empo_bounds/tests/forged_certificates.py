@@ -28,7 +28,7 @@ from empo_bounds.saved_question import saved_question
 from empo_bounds.verification import verify_run
 from empo_core.config import RunConfig
 from empo_core.errors import StorageError
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_core.protocols import Tracker
 from empo_core.runs.arrays import load_arrays, save_arrays, write_file
 from empo_core.runs.atomic import read_json, sealed_json
@@ -57,7 +57,7 @@ def made(folder: Path, world: str, epsilon: float, assumed: Assumptions) -> Path
         "runs": str(folder),
         "trackers": [],
     }
-    directory = execute(RunConfig.model_validate(config)).directory
+    directory = Experiment.start(RunConfig.model_validate(config)).directory
     certify_run(directory, assumed, Effort(epsilon), Tracker())
     verify_run(directory, Tracker())
     return directory

@@ -42,7 +42,7 @@ import numpy as np
 import torch
 from empo_core.errors import StorageError
 from empo_pictures.pictures import write_gif
-from empo_core.protocols import PlayedEpisodes
+from empo_core.protocols import Algorithm, EpisodePlayer, PlayedEpisodes
 from empo_testing.worlds import TinyWorld
 
 class Drawn(TinyWorld):
@@ -75,7 +75,7 @@ class Done:
     def save(self, directory):
         pass
 
-class Serious:
+class Serious(Algorithm):
     def __init__(self, params):
         self.params = params
     def run(self, context):
@@ -102,7 +102,7 @@ class Filmed(Serious):
     def restore(self, context, checkpoint="newest"):
         return Camera(checkpoint)
 
-class Player:
+class Player(EpisodePlayer):
     def __init__(self, checkpoint):
         self.checkpoint = checkpoint
     def play(self, *, episodes, seed, max_steps=None):
@@ -117,6 +117,7 @@ class Player:
         ]
 
 class Camera(Player):
+    films = True
     def film(self, directory, *, episodes, seed):
         shots = [np.full((8, 8, 3), shade, np.uint8) for shade in (0, 90)]
         return [write_gif(shots, directory / f"track_{n}.gif", 5) for n in range(episodes)]
@@ -232,7 +233,7 @@ def test_what_cannot_be_evaluated_is_a_message(
         assert not (Path(directory) / "evaluation").exists()
 
     refused("nowhere", 2, "^nowhere: is not a run directory: it has no config.yaml")
-    refused(run_dir(algorithm="serious"), 2, "'serious' cannot be played: it has no method 'rest")
+    refused(run_dir(algorithm="serious"), 2, "'serious' cannot be played: its method 'restore'")
     refused(run_dir("algorithm.params.left=nothing"), 3, "left nothing; go on with: empo resume")
     refused(run_dir("algorithm.params.left=nonsense"), 3, "robots' policy is no probability")
     refused(run_dir(world=""), 2, "this run has no world to play in")

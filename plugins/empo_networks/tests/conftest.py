@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from empo_core import Config
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.types import Quantity, WorldSpec
 from empo_networks.network import Network, grid_conv, identity, mlp
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams
@@ -26,7 +26,7 @@ KINDS: dict[str, tuple[Callable[..., Network], type[Config]]] = {
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Pictures(Featurizer):
     """A door on a grid of 2 rows and 3 columns, and who stands where."""
 
     @property

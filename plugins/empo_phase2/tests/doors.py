@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from empo_core.protocols import Aggregator, ValueNetwork
+from empo_core.protocols import Aggregator, Algorithm, ValueNetwork
 from empo_core.types import Goal, Quantity, Reduction, Segments, ValueQuery
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
@@ -18,6 +18,7 @@ from empo_phase2.values import ValueEstimator
 from empo_testing.worlds import TinyWorld
 from empo_theory.parameters import CompleteTheory
 from empo_theory.reference import Reference
+from empo_theory.solved_world import SolvedWorld
 
 THEORY = Phase2Theory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0, zeta=2.0, xi=1.5, eta=1.1)
 
@@ -75,7 +76,7 @@ def aggregator() -> Aggregator:
     return Adding()
 
 
-class SolvedDoors:
+class SolvedDoors(SolvedWorld):
     """Exact values of a world, as a solution to compare with."""
 
     def __init__(self, world: TinyWorld, theory: Phase2Theory = THEORY) -> None:
@@ -158,7 +159,7 @@ def knowing(world: DoorWorld, *quantities: Quantity, prior: bool = False) -> Val
     return ValueEstimator(values, encoder, THEORY, aggregator())
 
 
-class NoSolver:
+class NoSolver(Algorithm):
     """An algorithm whose result tells nothing."""
 
     def __init__(self, params: object) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 
 CHANNELS = 2
 """The human, boxes."""
@@ -18,7 +18,7 @@ AGENT_FEATURES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class BlocksFeatures:
+class BlocksFeatures(Featurizer):
     """A picture of the human and of the boxes.
 
     Attributes:

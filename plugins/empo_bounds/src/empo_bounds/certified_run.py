@@ -26,7 +26,7 @@ from empo_core.best_effort import best_effort
 from empo_core.config import HumanPriorRef, installed
 from empo_core.errors import SolveError
 from empo_core.experiment import seed_everything
-from empo_core.protocols import ClosedLoop, Tracker
+from empo_core.protocols import Tracker
 from empo_core.runs.directory import environment, resolved
 from empo_core.threads import torch_threads
 from empo_pictures.figures import write_figure
@@ -72,8 +72,9 @@ def certify_run(
     # With other humans, nothing of a solution is right.
     solution = saved_solution(config, context) if human_prior is None else None
     horizon = question.spec.horizon
-    has_occupancy = isinstance(solution, ClosedLoop) and horizon is not None
-    occupancy = KnownOccupancy(solution, horizon) if has_occupancy else None  # type: ignore[arg-type]
+    occupancy = None
+    if solution is not None and horizon is not None and solution.occupancy() is not None:
+        occupancy = KnownOccupancy(solution, horizon)
 
     def min_power() -> float | None:
         return None if solution is None else solved_power(question, solution)

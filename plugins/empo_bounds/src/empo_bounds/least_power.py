@@ -39,8 +39,8 @@ from empo_bounds.power import power_bounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds, down
 from empo_core.errors import EmpoError
-from empo_core.protocols import Solution
 from empo_core.types import Expansion
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.samples import joint_actions
 
@@ -85,7 +85,7 @@ def prove(question: Question, goes_on: Callable[[], bool]) -> Proof | None:
     return Proof(min_power, search.table.count) if np.isfinite(min_power) else None
 
 
-def solved_power(question: Question, solution: Solution) -> float | None:
+def solved_power(question: Question, solution: SolvedWorld) -> float | None:
     """The least X_h of a solution, over all states and times; None where that is 0 or not kept."""
     horizon, min_power = question.spec.horizon, np.inf
     try:

@@ -33,7 +33,7 @@ from empo_bounds.kernels import follow_average
 from empo_bounds.power import discounts
 from empo_bounds.question import Question
 from empo_bounds.unrolled import Goes, Unrolled
-from empo_core.protocols import ClosedLoop
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 
 FINEST = 1e-9
@@ -50,10 +50,12 @@ class KnownOccupancy:
         right: V_r at the start by the solution.
     """
 
-    def __init__(self, loop: ClosedLoop, horizon: int) -> None:
+    def __init__(self, loop: SolvedWorld, horizon: int) -> None:
         self.right = float(loop.robot_values(loop.reachable_states(horizon), horizon)[0])
         self._times: dict[int, tuple[RowTable, Float64[np.ndarray, " state"]]] = {}
-        for left, states, visits in loop.occupancy():
+        occupancy = loop.occupancy()
+        assert occupancy is not None
+        for left, states, visits in occupancy:
             self._times[horizon - left] = (RowTable.of(states.numpy()), visits.numpy())
 
     def at(

@@ -11,10 +11,11 @@ from empo_bounds.question import Question
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import build, build_algorithm, saved_policies
-from empo_core.protocols import Reopenable, RunContext, Solution
+from empo_core.experiment import Experiment, build, build_algorithm
+from empo_core.protocols import RunContext
 from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams
+from empo_theory.solved_world import SolvedWorld
 
 
 def saved_question(
@@ -30,7 +31,8 @@ def saved_question(
         ConfigError: if the folder is no run, or no run of robots among humans in a world.
         StorageError: if the run left nothing that can be loaded.
     """
-    config, context, policies = saved_policies(path)
+    run = Experiment.load(path)
+    config, context, policies = run.config, run.context, run.policies()
     world = context.world
     if world is None or not isinstance(policies, tuple):
         raise ConfigError(
@@ -47,16 +49,14 @@ def saved_question(
     return config, context, Question(world, robots, humans, theory, accrual)
 
 
-def saved_solution(config: RunConfig, context: RunContext) -> Solution | None:
+def saved_solution(config: RunConfig, context: RunContext) -> SolvedWorld | None:
     """The solution that a run left, where it left all of one."""
     algorithm = build_algorithm(config)
-    if not isinstance(algorithm, Reopenable):
-        return None
     try:
         result = algorithm.reopen(context)
     except StorageError:
         return None  # It can be played all the same.
-    return result if isinstance(result, Solution) else None
+    return result if isinstance(result, SolvedWorld) else None
 
 
 def theory_of(config: RunConfig) -> TheoryParams:

@@ -31,10 +31,11 @@ from empo_bounds.saved_question import saved_question, saved_solution
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import StorageError
-from empo_core.protocols import Solution, Tracker
+from empo_core.protocols import Tracker
 from empo_core.runs.atomic import digest
 from empo_core.runs.directory import existing_run
 from empo_core.world_content import world_digest
+from empo_theory.solved_world import SolvedWorld
 
 INSIDE, OUTSIDE = 1e-11, 1e-6
 """Largest share by which a certified bound may be tighter than the plain one, and by which it may
@@ -101,7 +102,7 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
 
 
 def _compare_least_power(
-    question: Question, claims: Claims, solution: Callable[[], Solution | None]
+    question: Question, claims: Claims, solution: Callable[[], SolvedWorld | None]
 ) -> None:
     """Compare the least power with what is proved, or with the run's solution."""
     power, source = claims.min_power, claims.power_source

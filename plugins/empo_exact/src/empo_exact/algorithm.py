@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, StorageError
-from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
+from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
 from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.stages import stage
 from empo_core.threads import torch_threads
@@ -28,8 +28,10 @@ from empo_worlds.roles import check_humans
 log = logging.getLogger("empo_exact")
 
 
-class Exact:
+class Exact(Algorithm):
     """Backward induction over the whole state graph."""
+
+    has_intrinsic_reward = True
 
     def __init__(self, params: ExactParams) -> None:
         self._params = params
@@ -54,7 +56,7 @@ class Exact:
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
     ) -> tuple[SolvedRobots, SolvedHumans]:
-        """The policies of a finished run; see ``empo_core.protocols.Playable``.
+        """The policies of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
             StorageError: if the run has not finished, is damaged, or kept the start only.
@@ -68,7 +70,7 @@ class Exact:
         return SolvedRobots(result), SolvedHumans(result)
 
     def reopen(self, context: RunContext) -> ExactResult:
-        """The result of a finished run; see ``empo_core.protocols.Reopenable``.
+        """The result of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
             StorageError: if the run has not finished, kept nothing, or is damaged.
@@ -76,7 +78,7 @@ class Exact:
         return _saved(context)
 
     def intrinsic_reward(self, context: RunContext) -> SolvedPower:
-        """U_r of a finished run; see ``empo_core.protocols.Empowering``.
+        """U_r of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
             StorageError: if the run has not finished, is damaged, or kept the start only.

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
-from pydantic import JsonValue
 from rich.console import RenderableType
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.trees import JsonData
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.induction import Seconds
@@ -155,7 +155,7 @@ class ExactResult(NotebookReport, Solution):
     def occupancy(
         self,
     ) -> Iterator[tuple[int, Int[Tensor, "state word"], Float[Tensor, " state"]]]:
-        """Steps left, states, and expected visits; see ``empo_core.protocols.ClosedLoop``."""
+        """Steps left, states, and expected visits; see ``empo_theory.solved_world``."""
         for time, states, visits in occupancy(self):
             left = 1 if self.horizon is None else self.horizon - time
             yield left, torch.from_numpy(self.graph.states[states]), torch.from_numpy(visits)
@@ -177,9 +177,9 @@ class ExactResult(NotebookReport, Solution):
         """
         return play(self, generator, goals or {})
 
-    def summary(self) -> dict[str, JsonValue]:
+    def summary(self) -> dict[str, JsonData]:
         """The result as JSON data."""
-        graph: dict[str, JsonValue] = {
+        graph: dict[str, JsonData] = {
             "states": self.sizes.states,
             "transitions": self.sizes.transitions,
         }

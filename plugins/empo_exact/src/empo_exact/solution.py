@@ -32,6 +32,7 @@ from empo_exact.kernel_data import Block, Floats, Policies, Values, make_scratch
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
 from empo_exact.values import Store
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.rows import integer_rows, state_row
 
@@ -102,8 +103,8 @@ class TimeValues(NamedTuple):
     v_r: Float64[np.ndarray, " state"]
 
 
-class Solution:
-    """Values and policies at every reachable state and time; see ``protocols.Solution``.
+class Solution(SolvedWorld):
+    """Values and policies at every reachable state and time; see ``empo_theory.solved_world``.
 
     Attributes:
         problem: The problem that was solved.
@@ -253,7 +254,7 @@ class Solution:
         """The robot's policy in all states reachable within ``time`` steps [state robot]."""
         return self.policies(time).pi_r
 
-    # Values and policies by state row and remaining steps: ``empo_core.protocols.Solution``.
+    # Values and policies by state row and remaining steps: ``empo_theory.solved_world``.
 
     def reachable_states(self, steps_left: int) -> Int[Tensor, "state word"]:
         """Non-terminal states that an episode can be in with so many steps left, sorted."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from empo_core import open_run
 from empo_core.errors import ConfigError, EmpoError
-from empo_core.experiment import load_run
-from empo_core.protocols import ClosedLoop, Reopenable, WorldModel
+from empo_core.experiment import Experiment
+from empo_core.protocols import WorldModel
 from empo_core.saved_run import SavedRun
 from empo_core.suggestions import nearest
 from empo_core.trees import Json
@@ -20,6 +20,7 @@ from empo_inspector.curves import Band, band_of
 from empo_inspector.policy_differences import PolicyDifference, policy_differences
 from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, value_text, varying
 from empo_learning.statistics import interval
+from empo_theory.solved_world import SolvedWorld
 
 MOST_PANELS = 4
 """Metrics that are shown where none are asked for."""
@@ -120,16 +121,16 @@ def compare_policies(groups: Sequence[Group], max_states: int) -> list[PolicyCom
         groups: Groups; of each the first run counts.
         max_states: Number of state-times to name per pair.
     """
-    first: tuple[Group, ClosedLoop, WorldModel | None] | None = None
+    first: tuple[Group, SolvedWorld, WorldModel | None] | None = None
     comparisons = []
     for group in groups:
         try:
-            _, algorithm, context = load_run(group.runs[0].path)
-            result = algorithm.reopen(context) if isinstance(algorithm, Reopenable) else None
-            if not isinstance(result, ClosedLoop):
+            run = Experiment.load(group.runs[0].path)
+            result = run.algorithm.reopen(run.context)
+            if not isinstance(result, SolvedWorld) or result.occupancy() is None:
                 continue
             if first is None:
-                first = group, result, context.world
+                first = group, result, run.context.world
             else:
                 comparisons.append(_policies(*first, group, result, max_states))
         except EmpoError as error:
@@ -140,10 +141,10 @@ def compare_policies(groups: Sequence[Group], max_states: int) -> list[PolicyCom
 
 def _policies(
     group_a: Group,
-    first: ClosedLoop,
+    first: SolvedWorld,
     world: WorldModel | None,
     other: Group,
-    second: ClosedLoop,
+    second: SolvedWorld,
     max_states: int,
 ) -> PolicyComparison:
     worlds = [_world(group.runs[0]) for group in (group_a, other)]

@@ -91,15 +91,15 @@ def play(
 
 def _opened(place: str) -> tuple[WorldModel, Policies | None, str | None]:
     """A world, and of a run its policies and a digest of its theory."""
-    from empo_core.experiment import saved_policies
+    from empo_core.experiment import Experiment
 
     path = library_world(place) or Path(place)
     if not path.exists():
         raise ConfigError(f"{place}: there is no such run, and no such world; see: empo worlds")
     if not path.is_dir():
         return world_in(path, None)[1], None, None
-    config, context, policies = saved_policies(path)
-    world = context.world
+    run = Experiment.load(path)
+    config, world, policies = run.config, run.context.world, run.policies()
     if world is None or not isinstance(policies, tuple):
         raise ConfigError(f"{place}: this run has no world of humans and goals to play in")
     theory = getattr(config.algorithm.params, "theory", None)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.protocols import ClosedLoop, Solution
+from empo_theory.solved_world import SolvedWorld
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PolicyDifference:
 
 
 def policy_differences(
-    first: ClosedLoop, second: Solution, max_states: int
+    first: SolvedWorld, second: SolvedWorld, max_states: int
 ) -> tuple[list[PolicyDifference], float]:
     """The state-times with the largest occupancy times total variation, and the sum over all.
 
@@ -48,7 +48,9 @@ def policy_differences(
     """
     differences: list[PolicyDifference] = []
     total = 0.0
-    for steps_left, states, visits in first.occupancy():
+    occupancy = first.occupancy()
+    assert occupancy is not None
+    for steps_left, states, visits in occupancy:
         policy = first.robot_policies(states, steps_left)
         other = second.robot_policies(states, steps_left)
         distance = (policy - other).abs().sum(-1) / 2

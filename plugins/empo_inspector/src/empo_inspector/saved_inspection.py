@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from empo_core.errors import ConfigError
-from empo_core.experiment import load_run
+from empo_core.experiment import Experiment
 from empo_core.protocols import WorldModel
 from empo_theory.inspection import Inspectable, Inspection, InspectionScope
 
@@ -21,11 +21,12 @@ def inspect_run(path: Path, scope: InspectionScope | None = None) -> tuple[Inspe
         ConfigError: if ``path`` is no run directory, or its algorithm cannot be inspected.
         StorageError: if the run left nothing that can be loaded, or too little.
     """
-    config, algorithm, context = load_run(path)
+    run = Experiment.load(path)
+    algorithm, context = run.algorithm, run.context
     if not isinstance(algorithm, Inspectable):
         raise ConfigError(
-            f"{path}: runs of algorithm {config.algorithm.name!r} cannot be explained; it has no "
-            "method 'inspection', see Inspectable in docs/reference/protocols.md"
+            f"{path}: runs of algorithm {run.config.algorithm.name!r} cannot be explained; it has "
+            "no method 'inspection', see Inspectable in docs/reference/protocols.md"
         )
     inspection = algorithm.inspection(context, InspectionScope() if scope is None else scope)
     if context.world is None:

@@ -11,7 +11,7 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
-from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
+from empo_core.protocols import Algorithm, CheckpointChoice, PolicyLoss, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.runs.directory import RESULTS
@@ -47,7 +47,7 @@ WINDOW = 20
 """Newest episodes that averages are about: an agent gets better within few."""
 
 
-class LatentAlgorithm:
+class LatentAlgorithm(Algorithm):
     """Learns a latent world model, and policies within it; acts by planning or by the policy."""
 
     def __init__(self, params: LatentParams) -> None:
@@ -96,7 +96,7 @@ class LatentAlgorithm:
         )
 
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
-        """The agent learned so far; see ``empo_core.protocols.Playable``."""
+        """The agent learned so far; see ``empo_core.protocols.Algorithm``."""
         tasks = tasks_of(self._params, context.environment, _given(context))
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():

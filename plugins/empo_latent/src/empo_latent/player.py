@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import PlayedEpisodes
+from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import NOTHING, Evaluation, Recording, evaluate
 from empo_latent.evaluator import evaluation_vector
@@ -20,11 +20,13 @@ from empo_latent.planning.build import discounts, planner_of
 from empo_latent.videos import save_videos, warn_no_videos
 
 
-class LatentPlayer:
-    """Lets a model act in the tasks of its run; an ``empo_core.protocols.FilmingPlayer``.
+class LatentPlayer(EpisodePlayer):
+    """Lets a model act in the tasks of its run, and films it.
 
     The planner acts, the policy, or one after the other, as ``reporting.evaluate`` says.
     """
+
+    films = True
 
     def __init__(self, params: LatentParams, tasks: Sequence[Task], model: LatentModel) -> None:
         """Prepare; no environment is made yet."""
@@ -58,7 +60,7 @@ class LatentPlayer:
         return played
 
     def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
-        """Animations of episodes of each task by each actor; see ``FilmingPlayer.film``."""
+        """Animations of episodes of each task by each actor; see ``EpisodePlayer.film``."""
         try:
             films = Recording(videos=episodes)
             evaluations = self.evaluations(episodes=episodes, seed=seed, recording=films)

@@ -15,7 +15,7 @@ from jaxtyping import Float32, Int, Int32, Int64
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_multigrid.channels import CHANNELS, CONDITION
 from empo_multigrid.codec import CONDITION_AT, decompress_grid_batch_to_tensor
 from empo_multigrid.descriptions import (
@@ -33,7 +33,7 @@ GLOBALS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class CompactFeatures:
+class CompactFeatures(Featurizer):
     """Reads compact rows of any layouts of one size."""
 
     height: int

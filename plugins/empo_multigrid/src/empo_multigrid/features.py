@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float32, Int, Int16, Int64
 from torch import Tensor
 
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_multigrid.channels import (
     CHANNELS,
     CONDITION,
@@ -56,8 +56,10 @@ class _Brushes(NamedTuple):
     unit: Float32[Tensor, ""]
 
 
-class MultigridFeatures:
+class MultigridFeatures(Featurizer):
     """Reads the state rows of one layout; equal for layouts that are read alike."""
+
+    can_update = True
 
     def __init__(self, state_layout: StateLayout) -> None:
         self.state_layout = state_layout
@@ -97,7 +99,7 @@ class MultigridFeatures:
         before: Int16[Tensor, "state word"],
         after: Int16[Tensor, "state word"],
     ) -> None:
-        """Change features of states to those of others, in place; see ``UpdatableFeaturizer``."""
+        """Change features of states to those of others, in place; see ``Featurizer``."""
         # Imported here because processes without a world need no compiled code.
         from empo_multigrid import feature_updates
 

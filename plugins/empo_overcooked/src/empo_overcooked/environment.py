@@ -7,14 +7,14 @@ from functools import cached_property
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import HumanPrior
+from empo_core.protocols import Environment, HumanPrior
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
 from empo_overcooked.kitchens import KitchenVectorEnv, Partner, env_spec
 from empo_overcooked.plugin import KitchenParams
 from empo_overcooked.world import OvercookedWorld
 
 
-class KitchenEnvironment:
+class KitchenEnvironment(Environment):
     """Copies of the run's kitchen; implements kind ``environment``."""
 
     uses_world = True

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_overcooked.kitchen import (
     COOK_WORDS,
     COUNTER,
@@ -33,7 +33,7 @@ NEARNESS = 0.9
 
 
 @dataclass(frozen=True)
-class KitchenFeatures:
+class KitchenFeatures(Featurizer):
     """Words, one-hot, and what follows from several of them.
 
     That is where both cooks stand; the kind of tile that each faces, and what is on or in it; how

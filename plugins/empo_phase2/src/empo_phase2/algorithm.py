@@ -20,6 +20,7 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import (
     Aggregator,
+    Algorithm,
     CheckpointChoice,
     Collector,
     HumanPrior,
@@ -245,8 +246,10 @@ class Problem:
         )
 
 
-class Phase2:
+class Phase2(Algorithm):
     """Learns Q_r, V_h^e and whatever else is not in closed form, from collected experience."""
+
+    has_intrinsic_reward = True
 
     def __init__(self, params: Phase2Params) -> None:
         self._params = params
@@ -315,7 +318,7 @@ class Phase2:
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
     ) -> tuple[RobotPolicy, HumanPrior]:
-        """The robots' policy learned so far; see ``empo_core.protocols.Playable``."""
+        """The robots' policy learned so far; see ``empo_core.protocols.Algorithm``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         prior = problem.factory.prior(members_of(problem.world)[0])
         file = context.directory / RESULTS / POLICY
@@ -344,7 +347,7 @@ class Phase2:
             return self._inspect(problem, learned, encoder, comparison, scope)
 
     def intrinsic_reward(self, context: RunContext) -> LearnedReward:
-        """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
+        """U_r as it was learned last; see ``empo_core.protocols.Algorithm``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         learner = _learned(problem, context)
         encoder = StateEncoder(problem.world, self._params.replay.store, None)

@@ -17,12 +17,13 @@ from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Algorithm, RunContext, Solution, WorldModel
+from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import StateDict
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Theory
 from empo_phase2.values import ValueEstimates
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 
 AT_ONCE = 4096
@@ -68,7 +69,7 @@ class SolvedStates:
     v_h_e: Float[Tensor, "state goal"]
 
     @classmethod
-    def of(cls, solution: Solution, world: WorldModel) -> SolvedStates:
+    def of(cls, solution: SolvedWorld, world: WorldModel) -> SolvedStates:
         """All timed states that an episode can go on from, the initial one first."""
         horizon = world.spec.horizon
         parts = []
@@ -103,7 +104,7 @@ class Comparison:
 
     def __init__(
         self,
-        solution: Solution,
+        solution: SolvedWorld,
         world: WorldModel,
         stored: Callable[[Int[Tensor, "state word"]], Int[Tensor, "state stored_word"]],
     ) -> None:
@@ -214,7 +215,7 @@ def solve(
     directory: Path,
     seed: int = 0,
     registry: Registry | None = None,
-) -> Solution:
+) -> SolvedWorld:
     """The solution of a world by another algorithm, whose files go into a directory.
 
     Raises:
@@ -227,11 +228,11 @@ def solve(
         world=world, seed=seed, directory=directory, tracker=TrackerGroup([]), resume=False
     )
     result = algorithm.run(context)
-    if not isinstance(result, Solution):
+    if not isinstance(result, SolvedWorld):
         raise ConfigError(
             f"reporting.compare: algorithm {reference.name!r} does not tell the values of every "
-            f"state (its result, a {type(result).__name__}, is no Solution); compare with another, "
-            "e.g. exact, or with none"
+            f"state (its result, a {type(result).__name__}, is no SolvedWorld); compare with "
+            "another, e.g. exact, or with none"
         )
     return result
 

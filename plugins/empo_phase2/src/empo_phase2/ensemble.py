@@ -214,7 +214,7 @@ class EnsemblePrior:
 
 
 @dataclass(frozen=True)
-class EnsembleFeatures:
+class EnsembleFeatures(Featurizer):
     """Reads rows of an ensemble: each as its world does, padded with 0 to the largest size.
 
     Attributes:

@@ -13,7 +13,14 @@ import torch
 
 from empo_core.best_effort import best_effort
 from empo_core.experiment import build
-from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
+from empo_core.protocols import (
+    Algorithm,
+    CheckpointChoice,
+    HumanPrior,
+    RobotPolicy,
+    RunContext,
+    WorldModel,
+)
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
 from empo_core.runs.directory import RESULTS
@@ -58,7 +65,7 @@ SOURCE = "reward"
 """Folder of a run for what the source of a reward leaves behind."""
 
 
-class RolloutAlgorithm:
+class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
 
     def __init__(self, params: RolloutParams) -> None:
@@ -198,7 +205,7 @@ class RolloutAlgorithm:
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
     ) -> tuple[RobotPolicy, HumanPrior] | RolloutPlayer:
-        """What was learned so far; see ``empo_core.protocols.Playable``.
+        """What was learned so far; see ``empo_core.protocols.Algorithm``.
 
         Robots without memory are asked about single states of their world. Whatever else has
         learned plays in the environments of the run.

@@ -14,7 +14,6 @@ from empo_core.protocols.environments import (
     Environment,
     EnvironmentContext,
     EnvSpec,
-    SteppedTogether,
     VectorEnv,
     VectorLayout,
 )
@@ -141,8 +140,7 @@ class EnvironmentFactory:
         if sizes.backend != "auto":
             return sizes.backend == "process"
         environment = self._environment
-        together = isinstance(environment, SteppedTogether) and environment.steps_together
-        return usable_processors() > 1 and not together
+        return usable_processors() > 1 and not environment.steps_together
 
 
 def _environment(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from empo_core.best_effort import best_effort
-from empo_core.protocols import PlayedEpisodes
+from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_rollout.evaluation import EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
@@ -18,7 +18,7 @@ UNFINISHED = "unfinished"
 """Reason of episodes that had not ended when waiting ended."""
 
 
-class RolloutPlayer:
+class RolloutPlayer(EpisodePlayer):
     """Lets a policy act in the environments of its run; an ``empo_core.protocols.EpisodePlayer``.
 
     Actions are drawn, or the likeliest ones, as ``reporting.deterministic`` says.

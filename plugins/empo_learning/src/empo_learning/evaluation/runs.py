@@ -9,10 +9,9 @@ from typing import Any
 
 from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError
-from empo_core.experiment import build, saved_policies, seed_everything
+from empo_core.experiment import Experiment, build, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
-    FilmingPlayer,
 )
 from empo_core.runs.arrays import write_file
 from empo_core.runs.directory import labels, strict_json
@@ -99,8 +98,8 @@ def evaluate_run(
         CollectError: if an environment failed.
     """
     seed_everything(seed)
-    config, context, policies = saved_policies(run_dir, checkpoint, environment=environment)
-    path, world = context.directory, context.world
+    run = Experiment.load(run_dir, environment=environment)
+    policies, path, world = run.policies(checkpoint), run.directory, run.context.world
     files = [path / EVALUATION / "evaluation.json"]
     evaluation: Evaluation | ReturnEvaluation
     if isinstance(policies, tuple):
@@ -116,7 +115,7 @@ def evaluate_run(
     elif refused := [
         option
         for option, is_set in (
-            ("--gifs", gifs and not isinstance(policies, FilmingPlayer)),
+            ("--gifs", gifs and not policies.films),
             ("--human-prior", human_prior),
             ("--starts", starts),
         )
@@ -132,12 +131,12 @@ def evaluate_run(
             policies, episodes=num_episodes, seed=seed, max_steps=max_steps
         )
         directory, number = _fresh(path), 1 if gifs is None else gifs
-        if number and isinstance(policies, FilmingPlayer):
+        if number and policies.films:
             files += policies.film(directory, episodes=number, seed=seed)
     done = Evaluated(
         run_dir=path,
-        algorithm=config.algorithm.name,
-        place=labels(config)[-1 if world is None else 0],
+        algorithm=run.config.algorithm.name,
+        place=labels(run.config)[-1 if world is None else 0],
         evaluation=evaluation,
         files=tuple(files),
         human_prior=human_prior,

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.protocols import Explorer
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_phase2.explorers.expectation import boosted, expected
@@ -19,7 +20,7 @@ LEAST = 1e-6
 """No bonus is smaller than this."""
 
 
-class CountBonus:
+class CountBonus(Explorer):
     """Multiplies probabilities by exp(coefficient * bonus), where visits n earn a bonus.
 
     Where successors are known, visits of states count, and a choice has the expected bonus of

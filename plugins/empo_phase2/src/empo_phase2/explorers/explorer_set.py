@@ -10,7 +10,7 @@ from torch import Tensor
 
 from empo_core.config import ExplorerRef
 from empo_core.experiment import build
-from empo_core.protocols import Explorer, LearnedExplorer, Weights
+from empo_core.protocols import Explorer, Weights
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_phase2.experience import Block
@@ -71,11 +71,11 @@ class ExplorerSet:
             for name, member in composed.items()
             for i, explorer in enumerate(member.explorers)
         }
-        self._learned: dict[str, tuple[LearnedExplorer, int | None]] = {
+        self._learned: dict[str, tuple[Explorer, int | None]] = {
             f"{name}.{i}": (explorer, None if name == "robots" else position)
             for position, (name, member) in enumerate(composed.items(), start=-1)
             for i, explorer in enumerate(member.explorers)
-            if isinstance(explorer, LearnedExplorer)
+            if explorer.learns
         }
 
     @property

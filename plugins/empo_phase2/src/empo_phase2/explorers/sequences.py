@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.protocols import Explorer
 from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_phase2.explorers.params import ActionSequencesParams, SequenceType
@@ -29,7 +30,7 @@ TURNS: dict[SequenceType, tuple[str, ...]] = {
 """First action of a sequence; then it goes forward, or stays, until its end."""
 
 
-class ActionSequences:
+class ActionSequences(Explorer):
     """Each agent now and then begins a sequence, and follows it to its end.
 
     A sequence is cancelled where its next action is not available, or is blocked: it does

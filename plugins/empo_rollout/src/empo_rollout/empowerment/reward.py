@@ -10,9 +10,9 @@ from torch import Tensor
 
 from empo_core.config import AlgorithmRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import build, load_run
+from empo_core.experiment import Experiment, build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
+from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
 from empo_core.runs.arrays import write_file
 from empo_core.runs.atomic import read_json
 from empo_core.runs.directory import (
@@ -104,8 +104,8 @@ def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicRewar
     # Of a damaged status the summary, which is written last, says that the run has finished.
     if status != "finished" and not (status is None and (path / RESULTS / SUMMARY).is_file()):
         raise ConfigError(f"{where} has not finished ({status}); go on with: empo resume {path}")
-    config, _, context = load_run(path, registry)
-    run_world = context.world
+    run = Experiment.load(path, registry=registry)
+    config, run_world = run.config, run.context.world
     if run_world is None:
         raise ConfigError(f"{where} has no world")
     differs = difference(identity(run_world), identity(world))
@@ -141,17 +141,16 @@ def _context(world: WorldModel, directory: Path, seed: int, resume: bool = True)
     )
 
 
-def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Empowering:
+def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Algorithm:
     """The algorithm, which must know U_r.
 
     Raises:
         ConfigError: if the algorithm does not know U_r.
     """
-    algorithm = build(reference, registry=registry)
-    if not isinstance(algorithm, Empowering):
+    algorithm: Algorithm = build(reference, registry=registry)
+    if not algorithm.has_intrinsic_reward:
         raise ConfigError(
-            f"{where} {reference.name!r}, which knows no U_r: it has no method "
-            "'intrinsic_reward' (see Empowering in docs/reference/protocols.md); take another, "
-            "e.g. exact"
+            f"{where} {reference.name!r}, which knows no U_r: its has_intrinsic_reward is False "
+            "(see Algorithm in docs/reference/protocols.md); take another, e.g. exact"
         )
     return algorithm

@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.features import UpdatableFeaturizer
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.types import WorldSpec
@@ -81,7 +80,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
         self._observations = [torch.zeros(shape) for _ in range(blocks)]
         featurizer = world.spec.featurizer
-        self._featurizer = featurizer if isinstance(featurizer, UpdatableFeaturizer) else None
+        self._featurizer = featurizer if featurizer.can_update else None
         self._shown: list[Tensor | None] = [None] * blocks
 
     @property
