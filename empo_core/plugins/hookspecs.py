@@ -89,7 +89,7 @@ class Component:
         """Import and return the factory behind ``target``.
 
         Raises:
-            PluginLoadError: The module does not import or lacks the name.
+            PluginLoadError: if the module does not import or lacks the name.
         """
         return _load(f"{self.kind} {self.name!r}", self.target)
 
@@ -97,7 +97,7 @@ class Component:
         """The model in ``params``, imported where only its place is given.
 
         Raises:
-            PluginLoadError: The module does not import, or has no such model.
+            PluginLoadError: if the module does not import, or has no such model.
         """
         what = f"the params of {self.kind} {self.name!r}"
         model: object = _load(what, self.params) if isinstance(self.params, str) else self.params
@@ -109,7 +109,7 @@ class Component:
         """Import and return the factory behind ``regression``; None where there is none.
 
         Raises:
-            PluginLoadError: The module does not import or lacks the name.
+            PluginLoadError: if the module does not import or lacks the name.
         """
         if self.regression is None:
             return None
@@ -137,7 +137,7 @@ class Command:
         """Import and return the function behind ``target``.
 
         Raises:
-            PluginLoadError: The module does not import or lacks the name.
+            PluginLoadError: if the module does not import or lacks the name.
         """
         return _load(f"command {self.name!r}", self.target)
 

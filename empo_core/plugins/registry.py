@@ -116,8 +116,8 @@ class Registry:
         """The component called ``name``.
 
         Raises:
-            UnknownComponentError: No installed plugin provides it.
-            DuplicateComponentError: More than one does.
+            UnknownComponentError: if no installed plugin provides the component.
+            DuplicateComponentError: if more than one plugin provides the component.
         """
         return self.offer(kind, name).component
 

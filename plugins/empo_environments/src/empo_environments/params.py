@@ -38,8 +38,8 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
-    if found := sorted(_CODE_KEYS & kwargs.keys()):
-        raise ValueError(f"{', '.join(found)}: cannot be given in a config, for they take code")
+    if refused := sorted(_CODE_KEYS & kwargs.keys()):
+        raise ValueError(f"{', '.join(refused)}: cannot be given in a config, for they take code")
     _refuse_code(kwargs, "")
     return kwargs
 
@@ -65,8 +65,12 @@ def _refuse_code(value: Any, path: str) -> None:
 
 def _is_importable(text: str) -> bool:
     """True for a dotted name in an installed module, which some environments would import."""
-    first, *rest = text.split(".")
-    if not rest or first in _OWN_NAMES or not all(map(str.isidentifier, (first, *rest))):
+    first, *attributes = text.split(".")
+    if (
+        not attributes
+        or first in _OWN_NAMES
+        or not all(map(str.isidentifier, (first, *attributes)))
+    ):
         return False
     try:
         return importlib.util.find_spec(first) is not None  # Imports nothing.

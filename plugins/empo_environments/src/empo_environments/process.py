@@ -55,8 +55,8 @@ class ProcessVectorEnv:
             answer_limit_s: Seconds after which a worker counts as dead, see there.
 
         Raises:
-            ConfigError: The environments do not fit each other, or the sizes do not.
-            CollectError: An environment cannot be made.
+            ConfigError: if the environments do not fit each other, or the sizes do not.
+            CollectError: if an environment cannot be made.
         """
         _check_sizes(len(make), workers, blocks)
         self._envs, self._on_crash, self._first = len(make) // workers, on_crash, first

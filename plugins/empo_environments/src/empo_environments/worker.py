@@ -84,9 +84,9 @@ class Worker:
         """The result of what was asked for, once it is there.
 
         Raises:
-            Crash: An environment raised, or the process has ended.
-            ConfigError: An environment does not fit.
-            CollectError: An environment did what it must not.
+            Crash: if an environment raised, or the process has ended.
+            ConfigError: if an environment does not fit.
+            CollectError: if an environment did what it must not.
         """
         if not self._process.has_message(self._limit_s):
             self.refuse_late()
