@@ -45,7 +45,7 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
     "collector": ("Produces experience by running actors.", "Collector"),
     "explorer": ("How agents deviate from their policy to see more.", "Explorer"),
     "environment": ("What agents act in where there is no world model.", "Environment"),
-    "executor": ("Runs worker processes and replaces those that fail.", "Executor"),
+    "executor": ("Starts workers in processes of their own and calls their methods.", "Executor"),
     "algorithm": ("What a run does.", "Algorithm"),
 }
 
@@ -149,7 +149,7 @@ def component_section(offer: Offer) -> Iterator[str]:
     rows = list(param_rows(component.params_model()))
     head = ["| param | type | default | meaning |", "|---|---|---|---|"]
     yield "\n".join([*head, *rows]) if rows else "It has no params."
-    if files := library_files(component):
+    if files := library_files(Registry([offer]), component.kind, component.name):
         names = ", ".join(f"`{component.name}/{stem}`" for stem in files)
         yield f"Ready-made: {names}."
 

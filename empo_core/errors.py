@@ -74,6 +74,10 @@ class WorkerError(EmpoError):
     """A worker process failed; the message carries its traceback."""
 
 
+class LostError(WorkerError):
+    """A worker process ended before it answered; the message says how."""
+
+
 class ComponentExitError(EmpoError):
     """A component tried to end the whole process, as by ``sys.exit``; the message names it."""
 

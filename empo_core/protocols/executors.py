@@ -1,47 +1,19 @@
-"""Executors: worker processes that answer requests, on this machine or on others."""
+"""Executors: workers in processes of their own, whose methods are called."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-Payload: TypeAlias = Sequence[bytes | memoryview]
-"""One message in pieces, which are joined in their order."""
-Send: TypeAlias = Callable[[Payload], bool]
-"""Sends a part of an answer ahead; True where another request waits for the worker."""
-
-
-@runtime_checkable
-class Worker(Protocol):
-    """Answers requests in a process of its own, one after the other."""
-
-    def call(self, request: bytes, send: Send) -> Payload:
-        """Answer one request.
-
-        Args:
-            request: What the caller submitted.
-            send: Sends a payload before the answer; newer broadcasts are loaded inside of it.
-
-        Returns:
-            The answer, which may be empty.
-        """
-
-    def load(self, blob: memoryview, version: int) -> None:
-        """Take over the newest broadcast; versions only grow."""
-
-    def close(self) -> None:
-        """Release what the worker holds; called once, before its process ends by itself."""
-
-
-WorkerFactory: TypeAlias = Callable[[int, int], Worker]
-"""From a worker's number and its incarnation to the worker; sent by ``cloudpickle``."""
+Report: TypeAlias = Callable[[object], bool]
+"""Sends a value ahead of a call's result; True if another call waits for the worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Resources of each worker; an executor on one machine does not enforce them.
+    """Resources of a worker; an executor on one machine does not enforce them.
 
     Attributes:
         cpus: Processor cores.
@@ -56,132 +28,57 @@ class Needs:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One message of a worker, or the loss of a call.
-
-    Attributes:
-        worker: The worker's number.
-        incarnation: How often the worker had been replaced before.
-        number: Number of the call within the incarnation, from 0.
-        kind: ``part``: sent before the answer; ``answer``: the call's result; ``raised``: the
-            call ended with an exception; ``lost``: the worker ended before it answered. A call
-            has any number of parts, then exactly one of the other kinds.
-        version: The newest broadcast that the worker had loaded.
-        payload: Of a part or an answer; writable.
-        traceback: Of an exception, or how the worker ended.
-    """
-
-    worker: int
-    incarnation: int
-    number: int
-    kind: Literal["part", "answer", "raised", "lost"]
-    version: int = 0
-    payload: bytearray = field(default_factory=bytearray)
-    traceback: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerState:
-    """A worker at this moment.
-
-    Attributes:
-        number: The worker's number.
-        incarnation: How often it was replaced.
-        node: Name of the machine that it runs on.
-        pid: Its process there; None while there is none.
-        state: ``starting``: being built; ``ready``; ``unavailable``: silent for long, but not
-            given up; ``dead``: ended and to be replaced; ``given_up``: not replaced any more.
-        version: The newest broadcast that it has loaded.
-        in_flight: Calls that were submitted and have not ended.
-        last_failure: Why its last incarnation ended; empty where none has.
-    """
-
-    number: int
-    incarnation: int
-    node: str
-    pid: int | None
-    state: Literal["starting", "ready", "unavailable", "dead", "given_up"]
-    version: int
-    in_flight: int
-    last_failure: str
-
-
-@dataclass(slots=True)
-class Account:
-    """Numbers of one incarnation; ``submitted = answered + lost + in flight``.
-
-    Attributes:
-        worker: The worker's number.
-        incarnation: How often it had been replaced before.
-        submitted: Calls.
-        answered: Calls that were answered or raised.
-        lost: Calls that ended with the incarnation.
-        sent: Messages that the worker began to send, counted by itself before each.
-        accepted: Messages that arrived whole and in order.
-        received_bytes: Bytes of their payloads.
-    """
-
-    worker: int
-    incarnation: int
-    submitted: int = 0
-    answered: int = 0
-    lost: int = 0
-    sent: int = 0
-    accepted: int = 0
-    received_bytes: int = 0
-
-
 @runtime_checkable
 class Executor(Protocol):
-    """Runs workers, watches them, and replaces those that fail. Not thread-safe."""
+    """Starts workers, each any object in a process of its own, and calls their methods.
 
-    def start(
-        self, make: WorkerFactory, workers: int, needs: Needs, directory: Path, max_restarts: int
-    ) -> None:
-        """Build the workers and wait for them; one that hangs does not hold up the others.
+    A worker that ends is not replaced by the executor: the calls that it had not answered raise
+    ``LostError``, and so do all later ones.
+    """
+
+    def start(self, make: Callable[[], object], needs: Needs) -> int:
+        """Start a process that builds a worker, and return the worker's number at once.
 
         Args:
-            make: Builds a worker, in its process.
-            workers: How many.
-            needs: Resources of each.
-            directory: Receives files, if there must be any, until ``stop``.
-            max_restarts: Replacements of one worker within a minute, or in a row without any
-                payload; beyond that it is given up.
+            make: Builds the worker in its process; sent there by ``cloudpickle``. If ``make``
+                raises an exception, so does every call of the worker.
+            needs: Resources of the process.
 
         Raises:
-            WorkerError: if a worker cannot be built; the message holds its traceback.
+            WorkerError: if ``make`` cannot be sent, or no process can be started.
         """
 
-    def submit(self, worker: int, request: bytes) -> int:
-        """Send a request, at most once, and return its number within the incarnation.
+    def call(
+        self,
+        worker: int,
+        method: str,
+        *arguments: object,
+        on_report: Callable[[object], None] | None = None,
+    ) -> Future[Any]:
+        """Call a method; a worker executes its calls one after the other, in their order.
 
-        Raises:
-            WorkerError: if the worker has no process, or as many calls in flight as allowed.
-        """
-
-    def next(self, timeout_s: float | None) -> Reply | None:
-        """The next reply of any worker, and the occasion to watch and replace workers.
+        Args:
+            worker: The worker's number.
+            method: Name of the method.
+            arguments: Arguments of the method; sent by ``cloudpickle``.
+            on_report: If given, the method gets a ``Report`` as its first argument, and every
+                value that the method reports is passed to ``on_report``, in order and before the
+                result, in a thread of the executor.
 
         Returns:
-            None after ``timeout_s`` seconds (None: never), or once all workers are given up or
-            stopped and nothing more can come.
+            The method's result. The future raises an ``EmpoError`` of the method as it is, any
+            other exception as a WorkerError with the traceback, and LostError if the worker ends
+            before it answers.
+
+        Raises:
+            WorkerError: if the arguments cannot be sent.
         """
 
-    def broadcast(self, blob: bytes, version: int) -> None:
-        """Let every worker load this before any call that is submitted later; returns at once."""
+    def kill(self, worker: int, reason: str) -> None:
+        """End a worker by force; the LostError of its calls gives the reason."""
 
-    def replace(self, worker: int, reason: str) -> None:
-        """End the present incarnation of a worker as failed, and start another."""
+    def shutdown(self, timeout_s: float = 5.0) -> None:
+        """End all workers, by force where they do not end by themselves; may be called twice.
 
-    def workers(self) -> Sequence[WorkerState]:
-        """The state of every worker, in the order of their numbers."""
-
-    def account(self) -> Sequence[Account]:
-        """The numbers of every incarnation so far."""
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """End all workers, by force where they do not by themselves; any time, also twice.
-
-        ``next`` still returns what has arrived, and the calls that were lost.
+        A worker ends by itself after the call that it is at; its ``close`` is called, if any.
         """

@@ -250,19 +250,6 @@ def test_actors_follow_the_newest_policy_and_never_go_back(
     settle(learner)
 
 
-def test_a_policy_spoiled_on_the_disk_is_never_acted_with(
-    actors: ModuleType, start: Start, tmp_path: Path
-) -> None:
-    learner = start(actors.counting(), max_restarts=1, actors=1)
-    learner.learn()
-    kill(learner.collector.pids()[0])  # The next one must load the policy anew.
-    (path,) = tmp_path.glob("*/broadcast-1.blob")
-    path.write_bytes(path.read_bytes()[:-1])
-    learner.publish_every = 10**9
-    with pytest.raises(CollectError, match="broadcast 1 is damaged"):
-        learn_until(learner, lambda: False)
-
-
 def test_a_paused_learner_is_not_flooded(actors: ModuleType, start: Start) -> None:
     learner = start(actors.counting(payload=1000), queue_size=200)
     learner.learn()

@@ -17,7 +17,6 @@ from empo_async_actors.collector import AsyncCollector
 from empo_async_actors.plugin import AsyncParams
 from empo_core.errors import CollectError
 from empo_core.types import Experience
-from empo_executors.owned_folder import process_space
 
 SCRIPT = Path(__file__).with_name("async_learner.py")
 PATIENCE_S = 60
@@ -157,21 +156,6 @@ def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str, tmp_pat
     # Not their number: threads of earlier tests may end meanwhile.
     assert not set(threading.enumerate()) - threads
     assert not list(tmp_path.iterdir())
-
-
-def test_what_a_killed_learner_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        pass
-    own = f"workers-{process_space()}"
-    left, others = tmp_path / f"{own}-{gone.pid}-abc", tmp_path / "workers-of-mine"
-    alive = tmp_path / f"{own}-{os.getpid()}-abc"
-    for folder in (left, others, alive):
-        folder.mkdir()
-        (folder / "file").touch()
-    cycle(tmp_path, "forkserver")
-    assert not left.exists()
-    assert (others / "file").exists()
-    assert (alive / "file").exists()
 
 
 def test_stopping_ends_even_actors_that_are_stopped_or_sleep(tmp_path: Path) -> None:

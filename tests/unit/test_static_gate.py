@@ -40,18 +40,17 @@ ALLOWED = {
     # Callables reach worker processes that we started, over pipes they inherit; never a file.
     ("plugins/empo_executors/src/empo_executors/worker_main.py", "cloudpickle.loads"),
     ("plugins/empo_executors/src/empo_executors/worker_pool.py", "cloudpickle.loads"),
-    # Likewise what an actor is built from, and the states that it sends and gets.
+    # Likewise their results.
+    ("plugins/empo_executors/src/empo_executors/worker_process.py", "cloudpickle.loads"),
+    # Likewise what an actor is built from.
     ("plugins/empo_async_actors/src/empo_async_actors/actor_worker.py", "cloudpickle.loads"),
-    ("plugins/empo_async_actors/src/empo_async_actors/actor_pool.py", "cloudpickle.loads"),
-    # Likewise to actors of a cluster that the config allows, through its object store.
+    # Likewise to actors of a cluster that the config allows, and from them.
     ("plugins/empo_ray/src/empo_ray/host.py", "cloudpickle.loads"),
+    ("plugins/empo_ray/src/empo_ray/remote_worker.py", "cloudpickle.loads"),
     # Likewise what makes environments in worker processes.
     ("plugins/empo_environments/src/empo_environments/worker_main.py", "cloudpickle.loads"),
     ("plugins/empo_environments/src/empo_environments/worker.py", "cloudpickle.loads"),
-    # Likewise requests to actors of rollouts and what they have collected.
-    ("plugins/empo_rollout/src/empo_rollout/remote_collector.py", "cloudpickle.loads"),
-    ("plugins/empo_rollout/src/empo_rollout/segment_worker.py", "cloudpickle.loads"),
-    # Likewise a world to the processes that solve it, and what they found.
+    # Likewise a world to the processes that solve it.
     ("plugins/empo_exact/src/empo_exact/parts/processes.py", "cloudpickle.loads"),
     # Numba's form of compiled kernels, from folders and files that nobody else can write.
     ("plugins/empo_worlds/src/empo_worlds/kernel_cache.py", "pickle.loads"),

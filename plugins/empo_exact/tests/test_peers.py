@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from empo_core.protocols import Needs, Payload, Send
+from empo_core.protocols import Needs
 from empo_exact.parts import peers as module
 from empo_exact.parts.outbox import Address, Inbox, Outbox
 from empo_exact.parts.peers import Peers
@@ -33,18 +32,17 @@ def _sent(source: int, target: int, size: int) -> np.ndarray:
 
 
 class Swapper:
-    """Swaps arrays with others; see ``empo_core.protocols.Worker``."""
+    """Swaps arrays with others."""
 
-    def call(self, request: bytes, send: Send) -> Payload:
+    def all_came(self, meeting: str, rank: int, far: Sequence[int]) -> bool:
         """Swap arrays of all sizes, and tell whether what came was what was sent."""
-        meeting, rank, far = json.loads(request)
         if rank in far:
             module.Inbox = _elsewhere  # type: ignore[assignment,misc]
         _join(Path(meeting), rank, SIZE)
         peers = Peers(rank, SIZE)
         everything = [self._swap(peers, size) for size in SIZES]
         peers.close()
-        return [json.dumps(all(everything)).encode()]
+        return all(everything)
 
     def _swap(self, peers: Peers, size: int) -> bool:
         every = range(SIZE)
@@ -59,27 +57,17 @@ class Swapper:
             for of in every
         )
 
-    def load(self, blob: memoryview, version: int) -> None:
-        """Nothing is broadcast."""
-
-    def close(self) -> None:
-        """There is nothing to release."""
-
 
 @pytest.mark.parametrize("far", [[], [1], [0, 1, 2]], ids=["one machine", "two", "three"])
 def test_every_process_gets_what_the_others_sent(tmp_path: Path, far: Sequence[int]) -> None:
     executor = LocalExecutor(LocalParams())
     try:
-        executor.start(lambda *_: Swapper(), SIZE, Needs(), tmp_path / "workers", 0)
-        for rank in range(SIZE):
-            executor.submit(rank, json.dumps([str(tmp_path / "meeting"), rank, far]).encode())
-        replies = [executor.next(PATIENCE_S) for _ in range(SIZE)]
-        for reply in replies:
-            assert reply is not None
-            assert reply.kind == "answer", reply.traceback
-            assert json.loads(reply.payload) is True
+        workers = [executor.start(Swapper, Needs()) for _ in range(SIZE)]
+        meeting = str(tmp_path / "meeting")
+        calls = [executor.call(w, "all_came", meeting, rank, far) for rank, w in enumerate(workers)]
+        assert [call.result(PATIENCE_S) for call in calls] == [True] * SIZE
     finally:
-        executor.stop()
+        executor.shutdown()
 
 
 def test_memory_of_another_machine_is_not_taken_for_this_ones() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 import empo_testing.executor as kit
@@ -11,8 +13,8 @@ from empo_executors.plugin import LocalParams
 
 @pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 class TestLocal(kit.ExecutorTests):
-    checked = True
-
     @pytest.fixture
-    def executor(self, method: str) -> LocalExecutor:
-        return LocalExecutor(LocalParams.model_validate({"start_method": method}))
+    def executor(self, method: str) -> Iterator[LocalExecutor]:
+        executor = LocalExecutor(LocalParams.model_validate({"start_method": method}))
+        yield executor
+        executor.shutdown()

@@ -20,7 +20,7 @@ from empo_core.plugins import imports
 from empo_executors.local import LocalExecutor
 from empo_executors.plugin import LocalParams
 from empo_executors.supervised_process import StartMethod
-from empo_executors.worker_pool import WorkerPool, map_over, worker_processes
+from empo_executors.worker_pool import WorkerPool, executor_map, worker_processes
 
 Pool = WorkerPool[int, tuple[int, int]]
 
@@ -176,7 +176,7 @@ def test_a_killed_worker_is_an_error_and_never_a_hang(method: StartMethod) -> No
         return bytes(20_000)
 
     with WorkerPool(suicidal, 2, method) as pool:
-        with pytest.raises(WorkerError, match="was killed by signal 9 while it worked on item 5"):
+        with pytest.raises(WorkerError, match="a worker process was killed before item"):
             list(pool.map(range(50)))
         with pytest.raises(WorkerError, match="closed"):
             list(pool.map([1]))
@@ -189,21 +189,8 @@ def test_a_worker_killed_with_its_pipe_held_open_by_a_grandchild_is_noticed() ->
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with WorkerPool(leave_a_child, 1) as pool, pytest.raises(WorkerError, match="signal 9"):
+    with WorkerPool(leave_a_child, 1) as pool, pytest.raises(WorkerError, match="was killed"):
         list(pool.map([0]))
-
-
-def test_a_stopped_worker_runs_into_the_time_limit() -> None:
-    def stop(n: int) -> None:
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    started = time.monotonic()
-    with (
-        WorkerPool(stop, 1, task_timeout_s=0.5) as pool,
-        pytest.raises(WorkerError, match=r"did not finish item 0 within 0\.5 s"),
-    ):
-        list(pool.map([0]))
-    assert time.monotonic() - started < 10
 
 
 def test_closing_is_bounded_even_when_a_worker_is_busy(tmp_path: Path) -> None:
@@ -287,15 +274,20 @@ def test_an_item_whose_worker_was_lost_is_tried_again(deaths: int, tmp_path: Pat
             os.kill(os.getpid(), signal.SIGKILL)
         return n * n
 
-    executor = LocalExecutor(LocalParams())
-    results = map_over(executor, fragile, range(12), workers=2, directory=tmp_path / "run")
-    if deaths == 1:
-        assert list(results) == [n * n for n in range(12)]
-    else:
-        with pytest.raises(WorkerError, match="killed by signal 9 while it worked on item 3"):
-            list(results)
-    assert not (tmp_path / "run").exists()
-    assert all(state.pid is None for state in executor.workers())
+    with executor_map(LocalExecutor(LocalParams()), fragile, 2) as apply:
+        if deaths == 1:
+            assert list(apply(range(12))) == [n * n for n in range(12)]
+        else:
+            with pytest.raises(WorkerError, match="signal 9 while it worked on item 3"):
+                list(apply(range(12)))
+
+
+def test_a_map_on_an_executor_reports_errors_and_may_be_abandoned() -> None:
+    with executor_map(LocalExecutor(LocalParams()), lambda n: 12 // n, 2) as apply:
+        with pytest.raises(WorkerError, match=r"failed on item 1: ZeroDivisionError"):
+            list(apply([1, 0]))
+        assert next(apply(range(1, 1000))) == 12
+        assert list(apply([4, 3])) == [3, 4]
 
 
 def test_an_open_map_serves_several_passes() -> None:

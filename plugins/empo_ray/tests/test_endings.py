@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 PATIENCE_S = 60.0
 
 DRIVER = """
-import pathlib, sys, time
+import time
 from empo_core.protocols import Needs
 from empo_testing.echo_worker import EchoWorker
 from empo_ray.executor import RayExecutor
@@ -33,10 +33,9 @@ from empo_ray.plugin import RayParams
 if __name__ == "__main__":
     address = {address!r}
     executor = RayExecutor(RayParams(address=address, allow_addresses=[address]))
-    executor.start(EchoWorker, 2, Needs(), pathlib.Path(sys.argv[1]), 0)
-    executor.submit(0, b"sleep")
-    executor.next(30)
-    print(*(state.pid for state in executor.workers()), flush=True)
+    workers = [executor.start(EchoWorker, Needs()) for _ in range(2)]
+    print(*(executor.call(worker, "pid").result() for worker in workers), flush=True)
+    executor.call(workers[0], "sleep", on_report=id)
     time.sleep(600)
 """
 
@@ -48,9 +47,7 @@ def test_workers_end_when_their_run_is_killed_stopped_ones_too(
     path = tmp_path / "driver.py"
     path.write_text(DRIVER.format(address="local" if local else cluster.address))
     before = {process.pid for process in psutil.process_iter()}
-    with subprocess.Popen(
-        [sys.executable, str(path), str(tmp_path)], stdout=subprocess.PIPE, text=True
-    ) as driver:
+    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         workers = [int(pid) for pid in driver.stdout.readline().split()]
         assert len(workers) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.cluster
 
 
 class TestRay(kit.ExecutorTests):
-    buffered = checked = True
-
     @pytest.fixture
-    def executor(self, cluster: Any) -> RayExecutor:
-        return RayExecutor(RayParams.model_validate(ray_params(cluster)))
+    def executor(self, cluster: Any) -> Iterator[RayExecutor]:
+        executor = RayExecutor(RayParams.model_validate(ray_params(cluster)))
+        yield executor
+        executor.shutdown()

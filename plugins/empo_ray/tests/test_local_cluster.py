@@ -8,24 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import psutil
 import pytest
 
 pytest.importorskip("empo_ray", reason="empo-ray is not installed")
 
-from empo_core.errors import WorkerError
+from empo_core.errors import LostError, WorkerError
 from empo_core.protocols import Needs
 from empo_ray.executor import RayExecutor
 from empo_ray.plugin import RayParams
 from empo_testing.echo_worker import EchoWorker
-from empo_testing.executor import (
-    assert_balanced,
-    await_ready,
-    is_running,
-    reply_of,
-)
+from empo_testing.executor import is_running, result_of
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
@@ -38,39 +32,33 @@ def executor() -> Iterator[RayExecutor]:
     needs = {"cpus": 0.5}
     executor = RayExecutor(RayParams.model_validate({"needs": needs, "object_store_mb": 100}))
     yield executor
-    executor.stop()
+    executor.shutdown()
 
 
-def test_work_goes_on_after_a_kill_and_nothing_is_left_in_the_end(
-    executor: RayExecutor, tmp_path: Path
-) -> None:
-    executor.start(EchoWorker, 2, Needs(), tmp_path, 2)
+def test_work_goes_on_after_a_kill_and_nothing_is_left_in_the_end(executor: RayExecutor) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    workers = [executor.start(EchoWorker, Needs()) for _ in range(2)]
+    pids = [result_of(executor.call(worker, "pid")) for worker in workers]
+    assert signal.getsignal(signal.SIGTERM) is before, "Ray takes signals"
     processes = psutil.Process().children(recursive=True)
     head = [process for process in processes if process.name() in ("gcs_server", "raylet")]
     assert head
     addresses = {c.laddr.ip for process in head for c in process.net_connections() if c.laddr}
     assert {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
-    pid = executor.workers()[0].pid
-    assert pid is not None
-    executor.broadcast(b"policy", 1)
-    executor.submit(0, b"sleep")
-    assert reply_of(executor).payload == b"good night"
-    os.kill(pid, signal.SIGKILL)
-    reply = reply_of(executor)
-    assert (reply.kind, reply.number) == ("lost", 0)
-    await_ready(executor, incarnation=1)
-    executor.submit(0, b"blob")
-    executor.submit(1, b"blob")
-    assert [bytes(reply_of(executor).payload) for _ in range(2)] == [b"1 policy"] * 2
-    assert_balanced(executor)
-    executor.stop()
+    call = executor.call(workers[0], "sleep", on_report=print)
+    os.kill(pids[0], signal.SIGKILL)
+    with pytest.raises(LostError):
+        result_of(call)
+    assert result_of(executor.call(workers[1], "echo", b"policy")) == b"policy"
+    executor.shutdown()
     assert not [process for process in head if is_running(process.pid)]
-    assert not list(tmp_path.iterdir())
 
 
-def test_more_workers_than_processors_are_refused(executor: RayExecutor, tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match=r"5000 workers of 0.5 CPUs need 2500, and this machine"):
-        executor.start(EchoWorker, 5000, Needs(), tmp_path, 0)
+def test_more_workers_than_processors_are_refused(executor: RayExecutor) -> None:
+    for _ in range(2 * (os.cpu_count() or 1)):
+        executor.start(EchoWorker, Needs())
+    with pytest.raises(WorkerError, match=r"workers of 0.5 CPUs need .*, and this machine has"):
+        executor.start(EchoWorker, Needs())
 
 
 def test_a_config_is_checked_and_plugins_are_listed_without_ray() -> None:

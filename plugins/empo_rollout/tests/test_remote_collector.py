@@ -84,14 +84,12 @@ class Made:
         share = Share(given, environments, part_of(plan, ACTORS))
         self.collector = RemoteCollector(
             self.executor, given.collection, share, policy, self.episodes, Timers(),
-            folder / "actors", torch.device("cpu"),
-            normaliser=build_normaliser(given, environments.spec),
+            torch.device("cpu"), normaliser=build_normaliser(given, environments.spec),
         )  # fmt: skip
 
     def pid(self, actor: int) -> int:
         """The process of an actor."""
-        pid = self.executor.workers()[actor].pid
-        assert pid is not None
+        pid: int = self.collector._slots[actor].call("pid").result(60)
         return pid
 
     def arrays(self, version: int) -> dict[str, np.ndarray]:
@@ -177,11 +175,12 @@ def test_who_is_late_is_left_out_and_takes_part_again(make: Callable[..., Made])
     made = make(collection={"actors": ACTORS, "late_s": 0.3})
     made.collector.start(0)
     made.arrays(0)
-    os.kill(made.pid(1), signal.SIGSTOP)
+    pid = made.pid(1)
+    os.kill(pid, signal.SIGSTOP)
     late = made.arrays(1)
     assert late["valid"][:, :2].all()
     assert not late["valid"][:, 2:].any()
-    os.kill(made.pid(1), signal.SIGCONT)
+    os.kill(pid, signal.SIGCONT)
     while not made.arrays(2)["valid"].all():
         pass
 
@@ -189,7 +188,7 @@ def test_who_is_late_is_left_out_and_takes_part_again(make: Callable[..., Made])
 def test_an_actor_that_fails_too_often_ends_the_run(make: Callable[..., Made]) -> None:
     made = make(collection={"actors": ACTORS, "max_restarts": 0})
     made.collector.start(0)
-    made.executor.replace(0, "failed for this test")
+    made.executor.kill(0, "failed for this test")
     with pytest.raises(CollectError, match=r"actor 0 does not work any more: .*for this test"):
         made.arrays(0)
 

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import WorkerError, WorldError
-from empo_core.protocols import ParallelMap, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
-from empo_worlds.enumeration import EnumeratedWorld, enumerate_world
+from empo_worlds.enumeration import EnumeratedWorld, ParallelMap, enumerate_world
 from empo_worlds.queries import is_terminal, transition_probabilities
 
 # Workers cannot import a test module, so what it defines reaches them by value.

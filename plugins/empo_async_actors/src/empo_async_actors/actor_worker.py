@@ -1,78 +1,90 @@
-"""One actor as a worker of an executor."""
+"""The worker's side: one actor in its process."""
 
 from __future__ import annotations
 
-import cloudpickle  # type: ignore[import-untyped]
+import os
 
-from empo_async_actors.messages import Message, Request, encode_experience
-from empo_async_actors.policy import decode_policy
+import cloudpickle  # type: ignore[import-untyped]
+from numpy.random import SeedSequence
+from safetensors.torch import load
+
 from empo_core.errors import WorkerError
-from empo_core.protocols import Actor, ActorFactory, Payload, Send, Weights
+from empo_core.protocols import Actor, ActorFactory, Report
+from empo_core.random_streams import seed_globals
+from empo_core.trees import StateDict
+from empo_core.types import Experience
+
+_KINDS = "biufc"
+"""Kinds of dtypes that experience may have: booleans and numbers."""
 
 
 class ActorWorker:
     """Builds an actor when it is told to, and lets it act as far as it may."""
 
-    def __init__(self, make_actor: ActorFactory) -> None:
-        self._make_actor = make_actor
+    def __init__(self, make_actor: bytes, seed: int) -> None:
+        """Begin without an actor.
+
+        Args:
+            make_actor: The pickled ``ActorFactory``.
+            seed: Of the run.
+        """
+        self._make_actor, self._seed = make_actor, seed
         self._actor: Actor | None = None
-        self._failed = False
-        self._policy: tuple[Weights, int] | None = None
         self._env_steps = 0
 
-    def load(self, blob: memoryview, version: int) -> None:
-        """Act with these weights, once there is an actor."""
-        weights = decode_policy(blob)
-        if self._actor is None:
-            self._policy = weights, version
-        else:
-            self._actor.load(weights, version)
+    def build(self, index: int) -> int:
+        """Build the actor with this index, and return the number of this process."""
+        # What actors draw from global generators differs between them, and from run to run
+        # as the seed does; no index is given twice.
+        seed_globals(SeedSequence(self._seed, spawn_key=(index,)))
+        make: ActorFactory = cloudpickle.loads(self._make_actor)
+        self._actor = make(index)
+        return os.getpid()
 
-    def call(self, request: bytes, send: Send) -> Payload:
-        """Do what was asked for; experience is sent as soon as there is any.
+    def load(self, weights: bytes, version: int) -> int:
+        """Act with these weights, in the safetensors format, and return their version."""
+        self._alive.load(load(weights), version)
+        return version
+
+    def load_state(self, state: StateDict) -> None:
+        """Go on from the state of an actor."""
+        self._alive.load_state_dict(state)
+
+    def state(self) -> StateDict:
+        """The actor's state."""
+        return self._alive.state_dict()
+
+    def act(self, report: Report, until: int, training_step: int) -> None:
+        """Act until so many environment steps in all, or until another call waits.
 
         Raises:
-            WorkerError: The actor failed before, or acted without taking a step.
+            WorkerError: if the actor does not take a step, or records what is no number.
         """
-        if self._failed:
-            raise WorkerError("this actor has failed and waits for its end")
-        try:
-            return self._answer(Message.decode(request), send)
-        except BaseException:
-            self._failed = True
-            raise
-
-    def close(self) -> None:
-        """An actor has nothing to release."""
-
-    def _answer(self, message: Message, send: Send) -> Payload:
-        if message.kind is Request.BUILD:
-            self._actor = self._make_actor(message.count)
-            if self._policy is not None:
-                self._actor.load(*self._policy)
-                self._policy = None
-            return []
-        assert self._actor is not None
-        if message.kind is Request.LOAD_STATE:
-            self._actor.load_state_dict(cloudpickle.loads(message.body))
-            return []
-        if message.kind is Request.SEND_STATE:
-            return [cloudpickle.dumps(self._actor.state_dict())]
-        return self._act(self._actor, message, send)
-
-    def _act(self, actor: Actor, message: Message, send: Send) -> Payload:
-        while self._env_steps < message.count:
-            experience = actor.act(message.training_step)
-            if experience.env_steps < 1:
-                raise WorkerError(
-                    f"act returned an experience of {experience.env_steps} environment steps; "
-                    "every call must take at least 1, or the learner would wait for ever"
-                )
+        actor = self._alive
+        self._actor = None  # After an error it does not act again.
+        while self._env_steps < until:
+            experience = actor.act(training_step)
+            _check(experience)
             self._env_steps += experience.env_steps
-            # Another request means that the learner knows better by now how far to go.
-            if send(encode_experience(experience)):
-                break
-        return []
+            if report(experience):
+                break  # The learner knows better by now how far to go.
+        self._actor = actor
+
+    @property
+    def _alive(self) -> Actor:
+        if self._actor is None:
+            raise WorkerError("this actor has failed and waits for its end")
+        return self._actor
 
 
-__all__ = ["ActorWorker"]
+def _check(experience: Experience) -> None:
+    if experience.env_steps < 1:
+        raise WorkerError(
+            f"act returned an experience of {experience.env_steps} environment steps; "
+            "every call must take at least 1, or the learner would wait for ever"
+        )
+    for name, array in experience.arrays.items():
+        if array.dtype.kind not in _KINDS:
+            raise WorkerError(
+                f"array {name!r} has dtype {array.dtype}; only booleans and numbers can be sent"
+            )

@@ -19,7 +19,7 @@ from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 from empo_environments.single_env import MakeEnv, episode_seed
 from empo_environments.snapshots import Snapshot, shares
 from empo_environments.worker import Worker, worker_context
-from empo_executors.frames import pickled
+from empo_executors.pickles import pickled
 from empo_executors.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
 from empo_executors.supervised_process import StartMethod
-from empo_executors.worker_pool import WorkerPool
+from empo_executors.worker_pool import WorkerPool, executor_map
 from empo_worlds import contract
 from empo_worlds.compilation import compiled
 
@@ -86,8 +86,8 @@ def expander(
     """
     expand, answer = partial(expansion_of, world), partial(_answer, world)
     if executor is not None:
-        with WorkerPool(answer, workers, executor=build(executor)) as pool:
-            yield lambda blocks: _expansions(pool.map(blocks))
+        with executor_map(build(executor), answer, workers) as apply:
+            yield lambda blocks: _expansions(apply(blocks))
     elif workers == 1:
         yield lambda blocks: map(expand, blocks)
     elif world.spec.releases_gil:

@@ -2,147 +2,103 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import shutil
+import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 from empo_core.errors import WorkerError
-from empo_core.protocols.executors import Needs, WorkerFactory
-from empo_executors.blobs import BlobWriter
-from empo_executors.cells import Cell
-from empo_executors.frames import Frame, pickled
-from empo_executors.owned_folder import owned_folder
+from empo_core.protocols.executors import Needs
+from empo_executors.pickles import pickled
 from empo_executors.plugin import LocalParams
-from empo_executors.start_deadline import StartDeadline
-from empo_executors.supervised_executor import SupervisedExecutor
-from empo_executors.supervised_process import process_context
-from empo_executors.supervision import Limits
-from empo_executors.worker_process import Launch, WorkerProcess
+from empo_executors.supervised_process import KILL_S, process_context
+from empo_executors.worker_process import WorkerProcess
 
 _STOP_SHARE = 0.3
-"""Part of the time to stop in which workers may end by themselves."""
-_PREFIX = "workers-"
-_WORKER_MODULE = "empo_executors.worker_main"
+"""Part of the time of ``shutdown`` in which workers may end by themselves."""
+_WATCH_S = 0.1
+"""Time between two looks at the workers."""
 
 
-class LocalExecutor(SupervisedExecutor["_Processes"]):
+class LocalExecutor:
     """Workers in processes of this machine; see ``empo_core.protocols.Executor``."""
 
     def __init__(self, params: LocalParams) -> None:
-        super().__init__(_limits(params))
         self._params = params
+        method = params.start_method
+        try:
+            self._context = process_context(
+                None if method == "auto" else method, ["empo_executors.worker_main"]
+            )
+        except ValueError as error:
+            raise WorkerError(f"{error} on this system; use 'auto'") from error
+        self._workers: list[WorkerProcess] = []
+        self._over = threading.Event()
+        self._watcher: threading.Thread | None = None
 
-    def start(
-        self, make: WorkerFactory, workers: int, needs: Needs, directory: Path, max_restarts: int
-    ) -> None:
-        """Build the workers; each is waited for, one that hangs no longer than the others take.
+    def start(self, make: Callable[[], object], needs: Needs) -> int:
+        """Start a process that builds a worker.
 
         Raises:
-            WorkerError: A worker cannot be built, or the factory cannot be sent.
-            StorageError: The disk refuses the few files that this needs.
+            WorkerError: if ``make`` cannot be sent, the system refuses a process, or a label is
+                needed, for this machine has none.
         """
-        self._check_stopped()
+        if self._over.is_set():
+            raise WorkerError("this executor was shut down; make a new one")
         if needs.labels:
             raise WorkerError(
                 f"workers need a node with {dict(needs.labels)}; the executor 'local' has one "
                 "node and no labels. Leave them out, or choose an executor for clusters."
             )
-        method = self._params.start_method
+        factory, number = pickled(make, "the worker factory"), len(self._workers)
         try:
-            context = process_context(None if method == "auto" else method, [_WORKER_MODULE])
-        except ValueError as error:
-            raise WorkerError(f"{error} on this system; use 'auto'") from error
-        factory = pickled(make, "the worker factory")
-        made_parent = not directory.exists()
-        launch = Launch(context, owned_folder(directory, _PREFIX), factory, queue.SimpleQueue())
-        self._backend = _Processes(launch, made_parent)
-        deadline = StartDeadline()
-        try:
-            self._await_workers(
-                self._backend, workers, max_restarts,
-                lambda states: deadline.is_over(sum(state.state == "ready" for state in states)),
-            )  # fmt: skip
-        except BaseException:
-            self.stop()
-            raise
+            beat_s = self._params.heartbeat_s / 4
+            worker = WorkerProcess(self._context, f"worker {number}", factory, min(beat_s, 1.0))
+        except OSError as error:
+            raise WorkerError(
+                f"worker {number} cannot be started: {error}. Choose fewer workers, or raise what "
+                "the system allows (ulimit)."
+            ) from error
+        self._workers.append(worker)
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="workers", daemon=True)
+            self._watcher.start()
+        return number
 
+    def call(
+        self,
+        worker: int,
+        method: str,
+        *arguments: object,
+        on_report: Callable[[object], None] | None = None,
+    ) -> Future[Any]:
+        """Call a method of a worker; see ``Executor.call``."""
+        return self._workers[worker].call(method, arguments, on_report)
 
-class _Processes:
-    """The processes of workers and the folder that they share."""
+    def kill(self, worker: int, reason: str) -> None:
+        """End a worker by force."""
+        self._workers[worker].kill(reason)
 
-    def __init__(self, launch: Launch, made_parent: bool) -> None:
-        """Begin without a process.
+    def shutdown(self, timeout_s: float = 5.0) -> None:
+        """End all workers, by force where they do not end by themselves."""
+        self._over.set()
+        deadline = time.monotonic() + timeout_s * _STOP_SHARE
+        workers = self._workers
+        for worker in workers:
+            worker.request_stop()
+        for worker in workers:
+            worker.join(deadline)
+        for worker in workers:  # All are killed before the first is waited for.
+            worker.kill("was stopped")
+        for worker in workers:
+            worker.join(time.monotonic() + KILL_S)
+            worker.lose_calls()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join()
 
-        Args:
-            launch: What the processes have in common.
-            made_parent: Whether the folder around theirs is to be removed, too.
-        """
-        self._launch = launch
-        self._made_parent = made_parent
-        self._begun: dict[int, WorkerProcess] = {}
-        self._blobs = BlobWriter(launch.directory)
-
-    def begin(self, number: int, incarnation: int, version: int) -> WorkerProcess:
-        """Start a process; raises OSError where the system refuses."""
-        process = WorkerProcess(self._launch, number, incarnation)
-        process.cells[Cell.VERSION] = version
-        self._begun[number] = process
-        return process
-
-    def receive(self, timeout_s: float) -> tuple[WorkerProcess, Frame | None] | None:
-        """The next frame, or the end of a process."""
-        try:
-            return self._launch.arrivals.get(timeout_s > 0, timeout_s)
-        except queue.Empty:
-            return None
-
-    def broadcast(self, blob: bytes, version: int) -> None:
-        """Write the blob once and show its version to all workers.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
-        self._blobs.write(blob, version)
-        for process in self._running:
-            process.cells[Cell.VERSION] = version
-
-    def failure(self) -> str:
-        """This machine does not fail."""
-        return ""
-
-    def end(self, timeout_s: float) -> None:
-        """End all processes, and remove the folder."""
-        processes = self._running
-        try:
-            for process in processes:
-                process.request_stop()
-            deadline = time.monotonic() + timeout_s * _STOP_SHARE
-            for process in processes:
-                process.join(deadline - time.monotonic())
-        finally:
-            # All are killed before the first is waited for.
-            for process in processes:
-                process.kill()
-            for process in processes:
-                process.close()
-            shutil.rmtree(self._launch.directory, ignore_errors=True)
-            if self._made_parent:
-                with contextlib.suppress(OSError):  # Others keep something there.
-                    self._launch.directory.parent.rmdir()
-
-    @property
-    def _running(self) -> list[WorkerProcess]:
-        """The processes that have not been closed."""
-        return [process for process in self._begun.values() if not process.closed]
-
-
-def _limits(params: LocalParams) -> Limits:
-    return Limits(
-        start_timeout_s=params.start_timeout_s,
-        unavailable_s=params.heartbeat_s / 2,
-        dead_s=params.heartbeat_s,
-        silence="heartbeat_s",
-        in_flight=params.in_flight,
-    )
+    def _watch(self) -> None:
+        """Thread: end workers that show no sign of life."""
+        while not self._over.wait(_WATCH_S):
+            for worker in list(self._workers):
+                worker.watch(self._params.start_timeout_s, self._params.heartbeat_s)

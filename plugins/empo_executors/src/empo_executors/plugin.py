@@ -17,16 +17,13 @@ class LocalParams(Config):
         "auto", description="Start method; auto takes forkserver where there is one, else spawn."
     )
     start_timeout_s: float = Field(
-        300.0, gt=0, description="A worker that takes longer to be built is replaced."
+        300.0, gt=0, description="A worker that takes longer to be built has failed."
     )
     heartbeat_s: float = Field(
         60.0, ge=0.5,
         description="A process without any sign of life for so long (stopped, or stuck in compiled "
-        "code) is replaced; how long a call may take is up to the caller.",
+        "code) has failed; how long a call may take is up to the caller.",
     )  # fmt: skip
-    in_flight: int = Field(
-        2, ge=1, description="Calls of one worker at a time: one computed, the others waiting."
-    )
 
 
 @hookimpl

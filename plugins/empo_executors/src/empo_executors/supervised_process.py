@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from empo_core.interrupts import SIGNALS
 from empo_core.plugins.imports import extra_imports, import_extra
@@ -82,20 +82,15 @@ class SupervisedProcess:
         Raises:
             OSError: The system refuses a process or a pipe.
         """
-        # The kernel's signal goes by the thread that started a process; that of the fork server
-        # lives as long as the parent does, as does our main thread.
-        lasting = context.get_start_method() == "forkserver" or (
-            threading.current_thread() is threading.main_thread()
-        )
         self.pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(
             target=_enter,
-            args=(target, theirs, lasting, extra_imports(), tuple(arguments)),
+            args=(target, theirs, child_setup(context), tuple(arguments)),
             daemon=False,  # Those may not start processes, and the work may need some.
             name=name,
         )
         try:
-            with _signals_held():
+            with signals_held():
                 self._process.start()
         except BaseException:
             self.pipe.close()
@@ -119,17 +114,20 @@ class SupervisedProcess:
     @property
     def has_ended(self) -> bool:
         """True once the process is gone."""
-        return self._ended or self._process.exitcode is not None
+        with contextlib.suppress(ValueError):  # Another thread has released it just now.
+            return self._ended or self._process.exitcode is not None
+        return True
 
     def kill(self) -> None:
         """End the process by force; SIGKILL ends even one that is stopped or in compiled code."""
         if not self._ended:
-            self._process.kill()
+            _kill(self._process)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the process to end, and say whether it has."""
         if not self._ended:
-            self._process.join(max(0.0, timeout_s))
+            with contextlib.suppress(ValueError):
+                self._process.join(max(0.0, timeout_s))
         return self.has_ended
 
     def end(self, deadline: float = 0.0) -> None:
@@ -173,15 +171,31 @@ def _kill(process: BaseProcess) -> None:
         process.kill()
 
 
-def _enter(
-    target: Callable[..., None],
-    pipe: Pipe,
-    lasting: bool,
-    imports: Sequence[str],
-    arguments: Sequence[object],
-) -> None:
-    """Main function of a supervised process."""
-    if lasting:
+class ChildSetup(NamedTuple):
+    """What ``set_up_child`` needs of the parent.
+
+    Attributes:
+        is_lasting: True if the thread that starts the child lives as long as the parent.
+        imports: Modules of ``--import``.
+    """
+
+    is_lasting: bool
+    imports: Sequence[str]
+
+
+def child_setup(context: Context) -> ChildSetup:
+    """The setup of a child that the present thread starts."""
+    # The kernel's signal goes by the thread that started a process; that of the fork server
+    # lives as long as the parent does, as does our main thread.
+    is_lasting = context.get_start_method() == "forkserver" or (
+        threading.current_thread() is threading.main_thread()
+    )
+    return ChildSetup(is_lasting, extra_imports())
+
+
+def set_up_child(setup: ChildSetup) -> None:
+    """Let this process end with its parent, ignore signals, and use one thread for numerics."""
+    if setup.is_lasting:
         _let_the_kernel_kill()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for number in SIGNALS:
@@ -192,12 +206,19 @@ def _enter(
     import torch
 
     torch.set_num_threads(1)
-    import_extra(imports)
+    import_extra(setup.imports)
+
+
+def _enter(
+    target: Callable[..., None], pipe: Pipe, setup: ChildSetup, arguments: Sequence[object]
+) -> None:
+    """Main function of a supervised process."""
+    set_up_child(setup)
     target(pipe, *arguments)
 
 
 @contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
+def signals_held() -> Iterator[None]:
     """Hold the signals back, which what is started meanwhile, e.g. a fork server, does for good.
 
     They reach the whole group, and children end with their fork server. This process gets what
@@ -236,4 +257,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-__all__ = ["KILL_S", "Context", "Pipe", "StartMethod", "SupervisedProcess", "process_context"]
+__all__ = [
+    "KILL_S", "ChildSetup", "Context", "Pipe", "StartMethod", "SupervisedProcess", "child_setup",
+    "process_context", "set_up_child", "signals_held",
+]  # fmt: skip

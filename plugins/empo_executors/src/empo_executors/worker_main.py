@@ -1,94 +1,108 @@
-"""Main function of a worker process: build the worker, then answer requests until told to stop."""
+"""Main function of a worker process: build the worker, then answer calls until told to stop."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from pathlib import Path
+import traceback
+from collections.abc import Callable
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from empo_core.protocols.executors import Payload, WorkerFactory
-from empo_executors.blobs import read_blob
-from empo_executors.cells import Cell, Cells
-from empo_executors.frames import Disconnected, Kind, Sender
-from empo_executors.request_loop import RequestLoop, error_text
+from empo_core.errors import EmpoError, WorkerError
 from empo_executors.supervised_process import Pipe
 
-BEAT_S = 0.1
-"""Time between two signs of life of a worker process."""
+READY, REPORT, ANSWER, RAISED = range(4)
+"""Kinds of messages of a worker, each with a value; an empty message is a sign of life."""
+STOP = b""
+"""Message to a worker that ends it; all others are calls."""
 
 
-def run_worker(pipe: Pipe, cells: Path, number: int, incarnation: int) -> None:
-    """Build a worker from the factory in the first message, and let it answer all others.
+def run_worker(pipe: Pipe, beat_s: float) -> None:
+    """Build a worker from the factory in the first message, and answer the calls that follow.
 
     Args:
-        pipe: The only connection to the caller; an empty message ends the worker.
-        cells: The file of the cells; broadcasts lie in the same folder.
-        number: The worker's number.
-        incarnation: How often it has been replaced.
+        pipe: The only connection to the caller.
+        beat_s: Seconds between two signs of life.
     """
-    try:
-        counts = Cells(cells)
-    except FileNotFoundError:
-        return  # The caller was interrupted while it started this process.
-    link = _PipeLink(pipe, counts, cells.parent, Sender(pipe, number, incarnation))
-    threading.Thread(target=link.beat, daemon=True).start()
-    loop = RequestLoop(link)
-    try:
-        make: WorkerFactory = cloudpickle.loads(pipe.recv_bytes())
-        worker = make(number, incarnation)
-        loop.serve(worker)
-    except (EOFError, Disconnected):
-        return
-    except BaseException as error:
-        with contextlib.suppress(Disconnected):
-            link.tell(Kind.FAILED, [error_text(error)], version=loop.version, call=0)
+    with contextlib.suppress(EOFError, OSError):  # The caller is gone, or needs no more.
+        _Server(pipe, beat_s).serve()
 
 
-class _PipeLink:
-    """A pipe for messages, cells for numbers, and files for broadcasts."""
+class _Server:
+    def __init__(self, pipe: Pipe, beat_s: float) -> None:
+        self._pipe, self._beat_s = pipe, beat_s
+        self._lock = threading.Lock()
 
-    def __init__(self, pipe: Pipe, cells: Cells, directory: Path, sender: Sender) -> None:
-        self._pipe = pipe
-        self._cells = cells
-        self._directory = directory
-        self._sender = sender
+    def serve(self) -> None:
+        """Answer calls until the caller stops this process or is gone."""
+        call = methods_of(self._pipe.recv_bytes())
+        self._send(READY, None)
+        threading.Thread(target=self._beat, daemon=True).start()
+        while (message := self._pipe.recv_bytes()) != STOP:
+            method, arguments, is_reporting = cloudpickle.loads(message)
+            try:
+                reports = (self._report,) if is_reporting else ()
+                self._send(ANSWER, call(method, *reports, *arguments))
+            except _PipeError as error:
+                raise OSError from error
+            except BaseException as error:
+                self._send(RAISED, sendable(error))
+        call("close")
 
-    def beat(self) -> None:
-        """Thread: show that this process is alive and not stopped."""
-        while True:
-            self._cells[Cell.BEAT] += 1
-            time.sleep(BEAT_S)
-
-    def tell(self, kind: Kind, payload: Payload, *, version: int, call: int) -> None:
-        """Count and send a frame."""
-        self._cells[Cell.SENT] += 1
-        self._sender.send(kind, payload, version=version, call=call)
-
-    def request(self, timeout_s: float) -> bytes | None:
-        """The next request, if it comes in time."""
-        return self._pipe.recv_bytes() if self._pipe.poll(timeout_s) else None
-
-    @property
-    def waiting(self) -> bool:
-        """True where a request waits."""
+    def _report(self, value: object) -> bool:
+        self._send(REPORT, value)
         return self._pipe.poll()
 
-    @property
-    def stopped(self) -> bool:
-        """True where the caller wants no more."""
-        return bool(self._cells[Cell.STOP])
+    def _send(self, kind: int, value: object) -> None:
+        data = cloudpickle.dumps((kind, value))
+        try:
+            with self._lock:
+                self._pipe.send_bytes(data)
+        except OSError as error:
+            raise _PipeError from error
 
-    def broadcast(self, loaded: int) -> tuple[memoryview, int] | None:
-        """The newest broadcast where there is a newer one."""
-        self._cells[Cell.LOADED] = loaded
-        while (version := self._cells[Cell.VERSION]) != loaded:
-            try:
-                return read_blob(self._directory, version), version
-            except FileNotFoundError:
-                if self._cells[Cell.VERSION] == version:
-                    raise
-                # Two newer ones were broadcast meanwhile.
-        return None
+    def _beat(self) -> None:
+        wait = threading.Event().wait
+        with contextlib.suppress(OSError):
+            while not wait(self._beat_s):
+                with self._lock:
+                    self._pipe.send_bytes(b"")
+
+
+class _PipeError(BaseException):
+    """Leaves a call whose caller is gone."""
+
+
+def methods_of(factory: bytes) -> Callable[..., object]:
+    """A function that calls a method of the worker that a pickled factory builds.
+
+    If the worker cannot be built, every call raises the error of the factory. A worker without a
+    method ``close`` has nothing to close.
+    """
+    try:
+        worker = cloudpickle.loads(factory)()
+    except BaseException as error:
+        failure = sendable(error)
+
+        def fail(method: str, *arguments: object) -> None:
+            if method != "close":
+                raise failure
+
+        return fail
+
+    def call(method: str, *arguments: object) -> object:
+        if method == "close" and not hasattr(worker, "close"):
+            return None
+        return getattr(worker, method)(*arguments)
+
+    return call
+
+
+def sendable(error: BaseException) -> EmpoError:
+    """The error as a caller in another process gets it: an ``EmpoError`` as it is, if possible."""
+    if isinstance(error, EmpoError):
+        with contextlib.suppress(Exception):
+            cloudpickle.loads(cloudpickle.dumps(error))
+            return error
+    return WorkerError("".join(traceback.format_exception(error)))

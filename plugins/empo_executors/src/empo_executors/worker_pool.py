@@ -1,80 +1,52 @@
-"""Parallel maps: one function, applied to many items by the workers of an executor."""
+"""Parallel maps: one function, applied to many items in worker processes."""
 
 from __future__ import annotations
 
-import tempfile
+import queue
+import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Generic
+from typing import Any, Generic, TypeVar
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import WorkerError
-from empo_core.protocols.executors import (
-    Executor,
-    Needs,
-    Payload,
-    Reply,
-    Send,
-    Worker,
-    WorkerFactory,
+from empo_core.errors import LostError, WorkerError
+from empo_core.protocols.executors import Executor
+from empo_executors.pickles import pickled
+from empo_executors.replaced_worker import ReplacedWorker
+from empo_executors.supervised_process import (
+    ChildSetup,
+    StartMethod,
+    child_setup,
+    process_context,
+    set_up_child,
+    signals_held,
 )
-from empo_core.protocols.parallel_maps import Item, Output, ParallelMap
-from empo_executors.frames import pickled
-from empo_executors.local import LocalExecutor
-from empo_executors.plugin import LocalParams
-from empo_executors.supervised_process import StartMethod, process_context
 
+Item = TypeVar("Item")
+Output = TypeVar("Output")
+Map = Callable[[Iterable[Item]], Iterator[Output]]
 _AHEAD = 4
 """Items per worker that are taken beyond the result that is waited for."""
-_IN_FLIGHT = 2
-_TICK_S = 0.1
-_SHUTDOWN_S = 2.0
-_OK, _RAISED = b"+", b"!"
-
-
-def map_over(
-    executor: Executor,
-    function: Callable[[Item], Output],
-    items: Iterable[Item],
-    *,
-    workers: int,
-    directory: Path,
-    retries: int = 1,
-) -> Generator[Output, None, None]:
-    """Apply a function to every item on an executor; results come in the order of the items.
-
-    Args:
-        executor: One that does not run; it is started, and stopped in the end.
-        function: Any callable that cloudpickle can send; with ``retries`` its results must
-            depend on nothing but the item.
-        items: Taken a few per worker ahead of the result that is waited for.
-        workers: How many workers to start.
-        directory: Receives the executor's files meanwhile.
-        retries: How often an item is submitted again after the worker it was at was lost.
-
-    Raises:
-        WorkerError: The function raised (of several items that fail, the first is reported), or
-            an item was lost too often.
-    """
-    factory = _function_worker(pickled(function, "the function"))
-    try:
-        executor.start(factory, workers, Needs(), directory, _max_restarts(retries))
-        passing: _Map[Output] = _Map(executor, items, retries, None)
-        yield from passing.results()
-    finally:
-        with best_effort("ending the workers"):
-            executor.stop()
+_MAX_RESTARTS = 5
+_TICK_S = 0.05
 
 
 class WorkerPool(Generic[Item, Output]):
-    """A function in worker processes; close it, or use it as a context manager.
+    """A function in worker processes; close the pool, or use it as a context manager.
 
     The function, with everything it has captured, travels to each worker once; after that only
     items and results do.
@@ -90,37 +62,27 @@ class WorkerPool(Generic[Item, Output]):
         function: Callable[[Item], Output],
         workers: int,
         start_method: StartMethod | None = None,
-        *,
-        task_timeout_s: float | None = None,
-        executor: Executor | None = None,
     ) -> None:
         """Prepare; processes start with the first map.
 
         Args:
             function: Any callable that cloudpickle can send, closures and lambdas included.
                 Its results must depend on nothing but the item.
-            workers: How many processes to start, at least 1.
+            workers: Number of processes, at least 1.
             start_method: How to start them; None means ``forkserver`` where there is one.
-            task_timeout_s: Seconds one item may take before its worker counts as stuck;
-                None waits for as long as the worker lives.
-            executor: One that does not run, in place of ``start_method``; an item is submitted
-                again where its worker was lost.
 
         Raises:
-            ValueError: An argument is out of range.
-            WorkerError: The function cannot be sent.
+            ValueError: if an argument is out of range.
+            WorkerError: if the function cannot be sent.
         """
         if workers < 1:
             raise ValueError(f"workers is {workers}; a pool needs at least 1")
-        process_context(start_method)  # Refuses what does not exist.
-        self._factory = _function_worker(pickled(function, "the function"))
-        params = LocalParams(start_method=start_method or "auto", in_flight=_IN_FLIGHT)
-        self._executor: Executor = executor or LocalExecutor(params)
-        self._retries = int(executor is not None)
+        context = process_context(start_method)
         self._workers = workers
-        self._task_timeout_s = task_timeout_s
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._closed = False
+        self._is_closed = False
+        self._pool = ProcessPoolExecutor(
+            workers, context, _set_up, (child_setup(context), pickled(function, "the function"))
+        )
 
     def __enter__(self) -> WorkerPool[Item, Output]:
         """The pool itself."""
@@ -139,199 +101,184 @@ class WorkerPool(Generic[Item, Output]):
         """Apply the function to every item; results come in the order of the items.
 
         Items are taken a few per worker ahead of the result that is waited for, so neither
-        items nor results pile up. One map at a time.
+        items nor results pile up.
 
         Raises:
-            WorkerError: The function raised (of several items that fail, the first is
-                reported), a worker died or got stuck, or the pool is closed.
+            WorkerError: if the function raises (of several items that fail, the first is
+                reported), a worker ends, or the pool is closed.
         """
-        if self._closed:
-            raise WorkerError("this worker pool is closed; make a new one")
-        self._start()
-        try:
-            retries, limit = self._retries, self._task_timeout_s
-            passing: _Map[Output] = _Map(self._executor, items, retries, limit)
-            yield from passing.results()
-        except _LostError as error:
-            self.close()
-            raise WorkerError(str(error)) from None
+        for item, future in _ahead(self._submit, items, _AHEAD * self._workers):
+            try:
+                result, trouble = future.result()
+            except (BrokenExecutor, CancelledError) as error:
+                is_closed = self._is_closed
+                self.close()
+                how = "the pool was closed" if is_closed else "a worker process was killed"
+                raise WorkerError(
+                    f"{how} before item {item} was done. Signal 9 often means that memory ran "
+                    "out; at the start this often means that a script starts workers outside of "
+                    "`if __name__ == '__main__':`"
+                ) from error
+            yield _opened(item, result, trouble)
 
     def close(self) -> None:
-        """Stop the workers, by force after a moment; closing twice does no harm."""
-        self._closed = True
-        self._executor.stop(_SHUTDOWN_S)
-        if self._folder is not None:
-            self._folder.cleanup()
+        """Stop the workers by force; closing twice does no harm."""
+        self._is_closed = True
+        # Python 3.14 has ``kill_workers`` for this.
+        for process in list((self._pool._processes or {}).values()):
+            process.kill()
+        self._pool.shutdown(cancel_futures=True)
 
-    def _start(self) -> None:
-        if self._folder is not None:
-            return
-        self._folder = tempfile.TemporaryDirectory(prefix="empo-pool-", ignore_cleanup_errors=True)
-        directory = Path(self._folder.name)
+    def _submit(self, number: int, item: Item) -> Future[tuple[bytes, str]]:
+        if self._is_closed:
+            raise WorkerError("this worker pool is closed; make a new one")
         try:
-            restarts = _max_restarts(self._retries)
-            self._executor.start(self._factory, self._workers, Needs(), directory, restarts)
-        except WorkerError:
-            self.close()
-            raise
+            with signals_held():  # A fork server that is started here ignores them for good.
+                return self._pool.submit(_apply, pickled(item, f"item {number}"))
+        except BrokenExecutor as error:
+            broken: Future[tuple[bytes, str]] = Future()
+            broken.set_exception(error)
+            return broken
 
 
-def worker_processes(workers: int, start_method: StartMethod | None = None) -> ParallelMap:
+def worker_processes(
+    workers: int, start_method: StartMethod | None = None
+) -> Callable[[Callable[[Item], Output]], AbstractContextManager[Map[Item, Output]]]:
     """A parallel map in worker processes of this machine, as ``enumerate_world`` takes it.
 
     Args:
-        workers: How many processes to start, at least 1.
+        workers: Number of processes, at least 1.
         start_method: How to start them; None means ``forkserver`` where there is one.
     """
 
     @contextmanager
-    def opened(
-        function: Callable[[Item], Output], /
-    ) -> Iterator[Callable[[Iterable[Item]], Iterator[Output]]]:
+    def opened(function: Callable[[Item], Output], /) -> Iterator[Map[Item, Output]]:
         with WorkerPool(function, workers, start_method) as pool:
             yield pool.map
 
     return opened
 
 
-class _LostError(WorkerError):
-    """An item was lost with its worker, or no worker is left."""
+@contextmanager
+def executor_map(
+    executor: Executor, function: Callable[[Item], Output], workers: int
+) -> Iterator[Map[Item, Output]]:
+    """A parallel map on the workers of an executor, which is shut down in the end.
 
+    An item whose worker is lost is tried once more.
 
-class _Map(Generic[Output]):
-    """One pass over items on an executor that runs."""
+    Args:
+        executor: Any executor.
+        function: As for ``WorkerPool``.
+        workers: Number of workers.
 
-    def __init__(
-        self,
-        executor: Executor,
-        items: Iterable[object],
-        retries: int,
-        task_timeout_s: float | None,
-    ) -> None:
-        self._executor = executor
-        self._items = enumerate(items)
-        self._retries = retries
-        self._task_timeout_s = task_timeout_s
-        self._waiting: deque[int] = deque()
-        self._requests: dict[int, bytes] = {}
-        self._losses: dict[int, int] = {}
-        self._done: dict[int, Reply] = {}
-        self._at: dict[tuple[int, int, int], int] = {}
-        """The item of each call of this pass by worker, incarnation and number."""
-        self._busy_since: dict[int, float] = {}
+    Raises:
+        WorkerError: if the function cannot be sent, or a worker cannot be started; the map raises
+            WorkerError if the function does, and LostError if an item is lost twice.
+    """
+    payload = pickled(function, "the function")
+    slots: queue.SimpleQueue[ReplacedWorker] = queue.SimpleQueue()
+    for _ in range(workers):
+        slots.put(ReplacedWorker(executor, partial(_Function, payload), _MAX_RESTARTS))
+    is_over = threading.Event()
 
-    def results(self) -> Generator[Output, None, None]:
-        """The results in the order of the items."""
-        ahead = _AHEAD * len(self._executor.workers())
-        issued = turn = 0
-        while True:
-            while issued < turn + ahead and (entry := next(self._items, None)) is not None:
-                number, item = entry
-                self._requests[number] = pickled(item, f"item {number}")
-                self._waiting.append(number)
-                issued += 1
-            if turn == issued:
-                return
-            self._submit()
-            if turn in self._done:
-                yield self._open(self._done.pop(turn), turn)
-                turn += 1
-            elif (reply := self._executor.next(_TICK_S)) is not None:
-                self._take(reply)
-            else:
-                self._check()
-
-    def _submit(self) -> None:
-        """Hand waiting items to workers that have room."""
-        if not self._waiting:
-            return
-        # One call each first, so that no worker has two while another has none.
-        for room in range(_IN_FLIGHT):
-            for state in self._executor.workers():
-                usable = state.state in ("starting", "ready") and state.in_flight <= room
-                if usable and self._waiting:
-                    item = self._waiting.popleft()
-                    number = self._executor.submit(state.number, self._requests[item])
-                    self._at[state.number, state.incarnation, number] = item
-                    self._busy_since.setdefault(state.number, time.monotonic())
-
-    def _take(self, reply: Reply) -> None:
-        item = self._at.pop((reply.worker, reply.incarnation, reply.number), None)
-        if item is None:
-            return  # Of a pass that was abandoned.
-        self._busy_since.pop(reply.worker, None)
-        if any(worker == reply.worker for worker, _, _ in self._at):
-            self._busy_since[reply.worker] = time.monotonic()
-        if reply.kind != "lost":
-            self._done[item] = reply
-            del self._requests[item]
-            return
-        # The first of those that are lost together was being worked on; the others had to wait.
-        others = [key for key in self._at if key[:2] == (reply.worker, reply.incarnation)]
-        self._waiting.extendleft(sorted((self._at.pop(key) for key in others), reverse=True))
-        self._waiting.appendleft(item)
-        self._losses[item] = self._losses.get(item, 0) + 1
-        if self._losses[item] > self._retries:
-            how, separator, advice = reply.traceback.partition(";")
-            raise _LostError(f"{how} while it worked on item {item}{separator}{advice}")
-
-    def _check(self) -> None:
-        """Notice workers that are stuck or gone; without a reply only."""
-        limit, now = self._task_timeout_s, time.monotonic()
-        for worker, since in self._busy_since.items():
-            if limit is not None and now - since > limit:
-                items = [item for key, item in self._at.items() if key[0] == worker]
-                raise _LostError(
-                    f"worker {worker} did not finish item {min(items)} within {limit} s "
-                    "(task_timeout_s) and was stopped"
-                )
-        states = self._executor.workers()
-        if all(state.state == "given_up" for state in states):
-            raise _LostError(f"no worker is left; the last failure: {states[0].last_failure}")
-
-    def _open(self, reply: Reply, item: int) -> Output:
-        text = reply.traceback
-        if reply.kind == "answer" and reply.payload[:1] == _OK:
-            output: Output = cloudpickle.loads(memoryview(reply.payload)[1:])
+    def call(number: int, item: Item) -> Output:
+        slot = slots.get()
+        try:
+            output: Output = _twice(slot, number, item, is_over)
             return output
-        if reply.kind == "answer":
-            text = reply.payload[1:].decode()
-        raise WorkerError(f"worker {reply.worker} failed on item {item}: {text}")
+        finally:
+            slots.put(slot)
+
+    with ThreadPoolExecutor(workers) as threads:
+
+        def apply(items: Iterable[Item]) -> Iterator[Output]:
+            def submit(number: int, item: Item) -> Future[Output]:
+                return threads.submit(call, number, item)
+
+            for _, future in _ahead(submit, items, _AHEAD * workers):
+                yield future.result()
+
+        try:
+            yield apply
+        finally:
+            is_over.set()
+            with best_effort("ending the workers"):
+                executor.shutdown()
 
 
-class _FunctionWorker:
-    """Applies a function to pickled items."""
+def _twice(slot: ReplacedWorker, number: int, item: Any, is_over: threading.Event) -> Any:
+    """The result for an item, which is tried once more where the worker is lost."""
+    for attempt in (1, 2):
+        while not is_over.is_set() and not slot.is_running():
+            if slot.given_up:
+                raise LostError(f"no worker is left; the last failure: {slot.last_failure}")
+            time.sleep(_TICK_S)
+        try:
+            result, trouble = slot.call("apply", pickled(item, f"item {number}")).result()
+            break
+        except LostError as error:
+            if attempt == 2 or is_over.is_set():
+                how, separator, advice = str(error).partition(";")
+                text = f"{how} while it worked on item {number}{separator}{advice}"
+                raise LostError(text) from None
+    slot.has_delivered = True
+    return _opened(number, result, trouble)
+
+
+def _ahead(
+    submit: Callable[[int, Any], Future[Any]], items: Iterable[Any], depth: int
+) -> Generator[tuple[int, Future[Any]], None, None]:
+    """Numbers and futures of items in order, the items being submitted ``depth`` ahead."""
+    waiting: deque[tuple[int, Future[Any]]] = deque()
+    try:
+        for number, item in enumerate(items):
+            waiting.append((number, submit(number, item)))
+            if len(waiting) >= depth:
+                yield waiting.popleft()
+        while waiting:
+            yield waiting.popleft()
+    finally:
+        for _, future in waiting:
+            future.cancel()
+
+
+def _opened(number: int, result: bytes, trouble: str) -> Any:
+    """The result for an item, as ``_Function.apply`` returned it."""
+    if trouble:
+        raise WorkerError(f"a worker failed on item {number}: {trouble}")
+    return cloudpickle.loads(result)
+
+
+class _Function:
+    """The function of a map in a worker process."""
 
     def __init__(self, payload: bytes) -> None:
+        self._load = partial(cloudpickle.loads, payload)
+        self._function: Callable[[object], object] | None = None
+
+    def apply(self, item: bytes) -> tuple[bytes, str]:
+        """The pickled result for an item, or why there is none."""
         try:
-            self._function = cloudpickle.loads(payload)
+            self._function = self._function or self._load()
         except BaseException as error:
-            raise WorkerError(f"the worker could not load the function: {error}") from error
-
-    def call(self, request: bytes, send: Send) -> Payload:
-        """The result for one item, or why there is none."""
+            return b"", f"the worker could not load the function: {error}"
         try:
-            return [_OK, cloudpickle.dumps(self._function(cloudpickle.loads(request)))]
+            return cloudpickle.dumps(self._function(cloudpickle.loads(item))), ""
         except BaseException as error:
-            text = f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
-            return [_RAISED, text.encode(errors="backslashreplace")]
-
-    def load(self, blob: memoryview, version: int) -> None:
-        """Maps broadcast nothing."""
-
-    def close(self) -> None:
-        """There is nothing to release."""
+            return b"", f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}"
 
 
-def _function_worker(payload: bytes) -> WorkerFactory:
-    def make(number: int, incarnation: int) -> Worker:
-        return _FunctionWorker(payload)
-
-    return make
+_function = _Function(b"")
+"""The function of this process, if it is one of a ``WorkerPool``."""
 
 
-def _max_restarts(retries: int) -> int:
-    return 5 if retries else 0
+def _set_up(setup: ChildSetup, payload: bytes) -> None:
+    """Prepare a process of a ``WorkerPool``."""
+    global _function
+    set_up_child(setup)
+    _function = _Function(payload)
 
 
-__all__ = ["WorkerPool", "map_over", "worker_processes"]
+def _apply(item: bytes) -> tuple[bytes, str]:
+    return _function.apply(item)

@@ -1,215 +1,159 @@
-"""One incarnation of a worker as its caller sees it.
+"""A worker process as its caller sees it.
 
-Threads read and write the process's pipe. Were the caller to do so by itself, a process that is
-stopped half-way through a message would block it for ever.
+Threads read and write the pipe of the process: the caller must not wait for a process that is
+stopped half-way through a message.
 """
 
 from __future__ import annotations
 
 import contextlib
-import platform
 import queue
 import threading
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
-import psutil
+import cloudpickle  # type: ignore[import-untyped]
 
-from empo_core.errors import WorkerError
-from empo_executors.call_ledger import CallLedger
-from empo_executors.cells import Cell, Cells
-from empo_executors.frames import Disconnected, Frame, Kind, Receiver
+from empo_core.errors import LostError
+from empo_executors.pickles import pickled
 from empo_executors.silence import Silence
 from empo_executors.supervised_process import KILL_S, Context, SupervisedProcess
-from empo_executors.worker_main import run_worker
+from empo_executors.worker_main import ANSWER, RAISED, REPORT, STOP, run_worker
 
-Arrivals: TypeAlias = "queue.SimpleQueue[tuple[WorkerProcess, Frame | None]]"
-LAST_FRAMES_S = 2.0
-"""For how long the last frames of an ended process are waited for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Everything that the processes of an executor have in common.
-
-    Attributes:
-        context: How processes start.
-        directory: Folder of cells and broadcasts.
-        factory: The pickled worker factory.
-        arrivals: Receives every accepted frame, and None behind the last of a process.
-    """
-
-    context: Context
-    directory: Path
-    factory: bytes
-    arrivals: Arrivals
+_LAST_MESSAGES_S = 2.0
+"""Seconds for which the last messages of an ended process are waited for."""
 
 
 class WorkerProcess:
-    """A running worker: its process, its cells, its calls in flight, and two threads.
+    """A process with one worker, and the calls that the worker has not answered.
 
     Attributes:
-        ready: Whether the worker was built.
-        raised: Whether it ended with an exception outside of a call.
-        trouble: Why it was cut off or ended; empty where its exit code says it.
-        ledger: Its calls and numbers.
-        node: Name of this machine.
-        closed: Whether everything was released.
+        pid: The process's id.
     """
 
-    def __init__(self, launch: Launch, number: int, incarnation: int) -> None:
+    def __init__(self, context: Context, name: str, factory: bytes, beat_s: float) -> None:
         """Start the process.
 
+        Args:
+            context: How processes start.
+            name: Of the process, for people.
+            factory: The pickled function that builds the worker.
+            beat_s: Seconds between two signs of life.
+
         Raises:
-            OSError: The system refuses a process, a pipe or a file.
+            OSError: if the system refuses a process or a pipe.
         """
-        self.number = number
-        self.incarnation = incarnation
-        self.ledger = CallLedger(number, incarnation)
-        self.ready = self.raised = False
-        self.trouble = ""
-        self.node = platform.node()
-        self._arrivals = launch.arrivals
-        self._path = launch.directory / f"worker-{number}-{incarnation}.cells"
-        self._begun = time.monotonic()
-        self._silence = Silence()
-        self._dead_since: float | None = None
-        self.closed = self._killed = False
-        self._version = 0
-        self.cells = Cells.create(self._path)
-        try:
-            self._process = SupervisedProcess(
-                launch.context, run_worker, (self._path, number, incarnation), f"worker-{number}"
-            )
-        except BaseException:
-            self._remove_cells()
-            raise
-        self.pid: int | None = self._process.pid
-        self._receiver = Receiver(number, incarnation)
-        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._requests.put(launch.factory)
-        self._threads = [
-            threading.Thread(target=work, name=f"worker-{number}", daemon=True)
-            for work in (self._read, self._write)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._name = name
+        self._lock = threading.Lock()
+        self._calls: deque[tuple[Future[Any], Callable[[object], None] | None]] = deque()
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._outgoing.put(factory)
+        self._reason = self._end = ""
+        self._messages, self._silence = 0, Silence()
+        self._ended_at: float | None = None
+        self._process = SupervisedProcess(context, run_worker, (beat_s,), name)
+        self.pid = self._process.pid
+        self._reader = threading.Thread(target=self._read, name=name, daemon=True)
+        self._writer = threading.Thread(target=self._write, name=name, daemon=True)
+        self._writer.start()
+        self._reader.start()
 
-    @property
-    def version(self) -> int:
-        """The newest broadcast that the worker has loaded."""
-        if not self.closed:
-            self._version = self.cells[Cell.LOADED]
-        return self._version
+    def call(
+        self, method: str, arguments: tuple[object, ...], on_report: Callable[[object], None] | None
+    ) -> Future[Any]:
+        """Send a call; see ``Executor.call``."""
+        data = pickled((method, arguments, on_report is not None), f"the arguments of {method!r}")
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # A call that was sent cannot be cancelled.
+        with self._lock:
+            if not self._end:
+                self._calls.append((future, on_report))
+                self._outgoing.put(data)
+                return future
+        future.set_exception(LostError(self._end))
+        return future
 
-    def submit(self, request: bytes) -> int:
-        """Hand a request over and return its number."""
-        number = self.ledger.submit()
-        self._requests.put(request)
-        return number
+    def watch(self, start_timeout_s: float, heartbeat_s: float) -> None:
+        """Kill the process if it shows no sign of life; lose its calls if it has ended."""
+        silence_s = self._silence.seconds(self._messages)
+        if self._end:
+            return
+        if self._process.has_ended:
+            # Another process may hold the pipe open in the middle of a message.
+            self._ended_at = self._ended_at or time.monotonic()
+            if time.monotonic() - self._ended_at > _LAST_MESSAGES_S:
+                self.lose_calls()
+        elif not self._messages and silence_s > start_timeout_s:
+            self.kill(f"was not ready for {start_timeout_s:g} s (start_timeout_s) and was killed")
+        elif self._messages and silence_s > heartbeat_s:
+            self.kill(f"showed no sign of life for {heartbeat_s:g} s (heartbeat_s) and was killed")
 
-    def count_sent(self) -> None:
-        """Bring ``account.sent`` up to date."""
-        if not self.closed:
-            self.ledger.account.sent = self.cells[Cell.SENT]
-
-    def age_s(self) -> float:
-        """Seconds since the process was started."""
-        return time.monotonic() - self._begun
-
-    def silence_s(self) -> float:
-        """Seconds, while the caller looked, without a sign of life."""
-        return self._silence.seconds(self.cells[Cell.BEAT])
-
-    def is_suspended(self) -> bool:
-        """True if the system says that the process is stopped, e.g. by SIGSTOP."""
-        try:
-            return self.pid is not None and psutil.Process(self.pid).status() == "stopped"
-        except psutil.Error:  # It has ended.
-            return False
-
-    def overdue(self) -> bool:
-        """True where it was killed or has ended, and its last frames should have come by now.
-
-        A process of its own may hold the pipe open in the middle of a frame.
-        """
-        if not (self._killed or self._process.has_ended):
-            return False
-        now = time.monotonic()
-        self._dead_since = self._dead_since or now
-        return now - self._dead_since > LAST_FRAMES_S
-
-    def fail(self, reason: str) -> None:
-        """Kill it because of this; its end arrives behind its last frames."""
-        self.trouble = self.trouble or reason
-        self._killed = True
+    def kill(self, reason: str) -> None:
+        """End the process by force."""
+        self._reason = self._reason or reason
         self._process.kill()
 
     def request_stop(self) -> None:
-        """Let it end by itself, once it has answered what it is at."""
-        self.cells[Cell.STOP] = 1
-        self._requests.put(b"")
+        """Let the process end by itself after the call that it is at."""
+        self._reason = self._reason or "was stopped"
+        self._outgoing.put(STOP)
 
-    def join(self, timeout_s: float) -> bool:
-        """Wait for the process to end, and say whether it has."""
-        return self._process.join(timeout_s)
+    def join(self, deadline: float) -> None:
+        """Wait until ``deadline`` (of ``time.monotonic``) for the process to end."""
+        self._reader.join(max(0.0, deadline - time.monotonic()))
+        if not self._reader.is_alive():
+            self._writer.join(KILL_S)
 
-    def kill(self) -> None:
-        """End the process by force."""
-        self._process.kill()
-
-    def obituary(self) -> str:
-        """The reason why the process ended, with the worker's traceback where there is one."""
-        who = f"worker {self.number} (process {self.pid}, incarnation {self.incarnation})"
-        if self.trouble:
-            return f"{who} {self.trouble}"
-        return self._process.obituary(who, at_start=not self.ready)
-
-    def close(self) -> None:
-        """Kill the process if it lives, and release everything; twice does no harm."""
-        if self.closed:
-            return
-        self._process.end()
-        self._requests.put(None)
-        for thread in self._threads:
-            thread.join(KILL_S)
-        self.count_sent()
-        self._version = self.cells[Cell.LOADED]
-        self.closed = True
-        self._remove_cells()
-        if not any(thread.is_alive() for thread in self._threads):
-            self._process.pipe.close()
-
-    def _remove_cells(self) -> None:
-        self.cells.close()
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+    def lose_calls(self) -> None:
+        """End all calls that have not been answered."""
+        with self._lock:
+            if not self._end:
+                who = f"{self._name} (process {self.pid})"
+                self._end = (
+                    f"{who} {self._reason}"
+                    if self._reason
+                    else self._process.obituary(who, at_start=not self._messages)
+                )
+            calls, self._calls = self._calls, deque()
+        for future, _ in calls:
+            future.set_exception(LostError(self._end))
 
     def _write(self) -> None:
-        """Thread: send the factory, then every request."""
-        # Where the process is gone, the reading thread finds out.
-        with contextlib.suppress(OSError):
-            while (message := self._requests.get()) is not None:
+        """Thread: send the factory and every call."""
+        with contextlib.suppress(OSError):  # The reading thread notices that the process is gone.
+            while (message := self._outgoing.get()) is not None:
                 self._process.pipe.send_bytes(message)
 
     def _read(self) -> None:
-        """Thread: accept frames for as long as there are any."""
+        """Thread: receive messages as long as there are any, then release everything."""
         try:
             while self._process.has_message():
-                frame = self._receiver.receive(self._process.pipe)
-                self.ledger.accept(frame)
-                if frame.kind is Kind.FAILED:
-                    self.raised = True
-                    self.trouble = f"failed\n{frame.payload.decode()}"
-                self._arrivals.put((self, frame))
-        except Disconnected:
+                message = self._process.pipe.recv_bytes()
+                self._messages += 1
+                if message:
+                    self._take(*cloudpickle.loads(message))
+        except (EOFError, OSError):
             pass
-        except (WorkerError, OSError, ValueError) as error:
-            self.trouble = f"was cut off: {error}"
-        finally:
-            self._arrivals.put((self, None))
+        except Exception as error:
+            self._reason = f"sent what cannot be read: {type(error).__name__}: {error}"
+        self.lose_calls()
+        self._process.end()
+        self._outgoing.put(None)
+        self._writer.join()
+        self._process.pipe.close()
 
-
-__all__ = ["Arrivals", "Launch", "WorkerProcess"]
+    def _take(self, kind: int, value: Any) -> None:
+        with self._lock:
+            if self._end or kind not in (REPORT, ANSWER, RAISED):
+                return
+            future, on_report = self._calls[0] if kind == REPORT else self._calls.popleft()
+        if kind == REPORT:
+            assert on_report is not None
+            on_report(value)
+        elif kind == ANSWER:
+            future.set_result(value)
+        else:
+            future.set_exception(value)

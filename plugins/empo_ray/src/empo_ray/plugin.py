@@ -32,21 +32,14 @@ class RayParams(Config):
     )  # fmt: skip
     place_timeout_s: float = Field(
         60.0, gt=0,
-        description="Without room for all workers for so long, those that have a place start.",
+        description="Work ends if no worker has a place after so long; if some have one, the "
+        "others wait.",
     )  # fmt: skip
-    start_timeout_s: float = Field(
-        300.0, gt=0, description="A worker with a place that takes longer to be built is replaced."
-    )
     heartbeat_s: float = Field(
-        10.0, ge=1.0, description="A worker silent for so long counts as unavailable."
+        60.0, ge=1.0, description="A worker without any sign of life for so long has failed."
     )
     unavailable_s: float = Field(
-        10.0, ge=1.0,
-        description="An unavailable worker is replaced after so long; a cluster that is lost, or "
-        "has no place for any worker, for so long ends the work.",
-    )  # fmt: skip
-    in_flight: int = Field(
-        2, ge=1, description="Calls of one worker at a time: one computed, the others waiting."
+        10.0, ge=1.0, description="A cluster whose head does not answer for so long is lost."
     )
 
 

@@ -59,14 +59,14 @@ log = logging.getLogger(__name__)
 STEP_BYTES = 16
 """Bytes of a step of a rollout beside its observation, at least: action, reward, value, chance."""
 
-ACTORS = "actors"
-"""Folder of a run for files of an executor."""
 SOURCE = "reward"
 """Folder of a run for what the source of a reward leaves behind."""
 
 
 class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
+
+    takes_environment = True
 
     def __init__(self, params: RolloutParams) -> None:
         self._params = params
@@ -140,7 +140,6 @@ class RolloutAlgorithm(Algorithm):
                 policy,
                 episodes,
                 timers,
-                context.directory / ACTORS,
                 device,
                 normaliser=build_normaliser(params, env_spec),
             )

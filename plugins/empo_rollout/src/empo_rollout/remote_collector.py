@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
+from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch
 from jaxtyping import Float64
 from safetensors.torch import save
 from torch import Tensor
 
-from empo_core.errors import CollectError, WorkerError
-from empo_core.protocols import Executor, Needs, Reply, WorkerState
+from empo_core.errors import CollectError, LostError, WorkerError
+from empo_core.protocols import Executor
 from empo_core.random_streams import seed_of
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
+from empo_executors.replaced_worker import ReplacedWorker
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import CollectionParams
 from empo_rollout.policies.protocols import ActorCritic
-from empo_rollout.segment_worker import Collect, Collected, Restore, Share, segment_workers
+from empo_rollout.segment_worker import Collected, SegmentWorker, Share
 
 _TICK_S = 0.1
 
@@ -50,7 +52,6 @@ class RemoteCollector:
         policy: ActorCritic,
         episodes: EpisodeReturns,
         timers: Timers,
-        directory: Path,
         device: torch.device,
         normaliser: Normaliser | None = None,
     ) -> None:
@@ -63,22 +64,24 @@ class RemoteCollector:
             policy: Acts; its weights are sent before every segment.
             episodes: Takes in every step of all actors.
             timers: Measure the collection.
-            directory: Receives files of the executor.
             device: Of rollouts.
             normaliser: One for the environments of all actors, where there is to be one.
         """
         self.normaliser = normaliser
         self._executor, self._params, self._share = executor, params, share
         self._policy, self._episodes, self._timers = policy, episodes, timers
-        self._directory, self._device = directory, device
+        self._device = device
+        self._slots = [
+            ReplacedWorker(executor, partial(SegmentWorker, share, actor), params.max_restarts)
+            for actor in range(params.actors)
+        ]
         self._states: list[StateDict | None] = [None] * params.actors
         self._standing: dict[int, int] = {}
         """Incarnations that stand where their actor should."""
-        self._calls: dict[tuple[int, int, int], int | None] = {}
-        """Of each call under way: the segment that was asked for; None: to go on from a state."""
+        self._calls: dict[int, tuple[int | None, Future[Any]]] = {}
+        """Of each actor the segment that it collects (None: it goes on from a state)."""
         self._inexact: set[int] = set()
-        self._seed = self._broadcasts = 0
-        self._runs = False
+        self._seed = 0
 
     def start(self, seed: int) -> None:
         """Begin the first episodes.
@@ -95,10 +98,8 @@ class RemoteCollector:
             CollectError: if an actor raised, or has failed too often.
         """
         with self._timers("env"):
-            self._broadcasts += 1
             weights = {name: value.cpu() for name, value in self._policy.state_dict().items()}
-            self._executor.broadcast(save(weights), self._broadcasts)
-            collected = self._answers(version)
+            collected = self._answers(version, save(weights))
         for actor in sorted(collected):
             self._observe(actor, collected[actor])
         self._take_in([collected[actor].fresh for actor in sorted(collected)])
@@ -122,83 +123,82 @@ class RemoteCollector:
 
     def close(self) -> None:
         """End all actors."""
-        self._executor.stop()
+        self._executor.shutdown()
 
     def _begin(self, seed: int, states: list[StateDict | None]) -> None:
         """Have all actors stand somewhere."""
         self._seed, self._states = seed, states
         self._standing, self._inexact = {}, set()
-        if not self._runs:
-            params = self._params
-            try:
-                self._executor.start(
-                    segment_workers(self._share), params.actors, Needs(), self._directory,
-                    params.max_restarts,
-                )  # fmt: skip
-            except WorkerError as error:
-                raise CollectError(f"the actors cannot be started: {error}") from error
-            self._runs = True
         while len(self._standing) < self._params.actors:
-            self._ask(range(self._params.actors), None)
-            self._take(self._executor.next(_TICK_S))
+            self._ask(range(self._params.actors), None, b"")
+            self._take()
 
-    def _answers(self, version: int) -> dict[int, Collected]:
+    def _answers(self, version: int, weights: bytes) -> dict[int, Collected]:
         """What the actors have collected; without those that are late, if none is waited for."""
         collected: dict[int, Collected] = {}
         others_at = 0.0
         while len(collected) < self._params.actors:
             missing = [a for a in range(self._params.actors) if a not in collected]
-            self._ask(missing, version)
-            answer = self._take(self._executor.next(_TICK_S))
-            if answer is not None and answer[1] == version:
-                collected[answer[0]], others_at = answer[2], time.monotonic()
+            self._ask(missing, version, weights)
+            for actor, segment, answer in self._take():
+                if segment == version:
+                    collected[actor], others_at = answer, time.monotonic()
             limit = self._params.late_s
             if collected and limit is not None and time.monotonic() - others_at > limit:
                 break
         return collected
 
-    def _ask(self, actors: Sequence[int], version: int | None) -> None:
+    def _ask(self, actors: Sequence[int], version: int | None, weights: bytes) -> None:
         """Ask actors that have nothing to do for a segment, or first to go on from their state.
 
         Raises:
-            CollectError: if an actor is not replaced any more.
+            CollectError: if an actor cannot be started, or is not replaced any more.
         """
-        states = self._executor.workers()
         for actor in actors:
-            state = states[actor]
-            if state.state == "given_up":
-                raise CollectError(f"actor {actor} does not work any more: {state.last_failure}")
-            if state.pid is None or state.state == "dead" or state.in_flight:
+            slot = self._slots[actor]
+            try:
+                is_running = slot.is_running()
+            except WorkerError as error:
+                raise CollectError(f"the actors cannot be started: {error}") from error
+            if slot.given_up:
+                raise CollectError(f"actor {actor} does not work any more: {slot.last_failure}")
+            if not is_running or actor in self._calls:
                 continue
-            if self._standing.get(actor) != state.incarnation:
-                self._submit(state, Restore(self._seed, self._states[actor]), None)
+            if self._standing.get(actor) != slot.incarnation:
+                self._calls[actor] = None, slot.call("restore", self._seed, self._states[actor])
             elif version is not None:
                 seed = seed_of(np.random.SeedSequence(self._seed, spawn_key=(actor, version)))
                 moments = [] if self.normaliser is None else self.normaliser.moments
-                self._submit(state, Collect(seed, version, moments), version)
+                call = slot.call("collect", weights, seed, version, moments)
+                self._calls[actor] = version, call
 
-    def _submit(self, state: WorkerState, request: Restore | Collect, version: int | None) -> None:
-        number = self._executor.submit(state.number, cloudpickle.dumps(request))
-        self._calls[state.number, state.incarnation, number] = version
+    def _take(self) -> list[tuple[int, int, Collected]]:
+        """Deal with answers, after a moment at most: actor, segment, and what was collected.
 
-    def _take(self, reply: Reply | None) -> tuple[int, int, Collected] | None:
-        """Deal with a reply; the actor, the segment, and what it has collected, if it has."""
-        if reply is None:
-            return None
-        actor = reply.worker
-        version = self._calls.pop((actor, reply.incarnation, reply.number))
-        if reply.kind == "raised":
-            raise CollectError(f"actor {actor} failed: {reply.traceback}")
-        if reply.kind == "lost":
-            return None
-        if version is None:
-            self._standing[actor] = reply.incarnation
-            if self._states[actor] is not None and reply.payload != b"1":
-                self._inexact.add(actor)
-            return None
-        collected: Collected = cloudpickle.loads(reply.payload)
-        self._states[actor] = collected.state
-        return actor, version, collected
+        Raises:
+            CollectError: if an actor raised an error.
+        """
+        if not self._calls:
+            time.sleep(_TICK_S)
+        wait([call for _, call in self._calls.values()], _TICK_S, FIRST_COMPLETED)
+        found = []
+        for actor in [actor for actor, (_, call) in self._calls.items() if call.done()]:
+            version, call = self._calls.pop(actor)
+            error = call.exception()
+            if isinstance(error, LostError):
+                continue
+            if error is not None:
+                raise CollectError(f"actor {actor} failed: {error}") from error
+            if version is None:
+                self._standing[actor] = self._slots[actor].incarnation
+                if self._states[actor] is not None and not call.result():
+                    self._inexact.add(actor)
+                continue
+            collected: Collected = call.result()
+            self._slots[actor].has_delivered = True
+            self._states[actor] = collected.state
+            found.append((actor, version, collected))
+        return found
 
     def _observe(self, actor: int, collected: Collected) -> None:
         for step in collected.observed:

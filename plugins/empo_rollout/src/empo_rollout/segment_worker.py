@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int
 from safetensors.torch import load
 
-from empo_core.protocols import Payload, Send, WorkerFactory
 from empo_core.random_streams import seed_globals
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Moments
@@ -27,21 +26,6 @@ from empo_rollout.plan import VecPlan
 from empo_rollout.policies.networks import build_policy
 
 
-class Restore(NamedTuple):
-    """Request: go on from a state, or begin where there is none; answered by whether exactly."""
-
-    seed: int
-    state: StateDict | None
-
-
-class Collect(NamedTuple):
-    """Request: collect with this seed, the policy being trained so often; from these statistics."""
-
-    seed: int
-    version: int
-    moments: Sequence[Moments]
-
-
 class ObservedStep(NamedTuple):
     """The arguments of one call of ``EpisodeReturns.observe``."""
 
@@ -54,7 +38,7 @@ class ObservedStep(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """The answer to ``Collect``: a rollout, what episodes did, and the state behind it.
+    """A rollout, what episodes did, and the state behind it.
 
     ``fresh`` is what a normaliser has seen; None without one.
     """
@@ -84,7 +68,7 @@ class Share:
 
 
 class SegmentWorker:
-    """Collects segments; see ``empo_core.protocols.Worker``."""
+    """Collects segments on the worker of an executor."""
 
     def __init__(self, share: Share, number: int) -> None:
         """Make the environments; ``number`` is that of the part."""
@@ -106,37 +90,46 @@ class SegmentWorker:
             normaliser=self._normaliser,
         )  # fmt: skip
 
-    def load(self, blob: memoryview, version: int) -> None:
-        """Act with these weights."""
-        self._policy.load_state_dict(load(bytes(blob)))
+    def pid(self) -> int:
+        """Number of this process."""
+        return os.getpid()
 
-    def call(self, request: bytes, send: Send) -> Payload:
-        """Go on from a state, or collect a rollout."""
-        order: Restore | Collect = cloudpickle.loads(request)
-        if isinstance(order, Collect):
-            # Nothing random depends on what this process did before.
-            seed_globals(np.random.SeedSequence(order.seed))
-            if self._normaliser is not None:
-                self._normaliser.begin(order.moments)
-            rollout = self._collector.collect(order.version)
-            observed, self._record.observed = self._record.observed, []
-            normaliser = self._normaliser
-            state = {
-                "collector": self._collector.state_dict(),
-                "normaliser": None if normaliser is None else normaliser.state_dict(),
-            }
-            fresh = None if normaliser is None else normaliser.fresh()
-            return [cloudpickle.dumps(Collected(_arrays(rollout), observed, state, fresh))]
+    def restore(self, seed: int, state: StateDict | None) -> bool:
+        """Go on from a state, or begin where there is none; True if it goes on exactly."""
         # Parts that begin at the same time must not draw the same numbers.
-        seed_globals(np.random.SeedSequence(order.seed, spawn_key=(self._number,)))
-        exact = order.state is not None and self._collector.load_state_dict(
-            order.state["collector"]
-        )
-        if exact and order.state is not None and self._normaliser is not None:
-            self._normaliser.load_state_dict(order.state["normaliser"])
+        seed_globals(np.random.SeedSequence(seed, spawn_key=(self._number,)))
+        exact = state is not None and self._collector.load_state_dict(state["collector"])
+        if exact and state is not None and self._normaliser is not None:
+            self._normaliser.load_state_dict(state["normaliser"])
         if not exact:
-            self._collector.start(order.seed)
-        return [b"1" if exact else b"0"]
+            self._collector.start(seed)
+        return exact
+
+    def collect(
+        self, weights: bytes, seed: int, version: int, moments: Sequence[Moments]
+    ) -> Collected:
+        """Collect a rollout.
+
+        Args:
+            weights: Of the policy, in the safetensors format.
+            seed: Of everything random in the segment.
+            version: How often the policy was trained.
+            moments: Statistics of all actors to begin with, where observations are normalised.
+        """
+        # Nothing random depends on what this process did before.
+        seed_globals(np.random.SeedSequence(seed))
+        self._policy.load_state_dict(load(weights))
+        normaliser = self._normaliser
+        if normaliser is not None:
+            normaliser.begin(moments)
+        rollout = self._collector.collect(version)
+        observed, self._record.observed = self._record.observed, []
+        state = {
+            "collector": self._collector.state_dict(),
+            "normaliser": None if normaliser is None else normaliser.state_dict(),
+        }
+        fresh = None if normaliser is None else normaliser.fresh()
+        return Collected(_arrays(rollout), observed, state, fresh)
 
     def close(self) -> None:
         """Close the environments."""
@@ -169,11 +162,6 @@ class _Record:
                 reward.copy(), done.copy(), reason.copy(), successes, starts.copy(), acted.copy()
             )
         )
-
-
-def segment_workers(share: Share) -> WorkerFactory:
-    """The factory of all workers."""
-    return lambda number, incarnation: SegmentWorker(share, number)
 
 
 def part_of(plan: VecPlan, actors: int) -> VecPlan:

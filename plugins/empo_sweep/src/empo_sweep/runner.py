@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import platform
-import shutil
+import queue
 import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from empo_core.best_effort import best_effort
 from empo_core.config.yaml import dump_yaml, read_yaml
-from empo_core.errors import ConfigError, StorageError, WorkerError
+from empo_core.errors import ConfigError, LostError, StorageError, WorkerError
 from empo_core.experiment import build
-from empo_core.protocols import RunStatus, Tracker
-from empo_core.protocols.executors import Executor, Reply, Worker, WorkerFactory, WorkerState
+from empo_core.protocols import Executor, RunStatus, Tracker
 from empo_core.runs.atomic import write_file
 from empo_core.runs.directory import resolved
 from empo_core.runs.files import hold
+from empo_executors.replaced_worker import ReplacedWorker
 from empo_sweep.arms import Sweep, Trial
 from empo_sweep.trial_worker import LOCK, Order, Outcome, TrialWorker
 from empo_sweep.trials import Trials, summary_of
@@ -112,6 +114,10 @@ class Runner:
         self._over, self._failed = len(trials.states) - len(left), 0
         self._running: dict[int, Trial] = {}
         """By worker; each has one trial at a time."""
+        self._processes: dict[int, tuple[int, str]] = {}
+        """Process and node of each worker that runs a trial."""
+        self._slots: list[ReplacedWorker] = []
+        self._events: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._losses: dict[int, int] = {}
         self._busy: list[Trial] = []
         self._stopped: set[int] = set()
@@ -151,32 +157,30 @@ class Runner:
         config = self._sweep.config
         executor: Executor = build(config.executor)
         workers = min(config.workers, self._trials.total - len(self._trials.in_state("done")))
-        directory = self._sweep.folder / "workers"
-        factory = _factory(self._sweep.folder, self._threads)
+        make = partial(TrialWorker, self._sweep.folder, self._threads)
+        losses = _MOST_LOSSES * self._trials.total  # Beyond that it is not the trials.
+        self._slots = [
+            ReplacedWorker(executor, make, losses, config.needs.needs()) for _ in range(workers)
+        ]
         try:
-            losses = _MOST_LOSSES * self._trials.total  # Beyond that it is not the trials.
-            executor.start(factory, workers, config.needs.needs(), directory, losses)
             while self._is_left or self._running:
-                self._submit(executor)
+                self._submit()
                 self._show()
-                if (reply := executor.next(_TICK_S)) is not None:
-                    self._take(executor, reply)
-                elif all(state.state == "given_up" for state in executor.workers()):
-                    failure = executor.workers()[0].last_failure
+                self._take(_TICK_S)
+                if all(slot.given_up for slot in self._slots):
+                    failure = self._slots[0].last_failure
                     raise WorkerError(f"no worker is left; the last failure: {failure}")
         except KeyboardInterrupt:
-            self._wind_up(executor)
+            self._wind_up()
             raise
         finally:
             with best_effort("ending the workers"):
-                executor.stop()
-            shutil.rmtree(directory, ignore_errors=True)
+                executor.shutdown()
 
-    def _submit(self, executor: Executor) -> None:
+    def _submit(self) -> None:
         """Submit trials to idle workers."""
-        for state in executor.workers():
-            idle = state.state == "ready" and state.number not in self._running
-            if not idle or state.in_flight or not self._is_left:
+        for number, slot in enumerate(self._slots):
+            if not slot.is_running() or number in self._running or not self._is_left:
                 continue
             if not self._waiting:
                 self._waiting += [planned.trial for planned in self._trials.more()]
@@ -184,35 +188,43 @@ class Runner:
             config = self._sweep.config_of(trial.arm, trial.seed)
             directory = str(self._sweep.folder / trial.run)
             order = Order(trial.number, directory, resolved(config), self._metric)
-            try:
-                executor.submit(state.number, order.encoded())
-            except WorkerError:  # It died just now.
-                self._waiting.appendleft(trial)
+            self._running[number] = trial
+            note = partial(self._note, number)
+            slot.call("run", order, on_report=note).add_done_callback(note)
+
+    def _note(self, number: int, event: Any) -> None:
+        """Thread of the executor: pass on a report, or the end of a trial."""
+        self._events.put((number, event))
+
+    def _take(self, timeout_s: float) -> None:
+        """Deal with the next report or end of a trial, if one comes in time."""
+        with contextlib.suppress(queue.Empty):
+            number, event = self._events.get(timeout=timeout_s)
+            if isinstance(event, Future):
+                self._close(number, event)
+            elif isinstance(event[1], str):
+                self._processes[number] = event
             else:
-                self._running[state.number] = trial
+                self._report(number, *event)
 
-    def _take(self, executor: Executor, reply: Reply) -> None:
-        trial = self._running.get(reply.worker)
-        if trial is None:
-            return
-        if reply.kind == "part":
-            self._report(executor, *json.loads(bytes(reply.payload)))
-            return
-        del self._running[reply.worker]
-        if reply.kind == "lost":
-            self._lose(trial, reply.traceback)
-        elif reply.kind == "raised":
-            self._end(trial, Outcome("failed", reply.traceback.strip().splitlines()[-1]))
+    def _close(self, number: int, answer: Future[Outcome]) -> None:
+        trial, error = self._running.pop(number), answer.exception()
+        self._processes.pop(number, None)
+        if isinstance(error, LostError):
+            self._lose(trial, str(error))
+        elif error is not None:
+            raise WorkerError(f"a worker cannot be built: {error}") from error
         else:
-            self._end(trial, Outcome(**json.loads(bytes(reply.payload))))
+            self._slots[number].has_delivered = True
+            self._end(trial, answer.result())
 
-    def _report(self, executor: Executor, number: int, step: int, value: float) -> None:
-        if number in self._stopped or not math.isfinite(value):
+    def _report(self, number: int, step: int, value: float) -> None:
+        trial = self._running[number]
+        if trial.number in self._stopped or not math.isfinite(value):
             return
-        if self._trials.report(number, step, value):
-            self._stopped.add(number)
-            blob = json.dumps(sorted(self._stopped)).encode()
-            executor.broadcast(blob, len(self._stopped))
+        if self._trials.report(trial.number, step, value):
+            self._stopped.add(trial.number)
+            self._slots[number].call("prune")
 
     def _lose(self, trial: Trial, how: str) -> None:
         """Plan a trial of a dead worker again, within a limit of attempts."""
@@ -250,17 +262,13 @@ class Runner:
             )
         self._is_known = True
 
-    def _wind_up(self, executor: Executor) -> None:
+    def _wind_up(self) -> None:
         """Interrupt the running trials, which save checkpoints as after Ctrl-C."""
-        for state in executor.workers():
-            if state.number in self._running:
-                _interrupt(state)
+        for process in self._processes.values():
+            _interrupt(*process)
         deadline = time.monotonic() + _WINDING_UP_S
         while self._running and time.monotonic() < deadline:
-            if (reply := executor.next(_TICK_S)) is not None and reply.kind != "part":
-                trial = self._running.pop(reply.worker, None)
-                if trial is not None and reply.kind == "answer":
-                    self._end(trial, Outcome(**json.loads(bytes(reply.payload))))
+            self._take(_TICK_S)
 
     def _show(self) -> None:
         parts = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
@@ -268,15 +276,8 @@ class Runner:
         self._tracker.progress(_TRIALS, self._over, self._trials.total)
 
 
-def _interrupt(state: WorkerState) -> None:
+def _interrupt(pid: int, node: str) -> None:
     """Interrupt the run of a worker of this machine; those of others cannot be reached."""
-    if state.pid is not None and state.node == platform.node():
+    if node == platform.node():
         with contextlib.suppress(OSError):
-            os.kill(state.pid, signal.SIGTERM)
-
-
-def _factory(folder: Path, threads: int) -> WorkerFactory:
-    def make(number: int, incarnation: int) -> Worker:
-        return TrialWorker(folder, threads)
-
-    return make
+            os.kill(pid, signal.SIGTERM)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
+import platform
 import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -19,8 +19,7 @@ from empo_core.config import RunConfig, installed
 from empo_core.errors import EmpoError, StorageError, WorkerError
 from empo_core.experiment import Experiment
 from empo_core.interrupts import Termination, interrupt
-from empo_core.protocols import Tracker
-from empo_core.protocols.executors import Payload, Send
+from empo_core.protocols import Report, Tracker
 from empo_core.runs.directory import CONFIG, RunDirectory
 from empo_core.runs.files import hold
 from empo_core.types import Histogram
@@ -57,13 +56,9 @@ class Order:
     config: Mapping[str, object]
     metric: str | None
 
-    def encoded(self) -> bytes:
-        """The order as the bytes of a request."""
-        return json.dumps(asdict(self)).encode()
-
 
 class TrialWorker:
-    """Runs trials; see ``empo_core.protocols.executors.Worker``."""
+    """Runs trials on the worker of an executor."""
 
     def __init__(self, folder: Path, threads: int) -> None:
         """Open the sweep's folder and set the number of threads.
@@ -83,37 +78,33 @@ class TrialWorker:
             os.setpgrp()  # Ctrl-C of the terminal is the sweep's, which ends trials in its turn.
         if not logging.getLogger().handlers:
             logging.getLogger().addHandler(logging.NullHandler())  # Each run has its log.
-        self._pruned: set[int] = set()
 
-    def call(self, request: bytes, send: Send) -> Payload:
-        """Run a trial and answer with its ``Outcome``."""
-        order = Order(**json.loads(request))
-        outcome = Outcome("done")
+    def run(self, report: Report, order: Order) -> Outcome:
+        """Run a trial; reports the process and its node first, then steps and values."""
+        report((os.getpid(), platform.node()))
+        reporter = _Reporter(order, report)
         try:
             with Termination(), contextlib.redirect_stdout(sys.stderr):
-                outcome = self._run(order, send)
+                return self._run(order, [reporter] if order.metric else [])
         except KeyboardInterrupt:
-            outcome = Outcome("pruned" if order.trial in self._pruned else "interrupted")
+            return Outcome("pruned" if reporter.is_pruned else "interrupted")
         except EmpoError as error:
-            outcome = Outcome("failed", str(error))
-        except Exception as error:
-            outcome = Outcome("failed", f"{type(error).__name__}: {error}")
-        return [json.dumps(asdict(outcome)).encode()]
+            return Outcome("failed", str(error))
+        except BaseException as error:
+            return Outcome("failed", f"{type(error).__name__}: {error}")
 
-    def load(self, blob: memoryview, version: int) -> None:
-        """Take the list of trials to be stopped early."""
-        self._pruned = set(json.loads(bytes(blob)))
+    def prune(self) -> None:
+        """Nothing: a trial ends early because this call waits for the worker."""
 
     def close(self) -> None:
         """Release the sweep's folder."""
         if self._lock is not None:
             self._lock.close()
 
-    def _run(self, order: Order, send: Send) -> Outcome:
+    def _run(self, order: Order, watchers: Sequence[Tracker]) -> Outcome:
         directory = Path(order.directory)
         if not directory.parent.is_dir():
             raise StorageError(f"{directory.parent}: was moved or removed while the sweep went on")
-        watchers = [_Reporter(order, send, self)] if order.metric else []
         if not directory.parent.is_dir():  # It must not come back with this one trial.
             raise WorkerError(f"{directory.parent}: the folder of the sweep was moved or removed")
         if not (directory / CONFIG).is_file():
@@ -129,24 +120,19 @@ class TrialWorker:
             Experiment.resume(directory, watchers=watchers, quiet=True)
         return Outcome("done")
 
-    def is_pruned(self, trial: int) -> bool:
-        """True if a trial is to be stopped early."""
-        return trial in self._pruned
-
 
 class _Reporter(Tracker):
     """Sends a metric to the sweep, and stops the run where the sweep prunes it."""
 
-    def __init__(self, order: Order, send: Send, worker: TrialWorker) -> None:
-        self._order, self._send, self._worker = order, send, worker
-        self._is_stopped = False
+    def __init__(self, order: Order, report: Report) -> None:
+        self._metric, self._report = order.metric or "", report
+        self.is_pruned = False
 
     def log(self, step: int, metrics: Mapping[str, float | Histogram]) -> None:
         """Send the metric, if it is among the logged ones."""
-        value = metrics.get(self._order.metric or "")
-        if not isinstance(value, int | float) or self._is_stopped:
+        value = metrics.get(self._metric)
+        if not isinstance(value, int | float) or self.is_pruned:
             return
-        self._send([json.dumps([self._order.trial, step, float(value)]).encode()])
-        if self._worker.is_pruned(self._order.trial):
-            self._is_stopped = True
+        if self._report((step, float(value))):
+            self.is_pruned = True
             interrupt()  # As if by hand, so that the run can be resumed.

@@ -4,68 +4,62 @@ from __future__ import annotations
 
 import os
 import time
-import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from empo_core.protocols import Payload, Send
-
-
-def die() -> None:
-    """End this process without a word."""
-    os._exit(9)
+    from empo_core.protocols import Report
 
 
 class EchoWorker:
-    """Does what the first word of a request says, and remembers broadcasts."""
+    """Answers, reports, raises, sleeps and dies."""
 
-    def __init__(self, number: int, incarnation: int) -> None:
-        self._identity = f"{number} {incarnation}".encode()
-        self._incarnation, self._blob, self._version = incarnation, b"", 0
+    def __init__(self) -> None:
+        self._last: object = None
 
-    def load(self, blob: memoryview, version: int) -> None:
-        """Remember it; only a replacement survives the one that says die."""
-        assert version > self._version, "versions only grow"
-        if bytes(blob) == b"die" and self._incarnation == 0:
-            die()
-        self._blob, self._version = bytes(blob), version
+    def pid(self) -> int:
+        """Number of this process."""
+        return os.getpid()
 
-    def call(self, request: bytes, send: Send) -> Payload:
-        """Answer as told."""
-        word, _, rest = request.partition(b" ")
-        if word == b"who":
-            return [self._identity]
-        if word == b"blob":
-            return [b"%d " % self._version, self._blob]
-        if word == b"parts":
-            number, _, size = rest.partition(b" ")
-            for part in range(int(number)):
-                send([b"part ", b"%d" % part, bytes(int(size or 0))])
-            return [b"done"]
-        if word == b"until-asked":
-            while not send([b"waiting"]):
-                time.sleep(0.005)
-            return [b"asked"]
-        if word == b"large":
-            return [bytes(int(rest)), b"end"]
-        if word == b"nothing":
-            return []
-        if word == b"raise":
-            raise ValueError("the planted fault")
-        if word == b"damage":
-            zlib.crc32 = lambda data, value=0, /: 12345  # Of what is sent from now on.
-        if word == b"die":
-            send([b"last words"])
-            die()
-        if word == b"sleep":
-            send([b"good night"])
-            time.sleep(1e6)
-        return [word, rest]
+    def echo(self, value: object) -> object:
+        """The value, which is remembered."""
+        self._last = value
+        return value
 
-    def close(self) -> None:
-        """There is nothing to release."""
+    def last(self) -> object:
+        """The value of the last ``echo``."""
+        return self._last
+
+    def parts(self, report: Report, number: int, size: int = 0) -> str:
+        """Report numbers, each with so many bytes."""
+        for part in range(number):
+            report((part, bytes(size)))
+        return "done"
+
+    def until_called(self, report: Report) -> str:
+        """Report until another call waits."""
+        while not report("waiting"):
+            time.sleep(0.005)
+        return "called"
+
+    def fail(self) -> None:
+        """Raise an error."""
+        raise ValueError("the planted fault")
+
+    def unsendable(self) -> object:
+        """What cannot be sent."""
+        return (number for number in range(3))
+
+    def sleep(self, report: Report) -> None:
+        """Report once, and never answer."""
+        report("good night")
+        time.sleep(1e6)
+
+    def die(self, report: Report) -> None:
+        """Report once, and end the process."""
+        report("last words")
+        os._exit(9)
 
 
-def unbuildable(number: int, incarnation: int) -> EchoWorker:
+def unbuildable() -> EchoWorker:
     """A factory that fails."""
-    raise ValueError(f"worker {number} has no such thing")
+    raise ValueError("there is no such worker")

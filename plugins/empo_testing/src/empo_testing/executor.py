@@ -1,27 +1,27 @@
-"""Conformance kit of executors: replies exactly once, failures survived, nothing left behind."""
+"""Conformance kit of executors: calls end exactly once, failures are told, nothing is left."""
 
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from empo_core.errors import WorkerError
-from empo_core.protocols import Executor, Needs, Reply, WorkerFactory, WorkerState
+from empo_core.errors import LostError, WorkerError
+from empo_core.protocols import Executor, Needs
 from empo_testing.echo_worker import EchoWorker, unbuildable
 
-Start = Callable[..., Executor]
-"""Starts an executor, with workers of a kind and their number."""
 PATIENCE_S = 60.0
 """Seconds until something must have arrived, of workers of any kind."""
 STOP_S = 5.0
-"""Seconds that ``stop`` may take."""
-MAX_RESTARTS = 2
+"""Seconds that ``shutdown`` may take."""
 _SLACK_S = 2.0
 """For machines with much else to do."""
 
@@ -33,242 +33,153 @@ class ExecutorTests:
     """True where workers are processes of this machine, which the kit may kill."""
     isolated = True
     """True where a worker may die or sleep without harm to this process."""
-    checked = False
-    """True where messages carry a CRC32 that workers compute with ``zlib.crc32``."""
-    buffered = False
-    """True where a worker that dies may take along what it has sent just before."""
 
     @pytest.fixture
-    def executor(self) -> Executor:
-        """A fresh executor that has not started; of two calls in flight per worker."""
+    def executor(self) -> Iterator[Executor]:
+        """A fresh executor, which is shut down after the test."""
         raise NotImplementedError("override the fixture 'executor'")
 
     @pytest.fixture
-    def start(self, request: pytest.FixtureRequest, executor: Executor, tmp_path: Path) -> Start:
-        """Starts the executor, and stops it after the test."""
-
-        def start(make: WorkerFactory = EchoWorker, workers: int = 2) -> Executor:
-            request.addfinalizer(executor.stop)
-            executor.start(make, workers, Needs(), tmp_path, MAX_RESTARTS)
-            return executor
-
-        return start
+    def start(self, executor: Executor) -> Callable[[], int]:
+        """Starts an ``EchoWorker``."""
+        return lambda: executor.start(EchoWorker, Needs())
 
     def test_it_fits_the_protocol(self, executor: Executor) -> None:
         assert isinstance(executor, Executor)
 
-    def test_all_workers_are_ready_after_the_start(self, start: Start) -> None:
-        executor = start(workers=3)
-        # On a busy machine the last may be ready a moment later than the others.
-        states = [await_ready(executor, worker) for worker in range(3)]
-        assert [state.number for state in states] == [0, 1, 2]
-        assert {state.incarnation for state in states} == {0}
+    def test_calls_are_answered_by_their_worker_in_their_order(
+        self, executor: Executor, start: Callable[[], int]
+    ) -> None:
+        workers = [start(), start()]
+        assert len(set(workers)) == 2
+        answers = [executor.call(w, "echo", (w, n)) for n in range(20) for w in workers]
+        assert [result_of(a) for a in answers] == [(w, n) for n in range(20) for w in workers]
+        assert [result_of(executor.call(w, "last")) for w in workers] == [(w, 19) for w in workers]
 
-    def test_every_call_is_answered_once_and_in_order(self, start: Start) -> None:
-        executor = start()
-        numbers: dict[int, list[int]] = {0: [], 1: []}
-        submitted = {0: 0, 1: 0}
-        while min(map(len, numbers.values())) < 20:
-            for state in executor.workers():
-                if state.in_flight < 2 and submitted[state.number] < 20:
-                    number = executor.submit(state.number, b"echo %d" % submitted[state.number])
-                    assert number == submitted[state.number]
-                    submitted[state.number] += 1
-            reply = reply_of(executor)
-            assert reply.kind == "answer"
-            assert reply.payload == b"echo%d" % reply.number
-            numbers[reply.worker].append(reply.number)
-        assert numbers == {0: list(range(20)), 1: list(range(20))}
-        assert executor.next(0.05) is None
-        assert_balanced(executor)
-
-    def test_calls_beyond_two_in_flight_are_refused(self, start: Start) -> None:
-        executor = start()
-        executor.submit(0, b"sleep")
-        executor.submit(0, b"who")
-        with pytest.raises(WorkerError):
-            executor.submit(0, b"who")
-        assert executor.submit(1, b"who") == 0, "another worker has room"
-        with pytest.raises(WorkerError):
-            executor.submit(7, b"who")
-
-    def test_payloads_of_every_size_arrive_unchanged(self, start: Start) -> None:
-        executor = start(workers=1)
+    def test_values_of_every_size_arrive_unchanged(
+        self, executor: Executor, start: Callable[[], int]
+    ) -> None:
+        worker = start()
         for size in (0, 1, 70_000, 3_000_000):
-            executor.submit(0, b"large %d" % size)
-            reply = reply_of(executor)
-            assert len(reply.payload) == size + 3
-            assert reply.payload[-3:] == b"end"
-            memoryview(reply.payload)[0:1] = b"x"  # Writable.
-        executor.submit(0, b"nothing")
-        assert reply_of(executor).payload == b""
+            value = bytes(range(256)) * (size // 256) + b"end"
+            assert result_of(executor.call(worker, "echo", value)) == value
 
-    def test_parts_come_before_their_answer(self, start: Start) -> None:
-        executor = start(workers=1)
-        executor.submit(0, b"parts 5")
-        replies = [reply_of(executor) for _ in range(6)]
-        assert [reply.kind for reply in replies] == ["part"] * 5 + ["answer"]
-        assert [bytes(reply.payload) for reply in replies] == [
-            *(b"part %d" % part for part in range(5)), b"done",
-        ]  # fmt: skip
-        assert {reply.number for reply in replies} == {0}
+    def test_reports_come_in_order_and_before_the_result(
+        self, executor: Executor, start: Callable[[], int]
+    ) -> None:
+        received: list[Any] = []
+        call = executor.call(start(), "parts", 5, on_report=received.append)
+        call.add_done_callback(lambda call: received.append(call.result()))
+        assert result_of(call) == "done"
+        await_that(lambda: len(received) == 6)
+        assert received == [*((part, b"") for part in range(5)), "done"]
 
-    def test_a_worker_learns_that_another_request_waits(self, start: Start) -> None:
-        executor = start(workers=1)
-        executor.submit(0, b"until-asked")
-        assert reply_of(executor).payload == b"waiting"
-        executor.submit(0, b"who")
-        while (reply := reply_of(executor)).kind == "part":
-            pass
-        assert (reply.number, bytes(reply.payload)) == (0, b"asked")
-        assert (reply := reply_of(executor)).number == 1
-        assert reply.payload == b"0 0"
+    def test_a_worker_learns_that_another_call_waits(
+        self, executor: Executor, start: Callable[[], int]
+    ) -> None:
+        worker, received = start(), queue.SimpleQueue[object]()
+        call = executor.call(worker, "until_called", on_report=received.put)
+        assert received.get(timeout=PATIENCE_S) == "waiting"
+        other = executor.call(worker, "echo", 1)
+        assert (result_of(call), result_of(other)) == ("called", 1)
 
-    def test_a_call_follows_what_was_broadcast_before_it(self, start: Start) -> None:
-        executor = start()
-        for version in (1, 2, 3, 7):
-            executor.broadcast(b"blob of %d" % version, version)
-            for worker in (0, 1):
-                executor.submit(worker, b"blob")
-            for _ in range(2):
-                reply = reply_of(executor)
-                assert reply.payload == b"%d blob of %d" % (version, version)
-                assert reply.version == version
-        assert [state.version for state in executor.workers()] == [7, 7]
-
-    def test_a_replacement_gets_the_newest_broadcast(self, start: Start) -> None:
-        executor = start(workers=1)
-        executor.broadcast(b"old", 1)
-        executor.broadcast(b"new", 2)
-        executor.replace(0, "for this test")
-        state = await_ready(executor, incarnation=1)
-        executor.submit(0, b"blob")
-        assert reply_of(executor).payload == b"2 new"
-        assert "for this test" in state.last_failure
-
-    def test_an_exception_is_told_and_the_worker_goes_on(self, start: Start) -> None:
-        executor = start(workers=1)
-        executor.submit(0, b"raise")
-        reply = reply_of(executor)
-        assert reply.kind == "raised"
-        assert "ValueError: the planted fault" in reply.traceback
-        assert "in call" in reply.traceback, "the traceback is missing"
-        executor.submit(0, b"who")
-        assert reply_of(executor).payload == b"0 0"
-
-    def test_a_worker_that_cannot_be_built_is_reported(self, start: Start) -> None:
+    def test_an_exception_is_told_and_the_worker_goes_on(
+        self, executor: Executor, start: Callable[[], int]
+    ) -> None:
+        worker = start()
         with pytest.raises(WorkerError) as caught:
-            start(unbuildable)
-        assert "has no such thing" in str(caught.value)
-        assert "in unbuildable" in str(caught.value), "the traceback is missing"
+            result_of(executor.call(worker, "fail"))
+        assert not isinstance(caught.value, LostError)
+        assert "ValueError: the planted fault" in str(caught.value)
+        assert "in fail" in str(caught.value), "the traceback is missing"
+        with pytest.raises(WorkerError):
+            result_of(executor.call(worker, "unsendable"))
+        assert result_of(executor.call(worker, "echo", 1)) == 1
 
-    def test_calls_of_a_worker_that_dies_are_lost_once_each(self, start: Start) -> None:
+    def test_a_worker_that_cannot_be_built_is_reported_by_every_call(
+        self, executor: Executor
+    ) -> None:
+        worker = executor.start(unbuildable, Needs())
+        for _ in range(2):
+            with pytest.raises(WorkerError) as caught:
+                result_of(executor.call(worker, "pid"))
+            assert "there is no such worker" in str(caught.value)
+            assert "in unbuildable" in str(caught.value), "the traceback is missing"
+
+    def test_calls_of_a_worker_that_dies_are_lost(
+        self, executor: Executor, start: Callable[[], int]
+    ) -> None:
         if not self.isolated:
             pytest.skip("its workers run in this process")
-        executor = start()
-        executor.submit(0, b"die")
-        executor.submit(0, b"who")
-        found = [reply_of(executor)]
-        if found[0].kind == "part" or not self.buffered:
-            part = found.pop()
-            assert part.kind == "part"
-            assert part.payload == b"last words"
-        found += [reply_of(executor) for _ in range(2 - len(found))]
-        assert [(r.kind, r.number) for r in found] == [("lost", 0), ("lost", 1)]
-        state = await_ready(executor, incarnation=1)
-        assert state.last_failure
-        executor.submit(0, b"who")
-        reply = reply_of(executor)
-        assert (bytes(reply.payload), reply.number, reply.incarnation) == (b"0 1", 0, 1)
-        executor.submit(1, b"who")
-        assert reply_of(executor).payload == b"1 0", "the other worker was not touched"
-        assert_balanced(executor)
+        worker, other, received = start(), start(), list[object]()
+        calls = [
+            executor.call(worker, "die", on_report=received.append),
+            executor.call(worker, "pid"),
+        ]
+        for call in calls:
+            with pytest.raises(LostError):
+                result_of(call)
+        assert received in ([], ["last words"])
+        with pytest.raises(LostError):
+            result_of(executor.call(worker, "pid"))
+        assert result_of(executor.call(other, "echo", 1)) == 1, "the other was not touched"
 
-    def test_a_worker_that_dies_of_a_broadcast_is_replaced(self, start: Start) -> None:
-        if not self.isolated:
-            pytest.skip("its workers run in this process")
-        executor = start(workers=1)
-        executor.broadcast(b"die", 1)
-        executor.submit(0, b"blob")
-        assert reply_of(executor).kind == "lost"
-        await_ready(executor, incarnation=1)
-        executor.submit(0, b"blob")
-        assert reply_of(executor).payload == b"1 die"
-        assert_balanced(executor)
+    def test_a_killed_worker_is_lost_for_the_reason_that_was_given(
+        self, executor: Executor, start: Callable[[], int]
+    ) -> None:
+        worker, received = start(), queue.SimpleQueue[object]()
+        call = executor.call(worker, "until_called", on_report=received.put)
+        received.get(timeout=PATIENCE_S)
+        executor.kill(worker, "had to end for this test")
+        for lost in (call, executor.call(worker, "pid")):
+            with pytest.raises(LostError) as caught:
+                result_of(lost)
+            assert "had to end for this test" in str(caught.value)
 
-    def test_a_damaged_answer_ends_the_worker_and_is_lost(self, start: Start) -> None:
-        if not self.checked:
-            pytest.skip("its messages have no CRC32")
-        executor = start(workers=1)
-        executor.submit(0, b"damage")
-        reply = reply_of(executor)
-        assert reply.kind == "lost"
-        assert "is damaged" in reply.traceback
-        await_ready(executor, incarnation=1)
-
-    def test_an_idle_worker_that_is_killed_is_replaced(self, start: Start) -> None:
+    def test_a_worker_that_is_killed_from_outside_is_lost(
+        self, executor: Executor, start: Callable[[], int]
+    ) -> None:
         if not self.here:
             pytest.skip("its workers run elsewhere")
-        executor = start(workers=1)
-        pid = executor.workers()[0].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        await_ready(executor, incarnation=1)
-        executor.submit(0, b"who")
-        assert reply_of(executor).payload == b"0 1"
+        worker = start()
+        os.kill(result_of(executor.call(worker, "pid")), signal.SIGKILL)
+        with pytest.raises(LostError):
+            result_of(executor.call(worker, "pid"))
 
-    def test_a_worker_that_always_fails_is_given_up(self, start: Start) -> None:
-        executor = start(workers=1)
-        for incarnation in range(MAX_RESTARTS + 1):
-            executor.replace(0, f"failure {incarnation}")
-            if incarnation < MAX_RESTARTS:
-                await_ready(executor, incarnation=incarnation + 1)
-        assert executor.next(PATIENCE_S) is None, "nothing can come, so nothing is waited for"
-        (state,) = executor.workers()
-        assert state.state == "given_up"
-        assert f"failure {MAX_RESTARTS}" in state.last_failure
-        with pytest.raises(WorkerError):
-            executor.submit(0, b"who")
-
-    def test_stopping_is_possible_at_any_time_and_twice(
-        self, executor: Executor, start: Start
+    def test_shutting_down_is_possible_at_any_time_and_twice(
+        self, executor: Executor, start: Callable[[], int]
     ) -> None:
-        executor.stop()
+        worker = start()
         with limited(STOP_S + _SLACK_S):
-            start(workers=1).stop()
-            executor.stop()
+            executor.shutdown()
+            executor.shutdown()
+        with pytest.raises(LostError):
+            result_of(executor.call(worker, "pid"))
 
-    @pytest.mark.parametrize("state", ["idle", "working", "waiting", "failed", "stopped"])
-    def test_stopping_takes_seconds_and_leaves_no_process(self, state: str, start: Start) -> None:
+    @pytest.mark.parametrize("state", ["idle", "working", "reporting", "killed", "stopped"])
+    def test_shutting_down_takes_seconds_and_leaves_no_process(
+        self, state: str, executor: Executor, start: Callable[[], int]
+    ) -> None:
         if state == "stopped" and not self.here:
             pytest.skip("its workers run elsewhere")
         if state == "working" and not self.isolated:
             pytest.skip("its workers run in this process")
-        executor = start()
-        pids = [found.pid for found in executor.workers()]
-        if state == "working":
-            executor.submit(0, b"sleep")
-            reply_of(executor)
-        elif state == "waiting":
-            executor.submit(0, b"parts 100000")
-            executor.submit(0, b"who")
-        elif state == "failed":
-            executor.replace(0, "for this test")
+        worker, other = start(), start()
+        pids = [result_of(executor.call(w, "pid")) for w in (worker, other)]
+        received, calls = queue.SimpleQueue[object](), list[Future[Any]]()
+        if state in ("working", "reporting"):
+            method = "sleep" if state == "working" else "until_called"
+            calls = [executor.call(worker, method, on_report=received.put)]
+            received.get(timeout=PATIENCE_S)
+        elif state == "killed":
+            executor.kill(worker, "for this test")
         elif state == "stopped":
-            os.kill(pids[0] or 0, signal.SIGSTOP)
+            os.kill(pids[0], signal.SIGSTOP)
         with limited(STOP_S + _SLACK_S):
-            executor.stop(STOP_S)
-        while (reply := executor.next(0.0)) is not None:
-            assert reply.kind in ("part", "answer", "lost")
-        assert_balanced(executor)
+            executor.shutdown(STOP_S)
+        assert all(call.done() for call in calls)
         if self.here:
-            assert not [pid for pid in pids if pid is not None and is_running(pid)]
-
-    def test_files_are_gone_after_stopping(self, start: Start, tmp_path: Path) -> None:
-        executor = start()
-        executor.broadcast(b"blob", 1)
-        executor.stop()
-        assert not list(tmp_path.rglob("*"))
+            await_that(lambda: not any(is_running(pid) for pid in pids))
 
 
 @contextmanager
@@ -279,32 +190,17 @@ def limited(seconds: float) -> Iterator[None]:
     assert time.monotonic() - begun <= seconds, "it took too long"
 
 
-def reply_of(executor: Executor) -> Reply:
-    """The next reply, which must come."""
-    reply = executor.next(PATIENCE_S)
-    assert reply is not None, "no reply came"
-    return reply
+def result_of(call: Future[Any]) -> Any:
+    """The result of a call, which must come."""
+    return call.result(PATIENCE_S)
 
 
-def await_ready(executor: Executor, worker: int = 0, *, incarnation: int = 0) -> WorkerState:
-    """The state of a worker once it is ready in this incarnation or a later one."""
+def await_that(condition: Callable[[], bool]) -> None:
+    """Wait for something, which must come."""
     deadline = time.monotonic() + PATIENCE_S
-    while True:
-        state = executor.workers()[worker]
-        if state.incarnation >= incarnation and state.state == "ready":
-            return state
-        assert time.monotonic() < deadline, "the worker did not become ready"
-        reply = executor.next(0.01)
-        assert reply is None or reply.kind == "lost"
-
-
-def assert_balanced(executor: Executor) -> None:
-    """Every call of every incarnation ended in one way or is in flight."""
-    states = {state.number: state for state in executor.workers()}
-    for account in executor.account():
-        state = states[account.worker]
-        flying = state.in_flight if account.incarnation == state.incarnation else 0
-        assert account.submitted == account.answered + account.lost + flying, account
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.005)
 
 
 def is_running(pid: int) -> bool:

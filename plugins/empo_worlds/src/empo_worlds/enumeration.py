@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.protocols.parallel_maps import ParallelMap
 from empo_core.types import Goal, Segments, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
 from empo_worlds import queries
@@ -37,6 +37,14 @@ from empo_worlds.rows import state_rows
 
 _CHUNK = 64
 """States per task of a worker; fixed, so that the worker count changes nothing."""
+_Task: TypeAlias = tuple[Sequence[Hashable], bool]
+_Answer: TypeAlias = Expansion | WorldError
+ParallelMap: TypeAlias = Callable[
+    [Callable[[_Task], _Answer]],
+    AbstractContextManager[Callable[[Iterable[_Task]], Iterator[_Answer]]],
+]
+"""Opens a function for being applied to many items, whose order is kept; e.g. in processes, see
+``empo_executors.worker_pool.worker_processes``."""
 
 
 class EnumeratedWorld(BaseWorld):
@@ -214,15 +222,12 @@ def enumerate_world(
         return search(expand)
 
 
-_Task = tuple[Sequence[Hashable], bool]
-
-
 def _search(
     spec: WorldSpec,
     initial: Hashable,
     chunk: int,
     max_states: int,
-    expand: Callable[[Iterable[_Task]], Iterator[Expansion | WorldError]],
+    expand: Callable[[Iterable[_Task]], Iterator[_Answer]],
 ) -> EnumeratedWorld:
     """Breadth-first search, one level of equal distance after the other."""
     number: dict[Hashable, int] = {initial: 0}

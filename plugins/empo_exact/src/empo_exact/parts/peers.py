@@ -13,8 +13,8 @@ import torch.distributed as dist
 from jaxtyping import Int64, Shaped
 
 from empo_core.errors import WorkerError
+from empo_exact.parts.array_bytes import decode_arrays, encode_arrays
 from empo_exact.parts.outbox import Inbox, Outbox, Place
-from empo_executors.frames import decode_arrays, encode_arrays
 from empo_learning.distributed import join
 
 T = TypeVar("T")

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
+import queue
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ALL_COMPLETED, Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import torch.distributed as dist
 
 from empo_core.best_effort import best_effort
 from empo_core.config import ExecutorRef
-from empo_core.errors import EmpoError, WorkerError
+from empo_core.errors import LostError, WorkerError
 from empo_core.experiment import build
-from empo_core.protocols import Executor, Needs, Payload, Reply, Send, Tracker, Worker, WorldModel
+from empo_core.protocols import Executor, Needs, Report, Tracker, WorldModel
 from empo_exact.graph import Start
 from empo_exact.parts.peers import GoneError, Peers
 from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.parts.solve import remove_files, shared_opening, swept_parts
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions
-from empo_executors.frames import pickled
+from empo_executors.pickles import pickled
+from empo_executors.replaced_worker import ReplacedWorker
 
 log = logging.getLogger("empo_exact")
 
@@ -36,7 +40,6 @@ MAX_ATTEMPTS = 20
 MAX_RESTARTS = 5
 """Replacements of one process within a minute, or in a row without progress."""
 _TICK_S = 0.2
-_ANSWER, _RAISED, _GONE = b"+", b"!", b"?"
 
 Solve = Callable[[Peers, Path, Tracker, bool], Opening]
 
@@ -84,16 +87,16 @@ def solve_in_processes(
         ) as (solver, done):
             return shared_opening(solver, done)
 
-    factory = _factory(pickled(solve, f"the world {world.spec.name!r} or what is assumed"))
+    payload = pickled(solve, f"the world {world.spec.name!r} or what is assumed")
+    make, needs = partial(_PartWorker, payload), Needs(cpus=compute.workers)
+    slots = [ReplacedWorker(executor, make, MAX_RESTARTS, needs) for _ in range(compute.processes)]
     is_new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        needs = Needs(cpus=compute.workers)
-        executor.start(factory, compute.processes, needs, directory / "workers", MAX_RESTARTS)
-        opening = _Attempts(executor, compute.processes, directory, tracker).solve(resume)
+        opening = _Attempts(slots, directory, tracker).solve(resume)
     finally:
         with best_effort("ending the processes"):
-            executor.stop()
+            executor.shutdown()
     result = PartsResult(world, params, assumed, opening, seed)
     result.clean_up = partial(_remove, directory, is_new=is_new)
     return result
@@ -109,127 +112,109 @@ def _remove(directory: Path, *, is_new: bool) -> None:
 class _Attempts:
     """Lets all processes solve together, again where one is lost meanwhile."""
 
-    def __init__(self, executor: Executor, size: int, directory: Path, tracker: Tracker) -> None:
-        self._executor = executor
-        self._size = size
-        self._directory = directory
-        self._tracker = tracker
+    def __init__(self, slots: list[ReplacedWorker], directory: Path, tracker: Tracker) -> None:
+        self._slots, self._directory, self._tracker = slots, directory, tracker
+        self._news: queue.SimpleQueue[tuple[str, tuple[Any, ...]]] = queue.SimpleQueue()
+        """Calls of the tracker that the first process reports."""
 
     def solve(self, resume: bool) -> Opening:
         for number in range(MAX_ATTEMPTS):
             meeting = self._directory.resolve() / f"meeting-{number}"
             meeting.unlink(missing_ok=True)
-            answers = self._answers(
-                {"meeting": str(meeting), "size": self._size, "resume": resume or number > 0}
-            )
+            answers = self._answers(meeting, resume or number > 0)
             meeting.unlink(missing_ok=True)
-            for answer in answers:
-                if answer[:1] == _RAISED:
-                    error: EmpoError = cloudpickle.loads(memoryview(answer)[1:])
+            errors = [answer.exception() for answer in answers]
+            gone = [error for error in errors if isinstance(error, LostError | GoneError)]
+            for rank, error in enumerate(errors):
+                if type(error) is WorkerError:
+                    raise WorkerError(f"process {rank} failed: {error}") from error
+                if error is not None and error not in gone:
                     raise error
-            if all(answer[:1] == _ANSWER for answer in answers):
-                opening: Opening = cloudpickle.loads(memoryview(answers[0])[1:])
+            if not gone:
+                opening: Opening = answers[0].result()
                 return opening
-            losses = [answer[1:].decode() for answer in answers if answer[:1] == _GONE]
-            log.warning("all go on from the last values that were made safe: %s", losses[0])
-        raise WorkerError(
-            f"processes were lost in {MAX_ATTEMPTS} attempts; of the last: {losses[0]}"
-        )
+            log.warning("all go on from the last values that were made safe: %s", gone[0])
+        raise WorkerError(f"processes were lost in {MAX_ATTEMPTS} attempts; of the last: {gone[0]}")
 
-    def _answers(self, request: dict[str, str | int | bool]) -> list[bytearray]:
-        """What each process answers to one request; ``_GONE`` where it is lost meanwhile."""
-        self._wait_until_ready()
-        waiting = set(range(self._size))
-        answers = [bytearray(_GONE)] * self._size
-        for worker in waiting:
-            self._executor.submit(worker, json.dumps(request | {"rank": worker}).encode())
-        while waiting:
-            reply = self._executor.next(_TICK_S)
-            if reply is None or reply.worker not in waiting:
-                continue
-            if reply.kind == "part":
-                self._tell(reply)
-                continue
-            waiting.discard(reply.worker)
-            if reply.kind == "raised":
-                raise WorkerError(f"process {reply.worker} failed: {reply.traceback}")
-            if reply.kind == "answer":
-                answers[reply.worker] = reply.payload
-            else:
-                answers[reply.worker] = bytearray(_GONE + reply.traceback.encode())
+    def _answers(self, meeting: Path, resume: bool) -> list[Future[Opening]]:
+        """What each process answers to one call."""
+        self._wait_until_running()
+        size = len(self._slots)
+        answers = [
+            slot.call(
+                "solve", rank, size, str(meeting), resume,
+                on_report=partial(self._note, slot) if rank == 0 else None,
+            )
+            for rank, slot in enumerate(self._slots)
+        ]  # fmt: skip
+        while wait(answers, _TICK_S, ALL_COMPLETED).not_done:
+            self._tell()
+        self._tell()
         return answers
 
-    def _wait_until_ready(self) -> None:
-        states = self._executor.workers()
-        while not all(state.state == "ready" for state in states):
-            for state in states:
-                if state.state == "given_up":
+    def _wait_until_running(self) -> None:
+        while sum(slot.is_running() for slot in self._slots) < len(self._slots):
+            for rank, slot in enumerate(self._slots):
+                if slot.given_up:
                     raise WorkerError(
-                        f"process {state.number} was replaced {MAX_RESTARTS} times and is given "
-                        f"up; the last failure: {state.last_failure}"
+                        f"process {rank} was replaced {MAX_RESTARTS} times and is given "
+                        f"up; the last failure: {slot.last_failure}"
                     )
-            self._executor.next(_TICK_S)
-            states = self._executor.workers()
+            time.sleep(_TICK_S)
 
-    def _tell(self, reply: Reply) -> None:
-        message = json.loads(reply.payload)
-        if "truncate" in message:
-            self._tracker.truncate(message["truncate"])
-        elif "value" in message:
-            self._tracker.log(message["step"], {"exact/v_r": message["value"]})
-        else:
-            self._tracker.progress(message["task"], message["done"], message["total"])
+    def _note(self, slot: ReplacedWorker, news: Any) -> None:
+        """Thread of the executor: pass on progress."""
+        slot.has_delivered = True
+        self._news.put(news)
+
+    def _tell(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                method, arguments = self._news.get_nowait()
+                getattr(self._tracker, method)(*arguments)
 
 
 @dataclass
 class _Progress(Tracker):
     """Sends the progress of the first process to where the run is."""
 
-    send: Send
+    report: Report
 
     def progress(self, task: str, done: float, total: float) -> None:
         """Send it."""
-        self.send([json.dumps({"task": task, "done": done, "total": total}).encode()])
+        self.report(("progress", (task, done, total)))
 
     def truncate(self, step: int) -> None:
         """Send it."""
-        self.send([json.dumps({"truncate": step}).encode()])
+        self.report(("truncate", (step,)))
 
     def log(self, step: int, metrics: Mapping[str, object]) -> None:
         """Send it."""
-        self.send([json.dumps({"step": step, "value": metrics["exact/v_r"]}).encode()])
+        self.report(("log", (step, {"exact/v_r": metrics["exact/v_r"]})))
 
 
 class _PartWorker:
-    """One process; see ``empo_core.protocols.Worker``."""
+    """One process, on the worker of an executor."""
 
     def __init__(self, payload: bytes) -> None:
         self._solve: Solve = cloudpickle.loads(payload)
 
-    def call(self, request: bytes, send: Send) -> Payload:
-        """Solve together with the others."""
-        order = json.loads(request)
-        rank, size, meeting = order["rank"], order["size"], order["meeting"]
-        tracker = _Progress(send) if rank == 0 else Tracker()
+    def solve(self, *call: Any) -> Opening:
+        """Solve together with the others; the first process has a ``Report`` in front.
+
+        Raises:
+            GoneError: if another process is lost.
+        """
+        *reports, rank, size, meeting, resume = call
+        tracker = _Progress(reports[0]) if reports else Tracker()
         peers = Peers(rank, size)
         try:
             _join(Path(meeting), rank, size)
-            opening = self._solve(peers, Path(meeting).parent, tracker, order["resume"])
-            return [_ANSWER, cloudpickle.dumps(opening)]
-        except GoneError as error:
-            return [_GONE, str(error).encode()]
-        except EmpoError as error:
-            return [_RAISED, cloudpickle.dumps(error)]
+            return self._solve(peers, Path(meeting).parent, tracker, resume)
         finally:
             peers.close()
             if dist.is_initialized():
                 dist.destroy_process_group()
-
-    def load(self, blob: memoryview, version: int) -> None:
-        """Nothing is broadcast."""
-
-    def close(self) -> None:
-        """There is nothing to release."""
 
 
 def _join(meeting: Path, rank: int, size: int) -> None:
@@ -253,10 +238,3 @@ def _join(meeting: Path, rank: int, size: int) -> None:
         # It is not needed any more, and where the disk is full torch would end the process when
         # it writes into it a last time.
         meeting.unlink(missing_ok=True)
-
-
-def _factory(payload: bytes) -> Callable[[int, int], Worker]:
-    def make(number: int, incarnation: int) -> Worker:
-        return _PartWorker(payload)
-
-    return make
