@@ -143,5 +143,5 @@ class Worker:
                 self.pipe.send_bytes(content)
 
     def _obituary(self) -> str:
-        who = f"worker {self.number} (process {self.pid})"
-        return self._process.obituary(who, at_start=not self._answered)
+        subject = f"worker {self.number} (process {self.pid})"
+        return self._process.obituary(subject, at_start=not self._answered)
