@@ -88,8 +88,8 @@ def plain_step(policy: Networks, loss: Tensor, lr: float = 0.1) -> None:
             weight -= lr * gradient
 
 
-def require_close(one: Networks, other: Networks, tolerance: float = 1e-6) -> None:
-    for (name, mine), theirs in zip(one.named_parameters(), other.parameters(), strict=True):
+def require_close(first: Networks, other: Networks, tolerance: float = 1e-6) -> None:
+    for (name, mine), theirs in zip(first.named_parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(
             mine, theirs, atol=tolerance, rtol=tolerance, msg=lambda text, n=name: f"{n}: {text}"
         )

@@ -109,8 +109,8 @@ class Following(Regression):
     def factor(self) -> Tensor:
         return (0.1 + 0.9 * self.coef) / (0.5 + self.scale)
 
-    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
-        return {"scale": (0.7 * self.scale + 0.3 * found).detach()}
+    def statistics(self, statistic: Tensor, output: LossOutput) -> dict[str, Tensor]:
+        return {"scale": (0.7 * self.scale + 0.3 * statistic).detach()}
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         self.scale = statistics["scale"].clone()
@@ -195,7 +195,7 @@ class MetricsWithAGraph(Regression):
 
 
 class StatisticsWithAGraph(Following):
-    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
+    def statistics(self, statistic: Tensor, output: LossOutput) -> dict[str, Tensor]:
         return {"scale": 0.9 * self.scale + 0.1 * output.loss}
 
 
@@ -234,8 +234,8 @@ class CountsItsCallsAside(Regression):
 class AdaptsInTheCall(Following):
     """A loss that changes its remembered coefficient during the call, before ``adapt``."""
 
-    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
-        statistics = super().statistics(found, output)
+    def statistics(self, statistic: Tensor, output: LossOutput) -> dict[str, Tensor]:
+        statistics = super().statistics(statistic, output)
         self.coef *= 0.5
         self.factor = lambda: torch.ones(()).double()  # type: ignore[method-assign]
         return statistics
