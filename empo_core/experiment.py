@@ -8,16 +8,18 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np  # noqa: F401  # Before torch, which would lose a Ctrl-C within its own import.
+from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
-from empo_core.config import ComponentRef, RunConfig, installed, references
-from empo_core.config.blame import blamed
+from empo_core.config import ComponentRef, RunConfig, installed
+from empo_core.config.errors import blamed
 from empo_core.config.files import load_config
+from empo_core.config.models import references
 from empo_core.errors import REFUSALS, ConfigError, EmpoError
 from empo_core.exits import exit_error, exits_are_errors, is_exit
 from empo_core.interrupts import Termination
@@ -28,7 +30,6 @@ from empo_core.protocols import (
     CheckpointChoice,
     EpisodePlayer,
     HumanPrior,
-    Playable,
     Result,
     RobotPolicy,
     RunContext,
@@ -38,18 +39,8 @@ from empo_core.protocols import (
 )
 from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.run_warnings import LoggedWarnings, with_warnings
-from empo_core.stages import stage
-from empo_core.storage import run_roots
-from empo_core.storage.arrays import write_file
-from empo_core.storage.inputs import (
-    Inputs,
-    Manifest,
-    check_inputs,
-    note_copies,
-    refuse_changed,
-    with_kept_files,
-)
-from empo_core.storage.run_directory import (
+from empo_core.runs.atomic import write_file
+from empo_core.runs.directory import (
     CONFIG,
     ENVIRONMENT,
     LOG,
@@ -61,8 +52,18 @@ from empo_core.storage.run_directory import (
     process_rank,
     resolved,
     strict_json,
-    tell_of_silent_end,
+    warn_of_silent_end,
 )
+from empo_core.runs.files import gone, refuse_gone
+from empo_core.runs.inputs import (
+    Inputs,
+    Manifest,
+    check_inputs,
+    note_copies,
+    refuse_changed,
+    with_kept_files,
+)
+from empo_core.stages import stage
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
 from empo_core.world_content import difference, identity
@@ -78,37 +79,6 @@ class RunInterrupted(KeyboardInterrupt):
         self.directory = directory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A finished run.
-
-    Attributes:
-        result: What the algorithm computed.
-        directory: Where everything about the run lies.
-        algorithm: Name of the algorithm's component.
-        world: Short name of the world; None where the config has none.
-        seconds: How long the run took, results on disk included.
-        warnings: What its code logged as a warning.
-    """
-
-    result: Result
-    directory: Path
-    algorithm: str
-    world: str | None
-    seconds: float
-    warnings: Sequence[str] = ()
-
-    def summary(self) -> dict[str, JsonData]:
-        """The result's summary, and what every run can say about itself."""
-        about = {
-            "algorithm": self.algorithm,
-            "world": self.world,
-            "run_dir": str(self.directory),
-            "peak_memory_bytes": peak_memory_bytes(),
-        }
-        return {**about, **with_warnings(self.result.summary(), self.warnings)}
-
-
 def run(
     config: RunConfig,
     *,
@@ -116,129 +86,341 @@ def run(
     watchers: Sequence[Tracker] = (),
     environment: Callable[[], object] | None = None,
 ) -> Result:
-    """Build what ``config`` names and run it in a new run directory.
+    """Run ``config`` in a new run directory and return the result; see ``Experiment.start``."""
+    return Experiment.start(
+        config, registry=registry, watchers=watchers, environment=environment
+    ).result
 
-    Args:
-        config: What to do, e.g. from ``load_config``.
-        registry: The components the config may name; default: the installed ones.
-        watchers: Trackers besides those of the config.
-        environment: Makes an environment, for algorithms that act in one which no installed
-            component provides; it must be picklable where other processes need it.
 
-    Raises:
-        EmpoError: The config cannot be run, or the run failed for a reason we know.
-        RunInterrupted: It was stopped; ``.directory`` can be resumed.
+class Experiment:
+    """A config, the objects that it names, and the directory of its run.
+
+    ``start`` runs a config in a new directory, ``resume`` goes on with an interrupted run, and
+    ``load`` opens a run without running anything.
+
+    Attributes:
+        config: The config; its paths are those of the copies in the directory.
+        algorithm: The algorithm.
+        context: World, seed, directory and tracker, as the algorithm gets them.
+        seconds: Duration of the run, results on disk included; 0 of a loaded run.
     """
-    return execute(config, registry=registry, watchers=watchers, environment=environment).result
 
+    context: RunContext
 
-def execute(
-    config: RunConfig,
-    *,
-    registry: Registry | None = None,
-    watchers: Sequence[Tracker] = (),
-    directory: RunDirectory | None = None,
-    environment: Callable[[], object] | None = None,
-    quiet: bool = False,
-    place: Path | None = None,
-) -> Run:
-    """As ``run``, but says where; with ``directory`` it goes on with an interrupted run.
+    def __init__(
+        self,
+        config: RunConfig,
+        registry: Registry | None = None,
+        environment: Callable[[], object] | None = None,
+    ) -> None:
+        """Build the world and the algorithm of a config; nothing is written.
 
-    With ``place`` a new run gets that directory, which must not exist. Where it is ``quiet``, the
-    config's trackers for terminals are left out.
+        Args:
+            config: The config.
+            registry: The components that the config may name; default: the installed ones.
+            environment: Makes an environment, for algorithms that act in one which no installed
+                component provides; it must be picklable where other processes need it.
 
-    Of the processes of ``torchrun`` only rank 0 has trackers, and a run directory that stays.
-    """
-    registry = registry if registry is not None else installed()
-    started = time.monotonic()
-    if directory is None and place is None:
-        directory = RunDirectory.relaunched(config)
-        if directory is not None:
-            config = load_config(directory.source / CONFIG, registry=registry)
-    resume = directory is not None
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_exits_are_errors(config, registry))
-        termination = stack.enter_context(Termination())
-        inputs: Inputs | None = None
-        manifest: Manifest | None = None
-        if directory is not None:
-            stack.callback(directory.release)
-            manifest = check_inputs(directory.source, config)
-            config = with_kept_files(config, directory.source)
-        else:
+        Raises:
+            EmpoError: if a component of the config cannot be built.
+        """
+        self.config = config
+        self.seconds = 0.0
+        self._registry = registry if registry is not None else installed()
+        self._environment = environment
+        self._since = time.monotonic()
+        self._warnings = LoggedWarnings(_packages(self._registry))
+        self._world = build_world(config, self._registry)
+        self.algorithm = build_algorithm(config, self._registry, environment)
+
+    @classmethod
+    def start(
+        cls,
+        config: RunConfig,
+        *,
+        registry: Registry | None = None,
+        watchers: Sequence[Tracker] = (),
+        environment: Callable[[], object] | None = None,
+        quiet: bool = False,
+        place: Path | None = None,
+    ) -> Experiment:
+        """Run a config in a new run directory.
+
+        Of the processes of ``torchrun`` only rank 0 has trackers, and a run directory that stays.
+        An unfinished run that this very launch of ``torchrun`` began goes on instead.
+
+        Args:
+            config: What to do, e.g. from ``load_config``.
+            registry: As for ``Experiment``.
+            watchers: Trackers besides those of the config.
+            environment: As for ``Experiment``.
+            quiet: Whether the config's trackers for terminals are left out.
+            place: The run directory, which must not exist; None: one with a name of its own.
+
+        Raises:
+            EmpoError: if the config cannot be run, or the run failed for a reason we know.
+            RunInterrupted: if the run was stopped; ``.directory`` can be resumed.
+        """
+        registry = registry if registry is not None else installed()
+        if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
+            return cls._resume(unfinished, registry, watchers, environment, quiet)
+        with Termination() as termination, _exits_are_errors(config, registry):
             refuse_changed(config)
             inputs = Inputs(config)
-        seed_everything(config.seed)
-        world = build_world(config, registry)
-        if directory is not None:
-            _require_same_world(directory.source, manifest, world)
-        algorithm = build_algorithm(config, registry, environment)
-        unwanted = registry.default_trackers("terminal") if quiet else []
-        refs = [ref for ref in config.trackers if ref.name not in unwanted]
-        trackers = [build(ref, registry=registry) for ref in refs]
-        trackers = [] if process_rank() else [*trackers, *watchers]
-        if directory is None and place is None and not process_rank():
-            tell_of_silent_end(config.runs)
-        if directory is None:  # Only now, so that a config that cannot be built leaves nothing.
-            assert inputs is not None
-            about = None if world is None or process_rank() else identity(world)
-            directory = RunDirectory.create(config, registry, place, inputs=inputs, world=about)
-            stack.callback(directory.release)
-            if not process_rank():  # What is read from now on are the copies.
-                copied = inputs.in_run(config, directory.path)
-                if copied.algorithm is not config.algorithm:
-                    algorithm = build_algorithm(copied, registry, environment)
-                config = copied
-        else:
-            directory.begin_again(config, registry)
-        context = RunContext(
-            world=world,
-            seed=config.seed,
-            directory=directory.path,
-            tracker=TrackerGroup(trackers, on_error=config.on_tracker_error),
+            seed_everything(config.seed)
+            experiment = cls(config, registry, environment)
+            trackers = experiment._trackers(watchers, quiet)
+            if place is None and not process_rank():
+                warn_of_silent_end(config.runs)
+            # Only now, so that a config that cannot be built leaves nothing.
+            with RunDirectory.create(
+                config, registry, place, inputs=inputs, world=experiment._identity()
+            ) as directory:
+                if not process_rank():
+                    experiment._read_copies(inputs, directory.path)
+                experiment._run(directory, trackers, termination)
+        return experiment
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | Path,
+        *,
+        registry: Registry | None = None,
+        watchers: Sequence[Tracker] = (),
+        environment: Callable[[], object] | None = None,
+        quiet: bool = False,
+    ) -> Experiment:
+        """Go on with an interrupted or failed run in its own directory.
+
+        Args:
+            path: The run directory.
+            registry: As for ``start``, like what follows.
+            watchers: Trackers besides those of the config.
+            environment: Makes an environment.
+            quiet: Whether the config's trackers for terminals are left out.
+
+        Raises:
+            ConfigError: if the path is no run directory, or the run has finished, or is running.
+            EmpoError: if the run cannot go on, or failed for a reason we know.
+            RunInterrupted: if the run was stopped again.
+        """
+        registry = registry if registry is not None else installed()
+        return cls._resume(RunDirectory.reopen(path), registry, watchers, environment, quiet)
+
+    @classmethod
+    def _resume(
+        cls,
+        directory: RunDirectory,
+        registry: Registry,
+        watchers: Sequence[Tracker],
+        environment: Callable[[], object] | None,
+        quiet: bool,
+    ) -> Experiment:
+        with directory:
+            config = load_config(directory.source / CONFIG, registry=registry)
+            with Termination() as termination, _exits_are_errors(config, registry):
+                manifest = check_inputs(directory.source, config)
+                config = with_kept_files(config, directory.source)
+                seed_everything(config.seed)
+                experiment = cls(config, registry, environment)
+                experiment._require_world_of(manifest, directory.source)
+                trackers = experiment._trackers(watchers, quiet)
+                directory.begin_again(config, registry)
+                experiment._run(directory, trackers, termination, resume=True)
+        return experiment
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        registry: Registry | None = None,
+        environment: Callable[[], object] | None = None,
+    ) -> Experiment:
+        """Open the run in a directory, without running anything.
+
+        Args:
+            path: The run directory.
+            registry: As for ``Experiment``.
+            environment: As for ``Experiment``.
+
+        Raises:
+            ConfigError: if the path is no run directory, or its config cannot be used here.
+            StorageError: if an input of the run is missing or was changed.
+        """
+        directory = existing_run(path)
+        config = load_config(directory / CONFIG, registry=registry)
+        manifest = check_inputs(directory, config)
+        experiment = cls(config, registry, environment)
+        experiment._require_world_of(manifest, directory)
+        experiment.context = experiment._context(directory, TrackerGroup([]), resume=True)
+        return experiment
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self.context.directory
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """The warnings that the code of the run logged."""
+        return self._warnings.messages
+
+    @cached_property
+    def result(self) -> Result:
+        """The result; that of a loaded run if its algorithm can reopen results.
+
+        Raises:
+            ConfigError: if the algorithm cannot reopen results.
+            StorageError: if the run left no result, or a damaged one.
+        """
+        result = self.algorithm.reopen(self.context)
+        if result is None:
+            raise ConfigError(
+                f"algorithm {self.config.algorithm.name!r} keeps no results that can be opened "
+                "again; see Algorithm.reopen in docs/reference/protocols.md"
+            )
+        return result
+
+    def policies(
+        self, checkpoint: CheckpointChoice = "newest"
+    ) -> tuple[RobotPolicy, HumanPrior] | EpisodePlayer:
+        """The policies that can play the run, or a player that has them.
+
+        Raises:
+            ConfigError: if the algorithm cannot be played.
+            StorageError: if the run left nothing that can be loaded.
+        """
+        policies = self.algorithm.restore(self.context, checkpoint)
+        if policies is None:
+            raise ConfigError(
+                f"algorithm {self.config.algorithm.name!r} cannot be played: its method 'restore' "
+                "gives no policies; see Algorithm in docs/reference/protocols.md"
+            )
+        return policies
+
+    def summary(self) -> dict[str, JsonData]:
+        """The result's summary, and what every run can say about itself."""
+        about = {
+            "algorithm": self.config.algorithm.name,
+            "world": None if self.config.world_model is None else labels(self.config)[0],
+            "run_dir": str(self.directory),
+            "peak_memory_bytes": peak_memory_bytes(),
+        }
+        return {**about, **with_warnings(self.result.summary(), self.warnings)}
+
+    def _trackers(self, watchers: Sequence[Tracker], quiet: bool) -> TrackerGroup:
+        hidden = self._registry.default_trackers("terminal") if quiet else []
+        trackers = [
+            build(ref, registry=self._registry)
+            for ref in self.config.trackers
+            if ref.name not in hidden
+        ]
+        members = [] if process_rank() else [*trackers, *watchers]
+        return TrackerGroup(members, on_error=self.config.on_tracker_error)
+
+    def _identity(self) -> dict[str, JsonValue] | None:
+        """The identity of the world, as the inputs' manifest of rank 0 has it."""
+        return None if self._world is None or process_rank() else identity(self._world)
+
+    def _read_copies(self, inputs: Inputs, directory: Path) -> None:
+        """Read the copies from now on instead of the originals."""
+        copied = inputs.in_run(self.config, directory)
+        if copied.algorithm is not self.config.algorithm:
+            self.algorithm = build_algorithm(copied, self._registry, self._environment)
+        self.config = copied
+
+    def _require_world_of(self, manifest: Manifest | None, directory: Path) -> None:
+        """Refuse a run whose world is not the one that it was made in.
+
+        Raises:
+            ConfigError: if the world is another.
+        """
+        if manifest is None or manifest.world is None:
+            return
+        world = self._world
+        differs = "there is none" if world is None else difference(manifest.world, identity(world))
+        if differs is not None:
+            raise ConfigError(
+                f"{directory}: was made in another world than its config gives here: {differs}. "
+                f"Restore what changed: {CONFIG}, or the code of the world's plugin "
+                f"({directory / ENVIRONMENT} has the versions); or start a new run with: "
+                f"empo run {directory / CONFIG}"
+            )
+
+    def _context(self, directory: Path, tracker: TrackerGroup, *, resume: bool) -> RunContext:
+        return RunContext(
+            world=self._world,
+            seed=self.config.seed,
+            directory=directory,
+            tracker=tracker,
             resume=resume,
-            world_model=config.world_model,
-            environment=environment,
+            world_model=self.config.world_model,
+            environment=self._environment,
         )
-        warnings = LoggedWarnings(_packages(registry))
-        result = _supervised(algorithm, context, config, directory, termination, registry, warnings)
-    return Run(
-        result=result,
-        directory=directory.path,
-        algorithm=config.algorithm.name,
-        world=None if config.world_model is None else labels(config)[0],
-        seconds=time.monotonic() - started,
-        warnings=warnings.messages,
-    )
 
+    def _run(
+        self,
+        directory: RunDirectory,
+        tracker: TrackerGroup,
+        termination: Termination,
+        *,
+        resume: bool = False,
+    ) -> None:
+        """Run the algorithm, and leave true records whichever way the run ends."""
+        self.context = self._context(directory.path, tracker, resume=resume)
+        status: RunStatus = "failed"
+        reason: str | None = None
+        is_refused = False
+        with directory.logging(self._warnings):
+            try:
+                with _exits_are_errors(self.config, self._registry):
+                    log.info("%s in %s", "resumed" if resume else "started", directory.path)
+                    tracker.start(directory.path, resolved(self.config))
+                    self.result = self.algorithm.run(self.context)
+                    with stage(_progress_of(tracker), "saving results"):
+                        self._save_result()
+                status = "finished"
+            except KeyboardInterrupt as error:
+                termination.begin()
+                status = "interrupted"
+                if directory.is_gone:
+                    raise gone(directory.path) from error
+                if directory.is_temporary:
+                    raise
+                raise RunInterrupted(directory.path) from error
+            except Exception as failure:
+                reason = f"{type(failure).__name__}: {failure}"
+                log.exception("the run failed")
+                is_refused = isinstance(failure, EmpoError) and resume and not tracker.has_begun
+                if isinstance(failure, REFUSALS) and not (resume or tracker.has_begun):
+                    directory.is_temporary = True  # Nothing was run, so nothing is left.
+                if directory.is_gone:
+                    raise gone(directory.path) from failure
+                if not process_rank():
+                    note_copies(failure, directory.path)
+                if not directory.is_temporary:
+                    failure.add_note(f"Its log: {directory.path / LOG}")
+                raise
+            finally:
+                log.info("%s", status)
+                try:
+                    tracker.finish(status)
+                finally:
+                    if is_refused and not directory.is_gone:
+                        directory.leave_as_it_was(str(reason))
+                    else:
+                        directory.mark(status, reason)
+        self.seconds = time.monotonic() - self._since
 
-def resume(
-    path: str | Path,
-    *,
-    registry: Registry | None = None,
-    watchers: Sequence[Tracker] = (),
-    environment: Callable[[], object] | None = None,
-    quiet: bool = False,
-) -> Run:
-    """Go on with an interrupted or failed run in its own directory; arguments as for ``execute``.
-
-    Raises:
-        ConfigError: ``path`` is no run directory, has finished, or is still running.
-    """
-    directory = RunDirectory.reopen(path)
-    try:
-        config = load_config(directory.source / CONFIG, registry=registry)
-    except BaseException:
-        directory.release()  # Its status is as it was.
-        raise
-    return execute(
-        config,
-        registry=registry,
-        watchers=watchers,
-        directory=directory,
-        environment=environment,
-        quiet=quiet,
-    )
+    def _save_result(self) -> None:
+        results = self.directory / RESULTS
+        refuse_gone(results)
+        results.mkdir(exist_ok=True)
+        self.result.save(results)
+        summary = with_warnings(self.result.summary(), self.warnings)
+        write_file(results / SUMMARY, strict_json(summary) + "\n")
 
 
 def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> Any:
@@ -288,56 +470,6 @@ def build_algorithm(
     return algorithm
 
 
-def load_run(
-    path: str | Path,
-    registry: Registry | None = None,
-    environment: Callable[[], object] | None = None,
-) -> tuple[RunConfig, Algorithm, RunContext]:
-    """A run's config, its algorithm, and the context in which that loads what the run left.
-
-    Raises:
-        ConfigError: It is no run directory, or its config cannot be used here.
-    """
-    registry = registry if registry is not None else installed()
-    directory = existing_run(path)
-    config = load_config(directory / CONFIG, registry=registry)
-    manifest = check_inputs(directory, config)
-    algorithm = build_algorithm(config, registry, environment)
-    world = build_world(config, registry)
-    _require_same_world(directory, manifest, world)
-    context = RunContext(
-        world=world,
-        seed=config.seed,
-        directory=directory,
-        tracker=TrackerGroup([]),
-        resume=True,
-        world_model=config.world_model,
-        environment=environment,
-    )
-    return config, algorithm, context
-
-
-def saved_policies(
-    path: str | Path,
-    checkpoint: CheckpointChoice = "newest",
-    registry: Registry | None = None,
-    environment: Callable[[], object] | None = None,
-) -> tuple[RunConfig, RunContext, tuple[RobotPolicy, HumanPrior] | EpisodePlayer]:
-    """A run's config and context, and what can play the run.
-
-    Raises:
-        ConfigError: As for ``load_run``, or its algorithm cannot be played.
-        StorageError: The run left nothing that can be loaded.
-    """
-    config, algorithm, context = load_run(path, registry, environment)
-    if not isinstance(algorithm, Playable):
-        raise ConfigError(
-            f"algorithm {config.algorithm.name!r} cannot be played: it has no method 'restore', "
-            "which gives the policies of a run; see Playable in docs/reference/protocols.md"
-        )
-    return config, context, algorithm.restore(context, checkpoint)
-
-
 def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
     """Refuse an environment that would not be used."""
     takers = [
@@ -349,26 +481,6 @@ def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
         raise ConfigError(
             f"environment=...: algorithm {algorithm.name!r} does not act in an environment of the "
             f"caller's; those that do: {', '.join(takers) or 'none is installed'}"
-        )
-
-
-def _require_same_world(
-    directory: Path, manifest: Manifest | None, world: WorldModel | None
-) -> None:
-    """Refuse a run whose world is not the one that it was made in.
-
-    Raises:
-        ConfigError: It is another.
-    """
-    if manifest is None or manifest.world is None:
-        return
-    differs = "there is none" if world is None else difference(manifest.world, identity(world))
-    if differs is not None:
-        raise ConfigError(
-            f"{directory}: was made in another world than its config gives here: {differs}. "
-            f"Restore what changed: {CONFIG}, or the code of the world's plugin "
-            f"({directory / ENVIRONMENT} has the versions); or start a new run with: "
-            f"empo run {directory / CONFIG}"
         )
 
 
@@ -390,7 +502,7 @@ def peak_memory_bytes() -> int | None:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def _shown(tracker: Tracker) -> Callable[[str, float, float], None]:
+def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:
     """Progress of what comes after all work: a tracker that fails now costs no result."""
 
     def show(task: str, done: float, total: float) -> None:
@@ -434,70 +546,3 @@ def _exits_are_errors(config: RunConfig, registry: Registry) -> Iterator[None]:
         if is_exit(error):
             raise exit_error(error, component_at(error, config, registry)) from error
         raise
-
-
-def _supervised(
-    algorithm: Algorithm,
-    context: RunContext,
-    config: RunConfig,
-    directory: RunDirectory,
-    termination: Termination,
-    registry: Registry,
-    warnings: LoggedWarnings,
-) -> Result:
-    """Run the algorithm, and leave true records whichever way it ends."""
-    status: RunStatus = "failed"
-    reason: str | None = None
-    is_refused = False
-    with directory.logging(warnings):
-        try:
-            log.info("%s in %s", "resumed" if context.resume else "started", directory.path)
-            context.tracker.start(directory.path, resolved(config))
-            result = algorithm.run(context)
-            with stage(_shown(context.tracker), "saving results"):
-                results = directory.path / RESULTS
-                run_roots.refuse_gone(results)
-                results.mkdir(exist_ok=True)
-                result.save(results)
-                summary = with_warnings(result.summary(), warnings.messages)
-                write_file(results / SUMMARY, strict_json(summary) + "\n")
-            status = "finished"
-        except KeyboardInterrupt as error:
-            termination.begin()
-            status = "interrupted"
-            if directory.is_gone:
-                raise run_roots.gone(directory.path) from error
-            if directory.is_temporary:
-                raise
-            raise RunInterrupted(directory.path) from error
-        except BaseException as raised:
-            failure = raised
-            if is_exit(raised):
-                failure = exit_error(raised, component_at(raised, config, registry))
-            reason = f"{type(failure).__name__}: {failure}"
-            log.exception("the run failed")
-            has_begun = isinstance(context.tracker, TrackerGroup) and context.tracker.has_begun
-            is_refused = isinstance(failure, EmpoError) and context.resume and not has_begun
-            if isinstance(failure, REFUSALS) and not (context.resume or has_begun):
-                directory.is_temporary = True  # Nothing was run, so nothing is left.
-            if directory.is_gone:
-                raise run_roots.gone(directory.path) from failure
-            if not process_rank():
-                note_copies(failure, directory.path)
-            if not directory.is_temporary:
-                failure.add_note(f"Its log: {directory.path / LOG}")
-            if failure is raised:
-                raise
-            raise failure from raised
-        finally:
-            log.info("%s", status)
-            try:
-                context.tracker.finish(status)
-            finally:
-                if directory.is_gone:
-                    pass  # There is nothing to write into.
-                elif is_refused:
-                    directory.leave_as_it_was(str(reason))
-                else:
-                    directory.mark(status, reason)
-    return result

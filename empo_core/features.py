@@ -5,8 +5,9 @@ Axis names follow ``docs/reference/shapes.md``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -64,24 +65,25 @@ class Features:
         return torch.cat([part.flatten(1) for part in parts], 1)
 
 
-@runtime_checkable
-class Featurizer(Protocol):
+class Featurizer(ABC):
     """Reads state rows as numbers, on any device, without the world.
 
-    It holds all it needs, so it can be pickled into a process that has no world.
+    A featurizer can be pickled into a process that has no world.
+
+    Attributes:
+        can_update: Whether ``update`` works.
     """
 
+    can_update: ClassVar[bool] = False
+
     @property
+    @abstractmethod
     def shape(self) -> FeatureShape:
         """Shapes of the features."""
 
+    @abstractmethod
     def __call__(self, states: Int[Tensor, "state word"]) -> Features:
         """The features of each state, on the device of ``states``; time is not among them."""
-
-
-@runtime_checkable
-class UpdatableFeaturizer(Featurizer, Protocol):
-    """A featurizer that changes features of states to those of others, which takes less time."""
 
     def update(
         self,
@@ -89,7 +91,7 @@ class UpdatableFeaturizer(Featurizer, Protocol):
         before: Int[Tensor, "state word"],
         after: Int[Tensor, "state word"],
     ) -> None:
-        """Change flat features in place, on the CPU.
+        """Change flat features in place, on the CPU, which takes less time than ``__call__``.
 
         Args:
             out: Those of ``before`` for each of several agents, which see the same; numbers
@@ -97,10 +99,11 @@ class UpdatableFeaturizer(Featurizer, Protocol):
             before: States.
             after: States whose features ``out`` then has, as ``__call__`` would make them.
         """
+        raise NotImplementedError(f"{type(self).__name__} makes features anew; see can_update")
 
 
 @dataclass(frozen=True, slots=True)
-class RowFeatures:
+class RowFeatures(Featurizer):
     """The words of a row as they are: what a world without a featurizer of its own gets."""
 
     words: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -44,6 +45,17 @@ def comes_again(number: int, frame: FrameType | None) -> bool:
         return False
     main = threading.main_thread().ident or 0
     threading.Timer(RETRY_S, signal.pthread_kill, (main, number)).start()
+    return True
+
+
+def process_exists(pid: object) -> bool:
+    """Whether a process of this machine has a number, whoever's it is."""
+    try:
+        os.kill(int(str(pid)), 0)
+    except PermissionError:
+        return True
+    except (ValueError, OverflowError, OSError):
+        return False
     return True
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from empo_core.errors import EmpoError, StorageError
-from empo_core.storage.atomic import read_json
-from empo_core.storage.inputs import Manifest, read_manifest
-from empo_core.storage.run_directory import (
+from empo_core.runs.atomic import read_json
+from empo_core.runs.directory import (
     RESULTS,
     STATUS,
     SUMMARY,
@@ -22,11 +21,12 @@ from empo_core.storage.run_directory import (
     read_config,
     silent_end,
 )
+from empo_core.runs.inputs import Manifest, read_manifest
 from empo_core.trees import Json
 
 if TYPE_CHECKING:
     from empo_core.protocols import Result
-    from empo_core.storage.metrics import Metrics
+    from empo_core.runs.metrics import Metrics
 
 DAMAGED = "damaged"
 
@@ -74,24 +74,24 @@ class SavedRun:
         Raises:
             StorageError: They are damaged.
         """
-        from empo_core.storage.metrics import read_metrics
+        from empo_core.runs.metrics import read_metrics
 
         return read_metrics(self.path)
 
     @cached_property
     def result(self) -> Result | dict[str, Json]:
-        """What it returned where its algorithm is ``Reopenable``, and otherwise its summary.
+        """The result, where the run's algorithm can reopen it, and otherwise its summary.
 
         Raises:
             ConfigError: The config cannot be used here, e.g. because a plugin is not installed.
             StorageError: It has no result, or a damaged one.
         """
-        from empo_core.experiment import load_run
-        from empo_core.protocols import Reopenable
+        from empo_core.experiment import Experiment
 
-        _, algorithm, context = load_run(self.path)
-        if isinstance(algorithm, Reopenable):
-            return algorithm.reopen(context)
+        run = Experiment.load(self.path)
+        result = run.algorithm.reopen(run.context)
+        if result is not None:
+            return result
         if not self.summary:
             raise StorageError(f"{self.path}: has no result; its status is {self.status!r}")
         return self.summary

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from jaxtyping import Int
 from pydantic import JsonValue
 from torch import Tensor
 
-from empo_core.protocols import Composed, WorldModel
+from empo_core.protocols import WorldModel
 
 ROUNDS = 32
 """Steps away from the start that are looked at."""
@@ -22,37 +22,38 @@ ROWS = 32
 """States per step whose successors are looked at."""
 ACTIONS = 8
 """Joint actions per state."""
+Write: TypeAlias = Callable[[bytes], object]
+"""Takes in more bytes, as the method ``update`` of a hash sum does."""
 PRECISION = 1e5
 """Probabilities count in steps of the inverse, so that rounding on other machines does not."""
 _MANY = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
-@runtime_checkable
-class _Hash(Protocol):
-    def update(self, data: bytes, /) -> None:
-        """Take in more bytes."""
-
-
 def world_digest(world: WorldModel) -> str:
     """The sha256 of what a world is: its spec and its content, or what it does.
 
-    Two worlds with one digest have the same agents, goals, horizon and rows, and the same content
-    where they are ``Composed``. Others have the same start, and the same availability, goals,
+    Two worlds with one digest have the same agents, goals, horizon and rows, and the same
+    ``content()``. Worlds without content have the same start, and the same availability, goals,
     successors and chances in up to ``ROUNDS * ROWS`` states; which ones depends on the world
     alone, not on a generator or a library. Comments in a world's file do not count.
     """
     spec = world.spec
     total = hashlib.sha256()
-    add_value(total, [spec.name, spec.horizon, spec.state_words, str(spec.state_dtype)])
-    add_value(total, [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents])
-    add_value(total, [[g.human, g.name, float(g.weight), list(g.features)] for g in spec.goals])
-    add_value(total, asdict(spec.featurizer.shape))
-    if isinstance(world, Composed):
-        add_value(total, world.content())
+    add_value(total.update, [spec.name, spec.horizon, spec.state_words, str(spec.state_dtype)])
+    add_value(
+        total.update, [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents]
+    )
+    add_value(
+        total.update, [[g.human, g.name, float(g.weight), list(g.features)] for g in spec.goals]
+    )
+    add_value(total.update, asdict(spec.featurizer.shape))
+    content = world.content()
+    if content is not None:
+        add_value(total.update, content)
         return total.hexdigest()  # Kernels that a run does not need are not compiled for it.
     try:
-        _add_behaviour(total, world)
+        _add_behaviour(total.update, world)
     except Exception:
         # Whoever uses the world says what is wrong with it; other worlds answer.
         total.update(b"no answers")
@@ -93,7 +94,7 @@ def _was(value: JsonValue) -> str:
     return f"{'were' if isinstance(value, list | dict) else 'was'} {reprlib.repr(value)}"
 
 
-def add_value(total: _Hash, value: Any) -> None:
+def add_value(write: Write, value: Any) -> None:
     """Add plain data, arrays and dataclasses to a digest, each with its kind and its length.
 
     Raises:
@@ -104,33 +105,33 @@ def add_value(total: _Hash, value: Any) -> None:
     if value is None or isinstance(value, bool | int | float | str | bytes | np.generic):
         plain = value.item() if isinstance(value, np.generic) else value
         text = repr(plain)
-        total.update(f"{type(plain).__name__}{len(text)}:{text}".encode())
+        write(f"{type(plain).__name__}{len(text)}:{text}".encode())
     elif isinstance(value, np.ndarray):
-        total.update(f"array {value.dtype.str} {value.shape}:".encode())
-        total.update(np.ascontiguousarray(value).tobytes())
+        write(f"array {value.dtype.str} {value.shape}:".encode())
+        write(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Mapping):
-        total.update(f"mapping {len(value)}:".encode())
+        write(f"mapping {len(value)}:".encode())
         for key in sorted(value, key=repr):
-            add_value(total, key)
-            add_value(total, value[key])
+            add_value(write, key)
+            add_value(write, value[key])
     elif isinstance(value, frozenset | set):
-        add_value(total, sorted(map(repr, value)))
+        add_value(write, sorted(map(repr, value)))
     elif is_dataclass(value) and not isinstance(value, type):
-        add_value(total, {field.name: getattr(value, field.name) for field in fields(value)})
+        add_value(write, {field.name: getattr(value, field.name) for field in fields(value)})
     elif isinstance(value, Sequence):  # Named tuples among them.
-        total.update(f"sequence {len(value)}:".encode())
+        write(f"sequence {len(value)}:".encode())
         for item in value:
-            add_value(total, item)
+            add_value(write, item)
     else:
         raise TypeError(f"a world's content holds {type(value).__name__}; give plain data, arrays")
 
 
-def _add_behaviour(total: _Hash, world: WorldModel) -> None:
+def _add_behaviour(write: Write, world: WorldModel) -> None:
     """Add what some states near the start, and some further away, look like and lead to."""
     spec = world.spec
     start = world.initial_state()[None]
     features = spec.featurizer(start).flat().to(torch.float64)
-    add_value(total, np.round(features.numpy() * PRECISION).astype(np.int64))
+    add_value(write, np.round(features.numpy() * PRECISION).astype(np.int64))
     known = {tuple(start[0].tolist())}
     waiting = [start[0].numpy()]
     for step in range(ROUNDS):
@@ -140,18 +141,18 @@ def _add_behaviour(total: _Hash, world: WorldModel) -> None:
         early, late = waiting[: ROWS // 2], waiting[ROWS // 2 :][-(ROWS // 2) :]
         waiting = waiting[ROWS // 2 :][: -(ROWS // 2)]
         rows = torch.from_numpy(np.stack([*early, *late]))
-        for row in _add_states(total, world, rows, step):
+        for row in _add_states(write, world, rows, step):
             if (key := tuple(row.tolist())) not in known:
                 known.add(key)
                 waiting.append(row)
 
 
 def _add_states(
-    total: _Hash, world: WorldModel, rows: Int[Tensor, "state word"], step: int
+    write: Write, world: WorldModel, rows: Int[Tensor, "state word"], step: int
 ) -> Int[np.ndarray, "_state word"]:
     """Add some states, and return those that some of their joint actions lead to, in order."""
     available = world.available(rows).numpy()
-    add_value(total, [rows, available, world.achieved(rows)])
+    add_value(write, [rows, available, world.achieved(rows)])
     goes_on = available.any((1, 2))
     if not goes_on.any():
         return rows[:0].numpy()
@@ -164,7 +165,7 @@ def _add_states(
     successors = found.states.numpy()
     columns = [found.segments.index.numpy(), *successors.T, chance, duration]
     items = np.column_stack([column.astype(np.int64) for column in columns])
-    add_value(total, [actions, items[np.lexsort(items.T[::-1])]])
+    add_value(write, [actions, items[np.lexsort(items.T[::-1])]])
     return np.unique(successors, axis=0)
 
 

@@ -90,7 +90,7 @@ class Judge:
     def _chances(self, states: Tensor, left: int) -> Tensor:
         """How likely the humans do their part of each joint action, whatever they want."""
         spec = self._world.spec
-        policy = self._humans.policy(states, left)
+        policy = self._humans.policy(states, torch.full((len(states),), left))
         chances = torch.ones(len(states), spec.num_joint_actions, dtype=torch.float64)
         for human in spec.humans:
             goals = list(spec.goals_of(human))
@@ -149,9 +149,9 @@ def main() -> None:
     judge = Judge(world, solutions[REWARD_BETA])
     best, q = judge(None)
     policies: dict[str, Policy] = {
-        f"beta_r = {beta:g}": SolvedRobots(solutions[beta]).probabilities for beta in BETAS
+        f"beta_r = {beta:g}": SolvedRobots(solutions[beta]).policy for beta in BETAS
     }
-    policies[f"PPO, {steps:,} steps"] = learned(world, steps, runs).probabilities
+    policies[f"PPO, {steps:,} steps"] = learned(world, steps, runs).policy
     worst, _ = judge(policies["beta_r = 0"])
     spec = world.spec
     table = Table(title=f"{spec.name}: first action, and expected discounted U_r")

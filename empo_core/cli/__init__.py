@@ -14,7 +14,7 @@ def main() -> None:
     gc.set_threshold(500_000)
     try:
         try:
-            from empo_core.cli.streams import UnreadOutputError, give_up, take_over
+            from empo_core.cli.output import UnreadOutputError, give_up, take_over
 
             take_over()
             from empo_core.cli.app import app

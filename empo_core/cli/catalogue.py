@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from empo_core.cli.commands import command_clashes
-from empo_core.cli.output import Debug, Json, print_json, print_table, show, stdout
-from empo_core.cli.streams import output, reserved
+from empo_core.cli.output import (
+    Debug,
+    Json,
+    output,
+    print_json,
+    print_table,
+    reserved,
+    show,
+    stdout,
+)
 from empo_core.config import installed
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.hookspecs import KINDS, Kind
@@ -26,7 +33,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
     """List every installed plugin, what it offers, and why it does not work if so."""
     registry = installed()
     core = context.parent.command.core if context.parent else {}  # type: ignore[attr-defined]
-    clashes = [*registry.clashes(), *command_clashes(registry, core)]
+    clashes = registry.clashes(core)
     listed: list[dict[str, Any]] = [
         {
             "distribution": provider.distribution,

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
-from empo_core.cli.streams import reserved
+from empo_core.cli.output import (
+    Debug,
+    Json,
+    only_ours_on_stdout,
+    print_json,
+    print_table,
+    reserved,
+    show,
+)
 from empo_core.config import AlgorithmRef, RunConfig, installed
-from empo_core.config.blame import located
 from empo_core.documents import as_config, is_config, library_world, world_in
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
@@ -42,6 +48,7 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Validate a config or a world without running it, and report sizes."""
+    from empo_core.config.errors import located
     from empo_core.config.files import load_config
     from empo_core.config.yaml import read_yaml
 
@@ -87,10 +94,10 @@ def sizes(world: WorldModel) -> dict[str, str | int | None]:
 
 def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
     from empo_core.experiment import build_algorithm, build_world
-    from empo_core.storage.inputs import refuse_changed
-    from empo_core.storage.run_directory import tell_of_silent_end
+    from empo_core.runs.directory import warn_of_silent_end
+    from empo_core.runs.inputs import refuse_changed
 
-    tell_of_silent_end(config.runs)
+    warn_of_silent_end(config.runs)
     refuse_changed(config)
     world = build_world(config)
     report: dict[str, JsonData] = {"file": str(path), "is": "config"}

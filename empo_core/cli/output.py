@@ -1,20 +1,26 @@
-"""Behaviour that all commands share: exit codes, errors without tracebacks, JSON, tables."""
+"""What all commands share: standard output, exit codes, errors without tracebacks, JSON, tables.
+
+Standard output is the command's own; it may be closed, full or unread without loss. Descriptor 1
+leads to standard error, so that what plugins, libraries in C and child processes write there cannot
+get into the output of a command. ``sys.stdout`` writes to a duplicate of the original.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json as jsonlib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+from typing_extensions import Buffer
 
-from empo_core.cli.manual import address
-from empo_core.cli.streams import UnreadOutputError, output, reserved, stdout_is_closed
 from empo_core.errors import REFUSALS, EmpoError, OutputError
 from empo_core.exits import EXITS, exit_error
 from empo_core.interrupts import Termination
@@ -29,6 +35,106 @@ MANY_ROWS = 200
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no report.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_is_stdout_closed = False
+_reserved: TextIO | None = None
+
+
+class UnreadOutputError(Exception):
+    """Nobody reads standard output any more, e.g. ``head``, which has seen enough.
+
+    No BrokenPipeError, which a component may raise for a pipe of its own, and which rich and click
+    would take for one of standard output.
+    """
+
+
+class _Output(io.FileIO):
+    """A standard stream; a write that fails is one error of ours, and later ones are left out."""
+
+    def __init__(self, descriptor: int, *, is_lenient: bool) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._is_over = is_lenient
+
+    def write(self, data: Buffer, /) -> int | None:  # type: ignore[override]
+        """Write some bytes.
+
+        Raises:
+            UnreadOutputError: if nobody reads any more.
+            OutputError: if the system refuses for another reason.
+        """
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self._is_over:
+                return memoryview(data).nbytes
+            self._is_over = True  # Python writes what is left again when it ends.
+            if isinstance(error, BrokenPipeError):
+                raise UnreadOutputError from error
+            reason = error.strerror or type(error).__name__
+            raise OutputError(f"standard output cannot be written: {reason}") from error
+
+
+def take_over() -> None:
+    """Make standard output the command's own, and open what is closed of the standard streams.
+
+    What files are opened later would else get the numbers of closed ones, and be written to by
+    whoever prints. Standard error is where failures are told, so its own go untold.
+    """
+    global _is_stdout_closed
+    if os.name != "posix":
+        return
+    _is_stdout_closed = sys.stdout is None
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+    if sys.stdout is None or sys.stdout is sys.__stdout__:
+        duplicate = os.dup(1)  # Not inherited by child processes.
+        os.dup2(2, 1)
+        sys.stdout = _text(duplicate, sys.stdout)
+    if sys.stderr is None or sys.stderr is sys.__stderr__:
+        sys.stderr = _text(2, sys.stderr)
+
+
+def give_up() -> None:
+    """Send what is printed after the command, e.g. at exit, to standard error."""
+    stdout, sys.stdout = sys.stdout, sys.stderr
+    if stdout is not None:
+        stdout.flush()
+
+
+@contextlib.contextmanager
+def reserved() -> Iterator[None]:
+    """Send what is printed to standard error, unless it is printed to ``output()``."""
+    global _reserved
+    before, _reserved = _reserved, output()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _reserved = before
+
+
+def output() -> TextIO:
+    """Standard output for what a command has to say."""
+    return sys.stdout if _reserved is None else _reserved
+
+
+def stdout_is_closed() -> bool:
+    """Whether this process was started without a standard output."""
+    return _is_stdout_closed
+
+
+def _text(number: int, stream: TextIO | None) -> TextIO:
+    raw = _Output(number, is_lenient=number == 2)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=getattr(stream, "encoding", None) or "utf-8",
+        errors=getattr(stream, "errors", None) or ("strict", "backslashreplace")[number == 2],
+        line_buffering=raw.isatty() or number == 2,
+        write_through=number == 2,
+    )
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -112,7 +218,7 @@ def show(text: str) -> None:
 
 def print_json(data: Mapping[str, object]) -> None:
     """Print strict JSON; infinities and NaN, which it lacks, become strings."""
-    from empo_core.storage.run_directory import strict_json
+    from empo_core.runs.directory import strict_json
 
     text = strict_json(data)
     try:
@@ -124,8 +230,6 @@ def print_json(data: Mapping[str, object]) -> None:
 
 def stdout() -> Console:
     """A console for the command's output; a pipe gets lines that are never folded."""
-    from empo_core.cli.console import output_console
-
     return output_console(output(), width=None if output().isatty() else 10_000)
 
 
@@ -159,7 +263,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 @contextlib.contextmanager
 def only_ours_on_stdout(*, quiet: bool = False) -> Iterator[None]:
     """Send what components print, and warnings, to standard error."""
-    from empo_core.storage.run_directory import process_rank
+    from empo_core.runs.directory import process_rank
 
     handler = logging.StreamHandler(sys.stderr)
     # Of several processes that do the same run, the first says everything.
@@ -178,3 +282,48 @@ def _concerns_people(record: logging.LogRecord) -> bool:
         return False  # Why a run failed is said at its end; the traceback is in its log.
     ours = record.name.startswith("empo_") and record.name != "empo_core"
     return ours or record.levelno >= logging.WARNING
+
+
+def address(page: str) -> str:
+    """A page of ``docs``: its path in the repository, or its URL in a site that this has.
+
+    Args:
+        page: Relative to ``docs``, e.g. ``reference/errors.md#plugins``.
+    """
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        urls = metadata("empo-core").get_all("Project-URL", [])
+    except PackageNotFoundError:  # Run from a source tree that is not installed.
+        urls = []
+    for label, _, url in (entry.partition(", ") for entry in urls):
+        if label.lower() == "documentation":
+            return f"{url.rstrip('/')}/docs/{page.replace('.md', '.html')}"
+    return f"docs/{page}"
+
+
+def output_console(file: TextIO | None = None, width: int | None = None) -> Console:
+    """A console that shows text as it is: no markup, and no control characters of its own.
+
+    Args:
+        file: Where to write; None: to standard output.
+        width: Of a line; None: that of the terminal.
+    """
+    from rich.console import Console, ConsoleOptions, RenderHook
+    from rich.segment import Segment
+
+    class Printable:
+        def __init__(self, content: Any) -> None:
+            self._content = content
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+            for text, style, control in console.render(self._content, options):
+                yield Segment(text if control else printable(text), style, control)
+
+    class PrintableHook(RenderHook):
+        def process_renderables(self, renderables: list[Any]) -> list[Any]:
+            return [Printable(content) for content in renderables]
+
+    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    console.push_render_hook(PrintableHook())
+    return console

@@ -20,18 +20,17 @@ from empo_core.cli.output import (
     only_ours_on_stdout,
     print_json,
     reported,
+    reserved,
     show,
     stdout,
 )
-from empo_core.cli.streams import reserved
 from empo_core.config import installed
-from empo_core.config.blame import located
 from empo_core.documents import config_at, read_config_at
 from empo_core.errors import ConfigError, EmpoError
 
 if TYPE_CHECKING:
     from empo_core.config import RunConfig
-    from empo_core.experiment import Run
+    from empo_core.experiment import Experiment
     from empo_core.protocols import Tracker
 
 
@@ -50,11 +49,13 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Do what a config says, in a new run directory."""
+    from empo_core.config.errors import located
+
     document, loaded = read_config_at(config, overrides or [])
     with only_ours_on_stdout(quiet=quiet), located(document, loaded):
-        from empo_core.experiment import execute
+        from empo_core.experiment import Experiment
 
-        done = execute(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)
+        done = Experiment.start(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)
     _present(done, json=json, quiet=quiet)
 
 
@@ -104,9 +105,10 @@ def resume(
 ) -> None:
     """Go on with a run that was interrupted or failed."""
     with only_ours_on_stdout(quiet=quiet):
-        from empo_core import experiment
+        from empo_core.experiment import Experiment
 
-        done = experiment.resume(run_dir, watchers=terminal_trackers(None, quiet), quiet=quiet)
+        watchers = terminal_trackers(None, quiet)
+        done = Experiment.resume(run_dir, watchers=watchers, quiet=quiet)
     _present(done, json=json, quiet=quiet)
 
 
@@ -123,9 +125,9 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
     return [build(TrackerRef.model_validate(name)) for name in names]
 
 
-def _present(done: Run, *, json: bool, quiet: bool) -> None:
+def _present(done: Experiment, *, json: bool, quiet: bool) -> None:
     from empo_core.run_warnings import only_logged
-    from empo_core.storage.run_directory import process_rank
+    from empo_core.runs.directory import process_rank
 
     if process_rank() > 0:
         return

@@ -19,7 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType
 
-from empo_core.config import ComponentRef, RunConfig, library_files
+from empo_core.config.models import ComponentRef, RunConfig, library_files
 from empo_core.config.yaml import Loc
 from empo_core.errors import DuplicateComponentError
 from empo_core.plugins.hookspecs import Kind

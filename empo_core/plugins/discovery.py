@@ -21,9 +21,8 @@ from pathlib import Path
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError
 from empo_core.exits import event
-from empo_core.plugins import unfinished
 from empo_core.plugins.hookspecs import API_VERSION, HOOKS, KINDS, PROJECT, Command, Component
-from empo_core.plugins.process_state import put_back
+from empo_core.plugins.imports import noted, put_back, warn_of_unfinished
 from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, Provider, Registry
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -44,7 +43,7 @@ class _Installed:
 def discover() -> Registry:
     """Build the registry from every installed distribution with an ``empo`` entry point."""
     blocked = {_canonical(name) for name in os.environ.get(BLOCK, "").split(",")} - {""}
-    unfinished.tell(BLOCK)
+    warn_of_unfinished(BLOCK)
     plugins = _installed()
     blocked_distributions = blocked - {
         _canonical(plugin.provider.entry_point) for plugin in plugins
@@ -65,7 +64,7 @@ def discover() -> Registry:
         else:
             by_name[provider.entry_point].append(plugin)
 
-    with unfinished.noted() as note:
+    with noted() as note:
         for name in sorted(by_name):
             problem = _twins([plugin.provider for plugin in by_name[name]])
             for plugin in by_name[name]:

@@ -13,8 +13,7 @@ from pluggy import HookimplMarker
 from pydantic import BaseModel
 
 from empo_core.errors import PluginLoadError
-from empo_core.plugins.process_state import put_back
-from empo_core.plugins.unfinished import noted
+from empo_core.plugins.imports import noted, put_back
 
 log = logging.getLogger("empo_core")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -125,7 +125,7 @@ class Registry:
         """The component called ``name`` with its provider; raises what ``get`` raises."""
         offers = self._by_key.get((kind, name), [])
         if len(offers) > 1:
-            raise DuplicateComponentError(self.clash(offers))
+            raise DuplicateComponentError(_clash_of(offers))
         if offers:
             return offers[0]
         names = self.names(kind)
@@ -140,16 +140,30 @@ class Registry:
         ]
         raise UnknownComponentError(" ".join(lines))
 
-    def clashes(self) -> list[str]:
-        """One line per component that several plugins provide."""
-        return [self.clash(offers) for offers in self._by_key.values() if len(offers) > 1]
+    def commands_by_name(self) -> dict[str, list[CommandOffer]]:
+        """The offers of commands by name, more than one where several plugins offer it."""
+        offers: dict[str, list[CommandOffer]] = {}
+        for offer in self.commands:
+            offers.setdefault(offer.command.name, []).append(offer)
+        return offers
 
-    @staticmethod
-    def clash(offers: Sequence[Offer]) -> str:
-        """The error about one component of several distributions, with what to do."""
-        component = offers[0].component
-        what = f"{component.kind} {component.name!r}"
-        return clash(what, [offer.provider for offer in offers])
+    def clashes(self, core_commands: Collection[str] = ()) -> list[str]:
+        """One line per component or command that several distributions provide.
+
+        Args:
+            core_commands: Names of the commands that the core provides.
+        """
+        lines = [_clash_of(offers) for offers in self._by_key.values() if len(offers) > 1]
+        for name, offers in self.commands_by_name().items():
+            providers = [CORE] * (name in core_commands) + [offer.provider for offer in offers]
+            if len(providers) > 1:
+                lines.append(clash(f"command {name!r}", providers))
+        return lines
+
+
+def _clash_of(offers: Sequence[Offer]) -> str:
+    component = offers[0].component
+    return clash(f"{component.kind} {component.name!r}", [offer.provider for offer in offers])
 
 
 def clash(what: str, providers: Sequence[Provider]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from empo_core import protocols
 from empo_core.errors import PluginLoadError
@@ -30,8 +30,16 @@ def check_call(offer: Offer, factory: Callable[..., object], count: int) -> None
     """Refuse a factory that cannot be called with so many arguments, the params included.
 
     Raises:
-        PluginLoadError: It cannot, with a sentence that says how it is called.
+        PluginLoadError: if the factory cannot be called so, or is a class that lacks abstract
+            methods of its kind.
     """
+    missing: Iterable[str] = getattr(factory, "__abstractmethods__", ())
+    for name, expected in _members(PROTOCOLS[offer.component.kind]):
+        if name in missing:
+            raise PluginLoadError(
+                f"{_name(offer)} is a {getattr(factory, '__name__', factory)}, which has no method "
+                f"{name}{expected}, as every {PROTOCOLS[offer.component.kind].__name__} has"
+            )
     signature = _signature(factory)
     if signature is not None and not _binds(signature, [None] * count, {}):
         raise PluginLoadError(
@@ -49,9 +57,10 @@ def check_component(offer: Offer, built: object) -> None:
     """
     protocol = PROTOCOLS[offer.component.kind]
     what = f"{_name(offer)} is a {type(built).__name__}, which"
-    if protocol is protocols.Tracker and not isinstance(built, protocols.Tracker):
+    if not getattr(protocol, "_is_protocol", False) and not isinstance(built, protocol):
         raise PluginLoadError(
-            f"{what} does not derive from empo_core.protocols.Tracker; make that its base class"
+            f"{what} does not derive from empo_core.protocols.{protocol.__name__}; make that its "
+            "base class"
         )
     for name, expected in _members(protocol):
         if not _has(built, name):

@@ -28,17 +28,12 @@ from empo_core.protocols.collection import (
     ActorFactory as ActorFactory,
     Collector as Collector,
     Explorer as Explorer,
-    LearnedExplorer as LearnedExplorer,
     Weights as Weights,
 )
-from empo_core.protocols.context import RunContext as RunContext
-from empo_core.protocols.declarations import Factored as Factored, Symmetric as Symmetric
 from empo_core.protocols.environments import (
     Environment as Environment,
-    SteppedTogether as SteppedTogether,
     VectorEnv as VectorEnv,
 )
-from empo_core.protocols.episodes import EpisodeMetric as EpisodeMetric
 from empo_core.protocols.executors import (
     Executor as Executor,
     Needs as Needs,
@@ -55,35 +50,19 @@ from empo_core.protocols.networks_and_losses import (
     ValueNetwork as ValueNetwork,
     WeighsCandidates as WeighsCandidates,
 )
-from empo_core.protocols.players import (
-    CheckpointChoice as CheckpointChoice,
-    EpisodePlayer as EpisodePlayer,
-    FilmingPlayer as FilmingPlayer,
-    Playable as Playable,
-    PlayedEpisodes as PlayedEpisodes,
-)
 from empo_core.protocols.runs import (
     Algorithm as Algorithm,
-    ClosedLoop as ClosedLoop,
-    Empowering as Empowering,
+    CheckpointChoice as CheckpointChoice,
+    EpisodePlayer as EpisodePlayer,
     IntrinsicReward as IntrinsicReward,
-    Reopenable as Reopenable,
+    PlayedEpisodes as PlayedEpisodes,
     Result as Result,
-    Solution as Solution,
+    RunContext as RunContext,
 )
 from empo_core.protocols.tables import Tabular as Tabular
 from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker
-from empo_core.protocols.world import (
-    Bounded as Bounded,
-    Compactable as Compactable,
-    Composed as Composed,
-    Drawable as Drawable,
-    Expandable as Expandable,
-    FirstPerson as FirstPerson,
-    Headed as Headed,
+from empo_core.protocols.worlds import (
     HumanPrior as HumanPrior,
-    Located as Located,
     RobotPolicy as RobotPolicy,
-    VectorDrawable as VectorDrawable,
     WorldModel as WorldModel,
 )

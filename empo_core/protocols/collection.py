@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -85,14 +86,20 @@ class Collector(Protocol):
         """End all actors within seconds; may be called at any time and twice."""
 
 
-@runtime_checkable
-class Explorer(Protocol):
+class Explorer(ABC):
     """Changes what some agents do while experience is collected: the robots, or one human.
 
     ``agents`` of the factory call are who chooses, in index order: all robots jointly, or one
     human alone.
+
+    Attributes:
+        learns: Whether the explorer learns where experience is learned from. The learner then has
+            an explorer of its own, trains it, and publishes its weights to those of the actors.
     """
 
+    learns: bool = False
+
+    @abstractmethod
     def explore(
         self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
     ) -> Float[Tensor, "env choice"]:
@@ -102,29 +109,24 @@ class Explorer(Protocol):
         """
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
-        """Learn which choice was made in a scene that ``explore`` was asked about."""
+        """Record which choice was made in a scene that ``explore`` answered."""
 
     def state_dict(self) -> StateDict:
         """The explorer's state, e.g. counts."""
+        return {}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
-
-
-@runtime_checkable
-class LearnedExplorer(Protocol):
-    """An explorer that learns where experience is learned from; optional.
-
-    The learner has one of its own, trains it, and publishes its weights to those of the actors.
-    """
 
     def learn(
         self, states: Int[Tensor, "state word"], choice: Int[Tensor, " state"]
     ) -> dict[str, float]:
         """One training step on states and what was chosen there; returns numbers for people."""
+        return {}
 
     def weights(self) -> dict[str, Tensor]:
         """The learned tensors that ``explore`` needs."""
+        return {}
 
     def load_weights(self, weights: Weights) -> None:
         """Use what ``weights`` of another copy returned."""

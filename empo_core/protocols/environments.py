@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -13,7 +14,7 @@ from empo_core.protocols.environment_specs import (
     ObservationSpec,
     TimeStep,
 )
-from empo_core.protocols.world import WorldModel
+from empo_core.protocols.worlds import WorldModel
 from empo_core.trees import StateDict
 
 __all__ = [
@@ -121,20 +122,23 @@ class EnvironmentContext:
     seed: int = 0
 
 
-@runtime_checkable
-class Environment(Protocol):
+class Environment(ABC):
     """An environment of which vectorised copies can be made.
 
     Attributes:
         name: Short name, for people and run directories, e.g. ``CartPole-v1``.
         uses_world: Whether it is made from the run's world model.
         uses_workers: Whether copies can step in worker processes.
+        steps_together: Whether copies in this process step in one call, which is faster than
+            worker processes.
     """
 
     name: str
-    uses_world: bool
-    uses_workers: bool
+    uses_world: bool = False
+    uses_workers: bool = False
+    steps_together: bool = False
 
+    @abstractmethod
     def spec(self) -> EnvSpec:
         """Constants of one copy; may build that copy, takes no step, and closes it.
 
@@ -142,6 +146,7 @@ class Environment(Protocol):
             ConfigError: if there is no such environment, or its spaces do not fit.
         """
 
+    @abstractmethod
     def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
         """Make copies; they begin no episode before ``start``.
 
@@ -149,14 +154,3 @@ class Environment(Protocol):
             ConfigError: if the environments cannot be made, or the layout does not fit.
             CollectError: if a copy fails while it is made.
         """
-
-
-@runtime_checkable
-class SteppedTogether(Protocol):
-    """An environment whose copies may step in one call; optional.
-
-    Attributes:
-        steps_together: Whether they do in this process, which is faster than worker processes.
-    """
-
-    steps_together: bool

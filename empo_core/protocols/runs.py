@@ -1,18 +1,52 @@
-"""Runs: algorithms and their results."""
+"""Runs: algorithms, what they are given, their results, and players of what they learned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 from jaxtyping import Float, Int
 from rich.console import RenderableType
 from torch import Tensor
 
-from empo_core.protocols.context import RunContext
-from empo_core.protocols.world import WorldModel
+from empo_core.protocols.trackers import Tracker
+from empo_core.protocols.worlds import HumanPrior, RobotPolicy, WorldModel
 from empo_core.trees import JsonData
+
+CheckpointChoice: TypeAlias = Literal["newest", "best"]
+"""The newest weights, saved at the end or in a checkpoint, or those with the best evaluation."""
+
+IntrinsicReward = Callable[[Tensor, Tensor], Tensor]
+"""U_r ``[state]`` of states ``[state word]`` from which an episode goes on, and of the steps left
+in each ``[state]``."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunContext:
+    """Everything an algorithm is given besides its params.
+
+    Attributes:
+        world: The config's world, or None where it names none.
+        seed: Seeds every random generator of the run.
+        directory: Where the run's files go.
+        tracker: Takes numbers, progress and words.
+        resume: Whether ``directory`` holds what an interrupted run of this config left.
+        world_model: The config's reference to the world, from which other processes build it
+            anew; None where the world did not come from a config.
+        environment: Makes an environment, where a caller from Python passed one.
+    """
+
+    world: WorldModel | None
+    seed: int
+    directory: Path
+    tracker: Tracker
+    resume: bool
+    world_model: Any = None
+    environment: Callable[[], object] | None = None
 
 
 @runtime_checkable
@@ -29,66 +63,79 @@ class Result(Protocol):
         """Write tables and pictures into ``directory``."""
 
 
-@runtime_checkable
-class Solution(Protocol):
-    """A result that knows the right values of every reachable state; optional.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedEpisodes:
+    """Outcomes of whole episodes of one group, such as those of an agent or of a task.
 
-    Learned values are compared with it.
+    Attributes:
+        group: The group by heading, e.g. ``{"task": "Pendulum-v1", "actor": "policy"}``.
+        returns: Sum of the rewards of each episode.
+        lengths: Steps of each episode.
+        ends: How many of them ended for each reason.
     """
 
-    def reachable_states(self, steps_left: int) -> Int[Tensor, "state word"]:
-        """Non-terminal states that an episode can be in with so many steps left, sorted."""
-
-    def robot_values(
-        self, states: Int[Tensor, "state word"], steps_left: int
-    ) -> Float[Tensor, " state"]:
-        """V_r of each state."""
-
-    def robot_policies(
-        self, states: Int[Tensor, "state word"], steps_left: int
-    ) -> Float[Tensor, "state robot_action"]:
-        """The robots' policy in each state."""
-
-    def goal_values(
-        self, states: Int[Tensor, "state word"], steps_left: int
-    ) -> Float[Tensor, "state goal"]:
-        """V_h^e of each state and goal."""
+    group: Mapping[str, str]
+    returns: Float[np.ndarray, " episode"]
+    lengths: Int[np.ndarray, " episode"]
+    ends: Mapping[str, int]
 
 
-@runtime_checkable
-class ClosedLoop(Solution, Protocol):
-    """A solution that knows which states its policies lead to; optional."""
+class EpisodePlayer(ABC):
+    """A run's policy together with the environments that it acts in.
 
-    def occupancy(
-        self,
-    ) -> Iterator[tuple[int, Int[Tensor, "state word"], Float[Tensor, " state"]]]:
-        """Steps left, non-terminal states, and the expected visits to each in an episode.
+    Attributes:
+        films: Whether ``film`` can draw; ``empo evaluate --gifs`` needs it.
+    """
 
-        The humans act by the average of their policies over goals. Steps left count down.
-        """
+    films: bool = False
 
+    @abstractmethod
+    def play(
+        self, *, episodes: int, seed: int, max_steps: int | None = None
+    ) -> Sequence[PlayedEpisodes]:
+        """Play whole episodes; nothing is learned, and statistics of observations stay as they are.
 
-@runtime_checkable
-class Reopenable(Protocol):
-    """An algorithm whose finished runs keep all of their result; optional."""
-
-    def reopen(self, context: RunContext) -> Result:
-        """The result of the run in ``context.directory``.
+        Args:
+            episodes: So many of each group, at least 1; a few more where copies share them evenly.
+            seed: Decides everything that is random.
+            max_steps: Episodes longer than this need not be waited for; None: as the run has it.
 
         Raises:
-            StorageError: if the run left no result, or the result is damaged or of another world.
+            ConfigError: if episodes cannot be cut at the time limit.
+            CollectError: if an environment failed.
         """
 
+    def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
+        """Play so many episodes of each group once more, and write an animation of each.
 
-IntrinsicReward = Callable[[Tensor, Tensor], Tensor]
-"""U_r ``[state]`` of states ``[state word]`` from which an episode goes on, and of the steps left
-in each ``[state]``."""
+        Args:
+            directory: Where they go; animations that are there may be replaced.
+            episodes: Of each group, at least 1.
+            seed: Decides everything that is random.
+
+        Returns:
+            The files; none where no picture can be drawn, of which a warning says why.
+
+        Raises:
+            CollectError: if an environment failed.
+            StorageError: if a file cannot be written.
+        """
+        return ()
 
 
-@runtime_checkable
-class Algorithm(Protocol):
-    """The procedure of a run."""
+class Algorithm(ABC):
+    """The procedure of a run.
 
+    Abstract methods make an algorithm. The other methods read what a run of the algorithm left;
+    None says that the algorithm cannot do that.
+
+    Attributes:
+        has_intrinsic_reward: Whether ``intrinsic_reward`` gives U_r.
+    """
+
+    has_intrinsic_reward: ClassVar[bool] = False
+
+    @abstractmethod
     def run(self, context: RunContext) -> Result:
         """Run the procedure, reporting to ``context.tracker``; files go to ``context.directory``.
 
@@ -100,20 +147,45 @@ class Algorithm(Protocol):
             ConfigError: if the config lacks something this algorithm needs, e.g. a world.
         """
 
+    @abstractmethod
     def check(self, world: WorldModel | None) -> Mapping[str, JsonData]:
         """Estimated needs of a run (sizes, RAM), without running it; for ``empo check``."""
 
+    def reopen(self, context: RunContext) -> Result | None:
+        """The whole result of the finished run in ``context.directory``.
 
-@runtime_checkable
-class Empowering(Algorithm, Protocol):
-    """An algorithm whose finished runs know the intrinsic reward U_r of states; optional.
+        Raises:
+            StorageError: if the run left no result, or the result is damaged or of another world.
+        """
+        return None
 
-    Learners whose reward is another run's estimate of human power ask for it.
-    """
+    def restore(
+        self, context: RunContext, checkpoint: CheckpointChoice = "newest"
+    ) -> tuple[RobotPolicy, HumanPrior] | EpisodePlayer | None:
+        """The policies of the finished or interrupted run in ``context.directory``.
+
+        ``empo evaluate`` plays them.
+
+        Args:
+            context: The run.
+            checkpoint: Which of its weights.
+
+        Returns:
+            The robots' policy and how humans act, which are evaluated by goals in the run's world;
+            or a player of the run's environments, which is evaluated by returns.
+
+        Raises:
+            StorageError: if the run left nothing that can be loaded.
+            ConfigError: if algorithms of this kind write no such checkpoint.
+        """
+        return None
 
     def intrinsic_reward(self, context: RunContext) -> IntrinsicReward:
         """U_r as the run in ``context.directory`` has it, for states of ``context.world``.
 
+        Learners whose reward is another run's estimate of human power use it.
+
         Raises:
             StorageError: if the run left nothing that can be loaded, or belongs to another world.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no intrinsic reward")

@@ -1,16 +1,15 @@
-"""Trackers, which record a run's metrics and progress.
-
-Values are not checked here while tests run: numbers of any sort end up among metrics.
-"""
+"""Trackers, which record a run's metrics, episodes and progress."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from empo_core.protocols.episodes import EpisodeMetric
-from empo_core.trees import JsonData
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from empo_core.trees import JsonData, StateDict
 from empo_core.types import Histogram
 
 RunStatus = Literal["finished", "failed", "interrupted"]
@@ -24,11 +23,6 @@ class Tracker:
     ``finish`` never ends a run: what it raises is a warning.
     """
 
-    @property
-    def episode_metric(self) -> EpisodeMetric | None:
-        """The metric over episodes that this component brings; most bring none."""
-        return None
-
     def start(self, directory: Path, config: Mapping[str, JsonData]) -> None:
         """Begin a run; files go into ``directory``, ``config`` is the resolved config."""
 
@@ -38,14 +32,46 @@ class Tracker:
     def progress(self, task: str, done: float, total: float) -> None:
         """Record the progress of a named task, in any unit; ``done == total`` finishes the task."""
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         """Show one short line, e.g. a task's speed, in place of the line before."""
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Drop records of later steps than this, in this run directory.
 
         A run that is resumed goes on from a checkpoint, and logs some steps a second time.
         """
+
+    def start_episodes(self, num_envs: int, reasons: Sequence[str]) -> None:
+        """Begin an episode in every environment; episodes end for one of these reasons."""
+
+    def step_episodes(
+        self,
+        rewards: Float[Tensor, " env"],
+        dones: Bool[Tensor, " env"],
+        reasons: Int[Tensor, " env"] | None = None,
+        active: Bool[Tensor, " env"] | None = None,
+    ) -> None:
+        """Record one step of the environments, after ``start_episodes``.
+
+        Args:
+            rewards: Reward of each step.
+            dones: Whether the episode ended with it.
+            reasons: Why, where it ended, as positions in the reasons of ``start_episodes``;
+                -1: unknown.
+            active: Which environments took it; the others' rewards, dones and reasons mean
+                nothing, and their episodes do not become longer. None: all.
+        """
+
+    def episode_statistics(self) -> dict[str, float | Histogram]:
+        """Numbers over the episodes so far, which every tracker of the run gets in each ``log``."""
+        return {}
+
+    def state_dict(self) -> StateDict:
+        """The state of the statistics of episodes, as checkpoints store it; empty without any."""
+        return {}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned, after ``start_episodes``."""
 
     def finish(self, status: RunStatus) -> None:
         """End the run, and flush pending records."""

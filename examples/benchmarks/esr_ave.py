@@ -34,7 +34,9 @@ def best_actions(
     after = np.empty((ranks.count, robots, humans), np.int32)
     for first in range(0, ranks.count, AT_ONCE):
         part = slice(first, first + AT_ONCE)
-        chance[part, 0] = prior.policy(rows[part], 1).mean(1).numpy()
+        chance[part, 0] = (
+            prior.policy(rows[part], torch.full((len(rows[part]),), 1)).mean(1).numpy()
+        )
         found = world.transitions(rows[part]).states.numpy()
         after[part] = ranks.rank(found).reshape(-1, robots, humans)
     reward = rewards(world, rows.numpy(), kind, steps)

@@ -141,7 +141,7 @@ def learned_policies(file: Path, settings: Settings, boxes: int) -> Callable[[Te
     """The policy that a run of ``phase2`` left."""
     params = BlocksParams(size=settings.size, boxes=boxes, max_steps=settings.steps)
     policy = load_policy(file, load_world(params))
-    return lambda rows, left: policy.probabilities(rows, torch.full((len(rows),), left))
+    return lambda rows, left: policy.policy(rows, torch.full((len(rows),), left))
 
 
 def ranks_of(world: BlocksWorld) -> Ranks:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from empo_core.config import RunConfig
-from empo_core.experiment import execute, resume
+from empo_core.experiment import Experiment
+from empo_core.runs.arrays import write_file
 from empo_core.saved_run import open_run
-from empo_core.storage.arrays import write_file
 
 POLICY = "results/policy.safetensors"
 
@@ -34,9 +34,9 @@ def run_file(folder: Path, config: dict[str, Any]) -> tuple[Path, float, int]:
         begun = sorted(path.parent for path in folder.glob("*/config.yaml"))
         if not any((path / POLICY).is_file() for path in begun):
             if begun:
-                resume(begun[-1])
+                Experiment.resume(begun[-1])
             else:
-                execute(RunConfig.model_validate({**config, "runs": str(folder)}))
+                Experiment.start(RunConfig.model_validate({**config, "runs": str(folder)}))
         write_file(cpu, json.dumps(time.process_time() - begin) + "\n")
     (file,) = folder.glob(f"*/{POLICY}")
     summary = open_run(file.parents[1]).summary

@@ -31,7 +31,7 @@ def ave_robot(
     choices = len(ACTIONS)
 
     def act(states: Tensor, step: int) -> Tensor:
-        chance = prior.policy(states, 1).mean(1).double().numpy()
+        chance = prior.policy(states, torch.full((len(states),), 1)).mean(1).double().numpy()
         after, _ = kernel.successors(world.kitchen, states.numpy(), None)
         distinct, where = np.unique(after, axis=0, return_inverse=True)
         random = np.random.default_rng([seed, step]).integers(choices, size=(rollouts, steps))

@@ -47,7 +47,7 @@ def planner(world: OvercookedWorld, noise: float) -> Cook:
     """A human who wants a soup served."""
     goal = [goal.name for goal in world.spec.goals].index(GOAL)
     human = prior(world, noise)
-    return lambda states, step: human.policy(states, 1)[:, goal]
+    return lambda states, step: human.policy(states, torch.full((len(states),), 1))[:, goal]
 
 
 def random(states: Tensor, step: int) -> Tensor:
@@ -81,13 +81,13 @@ def trained(world: OvercookedWorld, file: Path, cook: int) -> Cook:
 def learned(world: OvercookedWorld, file: Path) -> Cook:
     """The robot of a run of ``phase2`` in a kitchen without end."""
     policy = load_learned(file, world)
-    return lambda states, step: policy.probabilities(states, torch.ones(len(states)).long())
+    return lambda states, step: policy.policy(states, torch.ones(len(states)).long())
 
 
 def paid_for_power(world: OvercookedWorld, file: Path) -> Cook:
     """The robot of a run of ``rollout`` in a kitchen without end."""
     policy = LearnedRobots(world, load_policy(file).policy)
-    return lambda states, step: policy.probabilities(states, torch.ones(len(states)).long())
+    return lambda states, step: policy.policy(states, torch.ones(len(states)).long())
 
 
 @cache

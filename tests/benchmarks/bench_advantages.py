@@ -52,7 +52,7 @@ def random_rollout(horizon: int, segments: int) -> Rollout:
         unseen=none,
         starts=none.clone(),
         valid=~none,
-        known=~none,
+        is_known=~none,
         mask=None,
         memory=torch.zeros(segments, 0),
         agent=torch.arange(segments),
@@ -64,7 +64,7 @@ def inputs(rollout: Rollout) -> list[Tensor]:
     """Tensors that advantages are computed from."""
     return [
         rollout.value, rollout.reward, rollout.next_value, rollout.terminated, rollout.truncated,
-        rollout.unseen, rollout.valid, rollout.known,
+        rollout.unseen, rollout.valid, rollout.is_known,
     ]  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def naive(rollout: Rollout, params: AdvantageParams, ratio: Tensor | None) -> Te
         rho, c = ratio[t].clamp(max=params.rho_clip), ratio[t].clamp(max=params.c_clip)
         goes_on = 1 - (rollout.terminated[t] | rollout.truncated[t]).float()
         later = rho * delta + GAMMA * params.gae_lambda * c * goes_on * later
-        later = torch.where(rollout.valid[t] & rollout.known[t], later, 0.0)
+        later = torch.where(rollout.valid[t] & rollout.is_known[t], later, 0.0)
         rows.append(later)
     return torch.stack(rows[::-1])
 

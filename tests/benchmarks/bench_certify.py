@@ -41,7 +41,7 @@ class Even:
     def __init__(self, world: WorldModel, *, is_stationary: bool) -> None:
         self._world, self.is_stationary = world, is_stationary
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         number = self._world.spec.num_robot_actions
         return torch.full((len(states), number), 1 / number, dtype=torch.float64)
 

@@ -21,7 +21,7 @@ from empo_core.experiment import build
 from empo_core.protocols import Collector
 from empo_core.threads import torch_threads
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
@@ -58,7 +58,7 @@ def measured(file: Path, store: str) -> tuple[float, float]:
     announced = Phase2(params).check(world)
     print(store, {name: size for name, size in announced.items() if "MiB" in name})
     problem = Problem.of(params, world, ref)
-    learner, replay = problem.learner(StageTimings(enabled=False), 0), problem.replay()
+    learner, replay = problem.learner(Timers(enabled=False), 0), problem.replay()
     collector: Collector = build(params.collector)
     collector.start(problem.factory, file.parent)
     collector.publish(learner.published(), 0)

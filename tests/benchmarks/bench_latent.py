@@ -48,7 +48,7 @@ from empo_latent.planning.mppi import Planner
 from empo_latent.presets import SIZES
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_latent" / "tests"))
 
@@ -289,14 +289,14 @@ class Bench:
 
     def stages(self, case: Case, updates: int = 3) -> dict[str, float]:
         """Shares of the stages of our update."""
-        timing = StageTimings(self._device, clock=time.process_time)
+        timers = Timers(self._device, clock=time.process_time)
         sequences = experience(case.batch, self._device)
-        with staged(timing):
+        with staged(timers):
             agent = Agent(case.params(compute={"device": str(self._device)}))
             agent.update(sequences)
-            timing.reset()
+            timers.lap()
             whole = sum(self._clock.ms(partial(agent.update, sequences)) for _ in range(updates))
-        found = {name: ms * timing.calls / whole for name, ms in timing.stats().items()}
+        found = {name: 1e3 * seconds / whole for name, seconds in timers.lap().items()}
         return {**found, "the rest": 1 - sum(found.values())}
 
     def unread(self, size: str) -> str:
@@ -337,12 +337,12 @@ class Bench:
 
 
 @contextlib.contextmanager
-def staged(timing: StageTimings) -> Iterator[None]:
+def staged(timers: Timers) -> Iterator[None]:
     """Let timings measure the parts of updates."""
 
     def measured(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            with timing.stage(name):
+            with timers(name):
                 return function(*args, **kwargs)
 
         return call

@@ -25,7 +25,7 @@ from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 from empo_inspector.page import write_page
-from empo_theory.inspection import Wanted
+from empo_theory.inspection import InspectionScope
 
 ROOM = """\
 metadata: {name: Key room}
@@ -83,7 +83,7 @@ def page_of(folder: Path, megabytes: float) -> Path:
     begin = time.perf_counter()
     result = solve(world, ExactParams.model_validate({"keep": "all"}))
     print(f"{result.graph.num_states:,} states, {result.graph.num_transitions:,} transitions")
-    wanted, file = Wanted(max_bytes=int(megabytes * 1e6)), folder / "inspector.html"
+    wanted, file = InspectionScope(max_bytes=int(megabytes * 1e6)), folder / "inspector.html"
     inspection = inspect(result, result.params.theory, wanted)
     write_page(inspection, world, folder, file, wanted)
     size, seconds = file.stat().st_size / 1e6, time.perf_counter() - begin

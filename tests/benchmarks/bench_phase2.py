@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Collector
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
 from empo_phase2.learner import Learner
@@ -53,13 +53,13 @@ def params_for(network: str, steps: int = 100_000) -> Phase2Params:
     )
 
 
-def prepared(network: str, timing: StageTimings) -> tuple[Learner, Replay, Collector]:
+def prepared(network: str, timers: Timers) -> tuple[Learner, Replay, Collector]:
     """A learner, a replay with some experience, and what collects more."""
     torch.manual_seed(0)
     params = params_for(network)
     ref = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 5}})
     problem = Problem.of(params, build(ref), ref)
-    learner, replay = problem.learner(timing, 0), problem.replay()
+    learner, replay = problem.learner(timers, 0), problem.replay()
     collector: Collector = build(params.collector)
     collector.start(problem.factory, Path(tempfile.mkdtemp()))
     collector.publish(learner.published(), 0)
@@ -123,7 +123,7 @@ def main() -> None:
     torch.set_num_threads(1)
     console = Console()
     if chosen:
-        learner, replay, _ = prepared(chosen, StageTimings(enabled=False))
+        learner, replay, _ = prepared(chosen, Timers(enabled=False))
         chunks_ms(functools.partial(learner.step, replay=replay))
         profiler = cProfile.Profile(time.process_time)
         profiler.runcall(chunks_ms, functools.partial(learner.step, replay=replay))
@@ -134,7 +134,7 @@ def main() -> None:
         table.add_column(column, justify="right")
     stages = []
     for network, aim in AIMS_MS.items():
-        learner, replay, collector = prepared(network, StageTimings(enabled=False))
+        learner, replay, collector = prepared(network, Timers(enabled=False))
         train = functools.partial(learner.step, replay=replay)
         alone = chunks_ms(train)
         with Counting() as counting:
@@ -150,20 +150,23 @@ def main() -> None:
             network, f"{alone:.2f}", f"{aim:g}", f"{together:.2f}", f"{counting.count}",
             f"{floor_ms(counting.count):.2f}",
         )  # fmt: skip
-        timing = StageTimings(clock=time.process_time)
-        learner, replay, collector = prepared(network, timing)
+        timers = Timers(clock=time.process_time)
+        learner, replay, collector = prepared(network, timers)
         measured = chunks_ms(functools.partial(learner.step, replay=replay))
         collector.stop()
-        stages.append((network, timing, measured, targets))
+        stages.append((network, timers, measured, targets))
     console.print(table)
-    for network, timing, measured, targets in stages:
-        shown = timing.table()
-        shown.title = f"{network}: stages of the targets, CPU time"
-        shown.caption = (
-            f"sampling, fitting and the rest: {measured - sum(timing.stats().values()):.3f} ms; "
-            f"{targets.items:,} successors, {targets.distinct:,} distinct situations"
+    for network, timers, measured, targets in stages:
+        stages_table = Table(title=f"{network}: stages of the targets, CPU time")
+        stages_table.add_column("stage")
+        stages_table.add_column("% of a step", justify="right")
+        for name, share in timers.shares().items():
+            stages_table.add_row(name, f"{share:.1f}")
+        stages_table.caption = (
+            f"a step: {measured:.3f} ms; {targets.items:,} successors, {targets.distinct:,} "
+            "distinct situations"
         )
-        console.print(shown)
+        console.print(stages_table)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from empo_core.config import RunConfig
-from empo_core.storage.run_directory import resolved, write_config
+from empo_core.runs.directory import resolved, write_config
 
 
 def write_runs(folder: Path, number: int) -> None:

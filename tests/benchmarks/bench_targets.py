@@ -33,7 +33,7 @@ from rich.table import Table
 from empo_core.experiment import build
 from empo_core.protocols import Collector
 from empo_learning.allocator import keep_freed_memory
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_multigrid.world import world_from_text
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions
@@ -94,7 +94,7 @@ class Case:
         )
         world = world_from_text(MAP.format(h2=second_human, r2=second_robot))
         problem = Problem.of(params, world)
-        learner, replay = problem.learner(StageTimings(enabled=False), 0), problem.replay()
+        learner, replay = problem.learner(Timers(enabled=False), 0), problem.replay()
         for network in learner.networks.values():
             assert isinstance(network, torch.nn.Module)
             network.eval()
@@ -115,9 +115,9 @@ class Case:
     def computer(self) -> TargetComputer:
         """The batched computation."""
         aggregate = build(self.problem.params.aggregator)
-        timing = StageTimings(enabled=False)
+        timers = Timers(enabled=False)
         return TargetComputer(
-            self.problem.spec, self.problem.slots, aggregate, model_based=True, timing=timing
+            self.problem.spec, self.problem.slots, aggregate, model_based=True, timers=timers
         )
 
     def reference(self) -> ReferenceTargets:

@@ -15,7 +15,7 @@ from empo_exact.plugin import ExactParams
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import fresh
-from empo_theory.inspection import Wanted
+from empo_theory.inspection import InspectionScope
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -130,5 +130,5 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     seed_everything(0)
     algorithm = Phase2(Phase2Params.model_validate(LEARNED))
     algorithm.run(context)
-    inspection = algorithm.inspection(context, Wanted())
+    inspection = algorithm.inspection(context, InspectionScope())
     return Learned(inspection, directory / "inspector.html")

@@ -17,7 +17,7 @@ from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_inspector.page import write_page
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Learned:
 def solved_page(world: WorldModel, params: ExactParams, directory: Path, **wanted: Any) -> Solved:
     """Solve a world and write its page."""
     result = solve(world, params)
-    asked = Wanted(**wanted)
+    asked = InspectionScope(**wanted)
     inspection = inspect(result, params.theory, asked)
     file = directory / "inspector.html"
     write_page(inspection, world, directory, file, asked)

@@ -14,7 +14,7 @@ from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.explanation import explain
 from empo_inspector.page import container, page
-from empo_theory.inspection import Wanted
+from empo_theory.inspection import InspectionScope
 
 VIEWS = ("robot", "next", "why", "human", "find", "play", "about", "errors")
 DECIDE = """places => places.map(([s, t]) => {
@@ -112,7 +112,7 @@ def test_pages_of_learned_runs_stay_in_their_width(
 
 
 def written(learned: Learned, directory: Path, **wanted: object) -> tuple[Path, bytes]:
-    asked = Wanted(**wanted)  # type: ignore[arg-type]
+    asked = InspectionScope(**wanted)  # type: ignore[arg-type]
     world = world_of("multigrid/trivial", max_steps=5)
     packed = container(learned.inspection, world, asked, directory)
     file = directory / "part.html"

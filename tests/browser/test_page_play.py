@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pages import Open, Solved, solved_page, world_of
 
-from empo_core.storage.atomic import digest
+from empo_core.runs.atomic import digest
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedRobots
 from empo_inspector.game import Game

@@ -16,7 +16,7 @@ from pages import Learned, Open, Solved, solved_page, world_of
 
 from empo_exact.plugin import ExactParams
 from empo_inspector.page import write_page
-from empo_theory.inspection import Wanted
+from empo_theory.inspection import InspectionScope
 
 VIEWS = ("robot", "next", "why", "human", "find", "play", "about")
 TEXT = "() => document.body.innerText"
@@ -44,7 +44,7 @@ def test_a_page_says_the_same_each_time(open_page: Open, free_the_human: Solved)
     before, first = free_the_human.file.read_bytes(), texts()
     assert texts() == first
     world, directory = free_the_human.result.problem.world, free_the_human.file.parent
-    write_page(free_the_human.inspection, world, directory, free_the_human.file, Wanted())
+    write_page(free_the_human.inspection, world, directory, free_the_human.file, InspectionScope())
     assert free_the_human.file.read_bytes() == before
     assert texts() == first
 

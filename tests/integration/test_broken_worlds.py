@@ -224,7 +224,7 @@ def test_worker_processes_raise_the_same_error_as_this_one() -> None:
 class Even:
     """Robots that act evenly."""
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return torch.full((len(states), 3), 1 / 3, dtype=torch.float64)
 
 
@@ -273,7 +273,7 @@ class SomePolicy:
     def __init__(self, *chances: float) -> None:
         self._chances = torch.tensor(chances, dtype=torch.float64)
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return self._chances.repeat(len(states), 1)
 
 
@@ -305,7 +305,7 @@ class SomePrior:
     def __init__(self, *chances: float) -> None:
         self._chances = torch.tensor(chances, dtype=torch.float64)
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return self._chances.repeat(len(states), STATES, 1)
 
 

@@ -22,9 +22,9 @@ from empo_bounds.certificate import (
 )
 from empo_core.cli.app import app
 from empo_core.config import RunConfig, installed, library_file
-from empo_core.experiment import execute
-from empo_core.storage.arrays import load_arrays, save_arrays, write_file
-from empo_core.storage.atomic import read_json, sealed_json
+from empo_core.experiment import Experiment
+from empo_core.runs.arrays import load_arrays, save_arrays, write_file
+from empo_core.runs.atomic import read_json, sealed_json
 
 THEORY = {"beta_h": 5, "gamma_h": 0.95, "gamma_r": 0.95, "beta_r": 10, "zeta": 2, "eta": 1.1}
 THEORY |= {"x_agg": "sum", "u_agg": "sum"}
@@ -97,7 +97,7 @@ class Runs:
     def __getitem__(self, name: str) -> Path:
         if name not in self._known:
             config = {**RUNS[name], "runs": str(self._folder), "trackers": []}
-            self._known[name] = execute(RunConfig.model_validate(config)).directory
+            self._known[name] = Experiment.start(RunConfig.model_validate(config)).directory
         return self._known[name]
 
 
@@ -246,7 +246,7 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "runs": str(folder),
         "trackers": [],
     }
-    return execute(RunConfig.model_validate(config)).directory
+    return Experiment.start(RunConfig.model_validate(config)).directory
 
 
 def test_where_nothing_is_proved_the_least_power_of_the_runs_solution_is_taken(

@@ -13,8 +13,8 @@ from empo_bounds.certificate import FILE, FOLDER, Certificate
 from empo_bounds.report import statement
 from empo_core.cli.app import app
 from empo_core.config import RunConfig
-from empo_core.experiment import execute
-from empo_core.storage.atomic import read_json
+from empo_core.experiment import Experiment
+from empo_core.runs.atomic import read_json
 
 THEORY = {"beta_h": 5, "gamma_h": 0.95, "gamma_r": 0.95, "zeta": 2, "eta": 1.1, "x_agg": "sum"}
 EXACT = {"name": "exact", "params": {"theory": THEORY, "rollouts": 0, "inspector": False}}
@@ -32,7 +32,7 @@ def run_of(folder: Path, world: str) -> Path:
     (folder / "world.yaml").write_text(world)
     reference = {"name": "table", "params": {"file": str(folder / "world.yaml")}}
     config = {"world_model": reference, "algorithm": EXACT, "runs": str(folder), "trackers": []}
-    return execute(RunConfig.model_validate(config)).directory
+    return Experiment.start(RunConfig.model_validate(config)).directory
 
 
 def printed(*options: object) -> str:

@@ -28,7 +28,7 @@ class StandStill:
     def __init__(self, actions: int) -> None:
         self._actions = actions
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         chances = torch.zeros(len(states), self._actions, dtype=torch.float64)
         chances[:, 0] = 1.0
         return chances

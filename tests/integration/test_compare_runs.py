@@ -15,8 +15,8 @@ import empo_core
 from empo_core.cli.app import app
 from empo_core.config import RunConfig
 from empo_core.errors import StorageError
-from empo_core.experiment import execute
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.experiment import Experiment
+from empo_core.runs.directory import RunDirectory
 from empo_exact.result import ExactResult
 from empo_inspector.policy_differences import policy_differences
 
@@ -41,7 +41,7 @@ def run(folder: Path, *, world: object = TRIVIAL, seed: int = 0, **params: objec
         "seed": seed,
         "runs": str(folder),
     }
-    return execute(RunConfig.model_validate(config)).directory
+    return Experiment.start(RunConfig.model_validate(config)).directory
 
 
 def exact(folder: Path, beta_r: float, **about: Any) -> Path:

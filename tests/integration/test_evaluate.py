@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from empo_core.cli.app import app
 from empo_core.config import HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import build, execute
+from empo_core.experiment import Experiment, build
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
 
@@ -92,7 +92,7 @@ def in_world(**params: Any) -> dict[str, Any]:
 
 def executed(config: dict[str, Any], folder: Path, environment: Any = None) -> Path:
     whole = {**config, "trackers": [], "runs": str(folder), "seed": 1}
-    return execute(RunConfig.model_validate(whole), environment=environment).directory
+    return Experiment.start(RunConfig.model_validate(whole), environment=environment).directory
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from simulator import NOISE, Episodes, played  # noqa: E402
 from empo_blocks.plugin import BlocksParams  # noqa: E402
 from empo_blocks.world import load_world  # noqa: E402
 from empo_core.config import HumanPriorRef, RunConfig  # noqa: E402
-from empo_core.experiment import execute  # noqa: E402
+from empo_core.experiment import Experiment  # noqa: E402
 from empo_exact.result import ExactResult, load  # noqa: E402
 from empo_learning.evaluation import Evaluation, evaluate_run  # noqa: E402
 
@@ -45,7 +45,7 @@ def test_humans_of_the_benchmark_reach_goals_as_often_as_in_the_simulator(tmp_pa
         "trackers": [],
         "runs": str(tmp_path),
     }
-    run = execute(RunConfig.model_validate(config)).directory
+    run = Experiment.start(RunConfig.model_validate(config)).directory
     result = load(run / "results", load_world(BlocksParams(**params)))
     lines = [json.dumps({"state": state, "time": time}) for state, time in STARTS]
     (tmp_path / "starts.jsonl").write_text("\n".join(lines))

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from empo_core import Component, Config
 from empo_core.config import HumanPriorRef, RunConfig
-from empo_core.config.blame import located
+from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
 from empo_core.errors import ComponentExitError, EmpoError, TrackerError
-from empo_core.experiment import build, resume, run
+from empo_core.experiment import Experiment, build, run
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Tracker
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.protocols import Algorithm, Tracker
+from empo_core.runs.directory import RunDirectory
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_testing.worlds import TinyWorld
@@ -66,7 +66,7 @@ class LeavingPrior:
     def __init__(self, params: When, world: Any) -> None:
         self.leaving, self.world = Leaving(params), world
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         self.leaving.at("policy")
         spec = self.world.spec
         available = self.world.available(states)[:, [goal.human for goal in spec.goals]].double()
@@ -109,7 +109,7 @@ class Walked:
         (directory / "walked.txt").write_text("walked")
 
 
-class Walk:
+class Walk(Algorithm):
     """An algorithm that asks the world and the prior, and logs a number."""
 
     def __init__(self, params: WalkParams) -> None:
@@ -120,7 +120,7 @@ class Walk:
         start = world.initial_state()[None]
         world.transitions(start)
         if self.params.human_prior is not None:
-            build(self.params.human_prior, world).policy(start, 1)
+            build(self.params.human_prior, world).policy(start, start[:, 0] + 1)
         context.tracker.log(0, {"steps": 1.0})
         return Walked()
 
@@ -210,7 +210,7 @@ def test_a_run_that_ended_without_a_word_is_told_at_the_next_look(
     caplog.clear()
     run(monkey, registry=registry)  # The newest run has ended well.
     assert "without a word" not in caplog.text
-    resume(silent.path, registry=registry)
+    Experiment.resume(silent.path, registry=registry)
     assert "the last run ended without a word" in caplog.text
 
 

@@ -25,7 +25,7 @@ from empo_inspector.decision import OneStep
 from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons
 from empo_theory.equations import human_policy, robot_policy
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 
 # One robot; two; two humans and every symbol; chance; durations; no horizon and no grid.
 WORLDS: dict[str, tuple[int | None, dict[str, Any]]] = {
@@ -54,7 +54,7 @@ def solved(world: str) -> ExactResult:
 
 @cache
 def inspected(world: str) -> Inspection:
-    return inspect(solved(world), solved(world).params.theory, Wanted())
+    return inspect(solved(world), solved(world).params.theory, InspectionScope())
 
 
 def decisions(world: str, most: int) -> Iterator[tuple[int, int]]:

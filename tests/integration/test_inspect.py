@@ -25,7 +25,7 @@ from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.decisive import worth_a_look
 from empo_inspector.page import container, page, script, style
-from empo_theory.inspection import NOT_KEPT, Wanted
+from empo_theory.inspection import NOT_KEPT, InspectionScope
 
 ROOT = Path(__file__).parents[2]
 """Own JavaScript and styles of a page as files, with comments; words are JSON, and not counted."""
@@ -40,12 +40,14 @@ def solved() -> ExactResult:
 
 @pytest.fixture(scope="module")
 def packed(solved: ExactResult, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    inspection = inspect(solved, solved.params.theory, Wanted())
-    return container(inspection, solved.problem.world, Wanted(), tmp_path_factory.mktemp("run"))
+    inspection = inspect(solved, solved.params.theory, InspectionScope())
+    return container(
+        inspection, solved.problem.world, InspectionScope(), tmp_path_factory.mktemp("run")
+    )
 
 
 def test_a_container_holds_the_inspection(solved: ExactResult, packed: bytes) -> None:
-    inspection = inspect(solved, solved.params.theory, Wanted())
+    inspection = inspect(solved, solved.params.theory, InspectionScope())
     header, arrays = unpack(packed)
     for name in ("rows", "offsets", "prob", "duration", "v_r", "v_e", "v_m", "successor", "code"):
         assert np.array_equal(arrays[name], getattr(inspection, name), equal_nan=True)
@@ -60,14 +62,14 @@ def test_a_container_holds_the_inspection(solved: ExactResult, packed: bytes) ->
 
 def test_a_header_follows_the_published_schema(packed: bytes) -> None:
     schema = json.loads((ROOT / "docs/reference/inspector.schema.json").read_text("utf-8"))
-    jsonschema.validate(json.loads(unpack(packed)[0].model_dump_json()), schema)
+    jsonschema.validate(json.loads(unpack(packed)[0].model_dump_json(by_alias=True)), schema)
 
 
 def test_two_containers_of_a_run_are_equal(
     solved: ExactResult, packed: bytes, tmp_path: Path
 ) -> None:
-    inspection = inspect(solved, solved.params.theory, Wanted())
-    again = container(inspection, solved.problem.world, Wanted(), tmp_path)
+    inspection = inspect(solved, solved.params.theory, InspectionScope())
+    again = container(inspection, solved.problem.world, InspectionScope(), tmp_path)
     assert unpack(again)[0].model_copy(update={"provenance": {}}) == unpack(packed)[0].model_copy(
         update={"provenance": {}}
     )
@@ -107,8 +109,8 @@ def test_damaged_containers_are_refused_in_one_line(
 
 def test_states_are_left_out_with_their_successors_marked(solved: ExactResult) -> None:
     theory = solved.params.theory
-    whole = inspect(solved, theory, Wanted())
-    part = inspect(solved, theory, Wanted(max_bytes=200_000))
+    whole = inspect(solved, theory, InspectionScope())
+    part = inspect(solved, theory, InspectionScope(max_bytes=200_000))
     assert 1 < part.num_states < whole.num_states
     joint = solved.spec.num_joint_actions
     bounds = part.offsets[::joint]
@@ -124,7 +126,7 @@ def test_states_are_left_out_with_their_successors_marked(solved: ExactResult) -
 
 def test_more_bytes_keep_more_states(solved: ExactResult) -> None:
     sizes = [
-        inspect(solved, solved.params.theory, Wanted(max_bytes=limit)).num_states
+        inspect(solved, solved.params.theory, InspectionScope(max_bytes=limit)).num_states
         for limit in (50_000, 100_000, 400_000, 10_000_000)
     ]
     assert sizes == sorted(set(sizes))
@@ -132,7 +134,7 @@ def test_more_bytes_keep_more_states(solved: ExactResult) -> None:
 
 
 def test_the_most_decisive_state_has_the_largest_product(solved: ExactResult) -> None:
-    inspection = inspect(solved, solved.params.theory, Wanted())
+    inspection = inspect(solved, solved.params.theory, InspectionScope())
     found = worth_a_look(inspection, 0).decisive
     products = [chance * gap for _, _, chance, gap in found]
     assert products == sorted(products, reverse=True)
@@ -142,7 +144,7 @@ def test_the_most_decisive_state_has_the_largest_product(solved: ExactResult) ->
 
 
 def test_the_chances_of_decisive_states_are_those_of_the_chain(solved: ExactResult) -> None:
-    inspection = inspect(solved, solved.params.theory, Wanted())
+    inspection = inspect(solved, solved.params.theory, InspectionScope())
     chain = solved.chain()
     chance = {(0, 0): 1.0}
     reached = np.zeros(chain.num_nodes)

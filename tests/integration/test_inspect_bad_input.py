@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 
 ROOT = Path(__file__).parents[2]
 both = pytest.mark.parametrize("command", ["inspect", "explain"])

@@ -17,7 +17,7 @@ from empo_exact.plugin import ExactParams
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_testing.inspectable import InspectableTests
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 
 
 def trivial() -> WorldModel:
@@ -75,10 +75,10 @@ class TestLearned(InspectableTests):
         return Phase2(Phase2Params.model_validate(params))
 
 
-Flaw = Callable[[Inspection, Wanted], Inspection]
+Flaw = Callable[[Inspection, InspectionScope], Inspection]
 
 
-class Flawed:
+class Flawed(Algorithm):
     """``exact``, with a flaw in its inspections."""
 
     def __init__(self, flaw: Flaw) -> None:
@@ -90,45 +90,45 @@ class Flawed:
     def check(self, world: WorldModel | None) -> Mapping[str, JsonData]:
         return self._exact.check(world)
 
-    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+    def inspection(self, context: RunContext, wanted: InspectionScope) -> Inspection:
         return self._flaw(self._exact.inspection(context, wanted), wanted)
 
 
-def numbered_from_1(found: Inspection, wanted: Wanted) -> Inspection:
+def numbered_from_1(found: Inspection, wanted: InspectionScope) -> Inspection:
     return replace(found, number=found.number + 1)
 
 
-def with_other_chances(found: Inspection, wanted: Wanted) -> Inspection:
+def with_other_chances(found: Inspection, wanted: InspectionScope) -> Inspection:
     return replace(found, prob=found.prob / 2)
 
 
-def in_another_order(found: Inspection, wanted: Wanted) -> Inspection:
+def in_another_order(found: Inspection, wanted: InspectionScope) -> Inspection:
     return replace(found, successor=found.successor[::-1])
 
 
-def achieving_nothing(found: Inspection, wanted: Wanted) -> Inspection:
+def achieving_nothing(found: Inspection, wanted: InspectionScope) -> Inspection:
     return replace(found, achieved=np.zeros_like(found.achieved))
 
 
-def without_the_last_time(found: Inspection, wanted: Wanted) -> Inspection:
+def without_the_last_time(found: Inspection, wanted: InspectionScope) -> Inspection:
     return replace(found, v_r=found.v_r[:-1])
 
 
-def without_a_successor(found: Inspection, wanted: Wanted) -> Inspection:
+def without_a_successor(found: Inspection, wanted: InspectionScope) -> Inspection:
     v_r = found.v_r.copy()
     v_r[1:, 1] = np.nan
     return replace(found, v_r=v_r)
 
 
-def with_positive_values(found: Inspection, wanted: Wanted) -> Inspection:
+def with_positive_values(found: Inspection, wanted: InspectionScope) -> Inspection:
     return replace(found, v_r=-found.v_r)
 
 
-def with_other_values_where_cut(found: Inspection, wanted: Wanted) -> Inspection:
+def with_other_values_where_cut(found: Inspection, wanted: InspectionScope) -> Inspection:
     return found if wanted.max_bytes is None else replace(found, v_r=2 * found.v_r)
 
 
-def with_other_values_elsewhere(found: Inspection, wanted: Wanted) -> Inspection:
+def with_other_values_elsewhere(found: Inspection, wanted: InspectionScope) -> Inspection:
     return found if wanted.start is None else replace(found, v_r=2 * found.v_r)
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_overcooked.kitchens import env_spec
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
 from empo_overcooked.prior import KitchenPlanner
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
     spec = env_spec(world_of(), is_alone=False, copies=1, blocks=1)
     params = PolicyParams.model_validate({"hidden": [8]})
     policy = build_policy(params, spec, generator=torch.Generator().manual_seed(1))
-    for network in policy.each:
+    for network in policy.members:
         torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(2))
     save_policy(tmp_path / POLICY, policy, params, spec)
     return tmp_path / POLICY
@@ -78,8 +78,12 @@ def test_it_acts_as_learned_for_its_goals_and_as_another_prior_for_all_others(fi
     goal = [each.name for each in world.spec.goals].index(SERVED)
     states = world.transitions(world.initial_state()[None]).states
     states[-1, -1] = 1
-    found = prior_of(world, file).policy(states, 3)
-    planned = KitchenPlanner(KitchenPlannerParams(), world).policy(states, 3).float()
+    found = prior_of(world, file).policy(states, torch.full((len(states),), 3))
+    planned = (
+        KitchenPlanner(KitchenPlannerParams(), world)
+        .policy(states, torch.full((len(states),), 3))
+        .float()
+    )
     learned = chances(
         load_policy(file).policy,
         world.views(states)[:, HUMAN],
@@ -90,7 +94,7 @@ def test_it_acts_as_learned_for_its_goals_and_as_another_prior_for_all_others(fi
     assert (found[-1, goal] == planned[-1, goal]).all(), "a soup is served"
     others = [number for number in range(len(world.spec.goals)) if number != goal]
     assert (found[:, others] == planned[:, others]).all()
-    mixed = prior_of(world, file, exploration=0.4).policy(states, 3)
+    mixed = prior_of(world, file, exploration=0.4).policy(states, torch.full((len(states),), 3))
     torch.testing.assert_close(mixed[:-1, goal], 0.4 / 6 + 0.6 * learned[:-1])
 
 
@@ -117,7 +121,7 @@ def run_of(tmp_path: Path, name: str, params: dict[str, Any], max_steps: int | N
         "runs": str(tmp_path),
         "trackers": [],
     }
-    return execute(RunConfig.model_validate(config)).directory
+    return Experiment.start(RunConfig.model_validate(config)).directory
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def made(compiled, **options):
     vector = TaskVector(params.tasks, envs=2)
     vector.close()
     losses = {"policy": params.policy_loss, "optimistic": params.optimistic_loss}
-    losses = {name: experiment.build(ref) for name, ref in losses.items()}
+    losses = {name: build(ref) for name, ref in losses.items()}
     generator = torch.Generator().manual_seed(0)
     model = LatentModel(params, vector.spec, generator=generator, optimistic=True)
     with torch.no_grad():  # Heads that say 0 hide what follows them; so do ends of episodes.
@@ -207,7 +207,7 @@ assert counters["stats"]["unique_graphs"] == 6, counters["stats"]
 with tempfile.TemporaryDirectory() as runs:
     algorithm = {"name": "latent", "params": data(True)}
     config = {"algorithm": algorithm, "runs": runs, "trackers": ["jsonl"], "seed": 0}
-    run = experiment.execute(RunConfig.model_validate(config))
+    run = Experiment.start(RunConfig.model_validate(config))
     lines = (run.directory / "metrics.jsonl").read_text().splitlines()
 assert run.result.summary()["updates"] == 12 and "loss/optimistic" in lines[-1]
 # All that this took was there already.

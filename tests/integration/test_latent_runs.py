@@ -16,9 +16,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from empo_core import experiment
 from empo_core.config import RunConfig, merged
 from empo_core.errors import ConfigError, EmpoError
+from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.protocols import Tracker
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_environments.single_env import episode_seed
@@ -60,8 +60,8 @@ def config(directory: Path, **options: Any) -> RunConfig:
     )
 
 
-def small(tmp_path: Path, **options: Any) -> experiment.Run:
-    return experiment.execute(config(tmp_path, **options))
+def small(tmp_path: Path, **options: Any) -> Experiment:
+    return Experiment.start(config(tmp_path, **options))
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]
     monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
 
     def begin(tmp_path: Path, done: int, **options: Any) -> Path:
-        with pytest.raises(experiment.RunInterrupted) as caught:
-            experiment.run(config(tmp_path, **options), watchers=[InterruptAt(done)])
+        with pytest.raises(RunInterrupted) as caught:
+            run(config(tmp_path, **options), watchers=[InterruptAt(done)])
         return caught.value.directory
 
     yield begin
@@ -107,7 +107,7 @@ def test_progress_goes_on_within_a_burst_of_updates(
     monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
     silent = {"reporting": {"evaluation_episodes": 0}}
     watcher, chosen = Watching(), config(tmp_path, collection={"seed_updates": 30}, **silent)
-    experiment.execute(chosen, watchers=[watcher])
+    Experiment.start(chosen, watchers=[watcher])
     done = [each for each, _ in watcher.shown]
     # Once at first, and after each of 70 steps and 37 updates; then nothing is left.
     assert len(done) >= 1 + 70 + 37
@@ -121,17 +121,17 @@ def test_progress_goes_on_where_random_steps_are_no_whole_steps_of_all_environme
 ) -> None:
     monkeypatch.setattr("empo_learning.loop.PROGRESS_S", -1.0)
     watcher = Watching()
-    experiment.execute(config(tmp_path, num_envs=3), watchers=[watcher])  # 42 of 40 steps.
+    Experiment.start(config(tmp_path, num_envs=3), watchers=[watcher])  # 42 of 40 steps.
     assert all(0 < done <= total for done, total in watcher.shown[1:])
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> experiment.Run:
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     """A run with nothing special about it."""
     return small(tmp_path_factory.mktemp("usual"))
 
 
-def lines_of(run: experiment.Run) -> list[dict[str, Any]]:
+def lines_of(run: Experiment) -> list[dict[str, Any]]:
     text = (run.directory / "metrics.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
@@ -193,7 +193,7 @@ def test_a_resumed_run_goes_on_exactly(
 ) -> None:
     done, options = RESUMED[name]
     whole = outcome(small(tmp_path, **options).result)
-    resumed = outcome(experiment.resume(interrupted(tmp_path, done, **options)).result)
+    resumed = outcome(Experiment.resume(interrupted(tmp_path, done, **options)).result)
     assert resumed[0] == whole[0]
     for key, tensor in whole[1].items():
         assert torch.equal(resumed[1][key], tensor), key
@@ -214,7 +214,7 @@ def test_a_run_without_its_memories_goes_on_with_a_warning(
     tmp_path: Path, interrupted: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     broken_off = interrupted(tmp_path, 60, reporting={"keep_replay": False})
-    result = experiment.resume(broken_off).result
+    result = Experiment.resume(broken_off).result
     assert result.summary()["steps"] == 70
     assert "what was remembered is not in the checkpoint" in caplog.text
 
@@ -240,7 +240,7 @@ def test_a_run_that_learns_nothing_ends_with_an_error_that_says_why(
     status = json.loads((directory / "status.json").read_text())
     assert (status["status"], "nothing was learned" in status["error"]) == ("failed", True)
     with pytest.raises(ConfigError, match="nothing was learned"):
-        experiment.resume(directory)
+        Experiment.resume(directory)
 
 
 def test_episodes_that_are_cut_off_before_the_horizon_are_learned_from(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_episodes_that_are_cut_off_before_the_horizon_are_learned_from(tmp_path:
     assert any("eval/policy/loss/consistency" in line for line in lines)
 
 
-def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) -> None:
+def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: Experiment) -> None:
     run = usual
     model, _, spec = load_model(run.directory / "results" / "model.safetensors")
     seen = torch.ones(1, spec.words)
@@ -266,7 +266,7 @@ def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: experiment.Run) 
         assert f'"{key}"' in lines, key
 
 
-def test_looking_changes_nothing(tmp_path: Path, usual: experiment.Run) -> None:
+def test_looking_changes_nothing(tmp_path: Path, usual: Experiment) -> None:
     watched = small(
         tmp_path,
         reporting={"validate_losses": True, "evaluate": ["policy"], "log_interval": 7},
@@ -577,7 +577,7 @@ def test_a_run_goes_on_exactly_with_what_it_learned_of_ends(
 ) -> None:
     options = {"tasks": rare, "reporting": {"evaluation_episodes": 0, "checkpoint_interval": 0}}
     broken_off = interrupted(tmp_path / "a", done, **options)
-    resumed = experiment.resume(broken_off)
+    resumed = Experiment.resume(broken_off)
     whole = small(tmp_path / "b", **options)
     found, expected = outcome(resumed.result)[1], outcome(whole.result)[1]
     assert found.keys() == expected.keys()
@@ -616,7 +616,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_changes_the_run(tmp_path: Path, usual: experiment.Run, name: str) -> None:
+def test_an_option_changes_the_run(tmp_path: Path, usual: Experiment, name: str) -> None:
     silent = {"reporting": {"evaluation_episodes": 0}}
     ours = outcome(usual.result)[1]
     theirs = outcome(small(tmp_path, **OPTIONS[name], **silent).result)[1]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from empo_core import experiment
 from empo_core.config import RunConfig, merged
+from empo_core.experiment import Experiment, build
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
@@ -83,7 +83,7 @@ def parameters(**options: Any) -> LatentParams:
 def losses_of(params: LatentParams) -> dict[str, Any]:
     assert params.optimistic_loss is not None
     refs = {"policy": params.policy_loss, "optimistic": params.optimistic_loss}
-    return {name: experiment.build(ref) for name, ref in refs.items()}
+    return {name: build(ref) for name, ref in refs.items()}
 
 
 def random_model(params: LatentParams, spec: MultiTaskSpec = TWO_TASKS) -> LatentModel:
@@ -500,7 +500,7 @@ def svg_run(directory: Path, registry: Registry) -> dict[str, Tensor]:
         "seed": 3,
     }
     read = RunConfig.model_validate(config, context={"registry": registry})
-    result = experiment.execute(read, registry=registry).result
+    result = Experiment.start(read, registry=registry).result
     assert isinstance(result, LatentResult)
     return kept(result.model)
 
@@ -509,7 +509,7 @@ def test_svg_learns_the_same_to_the_last_bit_whether_awr_is_there_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "awr" in discover().names("policy_loss")
-    experiment.build(parameters().policy_loss)
+    build(parameters().policy_loss)
     beside = svg_run(tmp_path, discover())
 
     monkeypatch.setenv("EMPO_BLOCK_PLUGINS", "empo-awr")

@@ -36,7 +36,7 @@ from empo_inspector.why import find_reasons, goal_gains
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import fresh
-from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
+from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 
 WORLD: dict[str, Any] = {"name": "multigrid/trivial", "params": {"max_steps": 5}}
 
@@ -70,12 +70,12 @@ def as_learned(result: ExactResult, spoil: float = 0.0) -> LearnedRun:
 
 @cache
 def spoilt() -> Inspection:
-    return as_learned(solved(), 0.1).inspection(Wanted())
+    return as_learned(solved(), 0.1).inspection(InspectionScope())
 
 
 def test_exact_values_give_the_inspection_of_the_solver() -> None:
-    right = inspect(solved(), solved().params.theory, Wanted())
-    found = as_learned(solved()).inspection(Wanted())
+    right = inspect(solved(), solved().params.theory, InspectionScope())
+    found = as_learned(solved()).inspection(InspectionScope())
     assert found.total == right.total
     place = np.array([solved().index(row) for row in found.rows])
     assert np.array_equal(found.achieved, right.achieved[place])
@@ -88,7 +88,7 @@ def test_exact_values_give_the_inspection_of_the_solver() -> None:
         one = here.policies(torch.from_numpy(known), time)
         other = there.policies(torch.from_numpy(place[known]), time)
         torch.testing.assert_close(one.pi_r, other.pi_r, rtol=1e-12, atol=0)
-        torch.testing.assert_close(one.ahead, other.q_r, rtol=1e-12, atol=0, equal_nan=True)
+        torch.testing.assert_close(one.lookahead, other.q_r, rtol=1e-12, atol=0, equal_nan=True)
         remainder = here.bellman_remainder(torch.from_numpy(known), time, one)
         assert remainder.abs().max() < 1e-12 * np.nanmax(np.abs(found.v_r))
 
@@ -100,7 +100,7 @@ def test_bellman_remainders_here_and_later_make_up_what_parts_leave() -> None:
     step = OneStep(inspection)
     chosen = torch.eye(inspection.spec.num_robot_actions).double()[[first, second]]
     policies = found.policies
-    ahead = policies.q_r[0] - policies.ahead[0]
+    ahead = policies.q_r[0] - policies.lookahead[0]
     total = float(ahead[first] - ahead[second])
     states, mass = step.follow(torch.tensor([0]), policies.chance, chosen[None])
     for time in range(1, 5):
@@ -121,7 +121,7 @@ def test_bellman_remainders_here_and_later_make_up_what_parts_leave() -> None:
 
 def test_an_x_h_below_the_least_counts_as_that_and_parts_still_sum() -> None:
     run = as_learned(solved("multigrid/two_robots", 4))
-    raised = replace(run, x_h_floor=0.5).inspection(Wanted())
+    raised = replace(run, x_h_floor=0.5).inspection(InspectionScope())
     step = OneStep(raised)
     v_e = torch.from_numpy(raised.v_e[1][~np.isnan(raised.v_r[1])])
     _, u_r = step.reward(v_e)
@@ -133,8 +133,8 @@ def test_an_x_h_below_the_least_counts_as_that_and_parts_still_sum() -> None:
 
 def test_states_of_episodes_are_kept_where_not_all_fit() -> None:
     result = solved("multigrid/free_the_human", 8)
-    whole = as_learned(result).inspection(Wanted())
-    part = as_learned(result).inspection(Wanted(max_bytes=300_000))
+    whole = as_learned(result).inspection(InspectionScope())
+    part = as_learned(result).inspection(InspectionScope(max_bytes=300_000))
     assert part.total is None
     assert 20 < part.num_states < whole.num_states
     assert np.array_equal(part.rows[0], whole.rows[0])
@@ -147,29 +147,29 @@ def test_states_of_episodes_are_kept_where_not_all_fit() -> None:
     here, there = OneStep(part), OneStep(whole)
     one = here.policies(torch.from_numpy(closed), 5)
     other = there.policies(torch.from_numpy(place), 5)
-    torch.testing.assert_close(one.ahead, other.ahead, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(one.lookahead, other.lookahead, rtol=0, atol=0, equal_nan=True)
     assert any(part.v_r[0].tolist())
 
 
 def test_the_start_may_be_elsewhere_and_later() -> None:
     run = as_learned(solved())
-    whole = run.inspection(Wanted())
+    whole = run.inspection(InspectionScope())
     later = int(np.flatnonzero(np.isnan(whole.v_r[1]) & ~np.isnan(whole.v_r[2]))[0])
-    found = run.inspection(Wanted(start=whole.rows[later], time=2))
+    found = run.inspection(InspectionScope(start=whole.rows[later], time=2))
     assert found.v_r[0, 0] == whole.v_r[2, later]
     assert found.first_time == 2
     for wanted, says in (
-        (Wanted(start=whole.rows[later], time=1), "cannot be in that state after 1 steps"),
-        (Wanted(start=whole.rows[0][:2]), "words, not 2"),
-        (Wanted(time=5), "no decision at time 5"),
-        (Wanted(times=(7,)), "no decision at time 7: times go from 0 to 4"),
+        (InspectionScope(start=whole.rows[later], time=1), "cannot be in that state after 1 steps"),
+        (InspectionScope(start=whole.rows[0][:2]), "words, not 2"),
+        (InspectionScope(time=5), "no decision at time 5"),
+        (InspectionScope(times=(7,)), "no decision at time 7: times go from 0 to 4"),
     ):
         with pytest.raises(WorldError, match=says):
             run.inspection(wanted)
 
 
 def test_errors_of_v_r_are_listed_by_chance_times_size() -> None:
-    exact = inspect(solved(), solved().params.theory, Wanted())
+    exact = inspect(solved(), solved().params.theory, InspectionScope())
     errors = worth_a_look(compared(spoilt(), exact), 0).errors
     products = [chance * error for _, _, chance, error in errors]
     assert products == sorted(products, reverse=True)
@@ -182,9 +182,9 @@ def test_errors_of_v_r_are_listed_by_chance_times_size() -> None:
 
 
 def test_sizes_of_errors_are_counted_by_powers_of_ten() -> None:
-    exact = inspect(solved(), solved().params.theory, Wanted())
+    exact = inspect(solved(), solved().params.theory, InspectionScope())
     whole = compared(spoilt(), exact)
-    of_v_r, of_v_e = histograms(whole, Wanted())
+    of_v_r, of_v_e = histograms(whole, InspectionScope())
     assert whole.right is not None
     errors = np.abs(spoilt().v_r / whole.right.v_r - 1)
     known = errors[~np.isnan(errors)]
@@ -193,12 +193,15 @@ def test_sizes_of_errors_are_counted_by_powers_of_ten() -> None:
     assert of_v_r.counts[7] == ((known > 0.01) & (known <= 0.1)).sum() > 0
     assert (of_v_r.mean, of_v_r.worst) == pytest.approx((known.mean(), known.max()))
     assert of_v_e.counts == [(~np.isnan(spoilt().v_e)).sum(), *[0] * 9]  # They are the right ones.
-    assert sum(histograms(whole, Wanted(times=(4,)))[0].counts) == (~np.isnan(errors[4])).sum()
-    assert histograms(spoilt(), Wanted()) == []
+    assert (
+        sum(histograms(whole, InspectionScope(times=(4,)))[0].counts)
+        == (~np.isnan(errors[4])).sum()
+    )
+    assert histograms(spoilt(), InspectionScope()) == []
 
 
 def test_only_a_solved_run_of_the_same_problem_is_compared() -> None:
-    exact = inspect(solved(), solved().params.theory, Wanted())
+    exact = inspect(solved(), solved().params.theory, InspectionScope())
     shorter = replace(exact, spec=replace(exact.spec, horizon=4))
     bolder = replace(exact, theory=exact.theory.model_copy(update={"beta_r": 3.0}))
     colder = replace(exact, theory=exact.theory.model_copy(update={"beta_h": 1.0}))
@@ -261,7 +264,7 @@ def test_a_learned_result_shows_and_explains_itself(network: str, tmp_path: Path
     data = re.search(r'id="data">([^<]*)<', result.inspect().text)
     assert data is not None
     _, arrays = unpack(base64.b64decode(data[1]))
-    saved = algorithm.inspection(context, Wanted())
+    saved = algorithm.inspection(context, InspectionScope())
     np.testing.assert_allclose(arrays["q_r"], saved.q_r, rtol=1e-5, equal_nan=True)
     start = result.root
     np.testing.assert_allclose(arrays["q_r"][0, 0], start.q_r[0], rtol=1e-5)
@@ -285,7 +288,7 @@ def test_a_learned_run_is_inspected_with_its_exact_values(run_directory: Path) -
     assert off.mean() < 0.05
     exact = solved()
     place = np.array([exact.index(row) for row in found.rows])
-    values = inspect(exact, exact.params.theory, Wanted()).v_r[:, place]
+    values = inspect(exact, exact.params.theory, InspectionScope()).v_r[:, place]
     np.testing.assert_allclose(found.right.v_r[known], values[known], rtol=1e-6)
 
 
@@ -296,7 +299,7 @@ def test_the_commands_take_learned_runs(run_directory: Path, tmp_path: Path) -> 
         "compact",
     )  # fmt: skip
     header, arrays = unpack(data.read_bytes())
-    assert header.kept.times == [0, 1, 3, 4]
+    assert header.coverage.times == [0, 1, 3, 4]
     assert header.precision == "compact"
     assert {arrays[name].dtype for name in ("v_r", "q_r", "exact_v_r")} == {np.dtype("<f4")}
     assert len(arrays["v_e"]) == 4

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 
 from empo_core.config import RunConfig
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 FAMILIES = {"loss", "optim", "policy", "value", "episode", "eval", "time", "exact", "collect"}
@@ -130,7 +130,7 @@ def test_every_logged_key_is_documented_and_every_documented_one_is_logged(
     config = RunConfig.model_validate(
         {**RUNS[name], "trackers": ["jsonl"], "runs": str(tmp_path), "seed": 0}
     )
-    directory = execute(config).directory
+    directory = Experiment.start(config).directory
     lines = (directory / "metrics.jsonl").read_text().splitlines()
     logged = {key for line in lines for key in json.loads(line)} - {"step"}
     page = documented()[name]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from empo_core.config import RunConfig
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions
@@ -75,6 +75,6 @@ def test_both_cooks_learn_to_serve_soups_by_self_play(tmp_path: Path) -> None:
         "runs": str(tmp_path),
         "trackers": [],
     }
-    result = execute(RunConfig.model_validate(config)).result
+    result = Experiment.start(RunConfig.model_validate(config)).result
     assert isinstance(result, RolloutResult)
     assert result.evaluations[-1][2].mean_return > 150

@@ -88,7 +88,7 @@ def test_what_is_recorded_is_what_world_and_prior_say(
             assert pair.keys() == expected.keys()
             assert all(pair[row][0] == pytest.approx(expected[row][0], abs=1e-6) for row in pair)
         for row, steps, policy in zip(rows, moves.steps_left, moves.human_policy, strict=True):
-            says = prior.policy(row[None], int(steps))[0, slots.goal[0]].float()
+            says = prior.policy(row[None], torch.tensor([int(steps)]))[0, slots.goal[0]].float()
             torch.testing.assert_close(policy, says)
         really = torch.zeros(len(rows), len(spec.agents), dtype=torch.int64)
         really[:, list(spec.humans)] = block.human_choice
@@ -116,7 +116,9 @@ def test_sampled_humans_follow_the_prior_whatever_they_explore() -> None:
         moves = block.transitions
         assert moves.human_policy.shape[1] == 0
         for i, state in enumerate(moves.state):
-            policy = prior.policy(block.states.rows[state][None], int(moves.steps_left[i]))[0]
+            policy = prior.policy(
+                block.states.rows[state][None], torch.tensor([int(moves.steps_left[i])])
+            )[0]
             for k in range(len(world.spec.humans)):
                 own = policy[slots.goal[0, slots.human == k]]
                 acted_for = own[moves.acts_for[i, slots.human == k]]

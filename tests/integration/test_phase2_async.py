@@ -21,8 +21,8 @@ from empo_core.protocols import RunContext
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.loop import CHECKPOINTS
-from empo_learning.stage_timings import StageTimings
 from empo_learning.state_tree import flatten
+from empo_learning.timers import Timers
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import RecordingTracker, fresh
@@ -171,7 +171,7 @@ def test_a_resumed_run_goes_on_counting_with_the_same_memory_and_optimiser(tmp_p
     resumed = given(tmp_path)
     problem = Problem.of(setting, resumed.world, REFERENCE)
     learner, replay = (
-        problem.learner(StageTimings("cpu", enabled=False), 0),
+        problem.learner(Timers("cpu", enabled=False), 0),
         problem.replay(tmp_path),
     )
     learner.load_state_dict(before["learner"])

@@ -16,7 +16,7 @@ from empo_core.cli.app import app
 from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
 from empo_core.errors import StorageError
 from empo_core.experiment import build
-from empo_core.protocols import Solution, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve as solve_exactly
@@ -27,6 +27,7 @@ from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
 from empo_theory.parameters import CompleteTheory
+from empo_theory.solved_world import SolvedWorld
 
 THEORY = Phase2Theory(gamma_h=0.95, gamma_r=0.97, beta_r=7.0, zeta=2.0, eta=1.1)
 PRIOR = {"name": "exact", "params": {"theory": {"beta_h": 10.0, "gamma_h": 0.9}}}
@@ -40,7 +41,7 @@ def world_of(name: str, **params: Any) -> WorldModel:
 class RightNetwork(torch.nn.Module):
     """Knows V_r or V_h^e of a solved world; 0 where nobody can be."""
 
-    def __init__(self, quantity: Quantity, solution: Solution, horizon: int) -> None:
+    def __init__(self, quantity: Quantity, solution: SolvedWorld, horizon: int) -> None:
         super().__init__()
         self.quantity = quantity
         self._right: dict[tuple[int, ...], Tensor] = {}
@@ -172,7 +173,7 @@ def test_what_was_learned_in_an_ensemble_is_played_in_the_runs_own_world(
     summary = json.loads((results / "summary.json").read_text())
     world = world_of("multigrid/trivial", max_steps=3)
     policy = load_policy(results / "policy.safetensors", world)
-    chances = policy.probabilities(world.initial_state()[None], torch.tensor([3]))[0].tolist()
+    chances = policy.policy(world.initial_state()[None], torch.tensor([3]))[0].tolist()
     assert chances == pytest.approx(summary["root"]["robot_policy"], abs=1e-6)
     assert 0 < summary["gap"]["Compare/coverage"] <= 1
 
@@ -189,7 +190,7 @@ def test_a_learned_run_can_be_played_and_its_policy_loaded(tmp_path: Path, value
     summary = json.loads((results / "summary.json").read_text())
     world = world_of("multigrid/trivial", max_steps=3)
     policy = load_policy(results / "policy.safetensors", world)
-    chances = policy.probabilities(world.initial_state()[None], torch.tensor([3]))[0].tolist()
+    chances = policy.policy(world.initial_state()[None], torch.tensor([3]))[0].tolist()
     assert chances == pytest.approx(summary["root"]["robot_policy"], abs=1e-6)
     gaps = (results / "gap.csv").read_text().splitlines()
     assert [line.partition(",")[0] for line in gaps] == ["step", "20", "40", "60"]

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from empo_core.cli.app import app
 from empo_core.config.files import load_config
-from empo_core.experiment import RunInterrupted, execute, resume
+from empo_core.experiment import Experiment, RunInterrupted
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
 from empo_testing.algorithm import RecordingTracker
@@ -93,7 +93,7 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("whole")
     (folder / "run.yaml").write_text(CONFIG)
     config = load_config(folder / "run.yaml", [f"runs={folder / 'runs'}"])
-    return lines_of(execute(config).directory)
+    return lines_of(Experiment.start(config).directory)
 
 
 @pytest.mark.slow  # The quick suite resumes exactly in test_phase2_runs.py.
@@ -174,7 +174,7 @@ def _interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "run.yaml").write_text(CONFIG)
     config = load_config(folder / "run.yaml", ["algorithm.params.total_steps=140"])
     with pytest.raises(RunInterrupted) as caught:
-        execute(config, watchers=[Stopper()])
+        Experiment.start(config, watchers=[Stopper()])
     return caught.value.directory
 
 
@@ -205,7 +205,7 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_taken(
     assert {path.name for path in checkpoints.iterdir()} == {"step-60", "step-90", "step-100"}
     flip(checkpoints / "step-100" / file)
     caplog.set_level(logging.INFO)
-    resume(directory)
+    Experiment.resume(directory)
     assert "going on from step 90" in caplog.text
     warnings = [r.getMessage() for r in caplog.records if "refused" in r.getMessage()]
     assert warnings[0].startswith("checkpoint of step 100 refused, trying the one before: ")

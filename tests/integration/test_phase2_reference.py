@@ -14,7 +14,7 @@ from torch import nn
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Collector
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
@@ -58,7 +58,7 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
     )
     ref = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
     problem = Problem.of(params, build(ref), ref)
-    learner, replay = problem.learner(StageTimings(enabled=False), 0), problem.replay()
+    learner, replay = problem.learner(Timers(enabled=False), 0), problem.replay()
     collector: Collector = build(params.collector)
     collector.start(problem.factory, tmp_path)
     collector.publish(learner.published(), 0)
@@ -73,7 +73,7 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
     model_based = params.targets.model_based
     compute = TargetComputer(
         problem.spec, problem.slots, build(params.aggregator),
-        model_based=model_based, timing=StageTimings(enabled=False),
+        model_based=model_based, timers=Timers(enabled=False),
     )  # fmt: skip
     uniform = torch.rand(len(batch), generator=torch.Generator().manual_seed(0))
     found = compute(batch, replay.states, learner.values, SETTING, uniform)

@@ -26,7 +26,7 @@ import sys
 import torch
 
 from empo_core.experiment import build
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.experience import Block
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.learner import Learner
@@ -50,8 +50,8 @@ def learn(text, spec, slots, blocks, steps):
     for arrays in blocks:
         replay.add(Block.from_arrays(arrays), training_step=0)
     slots = GoalIndex(**{name: torch.from_numpy(array) for name, array in slots.items()})
-    timing = StageTimings("cpu", enabled=False)
-    learner = Learner(params, spec, slots, build(params.aggregator), timing, 7)
+    timers = Timers("cpu", enabled=False)
+    learner = Learner(params, spec, slots, build(params.aggregator), timers, 7)
     losses = [
         {quantity: float(fit.loss) for quantity, fit in learner.step(step, replay)[1].items()}
         for step in range(steps)

@@ -83,9 +83,11 @@ def test_random_numbers_are_used_in_the_documented_order() -> None:
     assert spec.horizon is not None
     for time, (turn, actions) in enumerate(zip(game.turns[:-1], game.actions, strict=True)):
         row, left = torch.tensor([turn.row], dtype=spec.state_dtype), spec.horizon - time
-        of_second = humans.policy(row, left)[0, game.goals[1]].double().tolist()
+        of_second = (
+            humans.policy(row, torch.full((len(row),), left))[0, game.goals[1]].double().tolist()
+        )
         assert random.draw(of_second) == actions[second]
-        of_robot = robots.probabilities(row, torch.tensor([left]))[0].double().tolist()
+        of_robot = robots.policy(row, torch.tensor([left]))[0].double().tolist()
         assert random.draw(of_robot) == actions[spec.robots[0]]
         found = world.transitions(row, torch.tensor([actions]))
         item = random.draw(found.prob.double().tolist())

@@ -19,7 +19,7 @@ from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import load
 from empo_exact.solver import solve
-from empo_theory.inspection import Wanted
+from empo_theory.inspection import InspectionScope
 
 SHOWN = (".png", ".gif", ".html", ".svg")
 WORLD = ["world_model.name=blocks", "world_model.params.size=3", "world_model.params.max_steps=4"]
@@ -90,7 +90,7 @@ def test_inspections_and_episodes_are_of_original_states() -> None:
     plain = solve(world, ExactParams.model_validate(base))
     params = ExactParams.model_validate({**base, "reduce": ["symmetry", "lump"]})
     reduced = solve(world, params)
-    mine, theirs = (inspect(each, params.theory, Wanted()) for each in (reduced, plain))
+    mine, theirs = (inspect(each, params.theory, InspectionScope()) for each in (reduced, plain))
     assert np.array_equal(mine.rows, theirs.rows)
     assert np.array_equal(mine.successor, theirs.successor)
     np.testing.assert_allclose(mine.v_e, theirs.v_e, rtol=1e-12, atol=1e-12)

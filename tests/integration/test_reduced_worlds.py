@@ -10,7 +10,7 @@ import torch
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_core.protocols import Symmetric, WorldModel
+from empo_core.protocols import WorldModel
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
@@ -67,7 +67,6 @@ def test_reductions_change_no_value_of_a_grid(name: str, max_steps: int, reduce:
 )  # fmt: skip
 def test_grids_have_the_symmetries_that_they_declare(name: str, max_steps: int) -> None:
     world = world_named(f"multigrid/{name}")
-    assert isinstance(world, Symmetric)
     states = torch.from_numpy(build_graph(world, max_steps).states)
     assert world.symmetries()
     for symmetry in world.symmetries():
@@ -80,7 +79,6 @@ def test_agents_are_not_exchanged_where_their_numbers_decide() -> None:
         world_named("multigrid/corridor_bush"),
         world_named("multigrid/small_trolley", simultaneity="reference"),
     ):
-        assert isinstance(world, Symmetric)
         assert all("exchange" not in symmetry.name for symmetry in world.symmetries())
 
 

@@ -12,7 +12,7 @@ import torch
 
 from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Run, RunInterrupted, build, execute, resume
+from empo_core.experiment import Experiment, RunInterrupted, build
 from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.tracker_group import TrackerGroup
@@ -49,7 +49,7 @@ def world_of(name: str, **params: Any) -> WorldModel:
     return world
 
 
-def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Run:
+def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Experiment:
     """A run that leaves nothing elsewhere."""
     config = {
         "world_model": {"name": world, "params": {} if steps is None else {"max_steps": steps}},
@@ -57,7 +57,7 @@ def executed(runs: Path, world: str, steps: int | None, algorithm: Any) -> Run:
         "runs": str(runs),
         "trackers": [],
     }
-    return execute(RunConfig.model_validate(config))
+    return Experiment.start(RunConfig.model_validate(config))
 
 
 def rollout(total_steps: int, environment: dict[str, Any], **params: Any) -> dict[str, Any]:
@@ -80,13 +80,13 @@ def context(world: WorldModel, directory: Path) -> RunContext:
 
 
 @pytest.fixture(scope="module")
-def solved(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     """The trivial world, solved."""
     exact = {"name": "exact", "params": {"theory": {"beta_h": 5.0, "gamma_r": 0.9}, "rollouts": 0}}
     return executed(tmp_path_factory.mktemp("runs"), "multigrid/trivial", 5, exact)
 
 
-def test_a_solved_run_says_u_r_of_every_state(solved: Run) -> None:
+def test_a_solved_run_says_u_r_of_every_state(solved: Experiment) -> None:
     world = world_of("multigrid/trivial", max_steps=5)
     power = Exact(ExactParams()).intrinsic_reward(context(world, solved.directory))
     result = solved.result
@@ -120,7 +120,7 @@ def test_a_run_that_learned_nothing_cannot_pay(tmp_path: Path) -> None:
         algorithm.intrinsic_reward(context(world_of("multigrid/trivial", max_steps=3), tmp_path))
 
 
-def test_another_world_than_that_of_the_run_is_refused(solved: Run, tmp_path: Path) -> None:
+def test_another_world_than_that_of_the_run_is_refused(solved: Experiment, tmp_path: Path) -> None:
     reward = PowerReward(kind="power", run=solved.directory)
     with pytest.raises(ConfigError, match="its horizon was 5, not 6"):
         power_reward(reward, world_of("multigrid/trivial", max_steps=6), tmp_path)
@@ -187,7 +187,7 @@ def test_the_example_judges_the_solver_as_the_solver_does(judge: Any) -> None:
 
     world = world_of("multigrid/trivial", max_steps=5)
     solution = solve(world, ExactParams(theory=CompleteTheory(beta_r=3.0, gamma_r=0.9, zeta=2.0)))
-    value, _ = judge(world, solution)(SolvedRobots(solution).probabilities)
+    value, _ = judge(world, solution)(SolvedRobots(solution).policy)
     start = solution.at(0)
     # V_r counts the U_r of the first state as well, and discounts what follows once more.
     assert value == pytest.approx((start.V_r - start.U_r) / 0.9, rel=1e-8)
@@ -210,7 +210,7 @@ def test_ppo_nears_the_best_there_is(judge: Any, tmp_path: Path) -> None:
     best, _ = judged(None)
     even = torch.full((1, 4), 0.25, dtype=torch.float64)
     random, _ = judged(lambda states, steps_left: even.expand(len(states), -1))
-    value, _ = judged(LearnedRobots(world, run.result.policy).probabilities)
+    value, _ = judged(LearnedRobots(world, run.result.policy).policy)
     assert random < value <= best
     assert (value - random) / (best - random) > 0.8
     # And it can be played.
@@ -259,7 +259,7 @@ def test_progress_goes_on_within_an_update(tmp_path: Path, monkeypatch: pytest.M
         "runs": str(tmp_path),
     }
     watcher = Watching()
-    execute(RunConfig.model_validate(config), watchers=[watcher])
+    Experiment.start(RunConfig.model_validate(config), watchers=[watcher])
     of_updates = [80 * (update + share / 6) for update in range(2) for share in range(1, 7)]
     assert sorted({*watcher.steps}) == pytest.approx([0, *of_updates])
     assert watcher.steps == sorted(watcher.steps)
@@ -283,10 +283,10 @@ def test_a_resumed_run_in_a_world_goes_on_exactly(tmp_path: Path) -> None:
         "runs": str(tmp_path),
         "trackers": [],
     }
-    whole = execute(RunConfig.model_validate(config)).result
+    whole = Experiment.start(RunConfig.model_validate(config)).result
     with pytest.raises(RunInterrupted) as caught:
-        execute(RunConfig.model_validate(config), watchers=[InterruptAt(2)])
-    resumed = resume(caught.value.directory).result
+        Experiment.start(RunConfig.model_validate(config), watchers=[InterruptAt(2)])
+    resumed = Experiment.resume(caught.value.directory).result
     assert resumed.reasons == whole.reasons
     for name, tensor in whole.policy.state_dict().items():
         assert torch.equal(resumed.policy.state_dict()[name], tensor), name
@@ -303,13 +303,13 @@ def test_humans_learn_to_reach_goals_and_are_a_prior_for_others(tmp_path: Path) 
     # The human stands at (1,1) and looks east: it walks straight on to (2,1), its second goal.
     forward = list(world.spec.agents[0].actions).index("forward")
     goal = [goal.name for goal in world.spec.goals].index("(2,1)")
-    assert float(prior.policy(start, 6)[0, goal, forward]) > 0.7
+    assert float(prior.policy(start, torch.full((len(start),), 6))[0, goal, forward]) > 0.7
     exact = AlgorithmRef.model_validate(
         {"name": "exact", "params": {"human_prior": reference, "rollouts": 0}}
     )
     result = executed(tmp_path, "multigrid/two_room", 6, exact).result
     assert result.at(0).pi_h[goal, forward] == pytest.approx(
-        float(prior.policy(start, 6)[0, goal, forward]), abs=1e-5
+        float(prior.policy(start, torch.full((len(start),), 6))[0, goal, forward]), abs=1e-5
     )
     # Humans are asked for their returns: 1 for a goal that is reached.
     last = run.result.evaluations[-1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from empo_core.config import RunConfig
-from empo_core.storage.run_directory import labels
+from empo_core.runs.directory import labels
 
 GYMNASIUM = "gymnasium/CartPole-v1"
 PENDULUM = "gymnasium/Pendulum-v1"

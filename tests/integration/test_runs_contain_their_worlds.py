@@ -14,9 +14,10 @@ from typer.testing import CliRunner, Result
 
 from empo_core.cli.app import app
 from empo_core.config import WorldModelRef, installed, library_file, library_files
+from empo_core.config.files import load_config
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import StorageError
-from empo_core.experiment import build, build_world, load_run
+from empo_core.experiment import Experiment, build, build_world
 from empo_core.world_content import identity, world_digest
 from empo_exact.result import load
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
@@ -119,11 +120,12 @@ def test_runs_of_different_worlds_are_told_apart(home: Path) -> None:
 def test_results_are_not_loaded_into_a_world_that_differs_after_its_first_step(home: Path) -> None:
     first = make(home)
     edit(home / "w.yaml")
-    config, _, context = load_run(make(home))
+    run = Experiment.load(make(home))
+    config, context = run.config, run.context
     assert context.world is not None
     with pytest.raises(StorageError, match="belong to another world"):
         load(first / "results", context.world)
-    world = build_world(load_run(first)[0])
+    world = build_world(load_config(first / "config.yaml"))
     assert world is not None
     assert world_digest(world) != world_digest(context.world)
     assert load(first / "results", world).at(0).V_r < 0

@@ -16,7 +16,7 @@ from PIL import Image
 from small_runs import CONFIGS, WORLD
 
 from empo_core.config import RunConfig, merged
-from empo_core.experiment import Run, execute, resume
+from empo_core.experiment import Experiment
 from empo_core.protocols import Tracker
 
 RESULTS = {
@@ -36,7 +36,7 @@ def config(folder: Path, name: str, **params: Any) -> RunConfig:
     )
 
 
-def status(run: Run) -> str:
+def status(run: Experiment) -> str:
     return str(json.loads((run.directory / "status.json").read_text())["status"])
 
 
@@ -56,7 +56,7 @@ def test_a_picture_that_cannot_be_drawn_costs_a_warning(
     chosen = config(tmp_path, name, **evaluated)
     monkeypatch.setattr(Figure, "savefig", warn)
     monkeypatch.setattr(Image.Image, "save", warn)
-    run = execute(chosen)
+    run = Experiment.start(chosen)
     assert status(run) == "finished"
     found = [path.name for path in (run.directory / "results").iterdir()]
     assert set(RESULTS[name]) <= set(found)
@@ -103,7 +103,7 @@ def test_an_environment_that_cannot_be_closed_costs_a_warning(
     found = config(tmp_path, name, reporting={"evaluation_episodes": 1}).model_dump(mode="json")
     found["algorithm"]["params"].pop("environment", None)
     found["algorithm"]["params"].pop("tasks", None)
-    run = execute(RunConfig.model_validate(found), environment=closing)
+    run = Experiment.start(RunConfig.model_validate(found), environment=closing)
     assert status(run) == "finished"
     assert set(RESULTS[name]) <= {path.name for path in (run.directory / "results").iterdir()}
     failures = [each for each in warned(caplog) if type(error).__name__ in each]
@@ -127,7 +127,7 @@ class Last(Tracker):
 def test_a_tracker_that_fails_at_the_end_costs_a_warning(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = execute(config(tmp_path, name), watchers=[Last()])
+    run = Experiment.start(config(tmp_path, name), watchers=[Last()])
     assert status(run) == "finished"
     assert set(RESULTS[name]) <= {path.name for path in (run.directory / "results").iterdir()}
     assert [each for each in warned(caplog) if "no room left" in each]
@@ -141,11 +141,11 @@ def test_what_fails_at_the_end_of_a_failed_run_does_not_hide_why(tmp_path: Path)
     found = config(tmp_path, "rollout").model_dump(mode="json")
     del found["algorithm"]["params"]["environment"]
     with pytest.raises(Exception, match="the engine broke"):
-        execute(RunConfig.model_validate(found), environment=Fails, watchers=[Last()])
+        Experiment.start(RunConfig.model_validate(found), environment=Fails, watchers=[Last()])
     (directory,) = tmp_path.iterdir()
     assert "the engine broke" in json.loads((directory / "status.json").read_text())["error"]
     with pytest.raises(Exception, match="the engine broke"):
-        resume(directory, environment=Fails, watchers=[Last()])
+        Experiment.resume(directory, environment=Fails, watchers=[Last()])
 
 
 class Blocks(Tracker):
@@ -159,7 +159,7 @@ class Blocks(Tracker):
 def test_a_page_that_cannot_be_written_costs_a_warning(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = execute(config(tmp_path, name, inspector=True), watchers=[Blocks()])
+    run = Experiment.start(config(tmp_path, name, inspector=True), watchers=[Blocks()])
     assert status(run) == "finished"
     assert set(RESULTS[name]) <= {path.name for path in (run.directory / "results").iterdir()}
     assert [each for each in warned(caplog) if "inspector.html" in each]

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from empo_core.errors import StorageError
-from empo_core.storage.atomic import DISK, FileOps
+from empo_core.runs.atomic import DISK, FileOps
 from empo_learning.checkpoint import Checkpoints
 
 

@@ -9,7 +9,7 @@ import pytest
 from small_runs import CONFIGS
 
 from empo_core.config import RunConfig
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_learning.checkpoint import TIMES
 from empo_learning.loop import CHECKPOINTS
 
@@ -17,7 +17,7 @@ from empo_learning.loop import CHECKPOINTS
 def hashes(name: str, folder: Path) -> dict[str, str]:
     """Sha256 of the files in the checkpoints of a run, but of those that say how long it took."""
     config = {**CONFIGS[name], "trackers": [], "runs": str(folder), "seed": 3}
-    directory = execute(RunConfig.model_validate(config)).directory / CHECKPOINTS
+    directory = Experiment.start(RunConfig.model_validate(config)).directory / CHECKPOINTS
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in directory.rglob("*")

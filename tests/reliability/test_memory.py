@@ -12,7 +12,7 @@ import torch
 
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.params import Phase2Params
@@ -107,7 +107,7 @@ def test_memory_stays_flat_while_a_learner_trains(values: str) -> None:
     world = build(WorldModelRef.model_validate({"name": "multigrid/trivial"}))
     problem = Problem.of(params, world)
     learner, replay, actor = (
-        problem.learner(StageTimings(), 0),
+        problem.learner(Timers(), 0),
         problem.replay(),
         problem.factory(0),
     )

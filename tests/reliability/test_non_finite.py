@@ -15,8 +15,8 @@ from small_runs import CONFIGS
 
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import EmpoError, NonFiniteError
-from empo_core.experiment import RunInterrupted, build, resume, run
-from empo_core.storage.arrays import load_arrays, save_arrays
+from empo_core.experiment import Experiment, RunInterrupted, build, run
+from empo_core.runs.arrays import load_arrays, save_arrays
 from empo_exact.induction import Solver
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
@@ -122,7 +122,7 @@ def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
     known = {key: each for key, each in found[1]["learner"].items() if key != "replay"}
     for key, tensor in flatten(known)[1].items():
         assert bool(tensor.isfinite().all()), key
-    resumed = resume(directory).result
+    resumed = Experiment.resume(directory).result
     assert resumed.summary()["steps"] >= {"phase2": 30, "rollout": 320, "latent": 60}[name]
 
 
@@ -182,7 +182,7 @@ def levels(directory: Path) -> dict[str, dict[str, np.ndarray]]:
 
 def assert_goes_on_to_the_same_values(directory: Path, folder: Path) -> None:
     """Assert that a resumed run ends with the same finite values as a run without faults."""
-    found, whole = resume(directory).result.summary(), exact_run(folder).summary()
+    found, whole = Experiment.resume(directory).result.summary(), exact_run(folder).summary()
     assert found["root"] == whole["root"]
     for arrays in levels(directory).values():
         assert all(bool(np.isfinite(array).all()) for array in arrays.values())

@@ -19,7 +19,7 @@ from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.types import Histogram
 from empo_learning.loop import Loop
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
@@ -90,14 +90,14 @@ def run(directory: Path, kills: int, seed: int) -> Run:
         AsyncParams(actors=ACTORS, min_env_steps=100, queue_size=400, max_restarts=1000)
     )
     context.tracker = tracker = Killer(collector, kills, random.Random(seed))
-    timing = StageTimings("cpu", enabled=False)
-    learner, replay = problem.learner(timing, seed), problem.replay(directory)
+    timers = Timers("cpu", enabled=False)
+    learner, replay = problem.learner(timers, seed), problem.replay(directory)
     try:
         collector.start(problem.factory, directory / "actors")
         team = ExplorerSet(setting.exploration, problem.spec)
         learned = problem.learned_values(learner, problem.encoder())
         run = Phase2Learner(
-            setting, learner, learned, replay, collector, team, timing, None, tracker.progress
+            setting, learner, learned, replay, collector, team, timers, None, tracker.progress
         )
         Loop(run, context, setting.reporting).run()
     finally:

@@ -13,9 +13,9 @@ from small_runs import CONFIGS, ROLLOUT, WORLD
 
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, EmpoError, StorageError
-from empo_core.experiment import execute, resume
-from empo_core.storage.atomic import write_file
-from empo_core.storage.regular_files import open_append, open_new, open_regular
+from empo_core.experiment import Experiment
+from empo_core.runs.atomic import write_file
+from empo_core.runs.files import open_append, open_new, open_regular
 from empo_learning.evaluation.runs import evaluate_run
 
 FILES = [
@@ -39,7 +39,7 @@ FILES = [
 ]
 FOLDERS = ["results", "checkpoints", "checkpoints/step-320", "evaluation", "wandb", "values"]
 COMMANDS: dict[str, Callable[[Path], object]] = {
-    "resume": resume,
+    "resume": Experiment.resume,
     "evaluate": lambda path: evaluate_run(path, episodes=1, max_steps=2),
 }
 
@@ -49,7 +49,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run that has stopped shortly before its end."""
     runs = tmp_path_factory.mktemp("stopped")
     data = {**CONFIGS["rollout"], "trackers": ["jsonl"], "runs": str(runs)}
-    directory = execute(RunConfig.model_validate(data)).directory
+    directory = Experiment.start(RunConfig.model_validate(data)).directory
     status = json.loads((directory / "status.json").read_text())
     (directory / "status.json").write_text(json.dumps(status | {"status": "interrupted"}))
     return directory
@@ -156,7 +156,7 @@ def test_runs_that_a_config_names_are_opened_as_carefully(
     algorithm = {"name": "rollout", "params": {**ROLLOUT, "environment": environment}}
     config = {"world_model": WORLD, "algorithm": algorithm, "runs": str(tmp_path / "runs")}
     with pytest.raises(EmpoError, match="leads out of the run directory"):
-        execute(RunConfig.model_validate(config))
+        Experiment.start(RunConfig.model_validate(config))
 
 
 def test_files_that_appear_later_are_opened_without_following_links(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError
-from empo_core.experiment import resume, run
+from empo_core.experiment import Experiment, run
 from empo_core.protocols import Tracker
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
@@ -103,7 +103,7 @@ def test_a_run_that_lost_a_worker_ends_with_its_name_and_can_be_gone_on_with(
     assert "worker" in status["error"]
     # All that was learned, though the last regular checkpoint is older.
     assert reached(directory) == 7 != 7 // EVERY * EVERY
-    result = resume(directory).result
+    result = Experiment.resume(directory).result
     assert isinstance(result, RolloutResult)
     assert result.iterations == iterations
     assert status_of(directory)["status"] == "finished"

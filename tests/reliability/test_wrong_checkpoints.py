@@ -15,7 +15,7 @@ from small_runs import CONFIGS
 
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, EmpoError, StorageError
-from empo_core.experiment import RunInterrupted, execute, resume, saved_policies
+from empo_core.experiment import Experiment, RunInterrupted
 from empo_core.protocols import Tracker
 from empo_learning.checkpoint import STATE, Checkpoints
 from empo_learning.loop import CHECKPOINTS
@@ -69,7 +69,7 @@ class Interrupted:
             {**CONFIGS[name], "trackers": [], "runs": str(folder), "seed": 3}
         )
         with pytest.raises(RunInterrupted) as caught:
-            execute(config, watchers=[Stop(STOPS[name])], quiet=True)
+            Experiment.start(config, watchers=[Stop(STOPS[name])], quiet=True)
         checkpoints = Checkpoints(caught.value.directory / CHECKPOINTS)
         step = checkpoints.steps()[-1]
         return cls(caught.value.directory, step, plain(checkpoints.load(step)))
@@ -85,7 +85,7 @@ class Interrupted:
         """Resume a copy of the run with another state in its only checkpoint."""
         self.copied_with(state, folder)
         try:
-            resume(folder, watchers=[Stop(0)], quiet=True)
+            Experiment.resume(folder, watchers=[Stop(0)], quiet=True)
         except RunInterrupted:
             pass
         finally:
@@ -155,7 +155,7 @@ def test_a_player_names_file_and_key_of_wrong_weights(name: str, tmp_path: Path)
         folder = tmp_path / str(number)
         run.copied_with(state, folder)
         with pytest.raises((ConfigError, StorageError)) as caught:
-            saved_policies(folder)
+            Experiment.load(folder).policies()
         file = folder / CHECKPOINTS / f"step-{run.step}" / STATE
         assert str(caught.value).startswith(f"{file}: {'.'.join(PLAYED[name])}: ")
 

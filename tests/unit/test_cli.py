@@ -60,6 +60,7 @@ import os, time
 import torch
 from empo_core.config.files import read_yaml, validate_document
 from empo_core.errors import ConfigError, SolveError
+from empo_core.protocols import Algorithm, WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from pydantic import Field
 from empo_core import Config
@@ -68,7 +69,7 @@ class CountFile(Config):
     title: str
     limit: int = Field(ge=1)
 
-class CountWorld:
+class CountWorld(WorldModel):
     """Counts up to a limit: action 0 stays, action 1 counts."""
     def __init__(self, file, max_steps):
         self.limit = file.limit
@@ -102,7 +103,7 @@ class SolveResult:
     def save(self, directory):
         (directory / "x.txt").write_text("x")
 
-class Solve:
+class Solve(Algorithm):
     def __init__(self, params):
         self.params = params
     def run(self, context):

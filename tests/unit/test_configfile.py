@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field, model_validator
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import AggregatorRef
 from empo_core.config.files import (
-    apply_override,
     joined,
     load_config,
     located_error,
@@ -22,6 +21,7 @@ from empo_core.config.files import (
     read_yaml,
     validate_document,
 )
+from empo_core.config.overrides import apply_override
 from empo_core.config.yaml import MAX_BYTES, MAX_DEPTH
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Offer, Provider, Registry

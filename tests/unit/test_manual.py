@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from empo_core import errors
 from empo_core.cli.app import app
-from empo_core.cli.manual import address
-from empo_core.cli.output import reported
+from empo_core.cli.output import address, reported
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {error.page for error in vars(errors).values() if isinstance(error, type) and error.page}

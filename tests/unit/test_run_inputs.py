@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from empo_core import Component, Config, ConfigFile, ConfigOutput, ConfigPath
+from empo_core import Component, Config, ConfigFile, ConfigOutput, ConfigPath, protocols
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import ConfigError, EmpoError, SolveError, StorageError
-from empo_core.experiment import execute, load_run, resume
+from empo_core.experiment import Experiment
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.world_content import world_digest
 from empo_testing.worlds import TinyWorld
@@ -74,7 +74,7 @@ class Outcome:
         (directory / "said.json").write_text(json.dumps(self.said))
 
 
-class Algorithm:
+class Reader(protocols.Algorithm):
     def __init__(self, params: AlgorithmParams) -> None:
         self.params = params
 
@@ -102,7 +102,7 @@ class Meddler:
     def __new__(cls, params: AlgorithmParams) -> Any:
         if params.one is not None and "inputs" not in params.one.parts:
             params.one.write_text("edited just now")
-        return Algorithm(params)
+        return Reader(params)
 
 
 def prior(params: PriorParams, world: object) -> None:
@@ -113,7 +113,7 @@ def prior(params: PriorParams, world: object) -> None:
 def registry() -> Registry:
     provider = Provider("dist-a", "1.5", "a")
     rows: list[tuple[Any, str, Any, str]] = [
-        ("algorithm", "reader", AlgorithmParams, "Algorithm"),
+        ("algorithm", "reader", AlgorithmParams, "Reader"),
         ("algorithm", "meddler", AlgorithmParams, "Meddler"),
         ("world_model", "file", WorldParams, "World"),
         ("human_prior", "file", PriorParams, "prior"),
@@ -174,7 +174,7 @@ def test_every_path_that_params_declare_is_copied_and_the_config_points_there(
     home: Path, registry: Registry
 ) -> None:
     config = make(home, registry, 'world_model.params.includes=["parts/law.txt"]', **ALL)
-    done = execute(config, registry=registry)
+    done = Experiment.start(config, registry=registry)
     assert done.result.summary() == {"texts": ["C", "A", "B", "P"], "horizon": 3}
     copies = files_in(done.directory)
     assert sorted(copies.values()) == ["3", "A", "B", "C", "P", "Y", "law"]
@@ -197,16 +197,16 @@ def test_a_run_on_another_machine_runs_again_resumes_and_is_read(
 ) -> None:
     config = make(home, registry, ends="once", **ALL)
     with pytest.raises(SolveError):
-        execute(config, registry=registry)
+        Experiment.start(config, registry=registry)
     (directory,) = (home / "runs").iterdir()
     place = tmp_path / "elsewhere" / "run"
     place.parent.mkdir()
     shutil.move(directory, place)
     shutil.rmtree(home)
     expected = {"texts": ["C", "A", "B", "P"], "horizon": 3}
-    assert resume(place, registry=registry).result.summary() == expected
-    assert load_run(place, registry)[2].world is not None
-    again = execute(
+    assert Experiment.resume(place, registry=registry).result.summary() == expected
+    assert Experiment.load(place, registry=registry).context.world is not None
+    again = Experiment.start(
         load_config(place / "config.yaml", ["algorithm.params.ends=well"], registry),
         registry=registry,
     )
@@ -218,7 +218,7 @@ def test_a_run_on_another_machine_runs_again_resumes_and_is_read(
 def test_what_a_run_reads_are_its_copies(home: Path, registry: Registry) -> None:
     config = make(home, registry, ends="changed prior", one="c.txt")
     with pytest.raises(SolveError, match=r"inputs/c\.txt: is no prior") as caught:
-        execute(config, registry=registry)
+        Experiment.start(config, registry=registry)
     assert f"is the run's copy of {home / 'c.txt'}" in "".join(caught.value.__notes__)
 
 
@@ -227,30 +227,30 @@ def test_a_copy_that_was_changed_is_refused_by_whatever_reads_the_run(
     home: Path, registry: Registry, name: str
 ) -> None:
     with pytest.raises(SolveError):
-        execute(make(home, registry, **{**ALL, "ends": "failed"}), registry=registry)
+        Experiment.start(make(home, registry, **{**ALL, "ends": "failed"}), registry=registry)
     (run,) = (home / "runs").iterdir()
     before = (run / "status.json").read_bytes()
     (run / "inputs" / name).write_text("9")
     for use in (
-        lambda: load_run(run, registry),
-        lambda: resume(run, registry=registry),
-        lambda: execute(load_config(run / "config.yaml", [], registry), registry=registry),
+        lambda: Experiment.load(run, registry=registry),
+        lambda: Experiment.resume(run, registry=registry),
+        lambda: Experiment.start(load_config(run / "config.yaml", [], registry), registry=registry),
     ):
         with pytest.raises(StorageError, match=f"inputs/{name}: .* sha256"):
             use()
     assert (run / "status.json").read_bytes() == before
     (run / "inputs" / name).unlink()
     with pytest.raises(EmpoError, match=name):
-        load_run(run, registry)
+        Experiment.load(run, registry=registry)
 
 
 def test_nothing_in_a_run_leads_out_of_it(home: Path, registry: Registry) -> None:
-    run = execute(make(home, registry, one="c.txt"), registry=registry).directory
+    run = Experiment.start(make(home, registry, one="c.txt"), registry=registry).directory
     config = run / "config.yaml"
     text = config.read_text()
     config.write_text(text.replace("inputs/c.txt", str(home / "prior.txt")))
     with pytest.raises(ConfigError, match=r"prior\.txt, which is none of the run's inputs"):
-        load_run(run, registry)
+        Experiment.load(run, registry=registry)
     config.write_text(text)
     manifest = run / "inputs" / "manifest.json"
     outer = read(manifest)
@@ -258,13 +258,13 @@ def test_nothing_in_a_run_leads_out_of_it(home: Path, registry: Registry) -> Non
     body = json.dumps(outer["body"], sort_keys=True, separators=(",", ":")).encode()
     manifest.write_text(json.dumps({**outer, "sha256": hashlib.sha256(body).hexdigest()}))
     with pytest.raises(StorageError, match="leads out of the run"):
-        load_run(run, registry)
+        Experiment.load(run, registry=registry)
     manifest.write_text("{}")
     with pytest.raises(StorageError, match=r"manifest\.json: is damaged"):
-        load_run(run, registry)
+        Experiment.load(run, registry=registry)
     manifest.unlink()
     with pytest.raises(StorageError, match=r"manifest\.json: cannot be read"):
-        load_run(run, registry)
+        Experiment.load(run, registry=registry)
 
 
 def test_a_file_that_is_changed_while_a_run_begins_is_refused(
@@ -272,7 +272,7 @@ def test_a_file_that_is_changed_while_a_run_begins_is_refused(
 ) -> None:
     config = make(home, registry, "algorithm.name=meddler", one="c.txt")
     with pytest.raises(ConfigError, match=r"c\.txt: was changed while the run began"):
-        execute(config, registry=registry)
+        Experiment.start(config, registry=registry)
     assert not any((home / "runs").iterdir())
 
 
@@ -280,40 +280,40 @@ def test_files_that_another_one_includes_lie_beside_it(home: Path, registry: Reg
     config = make(home, registry, 'world_model.params.includes=["../elsewhere.txt"]')
     (home.parent / "elsewhere.txt").touch()
     with pytest.raises(ConfigError, match="outside of its folder"):
-        execute(config, registry=registry)
+        Experiment.start(config, registry=registry)
 
 
 def test_a_run_that_another_one_reads_is_copied_without_what_people_read(
     home: Path, registry: Registry
 ) -> None:
-    first = execute(make(home, registry, one="c.txt"), registry=registry).directory
-    second = execute(make(home, registry, one=str(first)), registry=registry).directory
+    first = Experiment.start(make(home, registry, one="c.txt"), registry=registry).directory
+    second = Experiment.start(make(home, registry, one=str(first)), registry=registry).directory
     copies = files_in(second)
     assert copies[f"{first.name}/inputs/c.txt"] == "C"
     assert f"{first.name}/results/summary.json" in copies
     assert f"{first.name}/log.txt" not in copies
     shutil.rmtree(first)
     (home / "c.txt").unlink()
-    inner = load_run(second / "inputs" / first.name, registry)
-    assert inner[0].algorithm.params.model_dump()["one"].read_text() == "C"
+    inner = Experiment.load(second / "inputs" / first.name, registry=registry)
+    assert inner.config.algorithm.params.model_dump()["one"].read_text() == "C"
 
 
 def test_a_folder_of_very_many_files_is_refused(
     home: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("empo_core.storage.inputs.MOST_FILES", 2)
+    monkeypatch.setattr("empo_core.runs.inputs.MOST_FILES", 2)
     for number in range(3):
         (home / "folder" / str(number)).touch()
     with pytest.raises(ConfigError, match="more than 2 files"):
-        execute(make(home, registry, one="folder"), registry=registry)
+        Experiment.start(make(home, registry, one="folder"), registry=registry)
     assert not (home / "runs").exists()
 
 
 def test_the_size_of_large_copies_is_said(
     home: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr("empo_core.storage.inputs.LARGE", 1)
-    execute(make(home, registry, one="c.txt"), registry=registry)
+    monkeypatch.setattr("empo_core.runs.inputs.LARGE", 1)
+    Experiment.start(make(home, registry, one="c.txt"), registry=registry)
     assert "copies of what the config names" in caplog.text
 
 
@@ -321,16 +321,19 @@ def test_a_world_whose_code_was_changed_is_another_one(
     home: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SolveError):
-        execute(make(home, registry, ends="once"), registry=registry)
+        Experiment.start(make(home, registry, ends="once"), registry=registry)
     (run,) = (home / "runs").iterdir()
-    load_run(run, registry)
+    Experiment.load(run, registry=registry)
     monkeypatch.setattr(World, "chance", 0.9)  # Not at the start, but one step away.
-    for use in (lambda: load_run(run, registry), lambda: resume(run, registry=registry)):
+    for use in (
+        lambda: Experiment.load(run, registry=registry),
+        lambda: Experiment.resume(run, registry=registry),
+    ):
         with pytest.raises(ConfigError, match="was made in another world"):
             use()
     assert read(run / "status.json")["error"] == "SolveError: the first reason"
     monkeypatch.undo()
-    resume(run, registry=registry)
+    Experiment.resume(run, registry=registry)
 
 
 def test_a_digest_is_of_content_and_not_of_what_a_world_is_built_from(home: Path) -> None:
@@ -346,7 +349,7 @@ def test_a_refused_resume_leaves_status_and_reason_as_they_were(
     home: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SolveError):
-        execute(make(home, registry, ends="failed"), registry=registry)
+        Experiment.start(make(home, registry, ends="failed"), registry=registry)
     (run,) = (home / "runs").iterdir()
     before = (run / "status.json").read_bytes()
     assert read(run / "status.json")["error"] == "SolveError: the first reason"
@@ -356,16 +359,16 @@ def test_a_refused_resume_leaves_status_and_reason_as_they_were(
 
     without = Registry([o for o in registry.offers if o.component.kind != "algorithm"], [])
     with pytest.raises(EmpoError):  # Its plugin is not installed.
-        resume(run, registry=without)
+        Experiment.resume(run, registry=without)
     assert (run / "status.json").read_bytes() == before
-    for cls, name in ((World, "__init__"), (Algorithm, "__init__"), (Algorithm, "run")):
+    for cls, name in ((World, "__init__"), (Reader, "__init__"), (Reader, "run")):
         with monkeypatch.context() as patched:
             patched.setattr(cls, name, refuse)
             with pytest.raises(SolveError, match="not like this"):
-                resume(run, registry=registry)
+                Experiment.resume(run, registry=registry)
         assert (run / "status.json").read_bytes() == before, (cls, name)
     with pytest.raises(SolveError, match="the first reason"):
-        resume(run, registry=registry)
+        Experiment.resume(run, registry=registry)
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '"running"', "\x00\x00"])
@@ -373,10 +376,10 @@ def test_a_damaged_status_refuses_nothing(
     home: Path, registry: Registry, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(SolveError):
-        execute(make(home, registry, ends="once"), registry=registry)
+        Experiment.start(make(home, registry, ends="once"), registry=registry)
     (run,) = (home / "runs").iterdir()
     (run / "status.json").write_text(damage)
-    resume(run, registry=registry)
+    Experiment.resume(run, registry=registry)
     assert "status.json: is damaged" in caplog.text
     status = read(run / "status.json")
     assert status["status"] == "finished"
@@ -387,11 +390,11 @@ def test_other_versions_are_told_and_both_are_recorded(
     home: Path, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(SolveError):
-        execute(make(home, registry, ends="failed"), registry=registry)
+        Experiment.start(make(home, registry, ends="failed"), registry=registry)
     (run,) = (home / "runs").iterdir()
     here = read(run / "env.json")
     with pytest.raises(SolveError):
-        resume(run, registry=registry)
+        Experiment.resume(run, registry=registry)
     assert read(run / "env.json") == here
     assert "other versions" not in caplog.text
     changed = json.loads(json.dumps(here))
@@ -401,7 +404,7 @@ def test_other_versions_are_told_and_both_are_recorded(
     (run / "env.json").write_text(json.dumps(changed))
     for _ in range(2):  # The second time they are what they were.
         with pytest.raises(SolveError):
-            resume(run, registry=registry)
+            Experiment.resume(run, registry=registry)
         record = read(run / "env.json")
         assert record["versions"]["torch"] == "1.0"
         (attempt,) = record["resumed"]
@@ -426,7 +429,7 @@ def test_a_launch_with_a_name_that_was_used_before_is_a_new_run(
             status = {**read(run / "status.json"), "updated": "2020-01-01T00:00:00+00:00"}
             (run / "status.json").write_text(json.dumps(status))
         with pytest.raises(SolveError):
-            execute(config, registry=registry)
+            Experiment.start(config, registry=registry)
         assert len(list((home / "runs").iterdir())) == count
 
 
@@ -442,13 +445,13 @@ def test_a_damaged_neighbour_stops_no_launch(
     status = {"status": "failed", "launch": "100", "updated": now}
     (home / "runs" / "d").mkdir()
     (home / "runs" / "d" / "status.json").write_text(json.dumps(status))
-    execute(make(home, registry), registry=registry)
+    Experiment.start(make(home, registry), registry=registry)
     assert len(list((home / "runs").iterdir())) == 6
 
 
 def test_a_run_whose_folder_is_gone_ends_in_one_sentence(home: Path, registry: Registry) -> None:
     with pytest.raises(StorageError, match="was removed or moved away while the run went on"):
-        execute(make(home, registry, ends="gone"), registry=registry)
+        Experiment.start(make(home, registry, ends="gone"), registry=registry)
     assert not any((home / "runs").iterdir())
 
 
@@ -458,15 +461,15 @@ def test_copies_reach_processes_that_do_not_see_the_run(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     seen: list[bytes] = []
 
-    def run(self: Algorithm, context: Any) -> Outcome:
+    def run(self: Reader, context: Any) -> Outcome:
         seen.append(pickle.dumps((self.params, context.world_model)))
         params, reference = pickle.loads(seen[-1])
         assert params.one == context.directory / "inputs" / "c.txt"
         assert reference.params.file.parent == context.directory / "inputs"
         return Outcome({})
 
-    monkeypatch.setattr(Algorithm, "run", run)
-    directory = execute(make(home, registry, one="c.txt"), registry=registry).directory
+    monkeypatch.setattr(Reader, "run", run)
+    directory = Experiment.start(make(home, registry, one="c.txt"), registry=registry).directory
     (directory / "inputs" / "w.txt").write_text("9")
     (directory / "inputs" / "c.txt").unlink()
     params, reference = pickle.loads(seen[-1])

@@ -28,10 +28,10 @@ from empo_core.config import RunConfig
 from empo_core.config.files import load_config, parse_yaml
 from empo_core.config.yaml import dump_yaml, read_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
-from empo_core.experiment import RunInterrupted, execute, resume, run
+from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Tracker
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.protocols import Algorithm, Tracker
+from empo_core.runs.directory import RunDirectory
 from empo_core.types import Histogram
 from empo_testing.worlds import TinyWorld
 
@@ -75,7 +75,7 @@ class FakeResult:
         (directory / "numbers.txt").write_text(str(self.numbers))
 
 
-class FakeAlgorithm:
+class FakeAlgorithm(Algorithm):
     def __init__(self, params: FakeParams) -> None:
         self.params = params
 
@@ -162,7 +162,7 @@ def read(path: Path) -> Any:
 def test_a_run_leaves_everything_needed_to_understand_it(
     config: RunConfig, registry: Registry
 ) -> None:
-    done = execute(config, registry=registry)
+    done = Experiment.start(config, registry=registry)
     day = time.strftime("%Y-%m-%d")
     assert done.directory == config.runs / f"{day}-a_world-fake-7"
     assert read(done.directory / "status.json")["status"] == "finished"
@@ -193,13 +193,13 @@ def test_a_run_leaves_everything_needed_to_understand_it(
 def test_the_resolved_config_runs_again_to_the_same_result(
     config: RunConfig, registry: Registry
 ) -> None:
-    first = execute(config, registry=registry)
+    first = Experiment.start(config, registry=registry)
     again = load_config(first.directory / "config.yaml", registry=registry)
     assert again.algorithm == config.algorithm
     assert again.world_model is not None
     copy = again.world_model.params.model_dump()["file"]
     assert copy == first.directory / "inputs" / "a world.yaml"
-    second = execute(again, registry=registry)
+    second = Experiment.start(again, registry=registry)
     assert second.directory == first.directory.with_name(first.directory.name + "-2")
     assert second.result.summary() == first.result.summary()
 
@@ -223,7 +223,7 @@ def test_a_failed_run_says_why_and_may_be_resumed(tmp_path: Path, registry: Regi
     assert "Traceback" in (directory / "log.txt").read_text()
     assert CALLS[-1] == "finish failed"
     with pytest.raises(SolveError):
-        resume(directory, registry=registry)
+        Experiment.resume(directory, registry=registry)
 
 
 @pytest.mark.usefixtures("heeds_hangups")
@@ -239,7 +239,7 @@ def test_an_interrupted_run_goes_on_in_its_own_directory(
     directory = caught.value.directory
     assert read(directory / "status.json")["status"] == "interrupted"
     assert CALLS[-1] == "finish interrupted"
-    done = resume(directory, registry=registry)
+    done = Experiment.resume(directory, registry=registry)
     assert done.directory == directory
     assert done.summary()["resumed"] is True
     assert read(directory / "status.json")["status"] == "finished"
@@ -262,9 +262,9 @@ def test_of_many_processes_rank_0_alone_keeps_records(
     with pytest.raises(KeyboardInterrupt) as stopped:
         run(config, registry=registry, watchers=[FakeTracker()])
     assert not isinstance(stopped.value, RunInterrupted)  # There is nothing to go on with.
-    assert resume(held, registry=registry).summary()["resumed"] is True
+    assert Experiment.resume(held, registry=registry).summary()["resumed"] is True
     with pytest.raises(ConfigError, match="is not a run directory"):
-        resume(tmp_path / "nowhere", registry=registry)
+        Experiment.resume(tmp_path / "nowhere", registry=registry)
     assert len(CALLS) == calls
     assert list(config.runs.iterdir()) == [held]
     assert {path: path.stat().st_mtime_ns for path in held.rglob("*")} == before
@@ -288,7 +288,7 @@ def test_processes_of_one_launch_go_on_with_its_unfinished_run(
     other = make(tmp_path, registry)
     for name in ("mine", "another", "none"):
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
-        execute(other, registry=registry)  # Of another config, or launch, or finished.
+        Experiment.start(other, registry=registry)  # Of another config, or launch, or finished.
     assert len(list(config.runs.iterdir())) == 4
 
 
@@ -296,22 +296,22 @@ def test_a_run_gets_the_place_that_it_is_given_unless_that_exists(
     config: RunConfig, registry: Registry, tmp_path: Path
 ) -> None:
     place = tmp_path / "some/where"
-    assert execute(config, registry=registry, place=place).directory == place
+    assert Experiment.start(config, registry=registry, place=place).directory == place
     assert not config.runs.exists()
     with pytest.raises(StorageError, match="where: cannot be made: File exists"):
-        execute(config, registry=registry, place=place)
+        Experiment.start(config, registry=registry, place=place)
 
 
 def test_a_finished_run_is_not_resumed(config: RunConfig, registry: Registry) -> None:
-    done = execute(config, registry=registry)
+    done = Experiment.start(config, registry=registry)
     with pytest.raises(ConfigError, match=r"has finished; start a new one with: empo run .*yaml"):
-        resume(done.directory, registry=registry)
+        Experiment.resume(done.directory, registry=registry)
 
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from empo_core.storage.run_directory import RunDirectory
+from empo_core.runs.directory import RunDirectory
 directory = RunDirectory(Path(sys.argv[1]))
 assert directory._hold()
 directory.mark("running")
@@ -334,11 +334,11 @@ def test_a_living_run_is_not_resumed_and_a_killed_one_is(
             assert process.stdout.readline() == "held\n"
             reason = rf"still going on \(process {process.pid} on "
             with pytest.raises(ConfigError, match=reason):
-                resume(directory, registry=registry)
+                Experiment.resume(directory, registry=registry)
         finally:
             process.kill()
     assert read(directory / "status.json")["status"] == "running"
-    assert resume(directory, registry=registry).summary()["resumed"] is True
+    assert Experiment.resume(directory, registry=registry).summary()["resumed"] is True
 
 
 def test_a_run_of_another_machine_is_not_resumed_from_here(
@@ -351,13 +351,13 @@ def test_a_run_of_another_machine_is_not_resumed_from_here(
     status = {"status": "running", "pid": 1, "host": socket.gethostname() + "-other"}
     (directory / "status.json").write_text(json.dumps(status))
     with pytest.raises(ConfigError, match="which cannot be seen from here"):
-        resume(directory, registry=registry)
+        Experiment.resume(directory, registry=registry)
     (directory / "status.json").write_text("{")
     with pytest.raises(SolveError, match="cycle"):  # It goes on, with a warning.
-        resume(directory, registry=registry)
+        Experiment.resume(directory, registry=registry)
     assert "status.json: is damaged" in caplog.text
     with pytest.raises(ConfigError, match="is not a run directory"):
-        resume(tmp_path / "nowhere", registry=registry)
+        Experiment.resume(tmp_path / "nowhere", registry=registry)
 
 
 def test_a_config_that_cannot_be_built_leaves_no_directory(
@@ -386,7 +386,7 @@ def test_a_tracker_that_cannot_finish_costs_a_warning(
     tmp_path: Path, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = make(tmp_path, registry, "trackers=[fake, broken, fake]")
-    done = execute(config, registry=registry)
+    done = Experiment.start(config, registry=registry)
     assert CALLS.count("finish finished") == 2
     assert read(done.directory / "status.json")["status"] == "finished"
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]

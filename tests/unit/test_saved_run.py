@@ -19,9 +19,9 @@ from pydantic import JsonValue
 
 import empo_core
 from empo_core.errors import ConfigError, StorageError
+from empo_core.runs.directory import read_config, write_config
+from empo_core.runs.metrics import read_metrics
 from empo_core.saved_run import read_run
-from empo_core.storage.metrics import read_metrics
-from empo_core.storage.run_directory import read_config, write_config
 from empo_core.tables import table_lines
 
 CONFIG = "world_model: {name: w, params: {}}\nalgorithm:\n  name: a\nseed: 3\n"
@@ -75,7 +75,7 @@ def test_a_changed_yaml_is_read_instead_of_the_json_beside_it(
     config = {"seed": 1, "a": {"b": [1, 2.5, None, True]}, "c": 'x: "y"'}
     write_config(tmp_path, config)
     with monkeypatch.context() as patch:  # What was not changed needs no parser.
-        patch.delattr("empo_core.storage.run_directory.parse_yaml")
+        patch.delattr("empo_core.runs.directory.parse_yaml")
         assert read_config(tmp_path) == config
     yaml = tmp_path / "config.yaml"
     yaml.write_text(yaml.read_text().replace("seed: 1", "seed: 2"))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from empo_core.errors import StorageError
-from empo_core.storage.arrays import (
+from empo_core.runs.arrays import (
     FileOps,
     load_array,
     load_arrays,
@@ -258,7 +258,7 @@ def test_random_byte_flips_are_noticed(tmp_path: Path) -> None:
 
 def forge(directory: Path, **changes: Any) -> None:
     """Rewrite the manifest with a correct sha256 of its own, as an attacker would."""
-    from empo_core.storage.atomic import digest
+    from empo_core.runs.atomic import digest
 
     manifest = json.loads((directory / "manifest.json").read_text())
     entry = manifest["body"]["arrays"].pop("values")

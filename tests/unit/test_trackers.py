@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import ConfigError, TrackerError
-from empo_core.protocols import EpisodeMetric, Tracker
+from empo_core.protocols import Tracker
 from empo_core.tracker_group import TrackerGroup
 from empo_core.types import Histogram
 
@@ -33,7 +33,7 @@ class Speaks(Notes):
         super().__init__()
         self.said: list[tuple[str, str]] = []
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         self.said.append((task, text))
 
 
@@ -46,14 +46,10 @@ class Counts(Notes):
         self.count: int | None = None
         self.told: list[tuple[Tensor | None, Tensor | None]] = []
 
-    @property
-    def episode_metric(self) -> EpisodeMetric:
-        return self
-
-    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+    def start_episodes(self, num_envs: int, reasons: Sequence[str]) -> None:
         self.count, self.reasons, self.num_envs = 0, tuple(reasons), num_envs
 
-    def step(
+    def step_episodes(
         self,
         rewards: Tensor,
         dones: Tensor,
@@ -65,7 +61,7 @@ class Counts(Notes):
         self.count += int(dones.sum())
         self.told.append((reasons, active))
 
-    def statistics(self) -> dict[str, float | Histogram]:
+    def episode_statistics(self) -> dict[str, float | Histogram]:
         if self.count is None:
             return {}
         bins = Histogram(edges=[0.0, 1.0], counts=[self.count])
@@ -87,31 +83,24 @@ def started(directory: Path, *members: Tracker) -> TrackerGroup:
     return trackers
 
 
-def metric_of(trackers: TrackerGroup) -> EpisodeMetric:
-    metric = trackers.episode_metric
-    assert isinstance(metric, EpisodeMetric)
-    return metric
-
-
 def test_several_trackers_are_one_tracker(tmp_path: Path) -> None:
     assert isinstance(TrackerGroup([]), Tracker)
-    assert started(tmp_path, Notes(), Speaks()).episode_metric is None
 
 
 def test_words_reach_those_that_show_them(tmp_path: Path) -> None:
     one, other = Speaks(), Speaks()
     trackers = started(tmp_path, one, Notes(), Counts("a"), other)
-    trackers.narrate("rollout", "fast")
+    trackers.status("rollout", "fast")
     assert one.said == other.said == [("rollout", "fast")]
 
 
 def test_episodes_reach_those_that_follow_them(tmp_path: Path) -> None:
     one, other = Counts("one"), Counts("other")
     trackers = started(tmp_path, Notes(), one, Speaks(), other)
-    metric_of(trackers).follow(3, ["won", "lost"])
+    trackers.start_episodes(3, ["won", "lost"])
     reasons, active = torch.tensor([0, -1, 1]), torch.tensor([True, True, False])
-    metric_of(trackers).step(torch.ones(3), DONES)
-    metric_of(trackers).step(torch.ones(3), DONES, reasons, active)
+    trackers.step_episodes(torch.ones(3), DONES)
+    trackers.step_episodes(torch.ones(3), DONES, reasons, active)
     for member in (one, other):
         assert (member.count, member.reasons) == (4, ("won", "lost"))
         assert member.told == [(None, None), (reasons, active)]
@@ -122,8 +111,8 @@ def test_what_is_found_goes_to_all_trackers_with_whatever_is_logged(tmp_path: Pa
     trackers = started(tmp_path, notes, counts)
     metrics: dict[str, float | Histogram] = {"loss": 0.5}
     trackers.log(1, metrics)
-    metric_of(trackers).follow(3, [])
-    metric_of(trackers).step(torch.ones(3), DONES)
+    trackers.start_episodes(3, [])
+    trackers.step_episodes(torch.ones(3), DONES)
     trackers.log(2, metrics)
     bins = Histogram(edges=[0.0, 1.0], counts=[2])
     found = {"loss": 0.5, "count/x": 2, "newest": hash("x"), "bins": bins}
@@ -133,10 +122,10 @@ def test_what_is_found_goes_to_all_trackers_with_whatever_is_logged(tmp_path: Pa
 
 def test_of_two_that_found_the_same_the_later_one_counts(tmp_path: Path) -> None:
     trackers = started(tmp_path, Counts("first"), Counts("second"))
-    assert metric_of(trackers).statistics() == {}
-    metric_of(trackers).follow(3, [])
-    metric_of(trackers).step(torch.ones(3), DONES)
-    found = metric_of(trackers).statistics()
+    assert trackers.episode_statistics() == {}
+    trackers.start_episodes(3, [])
+    trackers.step_episodes(torch.ones(3), DONES)
+    found = trackers.episode_statistics()
     assert found["newest"] == hash("second")
     assert found["count/first"] == found["count/second"] == 2
 
@@ -144,41 +133,38 @@ def test_of_two_that_found_the_same_the_later_one_counts(tmp_path: Path) -> None
 def test_what_those_remember_that_follow_episodes_is_kept_apart(tmp_path: Path) -> None:
     first, second = Counts("first"), Counts("second")
     trackers = started(tmp_path, Notes(), first, Speaks(), second)
-    metric_of(trackers).follow(3, [])
+    trackers.start_episodes(3, [])
     first.count, second.count = 5, 7
-    state = metric_of(trackers).state_dict()
-    metric_of(trackers).follow(3, [])
+    state = trackers.state_dict()
+    trackers.start_episodes(3, [])
     assert (first.count, second.count) == (0, 0)
-    metric_of(trackers).load_state_dict(state)
+    trackers.load_state_dict(state)
     assert (first.count, second.count) == (5, 7)
 
 
 def test_trackers_that_have_not_started_are_told_nothing(tmp_path: Path) -> None:
     counts, speaks = Counts("x"), Speaks()
     trackers = TrackerGroup([counts, speaks])
-    trackers.narrate("rollout", "too early")
-    assert trackers.episode_metric is None
+    trackers.status("rollout", "too early")
     assert (counts.count, speaks.said) == (None, [])
     trackers.start(tmp_path, {})
-    metric = metric_of(trackers)
-    metric.follow(3, [])
+    trackers.start_episodes(3, [])
     trackers.finish("finished")
-    assert trackers.episode_metric is None
     with pytest.raises(AssertionError):
-        counts.step(torch.ones(2), DONES)
-    metric.step(torch.ones(2), DONES)  # No metric takes it in any more.
+        counts.step_episodes(torch.ones(2), DONES)
+    trackers.step_episodes(torch.ones(3), DONES)  # No tracker takes it in any more.
 
 
 HOOKS: dict[str, Callable[[TrackerGroup], object]] = {
     "log": lambda trackers: trackers.log(1, {"loss": 0.5}),
     "progress": lambda trackers: trackers.progress("rollout", 1, 2),
-    "narrate": lambda trackers: trackers.narrate("rollout", "fast"),
-    "rewind": lambda trackers: trackers.rewind(3),
-    "follow": lambda trackers: metric_of(trackers).follow(3, []),
-    "step": lambda trackers: metric_of(trackers).step(torch.ones(3), DONES),
-    "statistics": lambda trackers: metric_of(trackers).statistics(),
-    "state_dict": lambda trackers: metric_of(trackers).state_dict(),
-    "load_state_dict": lambda trackers: metric_of(trackers).load_state_dict({"1": {}}),
+    "status": lambda trackers: trackers.status("rollout", "fast"),
+    "truncate": lambda trackers: trackers.truncate(3),
+    "start_episodes": lambda trackers: trackers.start_episodes(3, []),
+    "step_episodes": lambda trackers: trackers.step_episodes(torch.ones(3), DONES),
+    "episode_statistics": lambda trackers: trackers.episode_statistics(),
+    "state_dict": lambda trackers: trackers.state_dict(),
+    "load_state_dict": lambda trackers: trackers.load_state_dict({"1": {}}),
 }
 
 
@@ -218,16 +204,16 @@ def test_a_tracker_that_fails_is_switched_off_with_one_warning_where_that_is_wan
     bad.finish = finished.append  # type: ignore[method-assign, assignment]
     trackers = TrackerGroup([one, bad, other], on_error="warn")
     trackers.start(tmp_path, {})
-    other.follow(3, [])
+    other.start_episodes(3, [])
     for _ in range(3):
         HOOKS[hook](trackers)
     assert len(caplog.records) == 1
     assert "the tracker Counts failed in" in caplog.text
     assert "ValueError: no room; it is switched off" in caplog.text
     assert finished == ["failed"]
-    metric_of(trackers).follow(3, [])
+    trackers.start_episodes(3, [])
     trackers.log(7, {"loss": 1.0})
-    assert one.logged[-1] == (7, {"loss": 1.0, **other.statistics()})
+    assert one.logged[-1] == (7, {"loss": 1.0, **other.episode_statistics()})
     trackers.finish("finished")
     assert finished == ["failed"]
 
@@ -262,10 +248,10 @@ def test_a_metric_that_was_switched_off_begins_anew_when_the_run_goes_on(tmp_pat
     first, second = Counts("first"), Counts("second")
     trackers = TrackerGroup([first, second])
     trackers.start(tmp_path, {})
-    metric_of(trackers).follow(3, [])
+    trackers.start_episodes(3, [])
     second.count = 7
-    state = metric_of(trackers).state_dict()
+    state = trackers.state_dict()
     del state["0"]  # As a checkpoint has it after the first one was switched off.
     first.count, second.count = 5, 0
-    metric_of(trackers).load_state_dict(state)
+    trackers.load_state_dict(state)
     assert (first.count, second.count) == (5, 7)

@@ -72,7 +72,9 @@ def test_world_and_simulator_have_the_golden_transitions() -> None:
 def test_humans_choose_as_in_the_simulator(size: int, boxes: int) -> None:
     world = load_world(BlocksParams(size=size, boxes=boxes))
     states = random_states(world, 2000, np.random.default_rng(1))
-    policy = GreedyDistance(GreedyDistanceParams(), world).policy(states, 1)
+    policy = GreedyDistance(GreedyDistanceParams(), world).policy(
+        states, torch.full((len(states),), 1)
+    )
     moves = [NAMES.index(name) for name in world.spec.agents[0].actions]
     human, grid = as_grid(world, states)
     for goal in range(world.board.cells):

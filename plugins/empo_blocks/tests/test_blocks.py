@@ -19,7 +19,7 @@ from empo_blocks.world import BlocksWorld, load_world
 from empo_core.config import WorldModelRef
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
-from empo_core.protocols import Compactable, HumanPrior, Located, VectorDrawable, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import Overlay
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.world_model import WorldModelTests
@@ -204,10 +204,10 @@ def test_the_human_of_the_benchmark_prefers_staying_to_small_gains() -> None:
         (2, 72 + 1, "down"),
         (0, 72, "down"),
     ]:
-        policy = prior.policy(torch.tensor([[human, 79]]), 1)[0, goal]
+        policy = prior.policy(torch.tensor([[human, 79]]), torch.tensor([1]))[0, goal]
         assert names[int(policy.argmax())] == best
     # A box below: the step aside to (1,0) brings less than 0.1 on the way to (1,8), more to (2,8).
-    policy = prior.policy(torch.tensor([[0, 9]]), 1)[0]
+    policy = prior.policy(torch.tensor([[0, 9]]), torch.tensor([1]))[0]
     assert names[int(policy[73].argmax())] == "stay"
     assert names[int(policy[74].argmax())] == "right"
 
@@ -215,7 +215,7 @@ def test_the_human_of_the_benchmark_prefers_staying_to_small_gains() -> None:
 def test_even_ties_are_shared_and_symmetric() -> None:
     world = world_of(size=3)
     prior = GreedyDistance(GreedyDistanceParams(ties="even"), world)
-    policy = prior.policy(torch.tensor([[0, 4, 6]]), 1)[0]
+    policy = prior.policy(torch.tensor([[0, 4, 6]]), torch.tensor([1]))[0]
     assert policy[8].tolist() == pytest.approx([0.04, 0.04, 0.44, 0.44, 0.04])
     assert policy[0].tolist() == [1, 0, 0, 0, 0]
 
@@ -228,8 +228,6 @@ def test_the_prior_needs_a_blocks_world() -> None:
 def test_networks_see_the_human_and_the_boxes_and_read_rows_without_the_world() -> None:
     world = world_of(size=3, boxes=2)
     states = torch.tensor([[5, 1, 5], [0, 3, 8]], dtype=torch.int16)
-    assert isinstance(world, Compactable)
-    assert isinstance(world, Located)
     found = world.spec.featurizer(states)
     assert found.grid[0].tolist() == [
         [[0, 0, 0], [0, 0, 1], [0, 0, 0]],
@@ -247,7 +245,6 @@ def test_networks_see_the_human_and_the_boxes_and_read_rows_without_the_world() 
 
 def test_pictures_show_boxes_the_human_policies_and_goals() -> None:
     world = world_of(size=3)
-    assert isinstance(world, VectorDrawable)
     first, crushed = world.initial_state(), torch.tensor([1, 1, 3], dtype=torch.int16)
     plain = world.render(first)
     assert plain.shape == (288, 288, 3)
@@ -341,4 +338,4 @@ def test_configs_choose_world_and_prior() -> None:
     world = components["blocks"].load()(chosen.params)
     assert world.initial_state().tolist()[:2] == [0, 1]
     prior = components["greedy-distance"].load()(GreedyDistanceParams(), world)
-    assert prior.policy(world.initial_state()[None], 1).shape == (1, 25, 5)
+    assert prior.policy(world.initial_state()[None], torch.tensor([1])).shape == (1, 25, 5)

@@ -28,10 +28,10 @@ from empo_bounds.saved_question import saved_question
 from empo_bounds.verification import verify_run
 from empo_core.config import RunConfig
 from empo_core.errors import StorageError
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_core.protocols import Tracker
-from empo_core.storage.arrays import load_arrays, save_arrays, write_file
-from empo_core.storage.atomic import read_json, sealed_json
+from empo_core.runs.arrays import load_arrays, save_arrays, write_file
+from empo_core.runs.atomic import read_json, sealed_json
 
 WORLD = """
 {name: two, horizon: 4, initial: a, states: [a, good, bad, over], terminal: [over],
@@ -57,7 +57,7 @@ def made(folder: Path, world: str, epsilon: float, assumed: Assumptions) -> Path
         "runs": str(folder),
         "trackers": [],
     }
-    directory = execute(RunConfig.model_validate(config)).directory
+    directory = Experiment.start(RunConfig.model_validate(config)).directory
     certify_run(directory, assumed, Effort(epsilon), Tracker())
     verify_run(directory, Tracker())
     return directory
@@ -90,7 +90,7 @@ class Forger:
         """Have all values follow from pairs, policies and claims, whatever sense these make."""
         summary, found = Summary(), dict[int, list[PlainBounds]]()
         with monkeypatch.context() as patch:
-            patch.setattr("empo_bounds.plain_induction._require_power", lambda *given: None)
+            patch.setattr("empo_bounds.plain_induction._require_power", lambda *_: None)
             found = dict(plain_bounds(self.recorded, lambda done, of: None, summary))
             vacuous = vacuous_bounds(self.recorded).loss
         pairs = [pair for time in sorted(found) for pair in found[time]]

@@ -57,25 +57,29 @@ def random_theory(seed: int) -> CompleteTheory:
     )
 
 
-class RandomPolicies:
-    """Robots and humans of a game, who act at random but always alike.
+class Acting:
+    """Robots or humans of a game: what ``policy`` says of a state's number and its steps left."""
 
-    They conform to ``RobotPolicy`` and ``HumanPrior``.
-    """
+    def __init__(
+        self, world: TableWorld, policy: Callable[[int, int], np.ndarray], *, is_stationary: bool
+    ) -> None:
+        self._world, self.at, self.is_stationary = world, policy, is_stationary
+
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        rows = [
+            self.at(self._world.number(row), left)
+            for row, left in zip(states.tolist(), steps_left.tolist(), strict=True)
+        ]
+        return torch.from_numpy(np.stack(rows))
+
+
+class RandomPolicies:
+    """Robots and humans of a game, who act at random but always alike."""
 
     def __init__(self, world: TableWorld, seed: int, *, is_stationary: bool = False) -> None:
         self._world, self._seed, self.is_stationary = world, seed, is_stationary
-
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
-        found = [
-            self.robot(self._world.number(row), left)
-            for row, left in zip(states.tolist(), steps_left.tolist(), strict=True)
-        ]
-        return torch.from_numpy(np.stack(found))
-
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
-        found = [self.human(self._world.number(row), steps_left) for row in states.tolist()]
-        return torch.from_numpy(np.stack(found))
+        self.robots = Acting(world, self.robot, is_stationary=is_stationary)
+        self.humans = Acting(world, self.human, is_stationary=is_stationary)
 
     def robot(self, state: int, steps_left: int) -> np.ndarray:
         """The robots' joint policy in a state [robot_action]."""
@@ -110,7 +114,9 @@ def question_of(table: Table, seed: int, *, is_stationary: bool = False) -> Ques
     """What is asked about a random game under random policies."""
     world, theory = TableWorld(table), random_theory(seed)
     acting = RandomPolicies(world, seed, is_stationary=is_stationary)
-    return Question(world, acting, acting, TheoryParams(**_shared(theory)), theory.accrual)
+    return Question(
+        world, acting.robots, acting.humans, TheoryParams(**_shared(theory)), theory.accrual
+    )
 
 
 def _shared(theory: CompleteTheory) -> dict[str, Any]:
@@ -143,7 +149,7 @@ class PreciseValues:
     """Values of given policies to 40 digits."""
 
     def __init__(self, question: Question) -> None:
-        self._question, self._acting = question, question.robots
+        self._question = question
         self._table: Table = question.world.table  # type: ignore[attr-defined]
         self._known: dict[tuple[int, int], Values] = {}
 
@@ -163,8 +169,8 @@ class PreciseValues:
             nothing = [mpmath.mpf(0)] * len(spec.goals)
             return Values(nothing, None, None, mpmath.mpf(theory.terminal_value))
         left = 1 if table.horizon is None else table.horizon - time
-        robot = _precise(_normal(self._acting.robot(state, left)))  # type: ignore[attr-defined]
-        human = [_precise(_normal(p)) for p in self._acting.human(state, left)]  # type: ignore[attr-defined]
+        robot = _precise(_normal(self._question.robots.at(state, left)))  # type: ignore[attr-defined]
+        human = [_precise(_normal(p)) for p in self._question.humans.at(state, left)]  # type: ignore[attr-defined]
         mean = {h: self._mean(h, human) for h in spec.humans}
         v_e = [mpmath.mpf(0)] * len(spec.goals)
         ahead, accrued = mpmath.mpf(0), mpmath.mpf(0)
@@ -241,9 +247,9 @@ class EndlessValues:
 
     def _chance(self, state: int, profile: tuple[int, ...], goal: int | None) -> Number:
         """Probability of a joint action; where a goal is given, its human pursues that."""
-        spec, acting = self._question.spec, self._question.robots
-        robot = _precise(_normal(acting.robot(state, 1)))  # type: ignore[attr-defined]
-        human = [_precise(_normal(p)) for p in acting.human(state, 1)]  # type: ignore[attr-defined]
+        spec, question = self._question.spec, self._question
+        robot = _precise(_normal(question.robots.at(state, 1)))  # type: ignore[attr-defined]
+        human = [_precise(_normal(p)) for p in question.humans.at(state, 1)]  # type: ignore[attr-defined]
         index, stride = 0, 1
         for agent in spec.robots:
             index += profile[agent] * stride

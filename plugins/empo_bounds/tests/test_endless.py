@@ -32,8 +32,8 @@ def endless(seed: int) -> Question:
     return replace(asked, theory=asked.theory.model_copy(update=gammas))
 
 
-def certified(asked: Question, epsilon: float, **given: Any) -> Found:
-    return certify(asked, Assumptions(**given), Effort(epsilon), Tracker())
+def certified(question: Question, epsilon: float, **assumptions: Any) -> Found:
+    return certify(question, Assumptions(**assumptions), Effort(epsilon), Tracker())
 
 
 def check(seed: int) -> bool:

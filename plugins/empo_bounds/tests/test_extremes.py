@@ -24,27 +24,24 @@ from empo_theory.parameters import TheoryParams
 
 
 class Constant:
-    """Robots and humans who act alike in all states."""
+    """Robots or humans who act alike in all states."""
 
-    def __init__(self, robot: list[float], human: list[list[float]]) -> None:
-        self._robot = torch.tensor(robot, dtype=torch.float64)
-        self._human = torch.tensor(human, dtype=torch.float64)
+    def __init__(self, policy: list[float] | list[list[float]]) -> None:
+        self._policy = torch.tensor(policy, dtype=torch.float64)
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
-        return self._robot.expand(len(states), -1)
-
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
-        return self._human.expand(len(states), -1, -1)
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        return self._policy.expand(len(states), *self._policy.shape)
 
 
 def certified(
     table: Table,
-    acting: Constant,
+    robots: Constant,
+    humans: Constant,
     theory: TheoryParams,
     epsilon: float = 0.0,
     assumed: Assumptions = Assumptions(),  # noqa: B008
 ) -> Found:
-    question = Question(TableWorld(table), acting, acting, theory)
+    question = Question(TableWorld(table), robots, humans, theory)
     return certify(question, assumed, Effort(epsilon), Tracker())
 
 
@@ -57,7 +54,7 @@ def dies_together(chance: float, humans: int) -> Found:
     goals = tuple((human, 1.0, frozenset([0])) for human in range(humans))
     table = Table(roles, (2,) * len(roles), (lives, dead), goals, (0, 1), 3)
     own = [[1 - chance, chance]] * humans
-    return certified(table, Constant([1 - chance, chance], own), TheoryParams())
+    return certified(table, Constant([1 - chance, chance]), Constant(own), TheoryParams())
 
 
 @pytest.mark.parametrize("humans", [1, 2])
@@ -83,8 +80,8 @@ def test_a_weight_times_a_chance_that_underflows_is_still_possible() -> None:
     dead = dict.fromkeys(profiles, ((1.0, 1, 1.0),))
     goals = ((0, 1.0, frozenset([0])), (0, 1e-200, frozenset([0])))
     table = Table(("human",), (2,), (lives, dead), goals, (0, 1), 3)
-    acting = Constant([1.0], [[1.0, 0.0], [1.0, 1e-170]])
-    start = certified(table, acting, TheoryParams()).rounds[-1].start
+    humans = Constant([[1.0, 0.0], [1.0, 1e-170]])
+    start = certified(table, Constant([1.0]), humans, TheoryParams()).rounds[-1].start
     assert start.loss.high[0] == math.inf
 
 
@@ -96,7 +93,7 @@ def test_powers_that_overflow_or_underflow_on_the_way_are_bounded(
 ) -> None:
     table = Table(("human",), (1,), ({(0,): ((1.0, 1, 1.0),)}, {}), ((0, power, {1}),), (0, 1), 1)  # type: ignore[arg-type]
     theory = TheoryParams(xi=xi, eta=eta, x_agg="weighted")
-    lack = certified(table, Constant([1.0], [[1.0]]), theory).rounds[-1].start.lack
+    lack = certified(table, Constant([1.0]), Constant([[1.0]]), theory).rounds[-1].start.lack
     right = (mpmath.mpf(power) ** -xi) ** eta
     assert lack.low[0] <= right <= lack.high[0]
 
@@ -114,7 +111,8 @@ def loop(chance: float) -> Table:
 def test_without_a_horizon_probabilities_beyond_1_add_up(gamma: float) -> None:
     surplus = 9e-10
     theory = TheoryParams(gamma_r=gamma, gamma_h=0.9)
-    found = certified(loop(1 + surplus), Constant([1.0], [[1.0]]), theory, 0.5, Assumptions(0.999))
+    always = Constant([1.0]), Constant([[1.0]])
+    found = certified(loop(1 + surplus), *always, theory, 0.5, Assumptions(0.999))
     loss = found.rounds[-1].start.loss
     with mpmath.workdps(40):
         step = 1 + mpmath.mpf(surplus)
@@ -125,5 +123,6 @@ def test_without_a_horizon_probabilities_beyond_1_add_up(gamma: float) -> None:
 
 def test_a_bound_without_a_horizon_is_infinite_where_probabilities_could_add_up() -> None:
     theory = TheoryParams(gamma_r=1 - 1e-9, gamma_h=0.9)
-    found = certified(loop(1.0), Constant([1.0], [[1.0]]), theory, 0.5, Assumptions(0.999))
+    always = Constant([1.0]), Constant([[1.0]])
+    found = certified(loop(1.0), *always, theory, 0.5, Assumptions(0.999))
     assert np.isinf(found.rounds[-1].start.loss.high[0])

@@ -130,7 +130,7 @@ class Even:
     def __init__(self, goals: int) -> None:
         self._goals = goals
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return torch.full((len(states), self._goals, 2), 0.5, dtype=torch.float64)
 
 

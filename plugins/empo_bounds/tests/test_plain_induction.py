@@ -15,13 +15,13 @@ from empo_bounds.rounds import Found, certify
 from empo_core.protocols import Tracker
 
 
-def recorded_of(found: Found, assumed: Assumptions) -> Recorded:
+def recorded_of(outcome: Found, assumed: Assumptions) -> Recorded:
     return Recorded(
-        found.unrolled.question,
-        arrays_of(found),
+        outcome.unrolled.question,
+        arrays_of(outcome),
         assumed.min_power,
         assumed.never_ends_early,
-        found.unrolled.is_timed,
+        outcome.unrolled.is_timed,
     )
 
 

@@ -40,8 +40,8 @@ class Altered:
     def __init__(self, question: Question, change: Callable[[Tensor, Tensor], Tensor]) -> None:
         self._acting, self._change, self.is_stationary = question.robots, change, True
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
-        return self._change(self._acting.probabilities(states, steps_left), steps_left[:, None])
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        return self._change(self._acting.policy(states, steps_left), steps_left[:, None])
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def question() -> Question:
     for seed in range(500):
         table = random_game(seed)
         found = question_of(table, seed, is_stationary=True)
-        chances = found.robots.probabilities(found.world.initial_state()[None], torch.tensor([4]))
+        chances = found.robots.policy(found.world.initial_state()[None], torch.tensor([4]))
         if table.horizon == 4 and 0.01 < float(chances.max()) < 0.99:
             return found
     raise AssertionError
@@ -75,9 +75,9 @@ def test_single_precision_may_depend_on_what_else_is_asked(question: Question) -
 def best(rare: float, kind: torch.dtype = torch.float32) -> Callable[[Tensor, Tensor], Tensor]:
     """One of the likely actions, and a small chance of all others that are possible."""
 
-    def chances(found: Tensor, left: Tensor) -> Tensor:
-        is_rare = (found > 0).scatter(1, found.argmax(1, keepdim=True), False)
-        return torch.where(is_rare, rare, 1.0 * (found > 0) * ~is_rare).to(kind)
+    def chances(policy: Tensor, left: Tensor) -> Tensor:
+        is_rare = (policy > 0).scatter(1, policy.argmax(1, keepdim=True), False)
+        return torch.where(is_rare, rare, 1.0 * (policy > 0) * ~is_rare).to(kind)
 
     return chances
 

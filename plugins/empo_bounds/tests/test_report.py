@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from empo_bounds.report import shown
+from empo_bounds.report import interval_text
 
 SHARE = Decimal("1.000001e-9")
 
 
 @given(st.floats(-1e308, 1e308, allow_nan=False), st.floats(-1e308, 1e308, allow_nan=False))
-def test_a_printed_interval_contains_what_it_is_of(one: float, other: float) -> None:
-    low, high = sorted((one, other))
-    below, above = map(Decimal, shown([low, high]).strip("[]").split(", "))
+def test_a_printed_interval_contains_what_it_is_of(first: float, other: float) -> None:
+    low, high = sorted((first, other))
+    below, above = map(Decimal, interval_text([low, high]).strip("[]").split(", "))
     assert below <= Decimal(low) + SHARE * abs(Decimal(low))
     assert above >= Decimal(high) - SHARE * abs(Decimal(high))
     for number, text in ((low, below), (high, above)):
@@ -36,4 +36,4 @@ def test_a_printed_interval_contains_what_it_is_of(one: float, other: float) -> 
     ],
 )
 def test_intervals_are_shown_to_four_digits(low: float | None, high: float, text: str) -> None:
-    assert shown([low, high]) == text
+    assert interval_text([low, high]) == text

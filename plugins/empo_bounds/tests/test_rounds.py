@@ -33,10 +33,10 @@ def question() -> Question:
     return question_of(random_game(seed), seed)
 
 
-def right_inside(found: Found) -> None:
-    question = found.unrolled.question
+def right_inside(outcome: Found) -> None:
+    question = outcome.unrolled.question
     right = PreciseValues(question).at(0, 0)
-    start = found.rounds[-1].start
+    start = outcome.rounds[-1].start
     assert start.loss.low[0] <= -right.v_r <= start.loss.high[0]
     for column, goal in enumerate(question.order.tolist()):
         assert start.v_e.low[0, column] <= right.v_e[goal] <= start.v_e.high[0, column]
@@ -48,7 +48,7 @@ class Interrupter(Tracker):
     def __init__(self, step: int) -> None:
         self._step, self._pressed = step, False
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         if f"step {self._step} " in text and not self._pressed:
             self._pressed = True
             os.kill(os.getpid(), signal.SIGINT)
@@ -95,8 +95,8 @@ class Fickle:
     def __init__(self, question: Question) -> None:
         self._acting = question.robots
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
-        return self._acting.probabilities(states, steps_left)
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        return self._acting.policy(states, steps_left)
 
 
 def test_a_policy_that_is_wrongly_said_to_be_stationary_is_refused() -> None:
@@ -115,7 +115,7 @@ class LateInOneState:
     def __init__(self, world: TableWorld, state: int = 20, late: int = 15) -> None:
         self._world, self._state, self._late = world, state, late
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         numbers = torch.tensor([self._world.number(row) for row in states.tolist()])
         acts = ((numbers == self._state) & (steps_left <= self._late)).double()
         return torch.stack([1 - acts, acts], 1)
@@ -153,14 +153,14 @@ class Halved:
     def __init__(self, question: Question) -> None:
         self._acting = question.humans
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return self._acting.policy(states, steps_left) / 2
 
 
 class Small:
     """A prior of another world: it knows one goal."""
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return torch.ones(len(states), 1, 1)
 
 
@@ -176,7 +176,7 @@ class Surplus:
     def __init__(self, question: Question) -> None:
         self._goals = len(question.spec.goals)
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return torch.full((len(states), self._goals, 7), 1 / 7)
 
 
@@ -209,7 +209,7 @@ class Even:
     def __init__(self, question: Question) -> None:
         self._number = question.spec.num_robot_actions
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return torch.full((len(states), self._number), 1 / self._number, dtype=torch.float64)
 
 
@@ -218,9 +218,9 @@ def test_time_spent_on_compiling_does_not_end_it(
 ) -> None:
     now, compiling = [0.0], iter([1e4])
 
-    def slow_at_first(*given: Any, **options: Any) -> Induced:
+    def slow_at_first(*args: Any, **options: Any) -> Induced:
         now[0] += next(compiling, 0.0)
-        return induce(*given, **options)
+        return induce(*args, **options)
 
     monkeypatch.setattr("empo_bounds.rounds.clock.monotonic", lambda: now[0])
     monkeypatch.setattr("empo_bounds.rounds.induce", slow_at_first)

@@ -26,15 +26,15 @@ def certified(question: Question, assumed: Assumptions) -> list[tuple[Unrolled, 
     return found
 
 
-def inside(unrolled: Unrolled, found: Induced) -> None:
+def inside(unrolled: Unrolled, induced: Induced) -> None:
     """Fail unless the right values lie in the intervals, at the start and in every pair."""
     question = unrolled.question
     right = PreciseValues(question)
     start = right.at(0, 0)
     for column, goal in enumerate(question.order.tolist()):
-        v_e = found.start.v_e
+        v_e = induced.start.v_e
         assert v_e.low[0, column] <= start.v_e[goal] <= v_e.high[0, column]
-    for time, bounds in enumerate(found.times):
+    for time, bounds in enumerate(induced.times):
         for pair, state in enumerate(unrolled.state(time).tolist()):
             row = unrolled.states.rows[state].tolist()
             values = right.at(question.world.number(row), time)  # type: ignore[attr-defined]
@@ -76,7 +76,7 @@ def test_values_of_many_more_random_policies_lie_in_their_intervals(seed: int) -
 
 def caught(monkeypatch: pytest.MonkeyPatch, assumed: Assumptions, untested: str) -> int:
     """In how many games a wrong claim that is not tested leads to wrong intervals."""
-    monkeypatch.setattr(f"empo_bounds.induction.{untested}", lambda *given: Proved(0, 0))
+    monkeypatch.setattr(f"empo_bounds.induction.{untested}", lambda *_: Proved(0, 0))
     wrong = 0
     for seed in range(25):
         question = question_of(random_game(seed), seed)

@@ -20,7 +20,7 @@ from empo_bushworld.prior import ShortestPath
 from empo_bushworld.world import BushWorld, load_world
 from empo_core.config import HumanPriorRef, WorldModelRef
 from empo_core.errors import ConfigError, WorldError
-from empo_core.protocols import Drawable, HumanPrior, Located, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import AgentSpec, Overlay
 from empo_pictures.canvas import heat_colour
 from empo_pictures.picture_sheet import CAPTION_HEIGHT, TITLE_HEIGHT
@@ -217,12 +217,14 @@ def test_a_python_author_would_get_the_same_world() -> None:
 def test_the_prior_is_uniform_over_shortest_ways() -> None:
     world = world_of(map="Hu .  .\n.  Ro .", possible_goals=["2,1", "0,0, 0,1"])
     prior = ShortestPath(ShortestPathParams(), world)
-    policy = prior.policy(world.initial_state()[None], 3)
+    policy = prior.policy(world.initial_state()[None], torch.tensor([3]))
     # Blind to the robot: south and east both lead to (2,1).
     assert policy[0, 0].tolist() == [0, 0, 0.5, 0.5, 0]
     # Standing on a goal: whatever stays on it, e.g. moving off the grid or within it.
     assert policy[0, 1].tolist() == [0.25, 0.25, 0.25, 0, 0.25]
-    soft = ShortestPath(ShortestPathParams(beta=2.0), world).policy(world.initial_state()[None], 1)
+    soft = ShortestPath(ShortestPathParams(beta=2.0), world).policy(
+        world.initial_state()[None], torch.tensor([1])
+    )
     weights = np.exp(-2.0 * np.array([3, 3, 2, 2, 3]))
     assert soft[0, 0].tolist() == pytest.approx((weights / weights.sum()).tolist())
 
@@ -247,7 +249,6 @@ def test_goals_default_to_every_cell_of_every_human() -> None:
     assert achieved == [0, 8]
     rectangles = world_of(map="Hu . .", possible_goals=[[0, 0], [[2, 0], [1, 0]], "0,0,2,0"])
     assert [goal.name for goal in rectangles.spec.goals] == ["(0,0)", "(1,0)-(2,0)", "(0,0)-(2,0)"]
-    assert isinstance(world, Located)
     assert world.positions(world.initial_state()[None]).tolist() == [[[1, 1], [0, 0], [2, 0]]]
 
 
@@ -259,7 +260,6 @@ def test_a_state_is_described_by_its_map() -> None:
 def test_pictures_show_bushes_agents_and_overlays() -> None:
     world = world_of(map="Hu 4 Ro\n. . .", B=4, render_tile_size=20)
     first = world.initial_state()
-    assert isinstance(world, Drawable)
     plain = world.render(first)
     assert plain.shape == (40, 60, 3)
     assert plain[10, 30].tolist() == [38, 110, 48]

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
 from empo_worlds.queries import sample_successors
 
 
-class Cells:
+class Cells(WorldModel):
     """A human moves the first token to a free cell, and succeeds in 7 of 10 tries.
 
     The robot exchanges it with another token. Goals are the cells of the first token.

@@ -15,6 +15,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 
 Item = tuple[float, int, float]
@@ -47,7 +48,7 @@ class Table:
     timed: bool = False
 
 
-class TableWorld:
+class TableWorld(WorldModel):
     """A table as a world model; rows are ``(group, label)``, neither of them the state's index."""
 
     def __init__(self, table: Table) -> None:

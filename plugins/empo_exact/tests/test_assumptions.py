@@ -49,7 +49,7 @@ def test_a_habit_must_be_a_distribution(answer: list[float]) -> None:
 
 def test_a_human_prior_must_give_distributions() -> None:
     class Doubtful:
-        def policy(self, states: Tensor, steps_left: int) -> Tensor:
+        def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
             return torch.full((len(states), GOALS, ACTIONS), 0.5)
 
     with pytest.raises(SolveError, match="the human prior must return probabilities"):
@@ -195,7 +195,7 @@ def masked_policy(spoiled: float) -> Any:
     """Even policies over available actions; with a part of them given to one that is not."""
 
     class Spoiled:
-        def policy(self, states: Tensor, steps_left: int) -> Tensor:
+        def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
             humans = [goal.human for goal in MASKED.spec.goals]
             may = MASKED.available(states)[:, humans].double()
             policy = may / may.sum(-1, keepdim=True)
@@ -216,7 +216,11 @@ WHERE = (
 @pytest.mark.parametrize("prior", ["human_prior", "habit_prior", "habit"])
 def test_probability_on_what_is_not_available_is_refused(prior: str) -> None:
     policy = masked_policy(0.25)
-    given = (lambda states: policy.policy(states, 1)) if prior == "habit" else policy
+    given = (
+        (lambda states: policy.policy(states, torch.full((len(states),), 1)))
+        if prior == "habit"
+        else policy
+    )
     assumed = Assumptions(**{prior: given})
     changes = {} if prior == "human_prior" else {"theory": {"nu": 0.5}}
     with pytest.raises(SolveError, match=WHERE):

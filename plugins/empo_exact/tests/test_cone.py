@@ -133,7 +133,7 @@ def test_a_word_outside_reads_is_refused_with_a_counterexample(leak: Leak, messa
 class Superstitious:
     """A human that looks at the last coin."""
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         first = torch.where(states[:, 3] == 1, 0.9, 0.4).double()
         return torch.stack([first, 1 - first], -1)[:, None].expand(-1, self.goals, -1)
 

@@ -44,7 +44,7 @@ class CountingHabit(UniformPrior):
         super().__init__(UniformParams(), world)
         self.states: list[int] = []
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         self.states.append(len(states))
         return super().policy(states, steps_left)
 
@@ -66,10 +66,10 @@ def test_a_prior_that_is_asked_about_a_state_asks_its_habit_about_no_other() -> 
     chosen = PriorParams.model_validate({"theory": {"nu": 0.3}})
     prior = ExactPrior(chosen, world, Assumptions(habit_prior=habit))
     start = world.initial_state()[None]
-    prior.policy(start, 4)
+    prior.policy(start, torch.full((len(start),), 4))
     habit.states.clear()
     for steps_left in (4, 3, 2, 1, 4):
-        prior.policy(start, steps_left)
+        prior.policy(start, torch.full((len(start),), steps_left))
     assert habit.states == [1] * 5
 
 
@@ -86,7 +86,9 @@ def test_a_prior_says_of_few_states_what_the_solution_says(shape: Shape, nu: flo
         alive = np.flatnonzero(result.graph.alive[:count])
         for states in (alive[:1], alive[-2:], alive, alive[::-1]):
             rows = torch.from_numpy(result.graph.states[states].copy())
-            found = prior.policy(rows, 1 if horizon is None else horizon - time).numpy()
+            found = prior.policy(
+                rows, torch.full((len(rows),), 1 if horizon is None else horizon - time)
+            ).numpy()
             for state, one in zip(states, found, strict=True):
                 expected = result.at(int(state), time).pi_h
                 for goal, own in enumerate(expected):

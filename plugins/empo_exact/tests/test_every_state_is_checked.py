@@ -85,11 +85,12 @@ class OncePrior:
     def __init__(self, row: tuple[int, ...], left: int | None, *, is_stationary: bool) -> None:
         self.row, self.left, self.is_stationary = torch.tensor(row), left, is_stationary
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         found = torch.full((len(states), 2, WIDTH), 1 / WIDTH, dtype=torch.float64)
         here = (states == self.row).all(1)
-        if self.left in (None, steps_left):
-            found[here] = torch.eye(WIDTH, dtype=torch.float64)[0]
+        if self.left is not None:
+            here &= steps_left == self.left
+        found[here] = torch.eye(WIDTH, dtype=torch.float64)[0]
         return found
 
 

@@ -18,6 +18,7 @@ from test_symmetric_games import SYMMETRY, compare
 from torch import Tensor
 
 from empo_core.errors import SolveError
+from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.world_structure import Reads, Symmetry
 from empo_exact.reductions.declarations import questions
@@ -119,7 +120,7 @@ def test_a_symmetry_with_two_images_exchanged_is_refused_or_changes_nothing(
         assert "reduce: symmetry is refused" in str(error)  # noqa: PT017
 
 
-class Notes:
+class Notes(WorldModel):
     """A place that the human leaves if it likes, and notes of what the robot did."""
 
     def __init__(self, *, is_read: bool = False) -> None:
@@ -333,10 +334,10 @@ class LopsidedOnce:
     def __init__(self, steps_left: int) -> None:
         self.steps_left = steps_left
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         found = torch.full((len(states), 2, 2), 0.5, dtype=torch.float64)
-        if steps_left == self.steps_left:
-            found[states[:, 1] == 9] = torch.tensor([0.1, 0.9], dtype=torch.float64)
+        here = (states[:, 1] == 9) & (steps_left == self.steps_left)
+        found[here] = torch.tensor([0.1, 0.9], dtype=torch.float64)
         return found
 
 

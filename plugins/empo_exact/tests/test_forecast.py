@@ -130,7 +130,7 @@ class Watcher(Tracker):
     def progress(self, task: str, done: float, total: float) -> None:
         self.tasks.setdefault(task, []).append(done / total)
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         self.said.append(text)
 
 

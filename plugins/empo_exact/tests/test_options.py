@@ -182,11 +182,15 @@ class Leaning:
         ]
         return [x / sum(liked) for x in liked]
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         rows = [tuple(row) for row in states.tolist()]
         goals = range(len(self.world.spec.goals))
         return torch.tensor(
-            [[self.one(row, steps_left, g) for g in goals] for row in rows], dtype=torch.float64
+            [
+                [self.one(row, left, g) for g in goals]
+                for row, left in zip(rows, steps_left.tolist(), strict=True)
+            ],
+            dtype=torch.float64,
         )
 
 

@@ -142,7 +142,7 @@ def test_a_cone_says_how_many_states_there_were_where_that_is_known() -> None:
     assert kept.before > kept.after == start.after
     assert start.before is None
     assert start.sentence.startswith(f"cone unknown → {start.after} states in")
-    assert Reduction.of(vars(start)) == start
+    assert Reduction.of(start.data) == start
 
 
 def test_each_reduction_has_its_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

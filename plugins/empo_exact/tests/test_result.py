@@ -21,7 +21,7 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import Tracker
-from empo_core.storage.arrays import load_arrays
+from empo_core.runs.arrays import load_arrays
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult, load
 from empo_exact.setup import Assumptions
@@ -177,7 +177,7 @@ def test_the_log_has_one_line_per_saved_level_wherever_a_run_is_stopped(
             if self.stops and step == 2:
                 raise KeyboardInterrupt
 
-        def rewind(self, step: int) -> None:
+        def truncate(self, step: int) -> None:
             self.lines = [line for line in self.lines if line[0] <= step]
 
         def progress(self, task: str, done: float, total: float) -> None:

@@ -44,10 +44,12 @@ class Lazy:
     def __init__(self, state: tuple[int, ...] | None, steps_left: int | None = None) -> None:
         self.state, self.steps_left = state, steps_left
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         found = torch.full((len(states), GOALS, 3), 1 / 3, dtype=torch.float64)
-        if self.state is not None and self.steps_left in (None, steps_left):
+        if self.state is not None:
             here = (states == torch.tensor(self.state)).all(1)
+            if self.steps_left is not None:
+                here &= steps_left == self.steps_left
             found[here] = torch.tensor([0.8, 0.1, 0.1], dtype=torch.float64)
         return found
 

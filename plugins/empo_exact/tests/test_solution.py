@@ -10,13 +10,14 @@ import torch
 from random_games import Shape, TableWorld, random_table
 
 from empo_core.errors import SolveError, StorageError, WorldError
-from empo_core.protocols import HumanPrior, Playable, RobotPolicy, RunContext, Solution
+from empo_core.protocols import HumanPrior, RobotPolicy, RunContext
 from empo_core.tracker_group import TrackerGroup
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
 from empo_theory.parameters import CompleteTheory
+from empo_theory.solved_world import SolvedWorld
 
 SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
 PARAMS = ExactParams(
@@ -36,7 +37,7 @@ def result(world: TableWorld) -> ExactResult:
 
 
 def test_an_exact_result_is_a_solution(result: ExactResult) -> None:
-    assert isinstance(result, Solution)
+    assert isinstance(result, SolvedWorld)
 
 
 @pytest.mark.parametrize("steps_left", [4, 3, 2, 1])
@@ -118,7 +119,6 @@ def test_a_finished_run_can_be_played(
 ) -> None:
     params = PARAMS.model_copy(update={"keep": keep})
     algorithm = Exact(params)
-    assert isinstance(algorithm, Playable)
     robots, humans = algorithm.restore(solved_run(world, tmp_path, params))
     assert isinstance(robots, RobotPolicy)
     assert isinstance(humans, HumanPrior)
@@ -126,9 +126,11 @@ def test_a_finished_run_can_be_played(
     mixed = torch.cat([rows[1], rows[4], rows[2]])
     left = torch.cat([torch.full((len(rows[n]),), n) for n in (1, 4, 2)])
     expected = torch.cat([result.robot_policies(rows[n], n) for n in (1, 4, 2)])
-    assert torch.equal(robots.probabilities(mixed, left), expected)
+    assert torch.equal(robots.policy(mixed, left), expected)
     for number, states in rows.items():
-        for row, policy in zip(states, humans.policy(states, number), strict=True):
+        for row, policy in zip(
+            states, humans.policy(states, torch.full((len(states),), number)), strict=True
+        ):
             np.testing.assert_allclose(policy, result.at(row, 4 - number).pi_h, rtol=1e-12)
 
 

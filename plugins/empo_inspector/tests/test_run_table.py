@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 
 from empo_core.cli.app import app
 from empo_core.errors import ConfigError
+from empo_core.runs.directory import write_config
 from empo_core.saved_run import read_run
-from empo_core.storage.run_directory import write_config
 from empo_inspector import run_table
 from empo_inspector.run_table import differences, ordered, read_rows, short_names, span, where
 
@@ -118,7 +118,7 @@ def test_json_has_the_same(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conditions", "kept"),
+    ("conditions", "expected"),
     [
         (["status=finished"], "abc"),
         (["algorithm=exact", "status=finished"], "ab"),
@@ -133,8 +133,8 @@ def test_json_has_the_same(runs: Path) -> None:
         (["status=[finished"], ""),
     ],
 )
-def test_conditions_take_columns_and_keys(runs: Path, conditions: list[str], kept: str) -> None:
-    assert names(where(read_rows(runs), conditions)) == kept
+def test_conditions_take_columns_and_keys(runs: Path, conditions: list[str], expected: str) -> None:
+    assert names(where(read_rows(runs), conditions)) == expected
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_no_runs_are_no_fault_and_no_folder_is_one(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_gets_whole_names(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import empo_core.cli.output as output
-    from empo_core.cli.console import output_console
+    from empo_core.cli.output import output_console
 
     monkeypatch.setattr(output, "stdout", lambda: output_console(width=60))
     lines = empo("runs", runs).stdout.splitlines()
@@ -271,7 +271,7 @@ def test_runs_are_listed_from_four_files_each_without_a_parser(
         return real(file, *args, **kwargs)  # type: ignore[call-overload]
 
     monkeypatch.setattr(builtins, "open", counting)
-    monkeypatch.delattr("empo_core.storage.run_directory.parse_yaml")
+    monkeypatch.delattr("empo_core.runs.directory.parse_yaml")
     done = empo("runs", tmp_path, "--sort", "-root.V_r")
     assert set(opened.values()) == {4}
     assert len(opened) == 201

@@ -369,7 +369,7 @@ def test_a_checkpoint_of_something_else_is_refused(
 
 def bytes_of(replay: Replay) -> int:
     rings = replay._rings
-    arrays = (rings.seen, rings.steps, rings.first, replay._queue._ends)
+    arrays = (rings.observations, rings.steps, rings.first, replay._queue._ends)
     return sum(array.nbytes for array in arrays)
 
 

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from empo_learning.bounded_curve import BoundedCurve
-from empo_learning.pace import Pace
 from empo_learning.state_tree import flatten, unflatten
 
 
 @given(count=st.integers(0, 300), most=st.integers(2, 20))
 def test_a_curve_keeps_even_rows_and_the_newest(count: int, most: int) -> None:
-    curve: BoundedCurve[int] = BoundedCurve(range(count), most=most)
+    curve: BoundedCurve[int] = BoundedCurve(range(count), max_rows=most)
     assert len(curve) <= most + 1
     stride = 1
     while len(range(0, count, stride)) + ((count - 1) % stride > 0) > most:
@@ -28,17 +26,17 @@ def test_a_curve_keeps_even_rows_and_the_newest(count: int, most: int) -> None:
 @given(first=st.integers(0, 60), second=st.integers(0, 60))
 def test_a_curve_goes_on_as_it_would_have(first: int, second: int) -> None:
     rows = [(number, number / 7) for number in range(first + second)]
-    begun: BoundedCurve[tuple[int, float]] = BoundedCurve(rows[:first], most=8)
-    resumed: BoundedCurve[tuple[int, float]] = BoundedCurve(most=8)
+    begun: BoundedCurve[tuple[int, float]] = BoundedCurve(rows[:first], max_rows=8)
+    resumed: BoundedCurve[tuple[int, float]] = BoundedCurve(max_rows=8)
     structure, tensors = flatten(begun.state_dict())
     resumed.load_state_dict(unflatten(structure, tensors))
     for row in rows[first:]:
         resumed.append(row)
-    assert list(resumed) == list(BoundedCurve(rows, most=8))
+    assert list(resumed) == list(BoundedCurve(rows, max_rows=8))
 
 
 def test_a_curve_of_an_older_checkpoint_is_a_list() -> None:
-    curve: BoundedCurve[float] = BoundedCurve(most=4)
+    curve: BoundedCurve[float] = BoundedCurve(max_rows=4)
     curve.load_state_dict([0.0, 1.0, 2.0, 3.0, 4.0])
     assert list(curve) == [0.0, 2.0, 4.0]
     rows: BoundedCurve[tuple[int, float]] = BoundedCurve()
@@ -46,12 +44,5 @@ def test_a_curve_of_an_older_checkpoint_is_a_list() -> None:
     assert list(rows) == [(1, 0.5), (2, 0.25)]
 
 
-def test_the_lines_of_a_long_run_are_bounded() -> None:
-    pace = Pace()
-    for step in range(25_000):
-        pace.line(step, {})
-    assert len(pace.lines) <= 10_000
-    found = Pace()
-    found.load_state_dict(pace.state_dict())
-    assert list(found.lines) == list(pace.lines)
-    assert found.lines[-1] == pytest.approx(pace.seconds)
+def test_a_curve_is_bounded_by_default() -> None:
+    assert len(BoundedCurve(range(25_000))) <= 10_000

@@ -227,17 +227,13 @@ class Follower(Tracker):
         self.followed: tuple[int, list[str]] | None = None
         self.steps: list[list[list[float] | None]] = []
 
-    @property
-    def episode_metric(self) -> Any:
-        return self
-
-    def follow(self, num_envs: int, reasons: list[str]) -> None:
+    def start_episodes(self, num_envs: int, reasons: list[str]) -> None:
         self.followed = (num_envs, list(reasons))
 
-    def step(self, *parts: torch.Tensor | None) -> None:
+    def step_episodes(self, *parts: torch.Tensor | None) -> None:
         self.steps.append([None if part is None else part.tolist() for part in parts])
 
-    def statistics(self) -> dict[str, float]:
+    def episode_statistics(self) -> dict[str, float]:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -289,7 +285,7 @@ def test_trackers_of_episodes_are_told_of_steps_that_all_agents_took(
     ]
 
 
-def test_a_tracker_without_an_episode_metric_is_told_nothing() -> None:
+def test_episodes_are_counted_without_any_tracker() -> None:
     trackers = TrackerGroup([])
     trackers.start(Path(), {})
     episodes = EpisodeReturns(2, trackers)

@@ -29,7 +29,7 @@ class EvenRobots:
     def __init__(self, world: TinyWorld) -> None:
         self._world = world
 
-    def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         able = self._world.available(states)[:, 1, :2].double()
         return able / able.sum(1, keepdim=True)
 
@@ -40,11 +40,13 @@ class EagerHumans:
     def __init__(self, world: TinyWorld) -> None:
         self._world = world
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         able = self._world.available(states).double()
-        favour = torch.tensor([[3.0, 1.0, 0.0], [1.0, 5.0, 0.0], [1.0, 2.0, 1.0 / steps_left]])
+        favour = torch.tensor([[3.0, 1.0, 0.0], [1.0, 5.0, 0.0], [1.0, 2.0, 0.0]]).double()
+        favour = favour.repeat(len(states), 1, 1)
+        favour[:, 2, 2] = 1 / steps_left.double()
         owners = torch.tensor([goal.human for goal in self._world.spec.goals])
-        chances = able[:, owners] * favour.double()[: len(owners)]
+        chances = able[:, owners] * favour[:, : len(owners)]
         return chances / chances.sum(-1, keepdim=True)
 
 
@@ -54,7 +56,7 @@ class ShiftedWorld(TinyWorld):
     def __init__(self, horizon: int | None = 3, start: int = 0, **changes: Any) -> None:
         super().__init__(horizon)
         self._begin = start
-        self._spec = dataclasses.replace(self._spec, **changes)
+        self.spec = dataclasses.replace(self.spec, **changes)
 
     def initial_state(self) -> Tensor:
         return self._rows[self._begin].clone()
@@ -111,8 +113,8 @@ def enumerate_from(
     if step == sampler.last_time() or not world.available(state[None]).any():
         return
     left = 1 if spec.horizon is None else spec.horizon - step
-    robot = sampler.robots.probabilities(state[None], torch.tensor([left]))[0]
-    humans = sampler.humans.policy(state[None], left)[0]
+    robot = sampler.robots.policy(state[None], torch.tensor([left]))[0]
+    humans = sampler.humans.policy(state[None], torch.tensor([left]))[0]
     for a, r, b in itertools.product(range(2), range(2), range(3)):
         chance = float(humans[pursued[0], a] * robot[r] * humans[pursued[1], b])
         if chance == 0:
@@ -219,9 +221,9 @@ def test_a_policy_is_asked_about_each_state_once() -> None:
     class Counting(EvenRobots):
         asked: list[int] = []  # noqa: RUF012
 
-        def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
             self.asked.append(len(states))
-            return super().probabilities(states, steps_left)
+            return super().policy(states, steps_left)
 
     world = TinyWorld()
     evaluate(EpisodeSampler(world, Counting(world), EagerHumans(world)), episodes=500, seed=0)
@@ -243,7 +245,7 @@ def test_without_a_horizon_episodes_are_cut_and_said_to_be() -> None:
 @pytest.mark.parametrize("bad", [math.nan, -0.5, 0.9])
 def test_what_is_no_probability_distribution_is_refused(bad: float) -> None:
     class Broken(EvenRobots):
-        def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
             return torch.full((len(states), 2), bad)
 
     world = TinyWorld()
@@ -319,7 +321,7 @@ def test_several_robots_act_by_their_joint_policy() -> None:
     class Opening:
         """The door's robot opens and the shouter shouts, where they can."""
 
-        def probabilities(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
             chances = torch.zeros(len(states), 6)
             closed = states[:, 0] == 0
             chances[closed, 1 + 2 * 2] = 1

@@ -42,7 +42,7 @@ import numpy as np
 import torch
 from empo_core.errors import StorageError
 from empo_pictures.pictures import write_gif
-from empo_core.protocols import PlayedEpisodes
+from empo_core.protocols import Algorithm, EpisodePlayer, PlayedEpisodes
 from empo_testing.worlds import TinyWorld
 
 class Drawn(TinyWorld):
@@ -52,12 +52,16 @@ class Drawn(TinyWorld):
 def door(params):
     return (Drawn if params.drawn else TinyWorld)(params.horizon)
 
-class Even:
+class EvenRobots:
     def __init__(self, world, nonsense):
         self.world, self.nonsense = world, nonsense
-    def probabilities(self, states, steps_left):
+    def policy(self, states, steps_left):
         able = self.world.available(states)[:, 1, :2].double()
         return able / able.sum(1, keepdim=True) + self.nonsense
+
+class EvenHumans:
+    def __init__(self, world):
+        self.world = world
     def policy(self, states, steps_left):
         owners = torch.tensor([goal.human for goal in self.world.spec.goals])
         able = self.world.available(states)[:, owners].double()
@@ -71,7 +75,7 @@ class Done:
     def save(self, directory):
         pass
 
-class Serious:
+class Serious(Algorithm):
     def __init__(self, params):
         self.params = params
     def run(self, context):
@@ -87,8 +91,8 @@ class Playful(Serious):
             raise StorageError(f"{context.directory}: left nothing; go on with: empo resume")
         if checkpoint == "best":
             raise StorageError("no checkpoint with an evaluation")
-        both = Even(context.world, self.params.left == "nonsense")
-        return both, both
+        robots = EvenRobots(context.world, self.params.left == "nonsense")
+        return robots, EvenHumans(context.world)
 
 class Runner(Serious):
     def restore(self, context, checkpoint="newest"):
@@ -98,7 +102,7 @@ class Filmed(Serious):
     def restore(self, context, checkpoint="newest"):
         return Camera(checkpoint)
 
-class Player:
+class Player(EpisodePlayer):
     def __init__(self, checkpoint):
         self.checkpoint = checkpoint
     def play(self, *, episodes, seed, max_steps=None):
@@ -113,6 +117,7 @@ class Player:
         ]
 
 class Camera(Player):
+    films = True
     def film(self, directory, *, episodes, seed):
         shots = [np.full((8, 8, 3), shade, np.uint8) for shade in (0, 90)]
         return [write_gif(shots, directory / f"track_{n}.gif", 5) for n in range(episodes)]
@@ -228,7 +233,7 @@ def test_what_cannot_be_evaluated_is_a_message(
         assert not (Path(directory) / "evaluation").exists()
 
     refused("nowhere", 2, "^nowhere: is not a run directory: it has no config.yaml")
-    refused(run_dir(algorithm="serious"), 2, "'serious' cannot be played: it has no method 'rest")
+    refused(run_dir(algorithm="serious"), 2, "'serious' cannot be played: its method 'restore'")
     refused(run_dir("algorithm.params.left=nothing"), 3, "left nothing; go on with: empo resume")
     refused(run_dir("algorithm.params.left=nonsense"), 3, "robots' policy is no probability")
     refused(run_dir(world=""), 2, "this run has no world to play in")

@@ -110,9 +110,9 @@ def test_what_is_due_happens_once_and_all_of_it_at_the_end(tmp_path: Path) -> No
     ]  # fmt: skip
     assert [s for s, line in sorted(tracker.lines.items()) if "eval/score" in line] == [5, 10, 12]
     assert steps_of(tmp_path) == [4, 8, 12]
-    assert len(loop.pace.lines) == 6
-    assert list(loop.pace.lines) == sorted(loop.pace.lines)
-    assert loop.pace.lines[-1] == loop.pace.seconds
+    assert len(loop.lines) == 6
+    assert list(loop.lines) == sorted(loop.lines)
+    assert loop.lines[-1] == loop.seconds
     assert "time/steps_per_second" in tracker.lines[2]
     # The last checkpoint knows the last evaluation.
     found = Checkpoints(tmp_path / CHECKPOINTS).best()
@@ -284,18 +284,18 @@ class Failing(Watching):
 
     def __init__(self, hook: str, step: int) -> None:
         super().__init__(step if hook == "log" else None)
-        self.hook, self.step, self.logged = hook, step, 0
+        self.hook, self.at, self.logged = hook, step, 0
 
     def fail(self, hook: str, step: int) -> None:
-        if (hook, step) == (self.hook, self.step):
+        if (hook, step) == (self.hook, self.at):
             raise RuntimeError("no room on the disk")
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         self.logged = step
         super().log(step, metrics)
 
-    def narrate(self, task: str, text: str) -> None:
-        self.fail("narrate", self.logged)
+    def status(self, task: str, text: str) -> None:
+        self.fail("status", self.logged)
 
     def progress(self, task: str, done: int, total: int) -> None:
         self.fail("progress", done)
@@ -303,7 +303,7 @@ class Failing(Watching):
 
 @pytest.mark.parametrize(
     ("hook", "step"),
-    [("progress", 0), *itertools.product(["log", "narrate", "progress"], [6, TOTAL])],
+    [("progress", 0), *itertools.product(["log", "status", "progress"], [6, TOTAL])],
 )
 @pytest.mark.parametrize("group", [Group(), Twin()], ids=["alone", "two processes"])
 def test_a_tracker_that_fails_anywhere_ends_the_run_after_a_checkpoint(
@@ -325,11 +325,7 @@ def test_a_tracker_that_fails_anywhere_ends_the_run_after_a_checkpoint(
 class Unsaveable(Tracker):
     """Has numbers about episodes that no checkpoint can take."""
 
-    @property
-    def episode_metric(self) -> Any:
-        return self
-
-    def statistics(self) -> Any:
+    def episode_statistics(self) -> Any:
         return {}
 
     def state_dict(self) -> Any:

@@ -100,24 +100,26 @@ def test_the_spread_does_not_read_what_does_not_count() -> None:
 class TestRunningScale:
     def test_it_follows_slowly_from_one(self) -> None:
         scale, values = RunningScale(0.1), torch.arange(101.0)
-        moved = scale.moved(values, torch.ones(101))
+        moved = scale.next_value(values, torch.ones(101))
         assert float(moved) == pytest.approx(1 + 0.1 * (90 - 1))
         assert float(scale.value) == 1.0
         scale.adapt(moved)
         assert float(scale.value) == pytest.approx(9.9)
-        assert float(scale.moved(values, torch.ones(101))) == pytest.approx(9.9 + 0.1 * (90 - 9.9))
+        assert float(scale.next_value(values, torch.ones(101))) == pytest.approx(
+            9.9 + 0.1 * (90 - 9.9)
+        )
 
     def test_it_is_never_less_than_one(self) -> None:
         scale = RunningScale(0.5)
         scale.adapt(torch.tensor(3.0))
         for _ in range(60):
-            scale.adapt(scale.moved(torch.zeros(5), torch.ones(5)))
+            scale.adapt(scale.next_value(torch.zeros(5), torch.ones(5)))
         assert float(scale.value) == 1.0
 
     def test_where_nothing_counts_it_stays(self) -> None:
         scale = RunningScale(0.5)
         scale.adapt(torch.tensor(3.0))
-        assert float(scale.moved(torch.randn(5), torch.zeros(5))) == 3.0
+        assert float(scale.next_value(torch.randn(5), torch.zeros(5))) == 3.0
 
     def test_it_is_restored_and_shares_nothing(self) -> None:
         scale, other = RunningScale(0.5), RunningScale(0.5)
@@ -203,7 +205,7 @@ class TestEntropyCoefficient:
         own = EntropyCoefficient(linear(coef=2.0, end=1.0))
         bonus = own.bonus(normal(0.0, 1.0), torch.ones(3))
         assert float(own.value) == 2.0
-        own.adapt(bonus.moved, 0.5)
+        own.adapt(bonus.next_value, 0.5)
         assert float(own.value) == 1.5
 
     def test_it_pays_the_scaled_entropy(self) -> None:
@@ -235,7 +237,7 @@ class TestEntropyCoefficient:
         per_number = 0.5 + 0.5 * math.log(2 * math.pi)
         for std, entropy in ((1.0, per_number), (0.01, per_number + math.log(0.01))):
             before = float(own.value)
-            own.adapt(own.bonus(normal(0.0, std), weight).moved, 0.5)
+            own.adapt(own.bonus(normal(0.0, std), weight).next_value, 0.5)
             assert float(own.value) == pytest.approx(
                 before * math.exp(-0.5 * (entropy + 1)), rel=1e-5
             )
@@ -246,19 +248,19 @@ class TestEntropyCoefficient:
         log_std = torch.zeros(())
         for _ in range(3000):
             log_std = 0.8 * log_std + 0.2 * own.value.log()
-            own.adapt(own.bonus(normal(0.0, float(log_std.exp())), torch.ones(3)).moved, 0.0)
+            own.adapt(own.bonus(normal(0.0, float(log_std.exp())), torch.ones(3)).next_value, 0.0)
         entropy = 0.5 + 0.5 * math.log(2 * math.pi) + float(log_std)
         assert entropy == pytest.approx(0.3, abs=1e-3)
 
     def test_a_target_out_of_reach_does_not_end_in_infinity(self) -> None:
         own = EntropyCoefficient(EntropyParams(target_entropy=100.0, rate=1.0, jacobian=0.0))
         for _ in range(50):
-            own.adapt(own.bonus(normal(0.0, 1.0), torch.ones(3)).moved, 0.5)
+            own.adapt(own.bonus(normal(0.0, 1.0), torch.ones(3)).next_value, 0.5)
         assert float(own.value) == pytest.approx(math.exp(10))
 
     def test_where_nothing_counts_a_tuned_one_stays(self) -> None:
         own = EntropyCoefficient(EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5))
-        own.adapt(own.bonus(normal(0.0, 1.0), torch.zeros(3)).moved, 0.5)
+        own.adapt(own.bonus(normal(0.0, 1.0), torch.zeros(3)).next_value, 0.5)
         assert float(own.value) == pytest.approx(0.1)
 
     def test_it_is_restored_and_shares_nothing(self) -> None:

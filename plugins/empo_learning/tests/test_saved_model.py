@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError, NonFiniteError, StorageError
-from empo_core.storage.atomic import FileOps, StrictModel
+from empo_core.runs.atomic import FileOps, StrictModel
 from empo_learning.saved_model import (
     KEY,
     Format,

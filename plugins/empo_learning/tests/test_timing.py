@@ -106,3 +106,9 @@ def test_a_lap_cannot_end_within_a_measurement(timers: Timers) -> None:
             timers.lap()
         with pytest.raises(RuntimeError, match="cannot be loaded while 'rollout'"):
             timers.load_state_dict({"seconds": 0.0, "totals": {}})
+
+
+def test_disabled_timers_measure_nothing(clock: Clock) -> None:
+    timers = Timers(enabled=False, clock=clock)
+    iteration(timers, clock)
+    assert timers.lap() == {}

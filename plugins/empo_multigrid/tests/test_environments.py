@@ -117,7 +117,7 @@ def test_a_human_prior_moves_the_humans_towards_goals_drawn_by_weight() -> None:
     class Walker:
         """For goal 0 forward, for the others still."""
 
-        def policy(self, states: torch.Tensor, steps_left: int) -> torch.Tensor:
+        def policy(self, states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
             policy = torch.zeros(len(states), 3, 4, dtype=torch.float64)
             policy[:, 0, FORWARD] = 1
             policy[:, 1:, STILL] = 1

@@ -26,7 +26,7 @@ def policy(
 ) -> np.ndarray:
     prior = PathHeuristic(PathHeuristicParams(**params), world)  # type: ignore[arg-type]
     row = world.initial_state() if row is None else row
-    return prior.policy(row[None], 3)[0, goal].numpy()
+    return prior.policy(row[None], torch.tensor([3]))[0, goal].numpy()
 
 
 def chosen(probabilities: np.ndarray) -> frozenset[int]:
@@ -295,7 +295,9 @@ def test_a_human_fetches_the_key_opens_the_door_and_walks_to_its_goal() -> None:
     generator = torch.Generator().manual_seed(0)
     state = world.initial_state()[None]
     for _ in range(40):
-        actions = torch.multinomial(prior.policy(state, 1)[:, 0], 1, generator=generator)
+        actions = torch.multinomial(
+            prior.policy(state, torch.full((len(state),), 1))[:, 0], 1, generator=generator
+        )
         state = world.step(state, actions, generator)
     assert bool(world.achieved(state)[0, 0])
 
@@ -304,7 +306,9 @@ def test_humans_have_policies_for_their_own_goals() -> None:
     world = world_from_text(
         "map: 'Ay .. .. Ay'\ngoals: {0: ['3,0'], 1: ['0,0', '3,0']}\ngoal_coverage: partial"
     )
-    found = PathHeuristic(PathHeuristicParams(), world).policy(world.initial_state()[None], 1)[0]
+    found = PathHeuristic(PathHeuristicParams(), world).policy(
+        world.initial_state()[None], torch.tensor([1])
+    )[0]
     assert found.shape == (3, 4)
     assert found[0, FORWARD] > found[0, STILL]
     assert found[1, FORWARD] < found[1, STILL]  # It looks away from its goal, at the border.

@@ -8,7 +8,6 @@ import torch
 from empo_core.config import WorldModelRef
 from empo_core.errors import WorldError
 from empo_core.experiment import build
-from empo_core.protocols import Drawable, VectorDrawable
 from empo_core.types import Overlay
 from empo_multigrid.layout import CELL, DIRECTION, FLAGS, FORCED, PAUSED, TERMINATED
 from empo_multigrid.mapcodes import all_codes
@@ -74,7 +73,6 @@ def with_word(world: MultigridWorld, word: int, value: int) -> torch.Tensor:
 
 
 def test_a_picture_is_rgb_with_tile_size_pixels_per_cell(plain: MultigridWorld) -> None:
-    assert isinstance(plain, Drawable)
     image = picture(plain)
     assert image.shape == (4 * TILE, 5 * TILE, 3)
     assert image.dtype == np.uint8
@@ -303,7 +301,6 @@ def test_what_is_over_keeps_its_place_and_shows_no_numbers(plain: MultigridWorld
 @pytest.mark.parametrize("name", ["multigrid/two_robots", "bushworld/two_robots"])
 def test_lists_of_actions_stand_in_one_row_or_column(name: str, actions: dict[int, int]) -> None:
     world = build(WorldModelRef.model_validate({"name": name}))
-    assert isinstance(world, VectorDrawable)
     spec = world.spec
     policies = {robot: [1 / spec.num_actions[robot]] * spec.num_actions[robot] for robot in (0, 1)}
     overlay = Overlay(goal_values=[0.5] * len(spec.goals), policies=policies, actions=actions)

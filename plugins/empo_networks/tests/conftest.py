@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from empo_core import Config
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.types import Quantity, WorldSpec
 from empo_networks.network import Network, grid_conv, identity, mlp
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams
@@ -26,7 +26,7 @@ KINDS: dict[str, tuple[Callable[..., Network], type[Config]]] = {
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Pictures(Featurizer):
     """A door on a grid of 2 rows and 3 columns, and who stands where."""
 
     @property
@@ -50,14 +50,13 @@ class Pictures:
 class PictureWorld(TinyWorld):
     """The tiny world, with features and with coordinates of its goals."""
 
-    @property
-    def spec(self) -> WorldSpec:
-        spec = super().spec
+    def __init__(self) -> None:
+        super().__init__()
         goals = tuple(
             replace(goal, features=(float(i), 1.0, float(i + 1), 1.0))
-            for i, goal in enumerate(spec.goals)
+            for i, goal in enumerate(self.spec.goals)
         )
-        return replace(spec, features=Pictures(), goals=goals)
+        self.spec = replace(self.spec, features=Pictures(), goals=goals)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from package import random_row
 from empo_core.config import WorldModelRef
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError, WorldError
-from empo_core.protocols import FirstPerson, Located, VectorDrawable, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import Overlay
 from empo_overcooked.kitchen import ACTIONS, DISH, NOTHING, ONION
 from empo_overcooked.plugin import TILES, OvercookedParams, empo_components
@@ -204,7 +204,6 @@ def test_networks_see_what_is_in_the_pot_that_a_cook_faces(pot: list[int], stage
 
 def test_each_cook_sees_itself_first() -> None:
     world = world_of(layout=CORRIDOR, max_steps=None)
-    assert isinstance(world, FirstPerson)
     assert world.spec.horizon is None
     views = world.views(torch.tensor([played(world, "west, east", "interact, stay")]))
     cook = 3 + 4 + 6
@@ -217,7 +216,6 @@ def test_each_cook_sees_itself_first() -> None:
 
 def test_descriptions_tell_everything() -> None:
     world = world_of(layout=CORRIDOR)
-    assert isinstance(world, Located)
     row = played(world, "west, stay", "interact, stay", "north, west", "interact, stay")
     assert world.positions(torch.tensor([row])).tolist() == [[[1, 1], [2, 1]]]
     assert world.describe(torch.tensor(row)).splitlines() == [
@@ -251,7 +249,6 @@ def test_a_page_gets_glyphs_of_cooks_things_and_pots() -> None:
 
 def test_pictures_show_everything_that_differs() -> None:
     world = world_of(layout=CORRIDOR)
-    assert isinstance(world, VectorDrawable)
     rng = np.random.default_rng(0)
     states = torch.tensor([random_row(world.kitchen, rng) for _ in range(20)])
     drawn = [world.render_svg(state) for state in states]

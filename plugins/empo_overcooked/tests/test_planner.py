@@ -41,7 +41,7 @@ def wanted(
     row[0], row[3:6] = robot, torch.tensor(human)
     row[room.kitchen.first_pot : -1] = torch.tensor(pot)
     goals = [each.name for each in room.spec.goals]
-    return ACTIONS[int(room.wanted(row[None])[0, goals.index(goal)])]
+    return ACTIONS[int(room.goal_actions(row[None])[0, goals.index(goal)])]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,11 @@ def test_every_goal_is_reached_beside_a_robot_that_acts_at_random(layout: str) -
     episodes = torch.arange(len(states))
     reached = torch.zeros(len(states), dtype=torch.bool)
     for _ in range(300):
-        human = torch.multinomial(prior.policy(states, 1)[episodes, goals], 1, generator=generator)
+        human = torch.multinomial(
+            prior.policy(states, torch.full((len(states),), 1))[episodes, goals],
+            1,
+            generator=generator,
+        )
         robot = torch.randint(len(ACTIONS), human.shape, generator=generator)
         states = world.step(states, torch.cat([robot, human], 1), generator)
         reached |= world.achieved(states)[episodes, goals]

@@ -13,7 +13,7 @@ from reference_values import ReferenceValues
 from torch import Tensor, nn
 
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.compiled_targets import CompiledTargets
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
@@ -135,7 +135,7 @@ class Made:
     ) -> tuple[Quantities, TargetComputer]:
         add, model_based = aggregator(), self.form.expectation != "free"
         compute = TargetComputer(
-            self.spec, self.slots, add, model_based=model_based, timing=StageTimings(),
+            self.spec, self.slots, add, model_based=model_based, timers=Timers(),
             advantage_floor=floor,
         )  # fmt: skip
         return Quantities(dict(networks), self.spec, self.slots, theory, add), compute

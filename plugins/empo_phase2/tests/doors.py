@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from empo_core.protocols import Aggregator, ValueNetwork
+from empo_core.protocols import Aggregator, Algorithm, ValueNetwork
 from empo_core.types import Goal, Quantity, Reduction, Segments, ValueQuery
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import Quantities
@@ -18,6 +18,7 @@ from empo_phase2.values import ValueEstimator
 from empo_testing.worlds import TinyWorld
 from empo_theory.parameters import CompleteTheory
 from empo_theory.reference import Reference
+from empo_theory.solved_world import SolvedWorld
 
 THEORY = Phase2Theory(gamma_h=0.9, gamma_r=0.8, beta_r=3.0, zeta=2.0, xi=1.5, eta=1.1)
 
@@ -34,7 +35,7 @@ class DoorWorld(TinyWorld):
             Goal(human=0, name="inside", weight=0.25),
             Goal(human=0, name="not shut", weight=1.0),
         )
-        self._spec = dataclasses.replace(self._spec, goals=goals)
+        self.spec = dataclasses.replace(self.spec, goals=goals)
         shut, ajar, inside = (1, 1, 0, 0, 0), (0, 0, 1, 0, 1), (0, 0, 1, 1, 1)
         self._achieved = torch.tensor([shut, ajar, inside]).bool()
 
@@ -45,12 +46,11 @@ class EagerHumans:
     def __init__(self, world: TinyWorld) -> None:
         self._world = world
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         owners = torch.tensor([goal.human for goal in self._world.spec.goals])
         favour = torch.tensor([[3, 1, 1], [1, 5, 1], [1, 2, 4], [2, 3, 1], [1, 1, 1]]).double()
-        chances = self._world.available(states)[:, owners] * favour[: len(owners)] ** (
-            1 / steps_left
-        )
+        eagerness = 1 / steps_left.double()[:, None, None]
+        chances = self._world.available(states)[:, owners] * favour[: len(owners)] ** eagerness
         return chances / chances.sum(-1, keepdim=True)
 
 
@@ -76,7 +76,7 @@ def aggregator() -> Aggregator:
     return Adding()
 
 
-class SolvedDoors:
+class SolvedDoors(SolvedWorld):
     """Exact values of a world, as a solution to compare with."""
 
     def __init__(self, world: TinyWorld, theory: Phase2Theory = THEORY) -> None:
@@ -159,7 +159,7 @@ def knowing(world: DoorWorld, *quantities: Quantity, prior: bool = False) -> Val
     return ValueEstimator(values, encoder, THEORY, aggregator())
 
 
-class NoSolver:
+class NoSolver(Algorithm):
     """An algorithm whose result tells nothing."""
 
     def __init__(self, params: object) -> None:

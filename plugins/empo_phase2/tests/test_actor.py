@@ -17,7 +17,7 @@ from empo_core.types import AgentSpec, Goal, Successors
 from empo_learning.state_tree import flatten, unflatten
 from empo_phase2.actor import ActorSettings, Phase2Actor, Phase2ActorFactory
 from empo_phase2.cached_prior import CachedPrior
-from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
+from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld
 from empo_phase2.experience import Block
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
@@ -80,7 +80,7 @@ WORLDS = {
     "doors": lambda: DoorWorld(4),
     "endless doors": lambda: TinyWorld(None),
     "two robots": lambda: Street(2),
-    "ensemble": lambda: ensemble_of([TinyWorld(4), DoorWorld(4)]),
+    "ensemble": lambda: EnsembleWorld([TinyWorld(4), DoorWorld(4)]),
 }
 
 
@@ -114,7 +114,7 @@ def test_policies_of_all_slots_are_those_of_the_prior(world: WorldModel) -> None
         for i, row in enumerate(rows):
             steps, goal = int(moves.steps_left[i]), slots.goal[layout[i]]
             prior = EnsemblePrior(world, favours_first) if members else favours_first(world)
-            policy = prior.policy(row[None], steps)[0, goal].float()
+            policy = prior.policy(row[None], torch.tensor([steps]))[0, goal].float()
             expected = policy * (goal >= 0)[:, None]
             torch.testing.assert_close(moves.human_policy[i], expected)
 
@@ -227,7 +227,9 @@ def chances_of_recorded(block: Block, world: WorldModel) -> tuple[Tensor, Tensor
     moves, slots = block.transitions, GoalIndex.of(world.spec)
     prior, chances = favours_first(world), []
     for i, state in enumerate(moves.state):
-        policy = prior.policy(block.states.rows[state][None], int(moves.steps_left[i]))[0]
+        policy = prior.policy(
+            block.states.rows[state][None], torch.tensor([int(moves.steps_left[i])])
+        )[0]
         own = moves.human_action[i, slots.human]
         chances.append(policy[slots.goal[0]].gather(1, own[:, None])[:, 0])
     return torch.stack(chances), moves.acts_for
@@ -239,7 +241,7 @@ class Decided:
     def __init__(self, world: WorldModel) -> None:
         self._world = world
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         spec = self._world.spec
         owners = [goal.human for goal in spec.goals]
         available = self._world.available(states)[:, owners]
@@ -312,7 +314,7 @@ def test_recorded_humans_act_for_a_goal_drawn_anew_in_each_state(
         goal_resample_prob=0.0,
     )  # fmt: skip
     moves = [block.transitions for block in play(actor, 60)]
-    prior = favours_first(world).policy(world.initial_state()[None], 1)[0]
+    prior = favours_first(world).policy(world.initial_state()[None], torch.tensor([1]))[0]
     weight = torch.tensor([goal.weight for goal in world.spec.goals], dtype=torch.float64)
     mean = (weight[:, None] * prior).sum(0) / weight.sum()
     action = torch.cat([each.human_action[:, 0] for each in moves])
@@ -386,7 +388,7 @@ def test_humans_change_their_minds_as_often_as_asked() -> None:
 
 
 def test_worlds_of_an_ensemble_are_played_in_turn() -> None:
-    world = ensemble_of([Street(1, 2), Street(1, 2), Street(1, 2)])
+    world = EnsembleWorld([Street(1, 2), Street(1, 2), Street(1, 2)])
     blocks = play(actor_in(world, environments=4, index=2, episodes_per_world=2), 13)
     layouts = torch.stack([b.states.layout[b.transitions.state] for b in blocks])
     expected = (torch.arange(13)[:, None] // 4 + 2 + torch.arange(4)) % 3
@@ -466,7 +468,7 @@ def test_the_prior_is_asked_once_about_each_state_and_time() -> None:
     world, asked = DoorWorld(4), []
 
     class Counting(EagerHumans):
-        def policy(self, states: Tensor, steps_left: int) -> Tensor:
+        def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
             asked.extend((*row, steps_left) for row in states.tolist())
             return super().policy(states, steps_left)
 
@@ -478,7 +480,11 @@ def test_the_prior_is_asked_once_about_each_state_and_time() -> None:
         steps_left = torch.tensor(left)
         found = prior(rows, steps_left)
         for row, steps, policy in zip(rows, left, found, strict=True):
-            expected = EagerHumans(world).policy(row[None], steps)[0, slots.goal[0]].float()
+            expected = (
+                EagerHumans(world)
+                .policy(row[None], torch.tensor([steps]))[0, slots.goal[0]]
+                .float()
+            )
             assert torch.equal(policy, expected)
         assert torch.equal(small(rows, steps_left), found)
     assert len(asked) == len(set(asked)) == 5

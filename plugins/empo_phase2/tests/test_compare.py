@@ -18,7 +18,6 @@ from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError, UnknownComponentError
 from empo_core.plugins.hookspecs import Component
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Solution
 from empo_core.types import ValueQuery
 from empo_phase2 import compare
 from empo_phase2.compare import Comparison, solve, solver_for
@@ -26,6 +25,7 @@ from empo_phase2.experience import Block
 from empo_phase2.quantities import Quantities
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimates, ValueEstimator
+from empo_theory.solved_world import SolvedWorld
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_all_situations_are_compared_the_start_first(
     world: DoorWorld, comparison: Comparison
 ) -> None:
     right = comparison.right
-    assert isinstance(SolvedDoors(world), Solution)
+    assert isinstance(SolvedDoors(world), SolvedWorld)
     assert right.rows[0].tolist() == world.initial_state().tolist()
     found = torch.cat([right.steps_left[:, None], right.rows.long()], 1).tolist()
     shut = [[left, 0, 0] for left in (1, 2, 3, 4)]

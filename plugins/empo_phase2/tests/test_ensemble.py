@@ -13,9 +13,9 @@ from walks import Street, favours_first
 
 from empo_core.errors import ConfigError, SolveError, WorldError
 from empo_core.features import Features, FeatureShape, RowFeatures
-from empo_core.protocols import Compactable, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
-from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld, ensemble_of
+from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.state_recorder import learner_spec
 from empo_testing.exploration import as_mappings, reachable_states
@@ -40,7 +40,7 @@ class Varied(DoorWorld):
 
     def __init__(self, **changes: Any) -> None:
         super().__init__()
-        self._spec = replace(self._spec, **changes)
+        self.spec = replace(self.spec, **changes)
 
 
 class CompactDoors(DoorWorld):
@@ -63,7 +63,7 @@ class CompactDoors(DoorWorld):
 def longer(world: TinyWorld) -> WorldModel:
     """The same world with a word more in each row, and a wider type."""
 
-    class Longer:
+    class Longer(WorldModel):
         spec = replace(world.spec, state_words=3, state_dtype=torch.int32)
 
         def initial_state(self) -> Tensor:
@@ -98,14 +98,14 @@ def longer(world: TinyWorld) -> WorldModel:
 @pytest.fixture(name="both")
 def _both() -> EnsembleWorld:
     """Two worlds with different goals and rows."""
-    return ensemble_of([TinyWorld(4), longer(DoorWorld(4))])
+    return EnsembleWorld([TinyWorld(4), longer(DoorWorld(4))])
 
 
 @pytest.mark.parametrize("layouts", [1, 3])
 class TestEnsembleWorld(WorldModelTests):
     @pytest.fixture
     def world(self, layouts: int) -> WorldModel:
-        return ensemble_of([TinyWorld(4), DoorWorld(4), TinyWorld(4)][:layouts])
+        return EnsembleWorld([TinyWorld(4), DoorWorld(4), TinyWorld(4)][:layouts])
 
 
 def mixed(both: EnsembleWorld) -> Tensor:
@@ -201,11 +201,11 @@ def test_the_prior_of_each_world_is_asked_about_its_own_rows(both: EnsembleWorld
     rows = mixed(both)
     alive = both.available(rows).flatten(1).any(1)
     rows = rows[alive]
-    found = prior.policy(rows, 3)
+    found = prior.policy(rows, torch.full((len(rows),), 3))
     for row, policy in zip(rows, found, strict=True):
         ((layout, _, own),) = both.split(row[None])
         goals = both.goals_of(layout)
-        expected = favours_first(both.worlds[layout]).policy(own, 3)[0]
+        expected = favours_first(both.worlds[layout]).policy(own, torch.full((len(own),), 3))[0]
         assert torch.equal(policy[goals], expected)
         others = torch.ones(len(policy), dtype=torch.bool)
         others[goals] = False
@@ -214,7 +214,7 @@ def test_the_prior_of_each_world_is_asked_about_its_own_rows(both: EnsembleWorld
 
 def test_features_of_each_world_are_padded_to_the_largest() -> None:
     worlds = [Varied(features=Picture(2)), Varied(features=Picture(3))]
-    both = ensemble_of(worlds)
+    both = EnsembleWorld(worlds)
     reader = cloudpickle.loads(cloudpickle.dumps(both.spec.featurizer))
     assert reader.shape == FeatureShape(channels=1, height=1, width=3, globals=1)
     rows = torch.tensor([[1, 1, 0], [0, 1, 1], [1, 0, 0]], dtype=torch.int16)
@@ -231,8 +231,8 @@ def test_worlds_that_only_have_words_are_told_apart_by_the_layout(both: Ensemble
 
 
 def test_compact_rows_of_equal_size_need_no_layout() -> None:
-    both = ensemble_of([CompactDoors(5), CompactDoors(8)])
-    assert isinstance(both, Compactable)
+    both = EnsembleWorld([CompactDoors(5), CompactDoors(8)])
+    assert both.compact_features is not None
     rows = both.initial_states()[[1, 0, 1]]
     assert both.compact(rows).tolist() == [[0, 0, 8], [0, 0, 5], [0, 0, 8]]
     assert both.compact(rows[:0]).shape == (0, 3)
@@ -247,8 +247,8 @@ def test_compact_rows_of_equal_size_need_no_layout() -> None:
     [[CompactDoors(1), CompactDoors(2, width=4)], [CompactDoors(1), DoorWorld()], [DoorWorld()]],
 )
 def test_without_common_compact_rows_they_cannot_be_stored(worlds: list[WorldModel]) -> None:
-    world = ensemble_of(worlds)
-    assert not isinstance(world, Compactable)
+    world = EnsembleWorld(worlds)
+    assert world.compact_features is None
     with pytest.raises(ConfigError, match=r"replay\.store: .*store 'rows'"):
         learner_spec(world, "compact")
     assert learner_spec(world, "rows") is world.spec
@@ -277,10 +277,10 @@ def test_worlds_that_do_not_fit_together_are_refused(
 ) -> None:
     odd = Varied(name="odd", **changes)
     with pytest.raises(SolveError, match=f"world 1 of the ensemble, 'odd', {message}"):
-        ensemble_of([DoorWorld(), odd])
+        EnsembleWorld([DoorWorld(), odd])
 
 
 def test_one_street_alone_is_an_ensemble_too() -> None:
-    spec: WorldSpec = ensemble_of([Street(2)]).spec
+    spec: WorldSpec = EnsembleWorld([Street(2)]).spec
     assert spec.num_joint_actions == 64
     assert spec.state_dtype == torch.int16

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from empo_core.errors import NonFiniteError
 from empo_core.types import Quantity
-from empo_learning.stage_timings import StageTimings
 from empo_learning.state_tree import flatten
+from empo_learning.timers import Timers
 from empo_phase2.experience import States, Transitions
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params, Targets
@@ -67,7 +67,7 @@ def lesson(
         | (further or {})
     )
     torch.manual_seed(0)
-    silent = StageTimings(enabled=False)
+    silent = Timers(enabled=False)
     learner = Learner(params, problem.spec, problem.slots, Adding(), silent, 0)
     memory = OneBatch(problem)
     learner.step(0, memory)

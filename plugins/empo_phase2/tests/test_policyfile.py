@@ -19,7 +19,7 @@ from empo_core.features import Featurizer, RowFeatures
 from empo_core.protocols import RobotPolicy, WorldModel
 from empo_learning.saved_model import KEY
 from empo_phase2.behaviour import RobotBehaviour, build_networks
-from empo_phase2.ensemble import ensemble_of
+from empo_phase2.ensemble import EnsembleWorld
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy, save_policy
 from empo_phase2.state_queries import StateEncoder
@@ -91,13 +91,13 @@ def test_a_policy_acts_as_it_did(tmp_path: Path, values: Any) -> None:
     behaviour = RobotBehaviour(params, world.spec, encoder.goals)
     behaviour.load(weights)
     expected = behaviour.policy(*encoder(STATES, STEPS), 3.0)
-    chances = policy.probabilities(STATES, STEPS)
+    chances = policy.policy(STATES, STEPS)
     torch.testing.assert_close(chances.float(), expected)
     torch.testing.assert_close(chances.sum(1), torch.ones(3).double())
     assert chances[1].tolist() == [1.0, 0.0]  # An open door cannot be opened.
     assert 0 < chances[0, 0] < 1
     assert not torch.equal(chances[0], chances[2])
-    assert policy.probabilities(STATES[:0], STEPS[:0]).shape == (0, 2)
+    assert policy.policy(STATES[:0], STEPS[:0]).shape == (0, 2)
 
 
 def test_a_policy_file_holds_no_pickle_and_is_the_same_each_time(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_saving_again_replaces_the_file(tmp_path: Path) -> None:
     file = saved(tmp_path / "p", params_of(), DoorWorld())
     other = params_of(theory={"beta_r": 0.0})
     save_policy(file, other, DoorWorld(), published(other, DoorWorld()))
-    chances = load_policy(file, DoorWorld()).probabilities(STATES[:1], STEPS[:1])
+    chances = load_policy(file, DoorWorld()).policy(STATES[:1], STEPS[:1])
     assert chances.tolist() == [[0.5, 0.5]]
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["p"]
 
@@ -145,7 +145,7 @@ class OtherLaw(DoorWorld):
 
 
 def renamed(world: DoorWorld, **changes: Any) -> DoorWorld:
-    world._spec = replace(world.spec, **changes)
+    world.spec = replace(world.spec, **changes)
     return world
 
 
@@ -187,8 +187,8 @@ def test_another_world_is_refused(tmp_path: Path, world: Any, difference: str) -
 def test_compact_rows_fit_other_worlds_of_the_same_size(tmp_path: Path) -> None:
     params = params_of(replay={"store": "compact"})
     file = saved(tmp_path / "p", params, CompactDoor(7))
-    same = load_policy(file, CompactDoor(7)).probabilities(STATES, STEPS)
-    other = load_policy(file, CompactDoor(9)).probabilities(STATES, STEPS)
+    same = load_policy(file, CompactDoor(7)).policy(STATES, STEPS)
+    other = load_policy(file, CompactDoor(9)).policy(STATES, STEPS)
     assert not torch.equal(same[0], other[0])
     with pytest.raises(StorageError, match="its horizon was 4, not 6"):
         load_policy(file, CompactDoor(7, horizon=6))
@@ -196,14 +196,14 @@ def test_compact_rows_fit_other_worlds_of_the_same_size(tmp_path: Path) -> None:
 
 def test_an_ensemble_of_rows_takes_its_other_worlds_along(tmp_path: Path) -> None:
     params = params_of(ensemble={"worlds": [{"name": "test-door", "params": {"horizon": 4}}]})
-    played = ensemble_of([DoorWorld(), DoorWorld()])
+    played = EnsembleWorld([DoorWorld(), DoorWorld()])
     file = saved(tmp_path / "p", params, played)
-    chances = load_policy(file, DoorWorld()).probabilities(STATES, STEPS)
-    assert torch.equal(chances, load_policy(file, played).probabilities(STATES, STEPS))
+    chances = load_policy(file, DoorWorld()).policy(STATES, STEPS)
+    assert torch.equal(chances, load_policy(file, played).policy(STATES, STEPS))
     encoder = StateEncoder(played, "rows", None)
     own = LearnedPolicy(params, learner_spec(played, "rows"), encoder)
     own.load(published(params, played))
-    assert torch.equal(chances, own.probabilities(STATES, STEPS))
+    assert torch.equal(chances, own.policy(STATES, STEPS))
 
 
 # Damage, beyond what test_saved_model.py of empo_learning shows.

@@ -179,7 +179,7 @@ def test_the_policy_can_be_loaded_again(tmp_path: Path) -> None:
     result.save(tmp_path)
     world = DoorWorld()
     policy = load_policy(tmp_path / POLICY, world)
-    chances = policy.probabilities(world.initial_state()[None], torch.tensor([4]))
+    chances = policy.policy(world.initial_state()[None], torch.tensor([4]))
     assert chances.shape == (1, 2)
     assert float(chances.sum()) == pytest.approx(1)
 

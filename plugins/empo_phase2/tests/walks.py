@@ -16,7 +16,7 @@ from empo_phase2.warmup import WarmUpSchedule
 WALK = ("still", "left", "right", "forward")
 
 
-class Street:
+class Street(WorldModel):
     """Walkers on five cells, who pass each other; a row is ``(cell, heading)`` of each.
 
     Heading 0 is east, 2 is west. Only who heads along the street can go forward, and only up
@@ -93,12 +93,13 @@ def favours_first(world: WorldModel) -> Any:
     """Humans that prefer earlier actions, the more so the later their goal is listed."""
 
     class Prior:
-        def policy(self, states: Tensor, steps_left: int) -> Tensor:
+        def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
             spec = world.spec
             owners = [goal.human for goal in spec.goals]
             width = max(spec.num_actions[human] for human in spec.humans)
             available = world.available(states)[:, owners, :width].double()
-            order = torch.arange(width) * (1 + torch.arange(len(owners)))[:, None] / steps_left
+            order = torch.arange(width) * (1 + torch.arange(len(owners)))[:, None]
+            order = order / steps_left.double()[:, None, None]
             chances = available * (-0.3 * order).exp()
             return chances / chances.sum(-1, keepdim=True)
 

@@ -79,7 +79,7 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StorageError, match=r"cannot write .*world\.png"):
+    with pytest.raises(StorageError, match=r"world\.png: "):
         write_png(RED, tmp_path / "file" / "world.png")
 
 

@@ -99,7 +99,7 @@ class Scene:
             unseen=torch.zeros_like(terminated),
             starts=starts,
             valid=~chance(0.15),
-            known=known,
+            is_known=known,
             mask=mask,
             memory=first,
             agent=agent,

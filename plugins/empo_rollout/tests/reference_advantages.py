@@ -23,7 +23,7 @@ def advantages_reference(
     for segment in range(segments):
         later = 0.0
         for time in reversed(range(horizon)):
-            if not (rollout.valid[time, segment] and rollout.known[time, segment]):
+            if not (rollout.valid[time, segment] and rollout.is_known[time, segment]):
                 later = 0.0
                 continue
             weight = 1.0 if ratio is None else float(ratio[time, segment])

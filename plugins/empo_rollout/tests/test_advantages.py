@@ -58,7 +58,7 @@ def rollout_of(
         unseen=unseen,
         starts=torch.zeros(shape, dtype=torch.bool),
         valid=valid,
-        known=known,
+        is_known=known,
         mask=None,
         memory=torch.zeros(segments, 0),
         agent=torch.arange(segments),
@@ -295,12 +295,12 @@ class TestBoundaries:
         both = {"terminated": (1, True), "next_value": (1, 0.0), "truncated": (1, True)}
         assert self.found(truncation, **both) == [5 - 1 / 4, -1, 2]
 
-    @pytest.mark.parametrize("name", ["valid", "known"])
+    @pytest.mark.parametrize("name", ["valid", "is_known"])
     def test_a_step_that_teaches_nothing_cuts_the_trace(self, name: str) -> None:
         assert self.found(**{name: (1, False)}) == [5, 0, 2]
 
     def test_an_unknown_tail_leaves_the_rest_as_a_shorter_segment(self) -> None:
-        assert self.found(known=(2, False)) == [5 + 4 / 4, 4, 0]
+        assert self.found(is_known=(2, False)) == [5 + 4 / 4, 4, 0]
 
 
 class TestAgainstStableBaselines:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError, ConfigError, NonFiniteError
-from empo_core.experiment import RunInterrupted, build, resume, run
+from empo_core.experiment import Experiment, RunInterrupted, build, run
 from empo_core.protocols import Algorithm, Tracker
 from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.types import Histogram
@@ -129,7 +129,7 @@ def test_a_resumed_run_goes_on_exactly(
     whole = outcome(run(config(tmp_path, **keys)))
     with pytest.raises(RunInterrupted) as caught:
         run(config(tmp_path, **keys), watchers=[InterruptAt(stop)])
-    resumed = outcome(resume(caught.value.directory).result)
+    resumed = outcome(Experiment.resume(caught.value.directory).result)
     assert resumed[0] == whole[0]
     for name, tensor in whole[1].items():
         assert torch.equal(resumed[1][name], tensor), name

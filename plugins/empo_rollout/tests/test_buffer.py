@@ -73,7 +73,7 @@ def test_a_dropped_tail_is_unknown_and_says_nothing() -> None:
     line = Line("drop")
     for happens in (("s", "t", "tus"), ("us", "", "uf")):
         rollout = line.play(*happens)
-        assert rollout.known[:, 0].tolist() == [True, True, False]
+        assert rollout.is_known[:, 0].tolist() == [True, True, False]
         assert rollout.reward[:, 0].tolist() == [1, 1, 0]
         assert rollout.next_value[2, 0] == 0
         assert not rollout.terminated[2].any()

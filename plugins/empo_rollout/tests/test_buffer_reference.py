@@ -64,7 +64,7 @@ Steps = dict[int, list[dict[str, Any]]]
 
 NO_OUTCOME = {
     "reward": 0.0, "terminated": False, "truncated": False, "next_value": 0.0, "unseen": False,
-    "known": False,
+    "is_known": False,
 }  # fmt: skip
 
 
@@ -108,7 +108,7 @@ class Game:
             if step is not None and step["valid"]:
                 step.update(self.outcome(arrival, row, value, final))
             elif step is not None:
-                step.update(NO_OUTCOME, known=True)
+                step.update(NO_OUTCOME, is_known=True)
 
     def outcome(
         self, arrival: TimeStep, row: int, value: torch.Tensor, final: torch.Tensor
@@ -125,7 +125,7 @@ class Game:
         return {
             "reward": reward if clip is None else max(-clip, min(clip, reward)),
             "terminated": terminated, "truncated": truncated, "next_value": following,
-            "unseen": truncated and not terminated and row not in finals, "known": True,
+            "unseen": truncated and not terminated and row not in finals, "is_known": True,
         }  # fmt: skip
 
     def agents(self, arrival: TimeStep) -> range:

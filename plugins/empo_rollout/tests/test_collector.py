@@ -167,8 +167,8 @@ def test_with_a_dropped_tail_all_but_the_last_step_is_known() -> None:
     made, _ = collecting(blocks=2, segments=4, tail="drop")
     for version in range(3):
         rollout = made.collect(version)
-        assert rollout.known[:-1].all()
-        assert not rollout.known[-1].any()
+        assert rollout.is_known[:-1].all()
+        assert not rollout.is_known[-1].any()
 
 
 @pytest.mark.parametrize("memory", ["lstm", "gru"])

@@ -290,7 +290,7 @@ def test_what_is_unavailable_is_never_chosen() -> None:
 
 def test_initial_weights_are_orthogonal_with_the_usual_gains() -> None:
     policy = built(env_spec("continuous"), stir=False, hidden=[16, 8], log_std=-0.5)
-    (network,) = policy.each
+    (network,) = policy.members
 
     for layer, gain in (
         (network.trunk.layers[0], math.sqrt(2)),
@@ -351,7 +351,7 @@ def test_pictures_are_scaled_to_one(network: str) -> None:
 
 def test_convolutions_see_the_picture_where_it_is_and_words_join_behind_them() -> None:
     place = env_spec(observations=ObservationSpec(2 * 4 * 4 + 3, "float32", (2, 4, 4)))
-    (network,) = built(place, network="conv", channels=[3]).each
+    (network,) = built(place, network="conv", channels=[3]).members
     row = torch.randn(1, 2 * 4 * 4 + 3)
     joined = torch.cat([network.trunk.convolutions(row[:, :32].view(1, 2, 4, 4)).flatten(1),
                         row[:, 32:]], 1)  # fmt: skip
@@ -362,7 +362,7 @@ def test_convolutions_see_the_picture_where_it_is_and_words_join_behind_them() -
 
 def test_large_pictures_are_halved_until_they_are_small() -> None:
     place = env_spec(observations=ObservationSpec(84 * 40, "uint8", (1, 84, 40)))
-    (network,) = built(place, network="conv", channels=[2, 2, 2, 2]).each
+    (network,) = built(place, network="conv", channels=[2, 2, 2, 2]).members
 
     strides = [layer.stride[0] for layer in network.trunk.convolutions[::2]]
 
@@ -377,7 +377,7 @@ def test_a_critic_of_its_own_leaves_the_policy_alone(critic: str, reaches: bool)
     given = scene(policy, place)
     value = policy.unroll(given.observation, given.memory, given.starts, given.agent).value
 
-    weight = policy.each[0].trunk.layers[0].weight
+    weight = policy.members[0].trunk.layers[0].weight
     (gradient,) = torch.autograd.grad(value.sum(), [weight], allow_unused=True)
 
     assert (gradient is not None) == reaches
@@ -388,7 +388,7 @@ def test_without_hidden_layers_everything_is_linear_in_what_is_seen(critic: str)
     place = env_spec()
     policy = built(place, hidden=[], critic=critic)
     given = scene(policy, place)
-    (network,) = policy.each
+    (network,) = policy.members
 
     hidden, value = policy.unroll(given.observation, given.memory, given.starts, given.agent)
 
@@ -399,7 +399,7 @@ def test_without_hidden_layers_everything_is_linear_in_what_is_seen(critic: str)
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "silu", "gelu"])
 def test_each_activation_is_the_one_asked_for(activation: str) -> None:
-    (network,) = built(env_spec(), activation=activation, hidden=[5]).each
+    (network,) = built(env_spec(), activation=activation, hidden=[5]).members
     rows = torch.randn(4, WORDS)
 
     function = getattr(torch if activation in {"tanh", "relu"} else torch.nn.functional, activation)

@@ -180,7 +180,7 @@ def test_statistics_of_environments_come_back_with_the_policy(tmp_path: Path) ->
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     policy, params = policy_of(ROWS)
     with torch.no_grad():
-        policy.each[0].head.weight[0, 0] = math.nan
+        policy.members[0].head.weight[0, 0] = math.nan
 
     with pytest.raises(NonFiniteError, match=r"networks\.0\.head\.weight"):
         save_policy(tmp_path / "policy", policy, params, ROWS)

@@ -11,7 +11,7 @@ import torch
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_core.protocols.environments import TimeStep
-from empo_core.types import AgentSpec, WorldSpec
+from empo_core.types import AgentSpec
 from empo_core.world_content import identity
 from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots, UniformHumans
 from empo_rollout.empowerment.prior import GoalPpo
@@ -32,7 +32,7 @@ def untrained(vector: WorldVectorEnv, **given: object) -> Networks:
         vector.spec,
         generator=torch.Generator().manual_seed(1),
     )
-    for network in policy.each:
+    for network in policy.members:
         torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(2))
     return policy
 
@@ -75,7 +75,7 @@ def test_the_prior_does_what_the_policy_did_in_the_copies() -> None:
     vector.start(0)
     arrival = vector.recv()
     step = acted(policy, arrival, 2)
-    prior = LearnedHumans(world, policy).policy(world.initial_state()[None], 3)[0]
+    prior = LearnedHumans(world, policy).policy(world.initial_state()[None], torch.tensor([3]))[0]
     for row in range(6):
         human, wanted = row % 2, int(arrival.observation[row, 5:].argmax())
         goal = wanted if human == 0 else 2
@@ -89,7 +89,7 @@ def test_exploration_mixes_in_even_chances() -> None:
     policy = untrained(WorldVectorEnv(world, copies=1, learners="humans"))
     states = torch.tensor([[0, 0], [1, 0]], dtype=torch.int16)
     plain, mixed, even = (
-        LearnedHumans(world, policy, exploration).policy(states, 2)
+        LearnedHumans(world, policy, exploration).policy(states, torch.full((len(states),), 2))
         for exploration in (0.0, 0.25, 1.0)
     )
     torch.testing.assert_close(mixed, 0.75 * plain + 0.25 * even)
@@ -100,12 +100,11 @@ def test_exploration_mixes_in_even_chances() -> None:
 class TwoRobots(TinyWorld):
     """The door, at which the shouter is a robot as well."""
 
-    @property
-    def spec(self) -> WorldSpec:
-        base = super().spec
+    def __init__(self) -> None:
+        super().__init__()
         shouter = AgentSpec(name="shouter", role="robot", actions=("wait", "go", "shout"))
-        agents = (*base.agents[:2], shouter)
-        return replace(base, agents=agents, goals=base.goals[:2])
+        agents = (*self.spec.agents[:2], shouter)
+        self.spec = replace(self.spec, agents=agents, goals=self.spec.goals[:2])
 
 
 @pytest.mark.parametrize("agents", ["shared", "separate"])
@@ -116,7 +115,7 @@ def test_robots_choose_independently_and_the_first_counts_fastest(agents: str) -
     robots = LearnedRobots(world, policy)
     assert isinstance(robots, RobotPolicy)
     states = torch.tensor([[0, 0], [1, 0]], dtype=torch.int16)
-    joint = robots.probabilities(states, torch.tensor([3, 1]))
+    joint = robots.policy(states, torch.tensor([3, 1]))
     assert joint.shape == (2, 6)
     torch.testing.assert_close(joint.sum(1), torch.ones(2, dtype=torch.float64))
     grid = joint.view(2, 3, 2)
@@ -139,7 +138,7 @@ def test_no_states_give_no_answers() -> None:
     world = TinyWorld()
     robots = LearnedRobots(world, untrained(WorldVectorEnv(world, copies=1, reward=reward)))
     none = torch.zeros(0, 2, dtype=torch.int16)
-    assert robots.probabilities(none, torch.zeros(0, dtype=torch.int64)).shape == (0, 2)
+    assert robots.policy(none, torch.zeros(0, dtype=torch.int64)).shape == (0, 2)
 
 
 def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
@@ -177,8 +176,12 @@ def test_humans_on_disk_act_as_those_that_were_saved(saved: Path) -> None:
     world = TinyWorld()
     policy = untrained(WorldVectorEnv(world, copies=1, learners="humans"))
     states = torch.tensor([[0, 0], [1, 0]], dtype=torch.int16)
-    kept = GoalPpo(GoalPpoParams(file=saved, exploration=0.5), world).policy(states, 2)
-    assert torch.equal(kept, LearnedHumans(world, policy, 0.5).policy(states, 2))
+    kept = GoalPpo(GoalPpoParams(file=saved, exploration=0.5), world).policy(
+        states, torch.full((len(states),), 2)
+    )
+    assert torch.equal(
+        kept, LearnedHumans(world, policy, 0.5).policy(states, torch.full((len(states),), 2))
+    )
 
 
 def test_the_directory_of_a_run_stands_for_the_humans_in_it(saved: Path, tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_humans_of_another_world_are_refused(saved: Path) -> None:
     with pytest.raises(StorageError, match="another world than this 'door': its horizon was 3"):
         GoalPpo(GoalPpoParams(file=saved), TinyWorld(4))
     named = TinyWorld()
-    object.__setattr__(named, "_spec", replace(named.spec, goals=named.spec.goals[::-1]))
+    named.spec = replace(named.spec, goals=named.spec.goals[::-1])
     with pytest.raises(StorageError, match=r"its goals were \[\[0, 'open', 1.0\]"):
         GoalPpo(GoalPpoParams(file=saved), named)
 

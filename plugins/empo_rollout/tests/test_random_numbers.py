@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from empo_core.config import RunConfig
-from empo_core.experiment import execute
+from empo_core.experiment import Experiment
 from empo_core.protocols.environments import VectorLayout
 from empo_environments.components import CallableEnvironment
 
@@ -139,7 +139,7 @@ def drawn_in_run(folder: Path, make: Callable[[Path], Any], **changed: Any) -> d
         "algorithm": {"name": "rollout", "params": params}, "trackers": [],
         "runs": str(folder / "runs"), "seed": 1,
     }  # fmt: skip
-    execute(RunConfig.model_validate(config), environment=make(log))
+    Experiment.start(RunConfig.model_validate(config), environment=make(log))
     found: dict[str, list[str]] = defaultdict(list)
     for line in log.read_text().splitlines():
         process, number = line.split()

@@ -26,7 +26,7 @@ def by_openness(states: Tensor, steps_left: Tensor) -> Tensor:
     return states[:, 0] + 10.0 * steps_left
 
 
-class Corridor:
+class Corridor(WorldModel):
     """Five cells in a row; a human walks left or right, a robot may block it, and lava ends it.
 
     A row is ``(cell,)``. The last cell is lava: nobody can act there. With ``humans=2`` there is
@@ -79,11 +79,11 @@ class Stubborn:
     """Walks towards its goal in the corridor, whatever happens."""
 
     def __init__(self, world: WorldModel) -> None:
-        self.asked: list[int] = []
+        self.asked: list[tuple[int, ...]] = []
         self._spec = world.spec
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
-        self.asked.append(steps_left)
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        self.asked += map(tuple, torch.cat([states, steps_left[:, None]], 1).tolist())
         policy = torch.zeros(len(states), len(self._spec.goals), 2)
         for index, goal in enumerate(self._spec.goals):
             right = (states[:, goal.human] < int(goal.name)).long()
@@ -246,7 +246,7 @@ def test_a_prior_is_asked_about_each_situation_once() -> None:
     world = Corridor(horizon=3)
     prior = Stubborn(world)
     played(WorldVectorEnv(world, copies=500, reward=by_openness, prior=prior), 50)
-    assert len(prior.asked) == len(set(prior.asked)) or len(prior.asked) < 12
+    assert len(prior.asked) == len(set(prior.asked)) > 0
 
 
 def test_a_human_that_arrives_is_paid_once_and_its_episode_is_over() -> None:
@@ -340,7 +340,7 @@ def test_worlds_in_which_nobody_can_learn_are_refused() -> None:
     world = TinyWorld()
     agents = tuple(agent for agent in world.spec.agents if agent.role == "human")
     goals = world.spec.goals[:2]
-    object.__setattr__(world, "_spec", _replaced(world.spec, agents=agents, goals=goals))
+    world.spec = _replaced(world.spec, agents=agents, goals=goals)
     with pytest.raises(ConfigError, match="has no robots that could learn"):
         WorldVectorEnv(world, copies=1, reward=by_openness)
 
@@ -348,7 +348,7 @@ def test_worlds_in_which_nobody_can_learn_are_refused() -> None:
 def test_agents_without_a_role_are_refused() -> None:
     world = TinyWorld()
     agents = (*world.spec.agents[:2], AgentSpec(name="cat", role="other", actions=("nap",)))
-    object.__setattr__(world, "_spec", _replaced(world.spec, agents=agents))
+    world.spec = _replaced(world.spec, agents=agents)
     with pytest.raises(UnsuitableWorldError, match=r"cat \(agent 2\) .* neither human nor robot"):
         WorldVectorEnv(world, copies=1, reward=by_openness)
 

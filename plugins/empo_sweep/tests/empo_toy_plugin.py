@@ -14,7 +14,7 @@ import numpy as np
 
 from empo_core import Component, Config, hookimpl
 from empo_core.errors import SolveError
-from empo_core.protocols import RunContext
+from empo_core.protocols import Algorithm, RunContext
 
 LEDGER = "ledger.jsonl"
 
@@ -50,7 +50,7 @@ class ToyResult:
         pass
 
 
-class Toy:
+class Toy(Algorithm):
     """Counts steps, and goes on with them where it is resumed."""
 
     def __init__(self, params: ToyParams) -> None:

@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_sweeps import Cli, ends, events
+from toy_sweeps import Cli, ends, ledger
 
 COMMAND = [sys.executable, "-m", "empo_core", "sweep", "s.yaml"]
 STEPS = 5
@@ -37,7 +36,7 @@ def begun() -> subprocess.Popen[str]:
 def await_ends(folder: Path, number: int) -> None:
     """Wait until so many trials have ended."""
     deadline = time.monotonic() + 120
-    while not (folder / "trials.jsonl").exists() or len(ends(folder)) < number:
+    while not (folder / "sweep.yaml").exists() or len(ends(folder)) < number:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -51,11 +50,9 @@ def await_step(folder: Path) -> Path:
 
 
 def assert_complete(folder: Path) -> None:
-    """All trials were planned and are done once, and none did a step twice."""
-    kinds = Counter((event["trial"], event["event"]) for event in events(folder))
-    for trial in range(TRIALS):
-        assert kinds[trial, "planned"] == kinds[trial, "done"] == 1
-    assert len(events(folder)[0]["digest"]) == 64
+    """All trials are done, and came to their end once."""
+    assert ends(folder) == [(trial, "done") for trial in range(TRIALS)]
+    assert len(set(ledger(folder))) == len(ledger(folder)) == TRIALS
     runs = sorted(folder.glob("trial-*"))
     assert len(runs) == TRIALS
     for run in runs:
@@ -74,13 +71,10 @@ def test_a_sweep_goes_on_after_it_was_interrupted_and_after_it_was_killed(
         assert process.wait(60) == 130
         assert process.stderr is not None
         assert "interrupted; go on with: empo sweep s.yaml" in process.stderr.read()
-    assert [event for _, event in ends(folder)].count("interrupted") in (1, 2)
     assert json.loads((running / "status.json").read_text())["status"] == "interrupted"
     with begun() as process:
         await_ends(folder, len(ends(folder)) + 3)
         process.kill()
-    with (folder / "trials.jsonl").open("a") as log:
-        log.write('{"event": "don')  # As if it had been killed in the middle of a line.
     last = sweep("s.yaml", "--json")
     assert last.exit_code == 0, last.output
     assert_complete(folder)
@@ -98,12 +92,9 @@ def test_no_trial_is_lost_or_done_twice_at_30_random_moments(folder: Path, sweep
             time.sleep(moments.uniform(0.0, 4.0))
             kills += process.poll() is None
             process.kill()
-        done = [trial for trial, event in ends(folder) if event == "done"]
-        assert len(done) == len(set(done))
-        if len(done) == TRIALS:
+        if len(ends(folder)) == TRIALS:
             assert_complete(folder)
-            for path in folder.glob("trial*"):
-                path.unlink() if path.is_file() else shutil.rmtree(path)
+            shutil.rmtree(folder)
     assert sweep("s.yaml").exit_code == 0
     assert_complete(folder)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_sweeps import Cli, ends, events, ledger
+from toy_sweeps import Cli, ends, ledger, number_of, points
 from typer.testing import CliRunner
 
 from empo_core import load_config
@@ -82,10 +82,9 @@ def test_failed_trials_are_left_alone_until_they_are_retried(
     folder = toy / "sweeps/s"
     assert sorted(ends(folder)) == [(0, "done"), (1, "done"), (2, "failed"), (3, "failed")]
     assert sweep(file).exit_code == 3
-    assert len(events(folder)) == 12
     again = sweep(file, "--retry-failed", "--json")
     assert again.exit_code == 0, again.output
-    assert sorted(ends(folder)[4:]) == [(2, "done"), (3, "done")]
+    assert ends(folder) == [(trial, "done") for trial in range(4)]
     attempts = [arm["trials"][0]["run"] for arm in json.loads(again.stdout)["arms"]]
     summary = folder / attempts[1] / "results/summary.json"
     assert json.loads(summary.read_text())["attempts"] == 2
@@ -136,7 +135,7 @@ def test_a_sweep_that_was_kept_is_the_same_sweep(toy: Path, sweep: Cli, write: W
 def test_two_sweeps_do_not_share_a_folder(
     toy: Path, sweep: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from empo_core.storage.locks import hold
+    from empo_core.runs.files import hold
 
     monkeypatch.setattr("empo_sweep.runner._ORPHANS_S", 0.1)
     file = write(over={X: [1, 2]})
@@ -150,30 +149,53 @@ def test_two_sweeps_do_not_share_a_folder(
 def test_a_search_goes_on_as_if_it_had_not_been_stopped(
     toy: Path, sweep: Cli, write: Write
 ) -> None:
-    pytest.importorskip("optuna")
     search = {"space": {X: {"low": -10, "high": 10}}, "objective": SCORE, "trials": 14}
-    keys = {"workers": 1, "over": {"seed": [0, 1]}}
-    assert sweep(write(name="whole", search=search, **keys)).exit_code == 0
-    whole = [e for e in events(toy / "sweeps/whole") if e["event"] == "planned"]
-    assert len(whole) == 28
-    # A point is chosen when a worker has nothing to do, by all that is known then.
-    kinds = [e["event"] for e in events(toy / "sweeps/whole")]
-    assert kinds == ["planned", "planned", *["started", "done"] * 2] * 14
-    data = json.loads((toy / "sweeps/whole/sweep.json").read_text())
+    keys = {"workers": 1, "over": {"seed": [0, 1]}, "search": search}
+    assert sweep(write(name="whole", **keys)).exit_code == 0
+    whole = toy / "sweeps/whole"
+    assert ends(whole) == [(trial, "done") for trial in range(28)]
+    data = json.loads((whole / "sweep.json").read_text())
     assert max(arm["mean"]["mean"] for arm in data["arms"]) > -0.5
-    # The same file, cut off in the middle of a point.
+    # The same folder as it was when the first seed of the tenth point had ended.
     part = toy / "sweeps/part"
-    part.mkdir()
-    lines = (toy / "sweeps/whole/trials.jsonl").read_bytes().splitlines(keepends=True)
-    cut = next(i for i, line in enumerate(lines) if json.loads(line)["trial"] == 23) - 1
-    (part / "trials.jsonl").write_bytes(b"".join(lines[:cut]) + b'{"event": "pla')
-    assert sweep(write(name="part", search=search, **keys)).exit_code == 0
-    again = [e for e in events(part) if e["event"] == "planned"]
-    assert [e["arm"] for e in again] == [e["arm"] for e in whole]
+    shutil.copytree(whole, part, ignore=shutil.ignore_patterns("sweep.*", "best.yaml"))
+    for run in part.glob("trial-*"):
+        if number_of(run) > 18:
+            shutil.rmtree(run)
+    lines = (whole / "search.jsonl").read_bytes().splitlines(keepends=True)
+    drawn = [place for place, line in enumerate(lines) if b'"param_name"' in line]
+    (part / "search.jsonl").write_bytes(b"".join(lines[: drawn[9] + 1]) + b'{"op_co')
+    assert sweep(write(name="part", **keys)).exit_code == 0
+    assert points(part) == points(whole)
+    assert len(ledger(part)) == 28 + 9
+
+
+@pytest.mark.parametrize("damage", ["[1]", "{}", "\x00", '{"op_code": 99}', '{"op_code": 4}'])
+def test_a_damaged_journal_is_refused_with_its_path(
+    toy: Path, sweep: Cli, write: Write, damage: str
+) -> None:
+    search = {"space": {X: {"low": 0, "high": 1}}, "objective": SCORE, "trials": 1}
+    assert sweep(write(search=search)).exit_code == 0
+    with (toy / "sweeps/s/search.jsonl").open("a") as journal:
+        journal.write(f"{damage}\n")
+    refused = sweep("s.yaml")
+    assert refused.exit_code == 3, refused.output
+    assert "sweeps/s/search.jsonl: is damaged or not ours" in "".join(refused.stderr.split("\n"))
+
+
+def test_a_damaged_record_of_a_trial_is_refused_with_its_path(
+    toy: Path, sweep: Cli, write: Write
+) -> None:
+    assert sweep(write(over={ENDS: ["badly"]}, objective=SCORE)).exit_code == 3
+    (record,) = (toy / "sweeps/s").glob("trial-*/trial.json")
+    for damage in ("{", "[]", '{"status": "finished"}'):
+        record.write_text(damage)
+        refused = sweep("s.yaml")
+        assert refused.exit_code == 3
+        assert "trial.json: " in refused.stderr
 
 
 def test_bad_trials_are_stopped_early(toy: Path, sweep: Cli, write: Write) -> None:
-    pytest.importorskip("optuna")
     search = {
         "space": {X: [3, 2.5, 3.5, 2.9, 3.1, 20, 30]}, "objective": SCORE, "trials": 7,
         "sampler": "grid", "pruner": {"metric": "toy/score"},
@@ -193,19 +215,14 @@ def test_bad_trials_are_stopped_early(toy: Path, sweep: Cli, write: Write) -> No
     assert len(ledger(folder)) == 5
 
 
-def test_without_optuna_the_message_names_the_extra(
-    toy: Path, sweep: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search = {"space": {X: {"low": 0, "high": 1}}, "objective": SCORE, "trials": 2}
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    refused = sweep(write(search=search))
-    assert refused.exit_code == 2
-    assert "pip install 'empo-sweep[optuna]'" in refused.stderr
-    random = sweep(write(search={**search, "sampler": "random"}), "name=chance", "--json")
-    assert random.exit_code == 0, random.output
-    xs = [arm["arm"][X] for arm in json.loads(random.stdout)["arms"]]
+def test_random_points_lie_in_the_space(toy: Path, sweep: Cli, write: Write) -> None:
+    space = {X: {"low": 0, "high": 1}, "algorithm.params.steps": [1, 2]}
+    search = {"space": space, "objective": SCORE, "trials": 3, "sampler": "random"}
+    drawn = sweep(write(search=search), "--json")
+    assert drawn.exit_code == 0, drawn.output
+    xs = [arm["arm"][X] for arm in json.loads(drawn.stdout)["arms"]]
     assert all(0 <= x <= 1 for x in xs)
-    assert len(set(xs)) == 2
+    assert len(set(xs)) == 3
 
 
 def test_an_objective_that_no_trial_has_is_noticed_by_the_first(

@@ -9,6 +9,8 @@ from typing import Any
 
 from click.testing import Result
 
+from empo_core.runs.directory import RunDirectory
+
 Cli = Callable[..., Result]
 HERE = Path(__file__).parent
 
@@ -22,16 +24,27 @@ def install_toy(site: Path) -> list[str]:
     return [str(site), str(HERE)]
 
 
-def events(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a sweep's ``trials.jsonl``."""
-    lines = (folder / "trials.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def ends(folder: Path) -> list[tuple[int, str]]:
-    """Trials and events, without those that only prepare."""
-    kinds = ("planned", "started", "reported")
-    return [(e["trial"], e["event"]) for e in events(folder) if e["event"] not in kinds]
+    """Trials that have ended, and how, by what is in their run directories."""
+    found = []
+    for run in sorted(folder.glob("trial-*")):
+        record, status = run / "trial.json", RunDirectory(run).status().get("status")
+        if status == "finished":
+            found.append((number_of(run), "done"))
+        elif record.exists():
+            found.append((number_of(run), json.loads(record.read_text())["status"]))
+    return found
+
+
+def number_of(run: Path) -> int:
+    """The number of a trial."""
+    return int(run.name.split("-")[1])
+
+
+def points(folder: Path) -> list[dict[str, Any]]:
+    """The values of the points of a search, in their order."""
+    trials = json.loads((folder / "sweep.json").read_text())["arms"]
+    return [arm["arm"] for arm in trials]
 
 
 def ledger(folder: Path) -> Sequence[str]:

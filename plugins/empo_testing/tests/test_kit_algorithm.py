@@ -41,7 +41,7 @@ class Mean:
         np.save(directory / "visits.npy", np.array(list(self.visits.values())))
 
 
-class Walk:
+class Walk(Algorithm):
     """A right algorithm: a random walk, which it can go on with."""
 
     steps = 20

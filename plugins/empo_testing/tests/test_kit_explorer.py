@@ -14,7 +14,7 @@ from empo_testing.explorer import ExplorerTests
 Runner = Callable[..., set[str]]
 
 
-class Mixes:
+class Mixes(Explorer):
     """Follows the protocol: half of the policy, half of the uniform one; remembers nothing."""
 
     def __init__(self, spec: WorldSpec, agents: tuple[int, ...]) -> None:
@@ -23,15 +23,6 @@ class Mixes:
     def explore(self, policy: Tensor, scene: Scene, generator: torch.Generator) -> Tensor:
         even = scene.available.float()
         return (policy + even / even.sum(1, keepdim=True)) / 2
-
-    def observe(self, scene: Scene, choice: Tensor) -> None:
-        pass
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        pass
 
 
 class Repeats(Mixes):
@@ -58,6 +49,8 @@ class Repeats(Mixes):
 
 class Learns(Mixes):
     """Follows the protocol: one number learns to be 1."""
+
+    learns = True
 
     def __init__(self, spec: WorldSpec, agents: tuple[int, ...]) -> None:
         super().__init__(spec, agents)

@@ -22,7 +22,7 @@ class Uniform:
         self._humans = [goal.human for goal in spec.goals]
         self._width = max(spec.num_actions[human] for human in spec.humans)
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         available = self._world.available(states)[:, self._humans, : self._width].double()
         return available / available.sum(-1, keepdim=True)
 
@@ -33,46 +33,46 @@ class NoPolicy:
 
 
 class OneWordPerHuman(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return super().policy(states, steps_left)[:, :2]
 
 
 class CarriesGradients(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return super().policy(states, steps_left).requires_grad_()
 
 
 class SumsToLess(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return super().policy(states, steps_left) * (1 - 1e-9)
 
 
 class GoesNegative(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return 3 * super().policy(states, steps_left) - 2 * super().policy(states, steps_left).roll(
             1, -1
         )
 
 
 class IgnoresAvailability(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         same = super().policy(states, steps_left)
         initial = super().policy(self._world.initial_state()[None], steps_left)
         return initial.expand_as(same).clone()
 
 
 class FillsThePadding(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return torch.full_like(super().policy(states, steps_left), 1 / self._width)
 
 
 class LooksAtTheFirstRow(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return super().policy(states[:1].expand_as(states), steps_left).clone()
 
 
 class SortsItsRows(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return super().policy(states[states.sum(1).argsort()], steps_left)
 
 
@@ -81,7 +81,7 @@ class RemembersTheTime(Uniform):
 
     age = 0
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         self.age += 1
         return super().policy(states, steps_left) ** self.age
 
@@ -91,19 +91,19 @@ class LendsItsTable(Uniform):
         super().__init__(world)
         self._known: dict[str, Tensor] = {}
 
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         found = super().policy(states, steps_left)
         return self._known.setdefault(f"{states.tolist()} {steps_left}", found)
 
 
 class DrawsGlobally(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         torch.rand(1)
         return super().policy(states, steps_left)
 
 
 class NeedsRows(Uniform):
-    def policy(self, states: Tensor, steps_left: int) -> Tensor:
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
         return torch.cat([super(NeedsRows, self).policy(row[None], steps_left) for row in states])
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_core.protocols import EpisodeMetric, Tracker
+from empo_core.protocols import Tracker
 from empo_core.types import Histogram
 from empo_testing.tracker import TrackerTests
 
@@ -52,22 +52,18 @@ class Following(Right):
         super().start(directory, config)
         self.said: dict[str, str] = {}
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         self.said[task] = text
         self.note(f"{task}: {text}")
 
-    @property
-    def episode_metric(self) -> EpisodeMetric:
-        return self
-
-    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+    def start_episodes(self, num_envs: int, reasons: Sequence[str]) -> None:
         self.reasons = reasons
         self.state: dict[str, Any] = {
             "rewards": torch.zeros(num_envs, dtype=torch.float64), "sum": 0.0, "count": 0,
             "why": [0] * len(reasons),
         }  # fmt: skip
 
-    def step(
+    def step_episodes(
         self, rewards: Tensor, dones: Tensor, reasons: Tensor | None = None,
         active: Tensor | None = None,
     ) -> None:  # fmt: skip
@@ -85,7 +81,7 @@ class Following(Right):
         if 0 <= reason < len(self.reasons):
             self.state["why"][reason] += 1
 
-    def statistics(self) -> dict[str, float | Histogram]:
+    def episode_statistics(self) -> dict[str, float | Histogram]:
         if not hasattr(self, "state"):
             return {}
         edges = [float(edge) for edge in range(len(self.reasons) + 1)]
@@ -107,27 +103,27 @@ class TalksOnlyOfWhatItKnows(Following):
         super().progress(task, done, total)
         self.said.setdefault(task, "")
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         self.said[task]
-        super().narrate(task, text)
+        super().status(task, text)
 
 
 class KnowsBeforeItFollows(Following):
-    def statistics(self) -> dict[str, float | Histogram]:
-        return super().statistics() or {"count": 0}
+    def episode_statistics(self) -> dict[str, float | Histogram]:
+        return super().episode_statistics() or {"count": 0}
 
 
 class FindsTensors(Following):
-    def statistics(self) -> dict[str, float | Histogram]:
-        found = super().statistics()
+    def episode_statistics(self) -> dict[str, float | Histogram]:
+        found = super().episode_statistics()
         if "count" in found:
             found["count"] = torch.tensor(found["count"])  # type: ignore[assignment, arg-type]
         return found
 
 
 class ForgetsWhenAsked(Following):
-    def statistics(self) -> dict[str, float | Histogram]:
-        found = super().statistics()
+    def episode_statistics(self) -> dict[str, float | Histogram]:
+        found = super().episode_statistics()
         if found:
             self.state["count"] = 0
         return found
@@ -139,21 +135,21 @@ class SeesNoEpisode(Following):
 
 
 class KeepsOldEpisodes(Following):
-    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+    def start_episodes(self, num_envs: int, reasons: Sequence[str]) -> None:
         before = getattr(self, "state", {"sum": 0.0, "count": 0})
-        super().follow(num_envs, reasons)
+        super().start_episodes(num_envs, reasons)
         self.state |= {name: before[name] for name in ("sum", "count")}
 
 
 class NeedsAnEnvironment(Following):
-    def step(self, rewards: Tensor, *others: Tensor | None) -> None:
+    def step_episodes(self, rewards: Tensor, *others: Tensor | None) -> None:
         rewards.max()
-        super().step(rewards, *others)  # type: ignore[arg-type]
+        super().step_episodes(rewards, *others)  # type: ignore[arg-type]
 
 
 class StepsThemAll(Following):
-    def step(self, rewards: Tensor, *others: Tensor | None) -> None:
-        super().step(rewards, *others[:2])  # type: ignore[arg-type]
+    def step_episodes(self, rewards: Tensor, *others: Tensor | None) -> None:
+        super().step_episodes(rewards, *others[:2])  # type: ignore[arg-type]
 
 
 class KnowsEveryReason(Following):
@@ -164,14 +160,14 @@ class KnowsEveryReason(Following):
 
 
 class ZeroesRewards(Following):
-    def step(self, rewards: Tensor, dones: Tensor, *others: Tensor | None) -> None:
-        super().step(rewards, dones, *others)
+    def step_episodes(self, rewards: Tensor, dones: Tensor, *others: Tensor | None) -> None:
+        super().step_episodes(rewards, dones, *others)
         rewards[dones] = 0
 
 
 class KeepsTheirTensor(Following):
-    def step(self, rewards: Tensor, *others: Tensor | None) -> None:
-        super().step(rewards, *others)  # type: ignore[arg-type]
+    def step_episodes(self, rewards: Tensor, *others: Tensor | None) -> None:
+        super().step_episodes(rewards, *others)  # type: ignore[arg-type]
         self.state["newest"] = rewards
 
 
@@ -184,9 +180,8 @@ class SavesHalf(Following):
 class IsNoTracker:
     """Has every hook, but not the base class."""
 
-    episode_metric = None
     start, log, progress, finish = Right.start, Right.log, Right.progress, Right.finish
-    narrate, rewind, note = Tracker.narrate, Tracker.rewind, Right.note
+    status, truncate, note = Tracker.status, Tracker.truncate, Right.note
 
 
 class KnowsTwoEndings(Right):
@@ -346,11 +341,6 @@ def subclass(make: type) -> type:
 @pytest.mark.parametrize("make", [Right, Following])
 def test_a_right_tracker_passes(kit_failures: Runner, make: type) -> None:
     assert kit_failures(subclass(make)) == set()
-
-
-def test_what_nobody_needs_to_offer_is_offered() -> None:
-    assert isinstance(Following().episode_metric, EpisodeMetric)
-    assert Right().episode_metric is None
 
 
 @pytest.mark.parametrize(("make", "caught_by"), FLAWS)

@@ -25,7 +25,7 @@ class Right(TinyWorld):
 
     def __init__(self) -> None:
         super().__init__()
-        self._spec = dataclasses.replace(self._spec, releases_gil=True)
+        self.spec = dataclasses.replace(self.spec, releases_gil=True)
 
     def render(self, state: Tensor, overlay: object = None) -> np.ndarray:
         return np.full((4, 6, 3), int(state.sum()) * 100, dtype=np.uint8)
@@ -41,16 +41,16 @@ class LacksAMethod:
 class TwoAgentsOfOneName(Right):
     def __init__(self) -> None:
         super().__init__()
-        first, *others = self._spec.agents
+        first, *others = self.spec.agents
         others[0] = dataclasses.replace(others[0], name=first.name)
-        self._spec = dataclasses.replace(self._spec, agents=(first, *others))
+        self.spec = dataclasses.replace(self.spec, agents=(first, *others))
 
 
 class GoalOfTheRobot(Right):
     def __init__(self) -> None:
         super().__init__()
-        goals = tuple(dataclasses.replace(goal, human=1) for goal in self._spec.goals)
-        self._spec = dataclasses.replace(self._spec, goals=goals)
+        goals = tuple(dataclasses.replace(goal, human=1) for goal in self.spec.goals)
+        self.spec = dataclasses.replace(self.spec, goals=goals)
 
 
 class LendsItsInitialState(Right):
@@ -288,7 +288,7 @@ class ExpandsInAnotherOrder(Right):
 class NoHorizon(Right):
     def __init__(self) -> None:
         super().__init__()
-        self._spec: WorldSpec = dataclasses.replace(self._spec, horizon=0)
+        self.spec: WorldSpec = dataclasses.replace(self.spec, horizon=0)
 
 
 class ConfusesTheRobotsActions(Right):

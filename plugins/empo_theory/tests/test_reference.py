@@ -32,7 +32,7 @@ class Door(TinyWorld):
         names = [(0, "shut", 1.0), (0, "inside", 0.25), (0, "not shut", 1.0)]
         names += [(2, "shut", 0.5), (2, "not shut", 2.0)]
         goals = tuple(Goal(human=h, name=name, weight=weight) for h, name, weight in names)
-        self._spec = dataclasses.replace(self._spec, goals=goals)
+        self.spec = dataclasses.replace(self.spec, goals=goals)
         shut, ajar, inside = (1, 0, 0, 1, 0), (0, 0, 1, 0, 1), (0, 1, 1, 0, 1)
         self._achieved = torch.tensor([shut, ajar, inside]).bool()
 

@@ -221,25 +221,3 @@ def test_every_default_bin_has_a_width() -> None:
     for edges in (REWARD_BINS, LENGTH_BINS):
         assert len(edges) == 8
         assert all(low < high for low, high in pairwise(edges))
-
-
-@pytest.mark.parametrize("one_by_one", [False, True])
-@pytest.mark.parametrize("decay", [0.0, 0.75])
-def test_an_average_takes_a_few_numbers_as_it_takes_many(decay: float, one_by_one: bool) -> None:
-    by_numbers, by_tensor = EMATracker(decay), EMATracker(decay)
-    for numbers in ([3.0], [], [-1.0, 5.0, 2.5], [math.nan]):
-        by_numbers.update_few(numbers, one_by_one=one_by_one)
-        (by_tensor.update_each if one_by_one else by_tensor.update_mean)(torch.tensor(numbers))
-        torch.testing.assert_close(by_numbers.state_dict(), by_tensor.state_dict(), equal_nan=True)
-
-
-@pytest.mark.parametrize("closed", ["left", "right"])
-def test_a_histogram_counts_a_few_numbers_as_it_counts_many(closed: Closed) -> None:
-    by_numbers, by_tensor = (
-        FastVectorizedHistogram([0.0, 1.0, 3.0], closed=closed) for _ in range(2)
-    )
-    numbers = [-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0, math.nan, -math.inf]
-    by_numbers.update_few(numbers)
-    by_tensor.update_batch(torch.tensor(numbers))
-    torch.testing.assert_close(by_numbers.state_dict(), by_tensor.state_dict())
-    assert by_numbers.nan == 1

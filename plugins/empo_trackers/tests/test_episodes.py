@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from empo_core.config import installed
 from empo_core.errors import ConfigError
-from empo_core.protocols import EpisodeMetric, Tracker
+from empo_core.protocols import Tracker
 from empo_core.tracker_group import TrackerGroup
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints
@@ -27,9 +27,6 @@ class TestEpisodicEma(TrackerTests):
     def tracker(self) -> Tracker:
         return EpisodicEma(EpisodicEmaParams())
 
-    def test_it_follows_episodes(self, tracker: Tracker) -> None:
-        assert isinstance(tracker.episode_metric, EpisodeMetric)
-
 
 class TestEpisodicHistogram(TrackerTests):
     @pytest.fixture
@@ -37,9 +34,6 @@ class TestEpisodicHistogram(TrackerTests):
         return EpisodicHistogram(
             EpisodicHistogramParams(ema_update="per_episode", track_extremes=True)
         )
-
-    def test_it_follows_episodes(self, tracker: Tracker) -> None:
-        assert isinstance(tracker.episode_metric, EpisodeMetric)
 
 
 def from_registry(*names: str, **params: Any) -> TrackerGroup:
@@ -52,17 +46,11 @@ def from_registry(*names: str, **params: Any) -> TrackerGroup:
     return TrackerGroup(members)
 
 
-def metric_of(trackers: TrackerGroup) -> EpisodeMetric:
-    metric = trackers.episode_metric
-    assert metric is not None
-    return metric
-
-
 def step(
     trackers: TrackerGroup, rewards: list[float], dones: list[int], reasons: list[int]
 ) -> None:
     flags = torch.tensor(dones, dtype=torch.bool)
-    metric_of(trackers).step(torch.tensor(rewards), flags, torch.tensor(reasons))
+    trackers.step_episodes(torch.tensor(rewards), flags, torch.tensor(reasons))
 
 
 def test_histograms_reach_tensorboard_as_histograms(tmp_path: Path) -> None:
@@ -71,7 +59,7 @@ def test_histograms_reach_tensorboard_as_histograms(tmp_path: Path) -> None:
     )
     trackers.start(tmp_path, {})
     trackers.log(0, {"loss": 1.0})
-    metric_of(trackers).follow(3, ["won", "lost"])
+    trackers.start_episodes(3, ["won", "lost"])
     step(trackers, [0.5, 2.0, 7.0], [0, 1, 1], [-1, 0, 1])
     trackers.log(1, {"loss": 2.0})
     step(trackers, [3.0, 0.5, 0.5], [1, 1, 0], [1, 1, -1])
@@ -109,7 +97,7 @@ def test_histograms_reach_tensorboard_as_histograms(tmp_path: Path) -> None:
 def test_numbers_reach_the_lines_of_a_run(tmp_path: Path) -> None:
     trackers = from_registry("episodic-ema", "jsonl", alpha=1.0, key_style="nested")
     trackers.start(tmp_path, {})
-    metric_of(trackers).follow(2, ["won"])
+    trackers.start_episodes(2, ["won"])
     step(trackers, [2.0, 4.0], [1, 1], [0, -1])
     trackers.log(7, {})
     trackers.finish("finished")
@@ -127,43 +115,43 @@ def test_numbers_reach_the_lines_of_a_run(tmp_path: Path) -> None:
 def test_running_episodes_survive_a_checkpoint_on_disk(tmp_path: Path) -> None:
     whole = from_registry("episodic-ema", "episodic-histogram")
     whole.start(tmp_path, {})
-    metric_of(whole).follow(2, ["won"])
+    whole.start_episodes(2, ["won"])
     step(whole, [2.0, 4.0], [0, 1], [-1, 0])
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    checkpoints.save(1, {"trackers": metric_of(whole).state_dict()})
+    checkpoints.save(1, {"trackers": whole.state_dict()})
 
     resumed = from_registry("episodic-ema", "episodic-histogram")
     resumed.start(tmp_path, {})
-    metric_of(resumed).follow(2, ["won"])
-    metric_of(resumed).load_state_dict(checkpoints.load(1)["trackers"])
+    resumed.start_episodes(2, ["won"])
+    resumed.load_state_dict(checkpoints.load(1)["trackers"])
     for trackers in (whole, resumed):
         step(trackers, [3.0, 1.0], [1, 0], [0, -1])
-    assert metric_of(resumed).statistics() == metric_of(whole).statistics()
-    histogram = metric_of(resumed).statistics()["histograms/length"]
+    assert resumed.episode_statistics() == whole.episode_statistics()
+    histogram = resumed.episode_statistics()["histograms/length"]
     assert isinstance(histogram, Histogram)
     assert histogram.counts == [2, 0, 0, 0, 0, 0, 0]
 
 
 def test_a_checkpoint_of_other_environments_is_refused() -> None:
     tracker = EpisodicEma(EpisodicEmaParams())
-    tracker.follow(2, ["won"])
+    tracker.start_episodes(2, ["won"])
     state = tracker.state_dict()
     for num_envs, reasons, name in ((3, ["won"], "episode_lengths"), (2, [], "termination_counts")):
         other = EpisodicEma(EpisodicEmaParams())
-        other.follow(num_envs, reasons)
+        other.start_episodes(num_envs, reasons)
         with pytest.raises(ConfigError, match=f"its {name} has shape .* same environments"):
             other.load_state_dict(state)
     more = EpisodicHistogram(EpisodicHistogramParams())
-    more.follow(2, ["won"])
+    more.start_episodes(2, ["won"])
     with pytest.raises(ConfigError, match=r"its length_histogram\.bin_edges has shape None"):
         more.load_state_dict(state)
 
 
 def test_steps_before_anybody_says_of_how_many_environments_are_refused() -> None:
     tracker = EpisodicEma(EpisodicEmaParams())
-    with pytest.raises(ValueError, match="call follow first"):
-        tracker.step(torch.ones(2), torch.ones(2, dtype=torch.bool))
-    with pytest.raises(ValueError, match="follow first"):
+    with pytest.raises(ValueError, match="call start_episodes first"):
+        tracker.step_episodes(torch.ones(2), torch.ones(2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="call start_episodes first"):
         tracker.load_state_dict({"episode_rewards": torch.ones(2)})
     tracker.load_state_dict({})
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from empo_trackers import EpisodicEMATracker, EpisodicEMATrackerWithHistogram, episodic
+from empo_trackers import EpisodicEMATracker, EpisodicEMATrackerWithHistogram
 
 NAMES = ("won", "lost")
 EDGES = [-1.0, 0.0, 2.0, 3.0]
@@ -132,12 +131,12 @@ def check_totals(tracker: EpisodicEMATrackerWithHistogram, expected: Reference) 
         assert counts == [bins.count(at) for at in range(3)]
 
 
-@pytest.mark.parametrize("way", ["few", "many", "masked"])
+@pytest.mark.parametrize("sync", [True, False])
 @pytest.mark.parametrize("per_episode", [False, True])
 @settings(max_examples=20)
 @given(story=stories(), alpha=st.sampled_from([0.01, 0.25, 1.0]))
 def test_it_agrees_with_a_loop_over_environments(
-    story: tuple[int, list[dict[str, Any]]], alpha: float, per_episode: bool, way: str
+    story: tuple[int, list[dict[str, Any]]], alpha: float, per_episode: bool, sync: bool
 ) -> None:
     num_envs, steps = story
     expected = Reference(num_envs, alpha, per_episode)
@@ -150,16 +149,10 @@ def test_it_agrees_with_a_loop_over_environments(
         ema_update="per_episode" if per_episode else "batch_mean",
         track_extremes=True,
     )
-    # As where many episodes end at once, and as on a GPU.
-    limit, waits = (episodic.FEW if way == "few" else 0), way == "masked"
-    with (
-        mock.patch.object(episodic, "FEW", limit),
-        mock.patch.object(episodic, "_waits", return_value=waits),
-    ):
-        for step in steps:
-            check_step(tell(tracker, step, way != "masked"), expected.step(step))
-            expected.reset(step["reset"])
-            tracker.reset_env(torch.tensor(step["reset"], dtype=torch.int64))
+    for step in steps:
+        check_step(tell(tracker, step, sync), expected.step(step))
+        expected.reset(step["reset"])
+        tracker.reset_env(torch.tensor(step["reset"], dtype=torch.int64))
     check_totals(tracker, expected)
 
 

@@ -119,7 +119,7 @@ def test_lines_of_steps_that_are_logged_again_are_dropped(tmp_path: Path) -> Non
     first.finish("interrupted")
     resumed = JsonlTracker(JsonlParams())
     resumed.start(tmp_path, {})
-    resumed.rewind(3)
+    resumed.truncate(3)
     for step in range(4, 6):
         resumed.log(step, {"x": 2.0})
     resumed.finish("finished")
@@ -130,25 +130,25 @@ def test_lines_of_steps_that_are_logged_again_are_dropped(tmp_path: Path) -> Non
     assert [row["step"] for row in rows if "y" in row] == [0, 1, 2, 3]
 
 
-def test_rewinding_drops_nothing_that_is_not_of_a_later_step(
+def test_truncating_drops_nothing_that_is_not_of_a_later_step(
     tracker: JsonlTracker, tmp_path: Path
 ) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'not ours\n[1]\n{"x": 1}\n{"step": 2}\n{"step": 3}\n\xff\n')
-    tracker.rewind(2)
+    tracker.truncate(2)
     assert path.read_bytes() == b'not ours\n[1]\n{"x": 1}\n{"step": 2}\n\xff\n'
     before = path.stat().st_ino
-    tracker.rewind(5)
+    tracker.truncate(5)
     assert path.stat().st_ino == before, "a file with nothing to drop is not written again"
     tracker.log(3, {})
-    tracker.rewind(-1)
+    tracker.truncate(-1)
     assert path.read_bytes() == b'not ours\n[1]\n{"x": 1}\n\xff\n'
     tracker.finish("finished")
 
 
-def test_rewinding_before_the_start_says_so() -> None:
+def test_truncating_before_the_start_says_so() -> None:
     with pytest.raises(ValueError, match="call start first"):
-        JsonlTracker(JsonlParams()).rewind(0)
+        JsonlTracker(JsonlParams()).truncate(0)
 
 
 def test_a_metric_called_step_is_refused(tracker: JsonlTracker) -> None:

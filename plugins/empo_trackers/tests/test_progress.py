@@ -124,12 +124,12 @@ def test_a_task_of_nothing_is_done_at_once(
 def test_what_is_said_about_a_task_ends_its_next_line(
     tracker: ProgressTracker, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tracker.narrate("rollout", "too early to be shown")
-    tracker.narrate("rollout", "80,000 steps/s [fast]")
+    tracker.status("rollout", "too early to be shown")
+    tracker.status("rollout", "80,000 steps/s [fast]")
     tracker.progress("rollout", 0, 4)
     tracker.progress("other", 0, 4)
     clock.now += 30
-    tracker.narrate("rollout", "two\nlines")
+    tracker.status("rollout", "two\nlines")
     tracker.progress("rollout", 1, 4)
     tracker.finish("finished")
     assert capfd.readouterr().err.splitlines() == [
@@ -142,7 +142,7 @@ def test_what_is_said_about_a_task_ends_its_next_line(
 def test_another_run_begins_with_nothing_said(
     tracker: ProgressTracker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tracker.narrate("rollout", "of the run before")
+    tracker.status("rollout", "of the run before")
     tracker.start(tmp_path, {})
     tracker.progress("rollout", 1, 1)
     assert capfd.readouterr().err == "rollout: 100%, 0.0 s elapsed\n"
@@ -201,7 +201,7 @@ tracker = ProgressTracker(ProgressParams())
 tracker.start(Path("."), {})
 for done in range(5):
     tracker.progress("graph", done, 4)
-    tracker.narrate("graph", f"at [{done}] and {'much' * 20} more")
+    tracker.status("graph", f"at [{done}] and {'much' * 20} more")
     time.sleep(0.15)  # Longer than the bars stand still.
 print("the result")
 tracker.finish("finished")

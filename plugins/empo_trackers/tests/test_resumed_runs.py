@@ -14,9 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from empo_core import Component, Config
 from empo_core.config import installed
 from empo_core.config.files import load_config
-from empo_core.experiment import RunInterrupted, resume, run
+from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import RunContext, Tracker
+from empo_core.protocols import Algorithm, RunContext, Tracker
 from empo_core.tracker_group import TrackerGroup
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.randomness import capture, restore
@@ -46,7 +46,7 @@ class Drawn:
         """Nothing more."""
 
 
-class Draw:
+class Draw(Algorithm):
     """Draws a number a step, with a checkpoint now and then, and dies without one."""
 
     def __init__(self, params: DrawParams) -> None:
@@ -62,7 +62,7 @@ class Draw:
                 step, state = checkpoint
                 numbers = state["numbers"]
                 restore(state["randomness"])
-            context.tracker.rewind(step)
+            context.tracker.truncate(step)
         while step < STEPS:
             if self.stops[stop : stop + 1] == [step]:
                 marks.write_text(str(stop + 1))
@@ -102,7 +102,7 @@ def records(tmp_path: Path, registry: Registry, stops: list[int]) -> tuple[Any, 
         directory = stopped.directory
         while result is None:
             try:
-                result = resume(directory, registry=registry).result
+                result = Experiment.resume(directory, registry=registry).result
             except RunInterrupted:
                 continue
     (directory,) = config.runs.iterdir()
@@ -132,14 +132,14 @@ class Listening(Deaf):
     def __init__(self) -> None:
         self.heard: list[int] = []
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         self.heard.append(step)
 
 
 def test_only_those_that_keep_records_are_told_once_they_have_started(tmp_path: Path) -> None:
     listening = Listening()
     trackers = TrackerGroup([Deaf(), listening])
-    trackers.rewind(1)
+    trackers.truncate(1)
     trackers.start(tmp_path, {})
-    trackers.rewind(2)
+    trackers.truncate(2)
     assert listening.heard == [2]

@@ -92,12 +92,12 @@ def test_a_resumed_run_adds_to_what_is_there(tracker: TensorboardTracker, tmp_pa
     assert [event.step for event in events(tmp_path).Scalars("x")] == [0, 1]
 
 
-def attempt(directory: Path, *, rewind: int | None, steps: range, value: float) -> None:
+def attempt(directory: Path, *, truncate: int | None, steps: range, value: float) -> None:
     """One stretch of a run: it may go on from an earlier step than the last one logged."""
     tracker = TensorboardTracker(TensorboardParams())
     tracker.start(directory, {"seed": 7})
-    if rewind is not None:
-        tracker.rewind(rewind)
+    if truncate is not None:
+        tracker.truncate(truncate)
     for step in steps:
         tracker.log(step, {"x": value, "counts": Histogram(edges=[0.0, 1.0], counts=[step])})
     if value == 1.0:
@@ -106,9 +106,9 @@ def attempt(directory: Path, *, rewind: int | None, steps: range, value: float) 
 
 
 def test_steps_that_are_logged_again_are_drawn_once(tmp_path: Path) -> None:
-    attempt(tmp_path, rewind=None, steps=range(1, 10), value=1.0)
-    attempt(tmp_path, rewind=4, steps=range(5, 13), value=2.0)
-    attempt(tmp_path, rewind=10, steps=range(11, 15), value=3.0)
+    attempt(tmp_path, truncate=None, steps=range(1, 10), value=1.0)
+    attempt(tmp_path, truncate=4, steps=range(5, 13), value=2.0)
+    attempt(tmp_path, truncate=10, steps=range(11, 15), value=3.0)
     expected = [(step, 1.0 if step <= 4 else 2.0 if step <= 10 else 3.0) for step in range(1, 15)]
 
     accumulator = events(tmp_path)
@@ -125,8 +125,8 @@ def test_steps_that_are_logged_again_are_drawn_once(tmp_path: Path) -> None:
 
 
 def test_a_run_that_starts_over_leaves_only_its_own_steps(tmp_path: Path) -> None:
-    attempt(tmp_path, rewind=None, steps=range(0, 10), value=1.0)
-    attempt(tmp_path, rewind=-1, steps=range(0, 3), value=2.0)
+    attempt(tmp_path, truncate=None, steps=range(0, 10), value=1.0)
+    attempt(tmp_path, truncate=-1, steps=range(0, 3), value=2.0)
     accumulator = events(tmp_path)
     assert [(event.step, event.value) for event in accumulator.Scalars("x")] == [
         (0, 2.0), (1, 2.0), (2, 2.0),
@@ -135,9 +135,9 @@ def test_a_run_that_starts_over_leaves_only_its_own_steps(tmp_path: Path) -> Non
     assert len(accumulator.Tensors("config/text_summary")) > 0
 
 
-def test_rewinding_before_the_start_says_so() -> None:
+def test_truncating_before_the_start_says_so() -> None:
     with pytest.raises(ValueError, match="call start first"):
-        TensorboardTracker(TensorboardParams()).rewind(0)
+        TensorboardTracker(TensorboardParams()).truncate(0)
 
 
 def test_logging_before_the_start_says_so() -> None:

@@ -87,9 +87,8 @@ def test_a_run_can_be_read_back_without_a_network(wandb: Any, tmp_path: Path) ->
     follower = EpisodicHistogram(EpisodicHistogramParams(alpha=1.0, reward_bins=[0, 1, 5]))
     trackers = TrackerGroup([run, follower])
     trackers.start(tmp_path, {"seed": 3, "algorithm": {"name": "rollout"}})
-    assert trackers.episode_metric is not None
-    trackers.episode_metric.follow(2, ["won"])
-    trackers.episode_metric.step(
+    trackers.start_episodes(2, ["won"])
+    trackers.step_episodes(
         torch.tensor([0.5, 2.0]), torch.ones(2, dtype=torch.bool), torch.tensor([0, 0])
     )
     trackers.log(5, {"loss": math.nan})

@@ -71,7 +71,7 @@ class CandidateWeighting:
         quality = joined
         if self._params.disagreement:
             quality = joined + self._params.disagreement * disagreement(batch.target)
-        new_scale = None if self.scale is None else self.scale.moved(joined, batch.weight)
+        new_scale = None if self.scale is None else self.scale.next_value(joined, batch.weight)
         scale = _own_scale(quality, self._params.normaliser) if new_scale is None else new_scale
         scale = scale.expand(quality.shape[1])
         # Relative to the best: large numbers would lose their differences.

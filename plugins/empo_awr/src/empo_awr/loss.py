@@ -83,7 +83,7 @@ class Awr:
         nll = -(self._cut(weighed.weights) * score).sum(0).masked_fill(ignored, 0.0)
         bonus = self._entropy.bonus(distribution, weight)
         per_start = nll - bonus.paid
-        statistics = {"entropy_coef": bonus.moved}
+        statistics = {"entropy_coef": bonus.next_value}
         metrics = entropy_metrics(bonus)
         if self._region is not None:
             assert batch.proposal is not None

@@ -44,8 +44,8 @@ class Board:
         """The next cell in each direction; -1 where that is off the board."""
         y, x = np.divmod(np.arange(self.cells), self.size)
         x, y = (
-            each[:, None] + np.array(move)
-            for each, move in zip((x, y), zip(*MOVES, strict=True), strict=True)
+            coordinate[:, None] + np.array(move)
+            for coordinate, move in zip((x, y), zip(*MOVES, strict=True), strict=True)
         )
         inside = (x >= 0) & (x < self.size) & (y >= 0) & (y < self.size)
         return np.where(inside, y * self.size + x, -1).astype(np.int16)
@@ -54,8 +54,10 @@ class Board:
     def robot_action_names(self) -> tuple[str, ...]:
         """Names of the robot's actions."""
         if self.robot_actions == "effective":
-            each = [f"box {box + 1} {d}" for box in range(self.boxes) for d in DIRECTIONS[:STAY]]
-            return ("still", *each)
+            box_actions = [
+                f"box {box + 1} {d}" for box in range(self.boxes) for d in DIRECTIONS[:STAY]
+            ]
+            return ("still", *box_actions)
         return tuple(
             f"{self.cell_name(cell)} {d}" for cell in range(self.cells) for d in DIRECTIONS
         )
@@ -85,15 +87,15 @@ def start_row(params: BlocksParams) -> list[int]:
     rng = np.random.default_rng(params.extra_seed)
     last, middle = size - 1, size // 2
     x, y = int(rng.integers(size)), int(rng.integers(size))
-    beside: list[tuple[int, int]] = []
+    neighbours: list[tuple[int, int]] = []
     if start in ("corner", "corner_hard"):
         x, y = last * (params.corner % 2), last * (params.corner // 2)
         away = 1 if start == "corner" else 2
-        beside = [(x - away if x else away, y), (x, y - away if y else away)]
+        neighbours = [(x - away if x else away, y), (x, y - away if y else away)]
     elif start == "center":
         x = y = middle
-        beside = [(x + 1, y), (x, y + 1), (x - 1, y), (x, y - 1)]
-    human, boxes = y * size + x, [row * size + column for column, row in beside[: params.boxes]]
+        neighbours = [(x + 1, y), (x, y + 1), (x - 1, y), (x, y - 1)]
+    human, boxes = y * size + x, [row * size + column for column, row in neighbours[: params.boxes]]
     free = np.setdiff1d(np.arange(size**2), [human, *boxes])
     further = rng.choice(free, params.boxes - len(boxes), replace=False)
     return [human, *sorted([*boxes, *further.tolist()])]

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 
 CHANNELS = 2
 """The human, boxes."""
@@ -18,7 +18,7 @@ AGENT_FEATURES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class BlocksFeatures:
+class BlocksFeatures(Featurizer):
     """A picture of the human and of the boxes.
 
     Attributes:
@@ -44,7 +44,7 @@ class BlocksFeatures:
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         if states.ndim != 2 or states.shape[1] != 1 + self.boxes:
             raise WorldError(
@@ -66,6 +66,6 @@ class BlocksFeatures:
 def places(states: Int[Tensor, "state word"], size: int) -> Int[Tensor, "state agent 2"]:
     """The (x, y) cell of the human, and (-1, -1) for the robot."""
     human = states[:, 0].long()
-    found = torch.full((len(states), 2, 2), -1, device=states.device)
-    found[:, 0, 0], found[:, 0, 1] = human % size, human // size
-    return found
+    cells = torch.full((len(states), 2, 2), -1, device=states.device)
+    cells[:, 0, 0], cells[:, 0, 1] = human % size, human // size
+    return cells

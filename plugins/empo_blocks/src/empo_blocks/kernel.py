@@ -21,16 +21,16 @@ HUMAN_CHOICES = len(HUMAN_MOVES)
 @inlined
 def holds_box(states: States, state: int, cell: int) -> bool:
     """True if a state has a box on a cell."""
-    found = False
+    is_held = False
     for word in range(1, states.shape[1]):
         if states[state, word] == cell:
-            found = True
+            is_held = True
             break
-    return found
+    return is_held
 
 
 @inlined
-def moved(neighbour: Moves, states: States, state: int, cell: int, direction: int) -> int:
+def destination(neighbour: Moves, states: States, state: int, cell: int, direction: int) -> int:
     """The cell that something moves to: its own, where the border or a box blocks it."""
     target = neighbour[cell, direction]
     return cell if target < 0 or holds_box(states, state, target) else target
@@ -77,11 +77,11 @@ def write_successor(
         box = pushed_box(states, state, robot_action, by_cell)
         if box > 0:
             turn = robot_action % (STAY + 1) if by_cell else (robot_action - 1) % STAY
-            target = moved(neighbour, states, state, states[state, box], turn)
+            target = destination(neighbour, states, state, states[state, box], turn)
         # Action 0 is to stay, the others are the directions from 0 on.
         turn = STAY if human_action == 0 else human_action - 1
         if turn != STAY:
-            human = moved(neighbour, states, state, human, turn)
+            human = destination(neighbour, states, state, human, turn)
     rows[row, 0] = human
     write_boxes(states, state, box, target, rows, row)
 
@@ -115,7 +115,7 @@ def write_all(neighbour: Moves, by_cell: bool, choices: int, states: States, row
                     rows[row, word] = rows[first, word]
                 human = states[state, 0]
                 if not is_crushed:
-                    human = moved(neighbour, states, state, human, human_action - 1)
+                    human = destination(neighbour, states, state, human, human_action - 1)
                 rows[row, 0] = human
             row += 1
 

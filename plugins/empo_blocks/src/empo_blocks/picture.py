@@ -31,30 +31,30 @@ def sheet(
 
     Goals are framed in the colour of their value. Lines show where agents move how likely.
     """
-    shown = overlay or Overlay()
+    annotations = overlay or Overlay()
     human, *boxes = row
 
     def paint(pen: Pen, goals_of: int | None) -> None:
         pens = [pen.inset(*board.place(cell), 1) for cell in range(board.cells)]
-        for each in pens:
-            _ground(each)
+        for cell_pen in pens:
+            _ground(cell_pen)
         for number, cell in enumerate(boxes, start=1):
             _box(pens[cell], str(number))
         if goals_of is not None:
-            _goals(pens, spec, shown)
+            _goals(pens, spec, annotations)
         _human(pens[human], is_crushed=human in boxes)
-        moves = shown.policies.get(0) or _taken(shown, 0, len(HUMAN_MOVES))
+        moves = annotations.policies.get(0) or _taken(annotations, 0, len(HUMAN_MOVES))
         for action, p in enumerate(moves):
-            _move(pens[human], HUMAN_MOVES[action], p, shown.actions.get(0) == action)
-        pushes = shown.policies.get(1) or _taken(shown, 1, len(spec.agents[1].actions))
+            _move(pens[human], HUMAN_MOVES[action], p, annotations.actions.get(0) == action)
+        pushes = annotations.policies.get(1) or _taken(annotations, 1, len(spec.agents[1].actions))
         for box, cell in enumerate(boxes if pushes else ()):
             for direction in range(STAY):
                 action = board.robot_action(box, cell, direction)
-                is_taken = shown.actions.get(1) == action
+                is_taken = annotations.actions.get(1) == action
                 _move(pens[cell], direction, pushes[action], is_taken)
 
-    tile = usual_tile_size(board.size, board.size, shown)
-    return PictureSheet(spec, [_HUMAN, _ROBOT], shown, tile, board.size, board.size, paint)
+    tile = usual_tile_size(board.size, board.size, annotations)
+    return PictureSheet(spec, [_HUMAN, _ROBOT], annotations, tile, board.size, board.size, paint)
 
 
 def sketch(board: Board, rows: Int16[np.ndarray, "state word"]) -> Sketch:
@@ -104,12 +104,12 @@ def _human(pen: Pen, *, is_crushed: bool) -> None:
         pen.line([(0.5 - side, 0.3), (0.5 + side, 0.7)], _BLOOD, 0.07)
 
 
-def _goals(pens: list[Pen], spec: WorldSpec, shown: Overlay) -> None:
+def _goals(pens: list[Pen], spec: WorldSpec, overlay: Overlay) -> None:
     """Frame, letter and value of each cell; dark where the pursued goal is."""
     for cell, pen in enumerate(pens):
-        value = None if shown.goal_values is None else shown.goal_values[cell]
+        value = None if overlay.goal_values is None else overlay.goal_values[cell]
         colour = GROUND if value is None else heat_colour(value)
-        if shown.pursued.get(0) == cell:
+        if overlay.pursued.get(0) == cell:
             colour = INK
         pen.outline([(0.06, 0.06), (0.94, 0.06), (0.94, 0.94), (0.06, 0.94)], colour, 0.08)
         number = "" if value is None else f"{value:.2f}".removeprefix("0")
@@ -120,10 +120,10 @@ def _goals(pens: list[Pen], spec: WorldSpec, shown: Overlay) -> None:
             pen.text(at, text, 0.17, text_on(colour), anchor=anchor, halo=colour)
 
 
-def _taken(shown: Overlay, agent: int, actions: int) -> list[float]:
+def _taken(overlay: Overlay, agent: int, actions: int) -> list[float]:
     """The action that is taken as a policy; nothing where none is."""
-    taken = shown.actions.get(agent)
-    return [] if taken is None else [float(action == taken) for action in range(actions)]
+    chosen = overlay.actions.get(agent)
+    return [] if chosen is None else [float(action == chosen) for action in range(actions)]
 
 
 def _move(pen: Pen, direction: int, p: float, is_taken: bool) -> None:

@@ -32,7 +32,7 @@ class GreedyDistance:
         """Tabulate the best directions of every cell, whatever is blocked.
 
         Raises:
-            ConfigError: The world is not a blocks world.
+            ConfigError: if the world is not a blocks world.
         """
         if not isinstance(world, BlocksWorld):
             raise ConfigError(
@@ -44,13 +44,13 @@ class GreedyDistance:
         self._policy = torch.from_numpy(_policies(params.noise))
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; the same at any time."""
         board = self._world.board
         human, boxes = states[:, 0].long(), states[:, 1:].long()
-        ahead = torch.from_numpy(board.neighbour[:, :STAY]).long()[human]
-        blocked = (ahead[:, :, None] == boxes[:, None, :]).any(-1)
+        target = torch.from_numpy(board.neighbour[:, :STAY]).long()[human]
+        blocked = (target[:, :, None] == boxes[:, None, :]).any(-1)
         best = self._best[human, (blocked << torch.arange(STAY)).sum(-1)].long()
         stays = self._world.achieved(states) | (boxes == human[:, None]).any(1)[:, None]
         return self._policy[torch.where(stays, CERTAIN, best)]
@@ -63,18 +63,18 @@ def best_directions(
     x, y = np.arange(board.cells) % board.size, np.arange(board.cells) // board.size
     # Not hypot: roots of equal integers are equal, so that ties are ties.
     distance = np.sqrt((x[:, None] - x) ** 2 + (y[:, None] - y) ** 2)
-    own = np.arange(board.cells)[:, None]
-    found = np.empty((board.cells, 1 << STAY, board.cells), np.uint8)
+    own_cell = np.arange(board.cells)[:, None]
+    directions = np.empty((board.cells, 1 << STAY, board.cells), np.uint8)
     bits = 1 << np.arange(len(DIRECTIONS))[:, None]
     for blocked in range(1 << STAY):
         is_free = (board.neighbour >= 0) & (blocked >> np.arange(len(DIRECTIONS)) & 1 == 0)
-        left = distance[np.where(is_free, board.neighbour, own)]
+        left = distance[np.where(is_free, board.neighbour, own_cell)]
         left[:, STAY] -= params.stay_bonus
         is_best: Bool[np.ndarray, "cell direction goal"] = left == left.min(1, keepdims=True)
         if params.ties == "first":
             is_best &= is_best.cumsum(1) == 1
-        found[:, blocked] = (is_best * bits).sum(1)
-    return found
+        directions[:, blocked] = (is_best * bits).sum(1)
+    return directions
 
 
 def _policies(noise: float) -> Float64[np.ndarray, "item action"]:

@@ -23,7 +23,7 @@ class Ranks:
         """Prepare the binomial coefficients.
 
         Raises:
-            WorldError: There are more rows than 64 bits can number.
+            WorldError: if there are more rows than 64 bits can number.
         """
         self._combinations = comb(cells, boxes)
         self.count = cells * self._combinations
@@ -50,14 +50,14 @@ class Ranks:
         """The row of each number.
 
         Raises:
-            WorldError: A number is not in ``[0, count)``.
+            WorldError: if a number is not in ``[0, count)``.
         """
         if ((numbers < 0) | (numbers >= self.count)).any():
             raise WorldError(f"states are numbered from 0 to {self.count - 1}")
         states = np.empty((len(numbers), 1 + len(self._choose)), np.int16)
-        states[:, 0], rest = np.divmod(numbers, self._combinations)
+        states[:, 0], remainder = np.divmod(numbers, self._combinations)
         for box in range(len(self._choose), 0, -1):
             choose = self._choose[box - 1]
-            states[:, box] = cell = np.searchsorted(choose, rest, side="right") - 1
-            rest = rest - choose[cell]
+            states[:, box] = cell = np.searchsorted(choose, remainder, side="right") - 1
+            remainder = remainder - choose[cell]
         return states

@@ -22,11 +22,11 @@ def write_images(
     for state in range(states.shape[0]):
         images[state, 0] = cell[states[state, 0]]
         for word in range(1, states.shape[1]):
-            moved, place = cell[states[state, word]], word
-            while place > 1 and images[state, place - 1] > moved:
+            image_cell, place = cell[states[state, word]], word
+            while place > 1 and images[state, place - 1] > image_cell:
                 images[state, place] = images[state, place - 1]
                 place -= 1
-            images[state, place] = moved
+            images[state, place] = image_cell
 
 
 def board_symmetries(board: Board) -> list[Symmetry]:
@@ -45,26 +45,26 @@ def _symmetry(
     board: Board, name: str, cell: Int64[np.ndarray, " cell"], direction: list[int]
 ) -> Symmetry:
     """The symmetry that moves each cell to ``cell`` and so turns each direction."""
-    moved, turned = torch.from_numpy(cell).to(torch.int16), torch.tensor(direction)
+    cell_map, turned = torch.from_numpy(cell).to(torch.int16), torch.tensor(direction)
     human = torch.tensor([HUMAN_MOVES.index(direction[move]) for move in HUMAN_MOVES])
     width = max(len(HUMAN_MOVES), len(board.robot_action_names))
 
     def rows(states: Int[Tensor, "state word"]) -> Int[Tensor, "state word"]:
         images = torch.empty_like(states)
-        write_images(states.contiguous().numpy(), moved.numpy(), images.numpy())
+        write_images(states.contiguous().numpy(), cell_map.numpy(), images.numpy())
         return images
 
     def actions(states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent action"]:
-        found = torch.zeros((len(states), 2, width), dtype=torch.int64)
-        found[:, 0, : len(human)] = human
+        action_map = torch.zeros((len(states), 2, width), dtype=torch.int64)
+        action_map[:, 0, : len(human)] = human
         if board.robot_actions == "cells":
             robot = len(DIRECTIONS) * torch.from_numpy(cell)[:, None] + turned
-            found[:, 1] = robot.flatten()
-            return found
+            action_map[:, 1] = robot.flatten()
+            return action_map
         # A box is called by its rank among the cells of all, which the image changes.
-        rank = moved[states[:, 1:].long()].argsort(1).argsort(1)
-        found[:, 1, 1:] = (1 + STAY * rank[:, :, None] + turned[:STAY]).flatten(1)
-        return found
+        rank = cell_map[states[:, 1:].long()].argsort(1).argsort(1)
+        action_map[:, 1, 1:] = (1 + STAY * rank[:, :, None] + turned[:STAY]).flatten(1)
+        return action_map
 
     return Symmetry(
         name=name, rows=rows, agents=(0, 1), actions=actions, goals=tuple(cell.tolist())

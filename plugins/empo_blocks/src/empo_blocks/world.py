@@ -71,7 +71,7 @@ class BlocksWorld(BaseWorld):
         )
 
     @property
-    def most_states(self) -> int:
+    def max_states(self) -> int:
         """Every cell of the human with every choice of cells for the boxes."""
         return Ranks(self.board.cells, self.board.boxes).count
 
@@ -80,7 +80,7 @@ class BlocksWorld(BaseWorld):
         return board_symmetries(self.board)
 
     def content(self) -> tuple[Board, Tensor]:
-        """The board and the start; see ``empo_core.protocols.Composed``."""
+        """The board and the start; see ``empo_core.protocols.WorldModel``."""
         return self.board, self._initial
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -95,9 +95,11 @@ class BlocksWorld(BaseWorld):
         """One successor per state and joint action; see ``WorldModel.transitions``."""
         rows = self._checked(states)
         chosen = None if actions is None else self._actions(actions, len(rows))
-        found = torch.from_numpy(kernel.successors(self.board, rows, chosen))
+        successors = torch.from_numpy(kernel.successors(self.board, rows, chosen))
         return Successors(
-            torch.arange(len(found) + 1), found, torch.ones(len(found), dtype=torch.float64)
+            torch.arange(len(successors) + 1),
+            successors,
+            torch.ones(len(successors), dtype=torch.float64),
         )
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
@@ -196,9 +198,9 @@ class BlocksWorld(BaseWorld):
         wrong = np.argwhere((chosen < 0) | (chosen >= self.spec.num_actions))
         if len(wrong):
             row, agent = wrong[0].tolist()
-            who = self.spec.agents[agent]
+            agent_spec = self.spec.agents[agent]
             raise WorldError(
-                f"action {chosen[row, agent]} of the {who.name} in row {row} is out of range; it "
-                f"has actions 0 to {len(who.actions) - 1}"
+                f"action {chosen[row, agent]} of the {agent_spec.name} in row {row} is out of "
+                f"range; it has actions 0 to {len(agent_spec.actions) - 1}"
             )
         return chosen

@@ -46,7 +46,7 @@ class Assumptions:
         """Refuse a least power that is negative, or no number.
 
         Raises:
-            ConfigError: It is.
+            ConfigError: if the least power is negative, or no number.
         """
         if self.min_power is not None and not 0 <= self.min_power < math.inf:
             raise ConfigError(f"min_power must be a number of at least 0, not {self.min_power!r}")
@@ -55,7 +55,7 @@ class Assumptions:
         """Refuse what says nothing in a world.
 
         Raises:
-            ConfigError: It has no horizon before which an episode could end.
+            ConfigError: if the world has no horizon before which an episode could end.
         """
         if self.never_ends_early and question.spec.horizon is None:
             raise ConfigError(
@@ -113,8 +113,8 @@ def frontier_bounds(
     # most 1 + EXCESS where gamma_h (1 + EXCESS) <= 1 in every step; elsewhere that is assumed.
     steps = np.ones(2) if horizon is None else np.arange(horizon + 1.0)
     chance = up((1.0 + EXCESS) ** steps, FUNCTION)
-    most = np.repeat(chance[:, None], len(question.order), 1)
-    most_power = power_bounds(question, Bounds(most, most)).high
+    max_chance = np.repeat(chance[:, None], len(question.order), 1)
+    most_power = power_bounds(question, Bounds(max_chance, max_chance)).high
     best = lack_bounds(question, Bounds(most_power, most_power)).low
     loss = _losses(question, assumed, best, is_timed=is_timed)
     left = np.ones(times, np.int64) if horizon is None else horizon - np.arange(times)
@@ -135,15 +135,15 @@ def _losses(
     end, gamma, worst = -theory.terminal_value, theory.gamma_r, worst_lack(question, assumed)
     low, high = np.zeros(len(best)), np.full(len(best), math.inf)
     counted = accrual_bounds(question, np.ones(1))
-    least = float(down(counted, ACCRUAL)[0]) * (1.0 - EXCESS)
-    most = float(up(counted, ACCRUAL)[0]) * (1.0 + EXCESS)
+    min_accrual = float(down(counted, ACCRUAL)[0]) * (1.0 - EXCESS)
+    max_accrual = float(up(counted, ACCRUAL)[0]) * (1.0 + EXCESS)
     if is_timed:  # Discounts may be anything from 0 to 1, and so may what accrues.
-        least, most = (1.0, 1.0) if question.accrual == "discrete" else (0.0, math.inf)
+        min_accrual, max_accrual = (1.0, 1.0) if question.accrual == "discrete" else (0.0, math.inf)
     if horizon is None:
-        kept = gamma * (1.0 + EXCESS)
-        if kept < 1.0 and not is_timed:
-            high[1] = up(np.array([most * worst / (1.0 - kept) + end]), ACCRUAL)[0]
-        low[1] = down(least * best[1:2], 1)[0]
+        discount = gamma * (1.0 + EXCESS)
+        if discount < 1.0 and not is_timed:
+            high[1] = up(np.array([max_accrual * worst / (1.0 - discount) + end]), ACCRUAL)[0]
+        low[1] = down(min_accrual * best[1:2], 1)[0]
         return Bounds(low, high)
     low[0] = high[0] = end
     for left in range(1, len(best)):
@@ -151,9 +151,9 @@ def _losses(
         if not assumed.never_ends_early:
             later_low, later_high = min(later_low, end), max(later_high, end)
         kept_low, kept_high = (0.0, 1.0) if is_timed else (gamma, gamma)
-        gain = least * best[left] + kept_low * (1.0 - EXCESS) * later_low
+        gain = min_accrual * best[left] + kept_low * (1.0 - EXCESS) * later_low
         low[left] = down(np.array([gain]), ACCRUAL)[0]
-        pain = most * worst + kept_high * (1.0 + EXCESS) * later_high
+        pain = max_accrual * worst + kept_high * (1.0 + EXCESS) * later_high
         high[left] = up(np.array([pain]), ACCRUAL)[0]
     return Bounds(low, high)
 
@@ -172,15 +172,15 @@ def worst_lack(question: Question, assumed: Assumptions) -> float:
     """The largest -U_r where humans have the least power that is assumed; else infinity."""
     if assumed.min_power is None:
         return math.inf
-    least = np.full((1, len(question.spec.humans)), assumed.min_power)
-    return float(lack_bounds(question, Bounds(least, least)).high[0])
+    min_power = np.full((1, len(question.spec.humans)), assumed.min_power)
+    return float(lack_bounds(question, Bounds(min_power, min_power)).high[0])
 
 
 def refuse_early_ends(unrolled: Unrolled) -> None:
     """Refuse the claim that no episode ends early where a state is known in which one does.
 
     Raises:
-        SolveError: There is one; the message shows it.
+        SolveError: if there is one; the message shows it.
     """
     for time in range(len(unrolled.layers)):
         if unrolled.is_end(time):
@@ -206,7 +206,7 @@ def proved_pairs(
     """In how many pairs of a time all humans are proved to have the power that is assumed.
 
     Raises:
-        SolveError: A human has less in one of them; the message shows the state.
+        SolveError: if a human has less in one of them; the message shows the state.
     """
     wrong = np.argwhere(x_h.high < min_power)
     if len(wrong):

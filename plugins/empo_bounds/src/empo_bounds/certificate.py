@@ -17,8 +17,8 @@ from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds
 from empo_bounds.rounds import Found, Round
 from empo_core.errors import StorageError
-from empo_core.storage.arrays import load_arrays, save_arrays, write_file
-from empo_core.storage.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
+from empo_core.runs.arrays import load_arrays, save_arrays, write_file
+from empo_core.runs.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
 from empo_core.world_content import world_digest
 from empo_theory.parameters import TheoryParams
 
@@ -145,10 +145,10 @@ class Certificate(StrictModel):
 
 def interval(low: float, high: float) -> Interval:
     """An interval, without bounds that are infinite."""
-    return [float(each) if np.isfinite(each) else None for each in (low, high)]
+    return [float(bound) if np.isfinite(bound) else None for bound in (low, high)]
 
 
-def start_bounds(question: Question, found: PairBounds) -> StartBounds:
+def start_bounds(question: Question, bounds: PairBounds) -> StartBounds:
     """Intervals at the start, goals in the order of each human's."""
     spec, humans = question.spec, []
     for position, (human, goals) in enumerate(zip(spec.humans, question.goals, strict=True)):
@@ -156,15 +156,15 @@ def start_bounds(question: Question, found: PairBounds) -> StartBounds:
         rows = [
             GoalBounds(
                 name=spec.goals[goal].name,
-                v_e=interval(found.v_e.low[0, column], found.v_e.high[0, column]),
+                v_e=interval(bounds.v_e.low[0, column], bounds.v_e.high[0, column]),
             )
             for column, goal in enumerate(goals, first)
         ]
-        power = interval(found.x_h.low[0, position], found.x_h.high[0, position])
+        power = interval(bounds.x_h.low[0, position], bounds.x_h.high[0, position])
         humans.append(HumanBounds(name=spec.agents[human].name, x_h=power, goals=rows))
     return StartBounds(
-        v_r=interval(-found.loss.high[0], -found.loss.low[0]),
-        u_r=interval(-found.lack.high[0], -found.lack.low[0]),
+        v_r=interval(-bounds.loss.high[0], -bounds.loss.low[0]),
+        u_r=interval(-bounds.lack.high[0], -bounds.lack.low[0]),
         humans=humans,
     )
 
@@ -188,7 +188,7 @@ def require_room(directory: Path) -> None:
     """Refuse a place for a certificate that something else has, before anything is computed.
 
     Raises:
-        StorageError: Something else is there.
+        StorageError: if something else is there.
     """
     arrays = directory / ARRAYS
     for path in (directory, arrays):
@@ -202,7 +202,7 @@ def require_room(directory: Path) -> None:
 
 def write_certificate(
     directory: Path,
-    found: Found,
+    outcome: Found,
     effort: Effort,
     about: About,
 ) -> Certificate:
@@ -210,30 +210,32 @@ def write_certificate(
 
     Args:
         directory: The folder; made if missing.
-        found: What was found.
+        outcome: What was found.
         effort: The limits.
         about: The run, and the software.
 
     Raises:
-        StorageError: The disk refuses.
+        StorageError: if the disk refuses.
     """
-    question = found.unrolled.question
+    question = outcome.unrolled.question
     directory.mkdir(exist_ok=True)
     (directory / FILE).unlink(missing_ok=True)  # It must never stand beside other arrays.
-    arrays = arrays_of(found)
+    arrays = arrays_of(outcome)
     save_arrays(directory / ARRAYS, arrays)
-    proved, assumed = found.rounds[-1].proved, found.assumed
+    proved, assumed = outcome.rounds[-1].proved, outcome.assumed
     certificate = Certificate(
         about=about,
         theory=theory_data(question),
         claims=Claims(
             min_power=assumed.min_power,
             power_source=None if assumed.min_power is None else assumed.power_source,
-            power_states=None if found.proof is None else found.proof.states,
+            power_states=None if outcome.proof is None else outcome.proof.states,
             never_ends_early=assumed.never_ends_early,
-            is_timed=found.unrolled.is_timed,
-            has_bounded_chances=assumes_bounded_chances(question, is_timed=found.unrolled.is_timed),
-            open_pairs=found.unrolled.open_pairs,
+            is_timed=outcome.unrolled.is_timed,
+            has_bounded_chances=assumes_bounded_chances(
+                question, is_timed=outcome.unrolled.is_timed
+            ),
+            open_pairs=outcome.unrolled.open_pairs,
             proved_pairs=None if proved is None else proved.exactly,
             nearly_proved_pairs=None if proved is None else proved.nearly,
         ),
@@ -241,11 +243,11 @@ def write_certificate(
             occupancy=effort.epsilon,
             minutes=effort.minutes,
             memory_gb=effort.memory_gb,
-            ended=found.ended,
+            ended=outcome.ended,
         ),
-        vacuous_v_r=start_bounds(question, found.vacuous).v_r,
-        rounds=[round_record(question, each) for each in found.rounds],
-        start=start_bounds(question, found.rounds[-1].start),
+        vacuous_v_r=start_bounds(question, outcome.vacuous).v_r,
+        rounds=[round_record(question, round_) for round_ in outcome.rounds],
+        start=start_bounds(question, outcome.rounds[-1].start),
         digests=Digests(
             world=world_digest(question.world),
             policies=policies_digest(arrays),
@@ -263,9 +265,9 @@ def theory_data(question: Question) -> dict[str, JsonValue]:
     return theory | {"accrual": question.accrual}
 
 
-def arrays_of(found: Found) -> dict[str, np.ndarray]:
+def arrays_of(outcome: Found) -> dict[str, np.ndarray]:
     """Everything that it takes to work the bounds out again from the world."""
-    unrolled, moments = found.unrolled, found.unrolled.moments
+    unrolled, moments = outcome.unrolled, outcome.unrolled.moments
     layers, landing = unrolled.layers, unrolled.landings
     numbers = np.arange(landing.count, dtype=np.int32)
     arrays = {
@@ -280,7 +282,7 @@ def arrays_of(found: Found) -> dict[str, np.ndarray]:
     }
     for human in range(len(unrolled.question.spec.humans)):
         arrays[f"human_policy_{human}"] = unrolled.policies.human(human)
-    values = _values(found.induced.times)
+    values = _values(outcome.induced.times)
     if sum(value.nbytes for value in values.values()) <= SMALL_BYTES:
         arrays |= values
     return arrays
@@ -289,12 +291,12 @@ def arrays_of(found: Found) -> dict[str, np.ndarray]:
 def _values(times: Sequence[PairBounds]) -> dict[str, np.ndarray]:
     """Bounds of X_h, -U_r and -V_r in all pairs, time by time."""
     parts = {
-        "x_h": [each.x_h for each in times],
-        "lack": [each.lack for each in times],
-        "loss": [each.loss for each in times],
+        "x_h": [bounds.x_h for bounds in times],
+        "lack": [bounds.lack for bounds in times],
+        "loss": [bounds.loss for bounds in times],
     }
     return {
-        f"{name}_{side}": np.concatenate([getattr(each, side) for each in bounds])
+        f"{name}_{side}": np.concatenate([getattr(side_bounds, side) for side_bounds in bounds])
         for name, bounds in parts.items()
         for side in Bounds._fields
     }
@@ -318,7 +320,7 @@ def read_certificate(directory: Path) -> tuple[Certificate, dict[str, np.ndarray
     """A certificate and its arrays.
 
     Raises:
-        StorageError: It is missing, damaged, or not ours.
+        StorageError: if the certificate is missing, damaged, or not ours.
     """
     path = directory / FILE
     if not path.is_file():

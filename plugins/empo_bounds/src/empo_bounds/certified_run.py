@@ -26,8 +26,8 @@ from empo_core.best_effort import best_effort
 from empo_core.config import HumanPriorRef, installed
 from empo_core.errors import SolveError
 from empo_core.experiment import seed_everything
-from empo_core.protocols import ClosedLoop, Tracker
-from empo_core.storage.run_directory import environment, resolved
+from empo_core.protocols import Tracker
+from empo_core.runs.directory import environment, resolved
 from empo_core.threads import torch_threads
 from empo_pictures.figures import write_figure
 
@@ -62,20 +62,21 @@ def certify_run(
         human_prior: How humans act; None: as the run assumed.
 
     Raises:
-        ConfigError: It is no run of robots among humans in a world.
-        StorageError: It left nothing that can be loaded, or the disk refuses.
-        CertificateError: A policy makes no sense in the world, an assumption is wrong, or there is
-            no room for a single step.
+        ConfigError: if the folder is no run of robots among humans in a world.
+        StorageError: if the run left nothing that can be loaded, or the disk refuses.
+        CertificateError: if a policy makes no sense in the world, an assumption is wrong, or there
+            is no room for a single step.
     """
     config, context, question = saved_question(path, human_prior)
     seed_everything(config.seed)
     # With other humans, nothing of a solution is right.
     solution = saved_solution(config, context) if human_prior is None else None
     horizon = question.spec.horizon
-    has_occupancy = isinstance(solution, ClosedLoop) and horizon is not None
-    known = KnownOccupancy(solution, horizon) if has_occupancy else None  # type: ignore[arg-type]
+    occupancy = None
+    if solution is not None and horizon is not None and solution.occupancy() is not None:
+        occupancy = KnownOccupancy(solution, horizon)
 
-    def least() -> float | None:
+    def min_power() -> float | None:
         return None if solution is None else solved_power(question, solution)
 
     directory = context.directory / FOLDER
@@ -83,7 +84,7 @@ def certify_run(
     tracker.start(context.directory, resolved(config))
     try:
         with torch_threads(1):
-            found = _certified(question, assumed, effort, tracker, known, least)
+            outcome = _certified(question, assumed, effort, tracker, occupancy, min_power)
     except BaseException:
         tracker.finish("failed")
         raise
@@ -94,8 +95,8 @@ def certify_run(
         human_prior=None if human_prior is None else human_prior.model_dump(mode="json"),
         versions=environment(config, installed()),  # type: ignore[arg-type]
     )
-    certificate = write_certificate(directory, found, effort, about)
-    right = known.right if known is not None else None
+    certificate = write_certificate(directory, outcome, effort, about)
+    right = occupancy.right if occupancy is not None else None
     with best_effort(f"drawing {PICTURE}"):
         write_figure(report.picture(certificate, right), directory / PICTURE)
     return Certified(certificate, directory)
@@ -112,11 +113,11 @@ def _certified(
     assumed: Assumptions,
     effort: Effort,
     tracker: Tracker,
-    known: KnownOccupancy | None,
-    least: Callable[[], float | None],
+    occupancy: KnownOccupancy | None,
+    min_power: Callable[[], float | None],
 ) -> Found:
     """As ``certify``, with errors that point to the page on certificates."""
     try:
-        return certify(question, assumed, effort, tracker, known, least)
+        return certify(question, assumed, effort, tracker, occupancy, min_power)
     except SolveError as error:
         raise CertificateError(str(error)) from error

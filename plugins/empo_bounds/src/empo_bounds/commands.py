@@ -124,23 +124,23 @@ def _confirmed(run_dir: Path, tracker: Tracker) -> dict[str, object]:
     }
 
 
-def _present_confirmed(found: dict[str, object]) -> None:
+def _present_confirmed(summary: dict[str, object]) -> None:
     from empo_bounds.verification import NOT_CHECKED
 
     show(
-        f"confirmed: {found['bounds']:,} bounds of {found['pairs']:,} expanded pairs follow from "
-        "the run's world and policies"
+        f"confirmed: {summary['bounds']:,} bounds of {summary['pairs']:,} expanded pairs follow "
+        "from the run's world and policies"
     )
-    if not found["has_values"]:
+    if not summary["has_values"]:
         show("Bounds of single pairs were not kept, for they are large; those at the start agree.")
     show(f"Not confirmed, since it cannot be worked out again: {'; '.join(NOT_CHECKED)}.")
 
 
-def _present(found: Certificate) -> None:
+def _present(certificate: Certificate) -> None:
     from empo_bounds import report
 
-    for line in report.statement(found):
+    for line in report.statement(certificate):
         show(line)
-    print_table("", *report.goal_rows(found))
-    print_table("", *report.round_rows(found))
-    show(f"Expansion ended: {found.limits.ended}.")
+    print_table("", *report.goal_rows(certificate))
+    print_table("", *report.round_rows(certificate))
+    show(f"Expansion ended: {certificate.limits.ended}.")

@@ -26,7 +26,8 @@ class Effort:
         """Refuse what is no limit.
 
         Raises:
-            ConfigError: One is negative, infinite or no number, or the occupancy is beyond 1.
+            ConfigError: if one of the numbers is negative, infinite or no number, or the occupancy
+                is beyond 1.
         """
         if not 0 <= self.epsilon <= 1:
             raise ConfigError(f"epsilon (--eps) must be a number from 0 to 1, not {self.epsilon!r}")

@@ -25,7 +25,7 @@ from empo_bounds.assumptions import (
     refuse_early_ends,
 )
 from empo_bounds.power import accrual_bounds, discounts, lack_bounds
-from empo_bounds.round_off import Bounds, down, least, most, up
+from empo_bounds.round_off import Bounds, down, lower_factor, up, upper_factor
 from empo_bounds.unrolled import Unrolled
 from empo_bounds.value_kernels import Human, Pairs, attain, discount, expect
 
@@ -75,7 +75,7 @@ def induce(unrolled: Unrolled, assumed: Assumptions, *, keep: bool = False) -> I
         keep: Whether the bounds of all times are wanted, those of V_h^e apart.
 
     Raises:
-        SolveError: A claim is wrong.
+        SolveError: if a claim is wrong.
     """
     if assumed.never_ends_early:
         refuse_early_ends(unrolled)
@@ -83,23 +83,23 @@ def induce(unrolled: Unrolled, assumed: Assumptions, *, keep: bool = False) -> I
         unrolled.question, assumed, len(unrolled.layers), is_timed=unrolled.is_timed
     )
     later: PairBounds | None = None
-    proved, kept = Proved(0, 0), []
+    proved, times = Proved(0, 0), []
     for time in range(len(unrolled.layers) - 1, -1, -1):
-        found = _unexpanded(unrolled, time, frontier)
+        bounds = _unexpanded(unrolled, time, frontier)
         expanded = unrolled.layers[time].expanded
         if later is not None and expanded.any():
-            _value(unrolled, time, later, assumed, found)
+            _value(unrolled, time, later, assumed, bounds)
             if assumed.min_power is not None:
-                tested = Bounds(*(each[expanded] for each in found.x_h))
+                tested = Bounds(*(side[expanded] for side in bounds.x_h))
                 state = unrolled.state(time)[expanded]
                 more = proved_pairs(unrolled, assumed.min_power, state, time, tested)
                 proved = Proved(proved.exactly + more.exactly, proved.nearly + more.nearly)
-        later = found
+        later = bounds
         if keep:
-            nothing = np.zeros((len(found.loss.low), 0))
-            kept.append(replace(found, v_e=Bounds(nothing, nothing)))
+            nothing = np.zeros((len(bounds.loss.low), 0))
+            times.append(replace(bounds, v_e=Bounds(nothing, nothing)))
     assert later is not None
-    return Induced(later, None if assumed.min_power is None else proved, kept[::-1])
+    return Induced(later, None if assumed.min_power is None else proved, times[::-1])
 
 
 def _unexpanded(unrolled: Unrolled, time: int, frontier: FrontierBounds) -> PairBounds:
@@ -108,18 +108,18 @@ def _unexpanded(unrolled: Unrolled, time: int, frontier: FrontierBounds) -> Pair
     alive, end = unrolled.alive(time), -question.theory.terminal_value
     count, humans = len(alive), len(question.spec.humans)
     v_e, x_h = np.zeros((count, len(question.order), 2)), np.zeros((count, humans, 2))
-    v_e[alive] = [each[time] for each in frontier.v_e]
+    v_e[alive] = [side[time] for side in frontier.v_e]
     x_h[:, :, 1] = np.inf
     return PairBounds(
         Bounds(v_e[:, :, 0], v_e[:, :, 1]),
         Bounds(x_h[:, :, 0], x_h[:, :, 1]),
         Bounds(np.zeros(count), np.full(count, np.inf)),
-        Bounds(*(np.where(alive, each[time], end) for each in frontier.loss)),
+        Bounds(*(np.where(alive, side[time], end) for side in frontier.loss)),
     )
 
 
 def _value(
-    unrolled: Unrolled, time: int, later: PairBounds, assumed: Assumptions, found: PairBounds
+    unrolled: Unrolled, time: int, later: PairBounds, assumed: Assumptions, bounds: PairBounds
 ) -> None:
     """Replace the bounds of pairs that were expanded by those that follow from what comes later.
 
@@ -127,7 +127,7 @@ def _value(
     """
     question, tables, moments = unrolled.question, unrolled.policies, unrolled.moments
     theory = question.theory
-    worth, payoff = _arrivals(unrolled, time + 1, later)
+    goal_value, payoff = _arrivals(unrolled, time + 1, later)
     moment, position = unrolled.layers[time].moment, unrolled.position(time + 1)
     operations = operations_of(unrolled)
     expected = np.zeros((len(moment), payoff.shape[1]))
@@ -142,28 +142,28 @@ def _value(
         for index, weights in enumerate(question.weights)
     ]
     steps = [moments.steps(index) for index in range(len(humans))]
-    v_e, x_h, marginal = _base(found.v_e), _base(found.x_h), tables.marginal(0)
+    v_e, x_h, marginal = _base(bounds.v_e), _base(bounds.x_h), tables.marginal(0)
 
     def value(begin: int, end: int) -> None:
         pairs = Pairs(moment, begin, end, position, operations)
-        for own, human in zip(steps, humans, strict=True):
-            attain(own, human, pairs, worth, v_e, x_h)
+        for human_steps, human in zip(steps, humans, strict=True):
+            attain(human_steps, human, pairs, goal_value, v_e, x_h)
         expect(steps[0], marginal, pairs, payoff, expected)
 
     in_threads(value, len(moment))
     chosen = np.flatnonzero(moment >= 0)
-    expected, taken, columns = expected[chosen], operations[moment[chosen]], payoff.shape[1] // 2
+    expected, terms, columns = expected[chosen], operations[moment[chosen]], payoff.shape[1] // 2
     power = 0.0 if assumed.min_power is None else assumed.min_power
-    low, high = (each[chosen] for each in found.x_h)
+    low, high = (side[chosen] for side in bounds.x_h)
     lack = lack_bounds(question, Bounds(np.maximum(low, power), high))
     losses, counts = expected[:, ::columns], np.ones((len(chosen), 2))
     if question.accrual == "continuous":
-        counts = np.stack([least(expected[:, 1]), most(expected[:, 3])], 1)
+        counts = np.stack([lower_factor(expected[:, 1]), upper_factor(expected[:, 3])], 1)
     loss = Bounds(
-        down(counts[:, 0] * lack.low + losses[:, 0], taken),
-        up(counts[:, 1] * lack.high + losses[:, 1], taken),
+        down(counts[:, 0] * lack.low + losses[:, 0], terms),
+        up(counts[:, 1] * lack.high + losses[:, 1], terms),
     )
-    for old, new in ((found.lack, lack), (found.loss, loss)):
+    for old, new in ((bounds.lack, lack), (bounds.loss, loss)):
         old.low[chosen], old.high[chosen] = new.low, new.high
 
 
@@ -175,9 +175,9 @@ def _base(bounds: Bounds) -> Float64[np.ndarray, "pair column 2"]:
 
 
 def _arrivals(
-    unrolled: Unrolled, time: int, found: PairBounds
+    unrolled: Unrolled, time: int, bounds: PairBounds
 ) -> tuple[Float64[np.ndarray, "pair goal 2"], Float64[np.ndarray, "pair column"]]:
-    """Bounds of what it is worth to reach each pair of a time; V_h^e in ``found`` is overwritten.
+    """Bounds of what it is worth to reach each pair of a time; V_h^e in ``bounds`` is overwritten.
 
     Returns:
         1 where it attains a goal, else discounted V_h^e; and from below, then from above,
@@ -185,23 +185,26 @@ def _arrivals(
     """
     theory = unrolled.question.theory
     duration = unrolled.landings.duration(unrolled.layers[time].landing)
-    worth = _base(found.v_e)
+    goal_value = _base(bounds.v_e)
     achieved = unrolled.states.achieved[unrolled.state(time)]
-    discount(worth, achieved, discounts(theory.gamma_h, duration))
+    discount(goal_value, achieved, discounts(theory.gamma_h, duration))
     of_robot = discounts(theory.gamma_r, duration)
-    payoff = [[least(of_robot) * found.loss.low], [most(of_robot) * found.loss.high]]
+    payoff = [
+        [lower_factor(of_robot) * bounds.loss.low],
+        [upper_factor(of_robot) * bounds.loss.high],
+    ]
     if unrolled.question.accrual == "continuous":
         for side in payoff:
             side.append(accrual_bounds(unrolled.question, duration))
-    return worth, np.stack([*payoff[0], *payoff[1]], 1)
+    return goal_value, np.stack([*payoff[0], *payoff[1]], 1)
 
 
 def operations_of(unrolled: Unrolled) -> Int64[np.ndarray, " moment"]:
     """Operations behind each computed sum of a moment, generously."""
     question, moments = unrolled.question, unrolled.moments
     fixed = question.sum_operations + question.num_actions + ACCRUAL + len(question.order)
-    found: Int64[np.ndarray, " moment"] = moments.items + moments.entries + fixed
-    return found
+    operations: Int64[np.ndarray, " moment"] = moments.items + moments.entries + fixed
+    return operations
 
 
 def in_threads(work: Callable[[int, int], None], count: int) -> None:

@@ -102,9 +102,9 @@ def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
         out.offsets[human, 0] = 0
     for pair in range(batch.first.shape[0] - 1):
         slots, items = 0, 0
-        for asked in range(batch.first[pair], batch.first[pair + 1]):
+        for row in range(batch.first[pair], batch.first[pair + 1]):
             total = 0.0
-            for item in range(batch.offsets[asked], batch.offsets[asked + 1]):
+            for item in range(batch.offsets[row], batch.offsets[row + 1]):
                 outcome = batch.outcome[item]
                 landing = batch.landing[outcome]
                 prob = batch.prob[outcome]
@@ -117,10 +117,10 @@ def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
             if not abs(total - 1.0) <= SUM_TOLERANCE:
                 for slot in range(slots):
                     s.place[s.touched[slot]] = -1
-                return asked
-            items += batch.offsets[asked + 1] - batch.offsets[asked]
-        for asked in range(batch.first[pair], batch.first[pair + 1]):
-            joint = batch.joint[asked]
+                return row
+            items += batch.offsets[row + 1] - batch.offsets[row]
+        for row in range(batch.first[pair], batch.first[pair + 1]):
+            joint = batch.joint[row]
             for human in range(humans):
                 weight = batch.robot[pair, batch.joint_robot[joint]]
                 for other in range(humans):
@@ -131,7 +131,7 @@ def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
                         continue
                     weight = SMALLEST
                 action = batch.joint_action[human, joint]
-                for item in range(batch.offsets[asked], batch.offsets[asked + 1]):
+                for item in range(batch.offsets[row], batch.offsets[row + 1]):
                     outcome = batch.outcome[item]
                     slot, prob = s.place[batch.landing[outcome]], batch.prob[outcome]
                     s.dense[human, action, slot] += max(weight * prob, SMALLEST)
@@ -186,8 +186,8 @@ def arrive(
     Returns:
         How many there are then.
     """
-    for each in range(moment.shape[0]):
-        first = moment[each] * actions
+    for index in range(moment.shape[0]):
+        first = moment[index] * actions
         for entry in range(steps.offsets[first], steps.offsets[first + actions]):
             landing = steps.landing[entry]
             if position[landing] < 0:
@@ -220,14 +220,14 @@ def follow_average(
     """
     actions = marginal.shape[1]
     for pair in range(moment.shape[0]):
-        mass, each = here[pair], moment[pair]
-        if mass == 0.0 or each < 0:
+        mass, moment_index = here[pair], moment[pair]
+        if mass == 0.0 or moment_index < 0:
             continue
         for action in range(actions):
-            chance = mass * marginal[steps.policy[each], action]
+            chance = mass * marginal[steps.policy[moment_index], action]
             if chance == 0.0:
                 continue
-            row = each * actions + action
+            row = moment_index * actions + action
             for entry in range(steps.offsets[row], steps.offsets[row + 1]):
                 landing = steps.landing[entry]
                 there[position[landing]] += chance * steps.weight[entry] * discount[landing]

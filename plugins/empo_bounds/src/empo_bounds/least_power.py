@@ -39,8 +39,8 @@ from empo_bounds.power import power_bounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds, down
 from empo_core.errors import EmpoError
-from empo_core.protocols import Expandable, Solution
 from empo_core.types import Expansion
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.samples import joint_actions
 
@@ -72,32 +72,34 @@ def prove(question: Question, goes_on: Callable[[], bool]) -> Proof | None:
         question: The world and the humans.
         goes_on: False ends the search.
     """
-    search, least = _Search(question), np.inf
+    search, min_power = _Search(question), np.inf
     for time, rows in search.layers():
         if not goes_on():
             return None
         step = search.step(rows)
         if step is None:
             return None
-        least = min(least, search.least_power(rows, step, time))
-        if not least > 0:
+        min_power = min(min_power, search.least_power(rows, step, time))
+        if not min_power > 0:
             return None
-    return Proof(least, search.table.count) if np.isfinite(least) else None
+    return Proof(min_power, search.table.count) if np.isfinite(min_power) else None
 
 
-def solved_power(question: Question, solution: Solution) -> float | None:
+def solved_power(question: Question, solution: SolvedWorld) -> float | None:
     """The least X_h of a solution, over all states and times; None where that is 0 or not kept."""
-    horizon, least = question.spec.horizon, np.inf
+    horizon, min_power = question.spec.horizon, np.inf
     try:
         for left in range(1, (horizon or 1) + 1):
             states = solution.reachable_states(left)
             if len(states):
                 v_e = solution.goal_values(states, left).numpy()[:, question.order]
-                least = min(least, float(power_bounds(question, Bounds(v_e, v_e)).low.min()))
+                min_power = min(
+                    min_power, float(power_bounds(question, Bounds(v_e, v_e)).low.min())
+                )
     except EmpoError:
         return None
-    least *= 1.0 - ROUNDED
-    return least if 0 < least < np.inf else None
+    min_power *= 1.0 - ROUNDED
+    return min_power if 0 < min_power < np.inf else None
 
 
 @dataclass(frozen=True)
@@ -134,31 +136,30 @@ class _Search:
         world, horizon, time, done = self._question.world, self._question.spec.horizon, 0, 0
         size = max(1, ASKED_AT_ONCE // len(self._actions))
         while done < self.table.count and time != horizon:
-            known = self.table.count
-            for first in range(done, known, size):
-                rows = np.ascontiguousarray(self.table.rows[first : min(first + size, known)])
+            num_states = self.table.count
+            for first in range(done, num_states, size):
+                rows = np.ascontiguousarray(self.table.rows[first : min(first + size, num_states)])
                 alive = world.available(torch.from_numpy(rows)).flatten(1).any(1).numpy()
                 if alive.any():
                     yield time, np.ascontiguousarray(rows[alive])
-            done, time = known, time + 1
+            done, time = num_states, time + 1
 
     def step(self, rows: Shaped[np.ndarray, "state word"]) -> _Step | None:
         """What one step leads to from some states; None where that is too much."""
         question = self._question
         world, states = question.world, torch.from_numpy(rows)
-        if isinstance(world, Expandable):
-            found = world.expand(states)
-        else:
-            found = Expansion.of(world.transitions(states))
-        self.table.number(found.states.numpy())
-        self._items += len(found.index)
+        successors = world.expand(states)
+        if successors is None:
+            successors = Expansion.of(world.transitions(states))
+        self.table.number(successors.states.numpy())
+        self._items += len(successors.index)
         if self.table.count > MOST_STATES or self._items > MOST_ITEMS:
             return None
-        counts = found.offsets.long().diff()
+        counts = successors.offsets.long().diff()
         pair = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        index = found.index.long()
-        achieved = world.achieved(found.states)[:, question.order].double()
-        share = found.prob.double()[index, None] * achieved[index]
+        index = successors.index.long()
+        achieved = world.achieved(successors.states)[:, question.order].double()
+        share = successors.prob.double()[index, None] * achieved[index]
         goals = achieved.shape[1]
         total = torch.zeros(len(counts), goals).double().index_add_(0, pair, share)
         shape = (len(rows), len(self._actions))
@@ -181,19 +182,19 @@ class _Search:
         """The least probability to reach each goal by each action of its human."""
         question = self._question
         total = np.where(possible[:, :, None], total, np.inf)
-        found = np.zeros((len(total), question.num_actions, total.shape[2]))
+        worst = np.zeros((len(total), question.num_actions, total.shape[2]))
         for position, human in enumerate(question.spec.humans):
-            own = slice(*question.first_goal[position : position + 2])
+            goals = slice(*question.first_goal[position : position + 2])
             for action in range(question.spec.num_actions[human]):
                 with_action = self._actions[:, human] == action
-                found[:, action, own] = total[:, with_action, own].min(1)
-        return np.where(np.isfinite(found), found, 0.0)
+                worst[:, action, goals] = total[:, with_action, goals].min(1)
+        return np.where(np.isfinite(worst), worst, 0.0)
 
     def least_power(
         self, rows: Shaped[np.ndarray, "state word"], step: _Step, first_time: int
     ) -> float:
         """The least X_h that follows in some states, at all times from the first one on."""
-        question, horizon, least = self._question, self._question.spec.horizon, np.inf
+        question, horizon, min_power = self._question, self._question.spec.horizon, np.inf
         lefts = [1] if horizon is None else range(1, horizon - first_time + 1)
         self._chances += len(rows) * len(lefts) * question.num_actions * len(question.order)
         if self._chances > MOST_CHANCES:
@@ -201,7 +202,7 @@ class _Search:
         for left in lefts:
             chances = np.concatenate(human_policies(question, torch.from_numpy(rows), left), 1)
             v_e = down(np.einsum("sga,sag->sg", chances, step.reaches), step.operations)
-            least = min(least, float(power_bounds(question, Bounds(v_e, v_e)).low.min()))
-            if not least > 0:
+            min_power = min(min_power, float(power_bounds(question, Bounds(v_e, v_e)).low.min()))
+            if not min_power > 0:
                 break
-        return least
+        return min_power

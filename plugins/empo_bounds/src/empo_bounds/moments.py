@@ -78,8 +78,8 @@ class LandingTable:
 
     def duration(self, landing: Int32[np.ndarray, " chosen"]) -> np.ndarray:
         """Duration of the transitions that lead to some landings [chosen]."""
-        found: np.ndarray = self._durations.rows[self._table.rows[landing, 1], 0]
-        return found
+        duration: np.ndarray = self._durations.rows[self._table.rows[landing, 1], 0]
+        return duration
 
     def number(
         self, state: Int32[np.ndarray, " outcome"], duration: np.ndarray | None
@@ -123,17 +123,17 @@ class MomentTable:
         _, first = np.unique(fresh.number(keys[new]), return_index=True)
         return moments, new[first]
 
-    def extend(self, keys: Int32[np.ndarray, "new key_word"], found: Condensed) -> None:
+    def extend(self, keys: Int32[np.ndarray, "new key_word"], condensed: Condensed) -> None:
         """Add moments that are not there, with their transitions."""
         self._keys.number(keys)
         for human, (offsets, landing, weight) in enumerate(
             zip(self._offsets, self._landing, self._weight, strict=True)
         ):
-            used = int(found.offsets[human, -1])
-            offsets.extend(len(landing) + found.offsets[human, 1:])
-            landing.extend(found.landing[human, :used])
-            weight.extend(found.weight[human, :used])
-        self._items.extend(found.items)
+            used = int(condensed.offsets[human, -1])
+            offsets.extend(len(landing) + condensed.offsets[human, 1:])
+            landing.extend(condensed.landing[human, :used])
+            weight.extend(condensed.weight[human, :used])
+        self._items.extend(condensed.items)
 
     def steps(self, human: int) -> Steps:
         """The transitions of a human (position in ``spec.humans``) as kernels read them."""
@@ -148,8 +148,8 @@ class MomentTable:
     def entries(self) -> Int64[np.ndarray, " moment"]:
         """The most entries that a human has in each moment."""
         counts = [np.diff(offsets.array[:: self._actions]) for offsets in self._offsets]
-        most: Int64[np.ndarray, " moment"] = np.max(counts, axis=0)
-        return most
+        largest: Int64[np.ndarray, " moment"] = np.max(counts, axis=0)
+        return largest
 
 
 @dataclass

@@ -33,7 +33,7 @@ from empo_bounds.kernels import follow_average
 from empo_bounds.power import discounts
 from empo_bounds.question import Question
 from empo_bounds.unrolled import Goes, Unrolled
-from empo_core.protocols import ClosedLoop
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 
 FINEST = 1e-9
@@ -50,10 +50,12 @@ class KnownOccupancy:
         right: V_r at the start by the solution.
     """
 
-    def __init__(self, loop: ClosedLoop, horizon: int) -> None:
+    def __init__(self, loop: SolvedWorld, horizon: int) -> None:
         self.right = float(loop.robot_values(loop.reachable_states(horizon), horizon)[0])
         self._times: dict[int, tuple[RowTable, Float64[np.ndarray, " state"]]] = {}
-        for left, states, visits in loop.occupancy():
+        occupancy = loop.occupancy()
+        assert occupancy is not None
+        for left, states, visits in occupancy:
             self._times[horizon - left] = (RowTable.of(states.numpy()), visits.numpy())
 
     def at(
@@ -63,8 +65,8 @@ class KnownOccupancy:
         if time not in self._times:
             return np.zeros(len(rows))
         table, visits = self._times[time]
-        found = table.find(rows)
-        occupancy: Float64[np.ndarray, " state"] = np.where(found < 0, 0.0, visits[found])
+        row = table.find(rows)
+        occupancy: Float64[np.ndarray, " state"] = np.where(row < 0, 0.0, visits[row])
         return occupancy
 
 
@@ -99,8 +101,8 @@ def deepen(
     unrolled: Unrolled,
     epsilon: float,
     goes_on: Goes,
-    told: Callable[[int], object],
-    known: KnownOccupancy | None = None,
+    report: Callable[[int], object],
+    known_occupancy: KnownOccupancy | None = None,
 ) -> Frontier:
     """Expand all pairs with an occupancy of at least ``epsilon``, from the start on.
 
@@ -108,36 +110,36 @@ def deepen(
         unrolled: What was expanded so far.
         epsilon: The least occupancy; at 0 everything is expanded that can be reached.
         goes_on: False ends the expansion; occupancies are still followed to the end.
-        told: Is told of every time before its pairs are expanded.
-        known: Occupancy by which pairs are expanded, too.
+        report: Is told of every time before its pairs are expanded.
+        known_occupancy: Occupancy by which pairs are expanded, too.
 
     Raises:
-        SolveError: As for ``Unrolled.expand``.
+        SolveError: as for ``Unrolled.expand``.
     """
     here, outside, time, is_cut = np.ones(1), [], 0, False
-    most = most_steps(unrolled.question, epsilon)
+    max_steps = most_steps(unrolled.question, epsilon)
     while time < len(unrolled.layers):
-        told(time)
+        report(time)
         layer, alive = unrolled.layers[time], unrolled.alive(time)
         if goes_on():
             largest = here
-            if known is not None:
+            if known_occupancy is not None:
                 rows = np.ascontiguousarray(unrolled.states.rows[unrolled.state(time)])
-                largest = np.maximum(largest, known.at(time, rows))
-            wanted = np.flatnonzero(alive & ~layer.expanded & (largest >= epsilon))
-            if len(wanted) and time >= most:
+                largest = np.maximum(largest, known_occupancy.at(time, rows))
+            chosen = np.flatnonzero(alive & ~layer.expanded & (largest >= epsilon))
+            if len(chosen) and time >= max_steps:
                 is_cut = True
-            elif len(wanted):
-                order = np.argsort(-largest[wanted], kind="stable")
-                unrolled.expand(time, wanted[order], goes_on)
+            elif len(chosen):
+                order = np.argsort(-largest[chosen], kind="stable")
+                unrolled.expand(time, chosen[order], goes_on)
         outside.append(float(here[alive & ~layer.expanded].sum()))
         time += 1
         if time < len(unrolled.layers):
-            here = followed(unrolled, time, here)
+            here = next_occupancy(unrolled, time, here)
     return Frontier(np.array(outside), is_cut)
 
 
-def followed(
+def next_occupancy(
     unrolled: Unrolled, time: int, here: Float64[np.ndarray, " pair"]
 ) -> Float64[np.ndarray, " later_pair"]:
     """Occupancy of the pairs of a time, from that of the time before."""

@@ -79,22 +79,22 @@ class PlainFrontier:
         return (1.0, 1.0) if self._question.accrual == "discrete" else (0.0, math.inf)
 
     def _endless(self) -> dict[int, tuple[float, float]]:
-        theory, (least, most) = self._question.theory, self._counts()
-        kept, high = theory.gamma_r * (1.0 + EXCESS), math.inf
-        if kept < 1.0 and not self._recorded.is_timed:
-            high = most * self._worst() / (1.0 - kept) - theory.terminal_value
-        return {1: (least * self._best(1), high)}
+        theory, (min_count, max_count) = self._question.theory, self._counts()
+        discount, high = theory.gamma_r * (1.0 + EXCESS), math.inf
+        if discount < 1.0 and not self._recorded.is_timed:
+            high = max_count * self._worst() / (1.0 - discount) - theory.terminal_value
+        return {1: (min_count * self._best(1), high)}
 
     def _losses(self, horizon: int) -> dict[int, tuple[float, float]]:
         recorded, theory = self._recorded, self._question.theory
-        (least, most), worst = self._counts(), self._worst()
+        (min_count, max_count), worst = self._counts(), self._worst()
         slow, fast = (0.0, 1.0) if recorded.is_timed else (theory.gamma_r, theory.gamma_r)
-        end, found = -theory.terminal_value, {}
+        end, losses = -theory.terminal_value, {}
         low = high = end
         for left in range(1, horizon + 1):
             if not recorded.never_ends_early:
                 low, high = min(low, end), max(high, end)
-            low = least * self._best(left) + slow * (1.0 - EXCESS) * low
-            high = most * worst + fast * (1.0 + EXCESS) * high
-            found[left] = low, high
-        return found
+            low = min_count * self._best(left) + slow * (1.0 - EXCESS) * low
+            high = max_count * worst + fast * (1.0 + EXCESS) * high
+            losses[left] = low, high
+        return losses

@@ -62,28 +62,28 @@ class Summary:
 
 
 def plain_bounds(
-    recorded: Recorded, told: Callable[[int, int], object], summary: Summary | None = None
+    recorded: Recorded, report: Callable[[int, int], object], summary: Summary | None = None
 ) -> Iterator[tuple[int, list[PlainBounds]]]:
     """Times and the bounds of their pairs, from the last time to the first.
 
     Args:
         recorded: Pairs and policies that make sense (``Recorded.require_sense``).
-        told: Is told of how many times are done, and of how many there are.
+        report: Is told of how many times are done, and of how many there are.
         summary: Is filled in, at the end.
 
     Raises:
-        Contradiction: A successor is missing, or a claim is wrong.
+        Contradiction: if a successor is missing, or a claim is wrong.
     """
     times, goes_on = recorded.times, recorded.goes_on.tolist()
     moments, frontier = _Moments(recorded), PlainFrontier(recorded)
     later: dict[int, PlainBounds] = {}
     for time in range(times - 1, -1, -1):
-        told(times - 1 - time, times)
-        found = {}
+        report(times - 1 - time, times)
+        bounds = {}
         for pair in recorded.pairs(time):
             moment = int(recorded.arrays["pair_moment"][pair])
             if moment < 0:
-                found[pair] = _unexpanded(recorded, frontier, time, goes_on=goes_on[pair])
+                bounds[pair] = _unexpanded(recorded, frontier, time, goes_on=goes_on[pair])
                 continue
             leads_to = moments.landings(moment)
             if not leads_to <= later.keys():
@@ -91,22 +91,25 @@ def plain_bounds(
             arrivals = {
                 landing: _arrival(recorded, landing, later[landing]) for landing in leads_to
             }
-            found[pair] = _value(recorded, moments, moment, arrivals)
-            _require_power(recorded, found[pair], pair)
-        yield time, list(found.values())
-        later = {int(recorded.arrays["pair_landing"][pair]): each for pair, each in found.items()}
+            bounds[pair] = _value(recorded, moments, moment, arrivals)
+            _require_power(recorded, bounds[pair], pair)
+        yield time, list(bounds.values())
+        later = {
+            int(recorded.arrays["pair_landing"][pair]): pair_bounds
+            for pair, pair_bounds in bounds.items()
+        }
     if summary is not None:
         summary.transitions = moments.transitions
         summary.outside = _outside(recorded, moments, goes_on)
-    told(times, times)
+    report(times, times)
 
 
-def _require_power(recorded: Recorded, found: PlainBounds, pair: int) -> None:
-    least = recorded.min_power
-    if least is not None and (found.x_h[1] < least * (1.0 - ROUNDING)).any():
+def _require_power(recorded: Recorded, bounds: PlainBounds, pair: int) -> None:
+    min_power = recorded.min_power
+    if min_power is not None and (bounds.x_h[1] < min_power * (1.0 - ROUNDING)).any():
         raise Contradiction(
-            f"X_h of pair {pair} is at most {found.x_h[1].min():.6g}, and it says that it is "
-            f"at least {least:.6g} everywhere"
+            f"X_h of pair {pair} is at most {bounds.x_h[1].min():.6g}, and it says that it is "
+            f"at least {min_power:.6g} everywhere"
         )
 
 
@@ -153,7 +156,9 @@ class _Moments:
 
     def landings(self, moment: int) -> set[int]:
         """Everything that a moment leads to."""
-        return {landing for actions in self.of(moment) for each in actions for landing in each}
+        return {
+            landing for actions in self.of(moment) for weights in actions for landing in weights
+        }
 
     def of(self, moment: int) -> list[list[Weights]]:
         """For each human and each of its actions, the chances of landings, others on average."""
@@ -174,12 +179,12 @@ class _Moments:
         """A human's policy averaged over its goals."""
         weights = self._question.weights[human].tolist()
         columns = policy.T.tolist()
-        found = []
+        means = []
         for column in columns:
             mean = sum(w * p for w, p in zip(weights, column, strict=True)) / sum(weights)
             possible = any(w > 0 and p > 0 for w, p in zip(weights, column, strict=True))
-            found.append(max(mean, SMALLEST) if possible else mean)
-        return found
+            means.append(max(mean, SMALLEST) if possible else mean)
+        return means
 
     def _place(self, row: tuple[int, ...], duration: float) -> int:
         """The landing of a transition."""
@@ -195,10 +200,10 @@ class _Moments:
         averages = [self.average(position, policy) for position, policy in enumerate(human)]
         successors = successors_of(self._question.world, row)
         offsets = successors.offsets.tolist()
-        rows = [tuple(each) for each in successors.states.tolist()]
+        rows = [tuple(row) for row in successors.states.tolist()]
         prob = successors.prob.double().tolist()
         duration = None if successors.duration is None else successors.duration.double().tolist()
-        found: list[list[Weights]] = [
+        condensed: list[list[Weights]] = [
             [{} for _ in range(self._question.num_actions)] for _ in spec.humans
         ]
         for joint, actions in enumerate(joint_actions(spec).tolist()):
@@ -216,7 +221,7 @@ class _Moments:
                     continue
                 weight = max(math.prod(factors), SMALLEST)
                 is_possible = True
-                mine = found[position][actions[agent]]
+                mine = condensed[position][actions[agent]]
                 for item in range(offsets[joint], offsets[joint + 1]):
                     time = 1.0 if duration is None else duration[item]
                     if prob[item] > 0.0:
@@ -232,27 +237,27 @@ class _Moments:
                     f"in state {state} the world gives what everybody does there probabilities "
                     f"that sum to {total!r}, not to 1"
                 )
-        return found
+        return condensed
 
 
 @dataclass(frozen=True)
 class _Arrival:
     """Worth of reaching a pair: 1 or discounted V_h^e, discounted -V_r, and what U_r counts."""
 
-    worth: Float64[np.ndarray, "2 goal"]
+    goal_value: Float64[np.ndarray, "2 goal"]
     loss: tuple[float, float]
     counts: float
 
 
-def _arrival(recorded: Recorded, landing: int, found: PlainBounds) -> _Arrival:
+def _arrival(recorded: Recorded, landing: int, bounds: PlainBounds) -> _Arrival:
     question = recorded.question
     duration = float(recorded.arrays["landing_duration"][landing])
     achieved = question.world.achieved(recorded.row(landing))[0].numpy()[question.order]
     of_human = question.theory.gamma_h**duration
     of_robot = question.theory.gamma_r**duration
-    worth = np.where(achieved, 1.0, of_human * found.v_e)
-    losses = (_least(of_robot) * found.loss[0], _most(of_robot) * found.loss[1])
-    return _Arrival(worth, losses, counts_of(question, duration))
+    goal_value = np.where(achieved, 1.0, of_human * bounds.v_e)
+    losses = (_least(of_robot) * bounds.loss[0], _most(of_robot) * bounds.loss[1])
+    return _Arrival(goal_value, losses, counts_of(question, duration))
 
 
 def _value(
@@ -264,18 +269,18 @@ def _value(
     v_e = np.zeros((2, len(question.order)))
     for human, policy in enumerate(policies):
         first = question.first_goal[human]
-        own = slice(first, first + len(policy))
+        goals = slice(first, first + len(policy))
         for action, chances in enumerate(moments.of(moment)[human]):
             for landing, weight in chances.items():
-                v_e[:, own] += weight * policy[:, action] * arrivals[landing].worth[:, own]
+                v_e[:, goals] += weight * policy[:, action] * arrivals[landing].goal_value[:, goals]
     x_h = np.zeros((2, len(policies)))
     for human, weights in enumerate(question.weights):
         first = question.first_goal[human]
         for goal, weight in enumerate(weights.tolist(), first):
             factor = weight if theory.x_agg == "weighted" else 1.0
             x_h[:, human] += factor * v_e[:, goal] ** theory.zeta
-    least = 0.0 if recorded.min_power is None else recorded.min_power
-    lack = (lack_of(question, x_h[1]), lack_of(question, np.maximum(x_h[0], least)))
+    min_power = 0.0 if recorded.min_power is None else recorded.min_power
+    lack = (lack_of(question, x_h[1]), lack_of(question, np.maximum(x_h[0], min_power)))
     loss, counts = [0.0, 0.0], [0.0, 0.0]
     for action, mean in enumerate(moments.average(0, policies[0])):
         for landing, weight in moments.of(moment)[0][action].items():
@@ -284,7 +289,7 @@ def _value(
                     counts[side] += bound(mean * weight) * arrivals[landing].counts
                     loss[side] += bound(mean * weight) * arrivals[landing].loss[side]
     counts = counts if question.accrual == "continuous" else [1.0, 1.0]
-    low, high = (n * u + ahead for n, u, ahead in zip(counts, lack, loss, strict=True))
+    low, high = (n * u + later_loss for n, u, later_loss in zip(counts, lack, loss, strict=True))
     return PlainBounds(v_e, x_h, lack, (low, high))
 
 

@@ -20,8 +20,8 @@ Row = tuple[int, ...]
 def plain_least_power(question: Question) -> tuple[float, int]:
     """The least X_h that follows from single steps, and how many states can be reached."""
     world, horizon = question.world, question.spec.horizon
-    layer, least, time = [tuple(world.initial_state().tolist())], math.inf, 0
-    known = set(layer)
+    layer, min_power, time = [tuple(world.initial_state().tolist())], math.inf, 0
+    reached = set(layer)
     while layer and time != horizon:
         later: dict[Row, None] = {}
         for first in range(0, len(layer), AT_ONCE):
@@ -32,22 +32,23 @@ def plain_least_power(question: Question) -> tuple[float, int]:
             reaches, successors = _one_step(question, rows)
             later.update(dict.fromkeys(successors))
             for left in [1] if horizon is None else range(1, horizon - time + 1):
-                policy = question.humans.policy(rows, left).detach().cpu().double().numpy()
+                steps_left = torch.full((len(rows),), left)
+                policy = question.humans.policy(rows, steps_left).detach().cpu().double().numpy()
                 policy = policy / policy.sum(-1, keepdims=True)
-                least = min(least, _least(question, policy, reaches))
-        layer = [row for row in later if row not in known]
-        known.update(layer)
+                min_power = min(min_power, _least(question, policy, reaches))
+        layer = [row for row in later if row not in reached]
+        reached.update(layer)
         time += 1
-    return least, len(known)
+    return min_power, len(reached)
 
 
 def _one_step(
     question: Question, rows: torch.Tensor
 ) -> tuple[Float64[np.ndarray, "state goal action"], list[Row]]:
     """For goals on the world's axis and actions of their humans, the least chance of them."""
-    spec, found = question.spec, question.world.transitions(rows)
-    achieved = question.world.achieved(found.states).tolist()
-    prob, offsets = found.prob.double().tolist(), found.offsets.tolist()
+    spec, successors = question.spec, question.world.transitions(rows)
+    achieved = question.world.achieved(successors.states).tolist()
+    prob, offsets = successors.prob.double().tolist(), successors.offsets.tolist()
     actions = joint_actions(spec).tolist()
     worst = np.full((len(rows), len(spec.goals), max(spec.num_actions)), math.inf)
     for state in range(len(rows)):
@@ -56,12 +57,12 @@ def _one_step(
             items = range(offsets[pair], offsets[pair + 1])
             if not items:
                 continue
-            for goal, each in enumerate(spec.goals):
+            for goal, goal_spec in enumerate(spec.goals):
                 total = sum(prob[item] for item in items if achieved[item][goal])
-                action = chosen[each.human]
+                action = chosen[goal_spec.human]
                 worst[state, goal, action] = min(worst[state, goal, action], total)
     worst[np.isinf(worst)] = 0.0
-    return worst, [tuple(row) for row in found.states.tolist()]
+    return worst, [tuple(row) for row in successors.states.tolist()]
 
 
 def _least(
@@ -70,10 +71,10 @@ def _least(
     reaches: Float64[np.ndarray, "state goal action"],
 ) -> float:
     """The least power of a human in some states at one time."""
-    theory, least = question.theory, math.inf
+    theory, min_power = question.theory, math.inf
     actions = min(policy.shape[2], reaches.shape[2])
     chance = (policy[:, :, :actions] * reaches[:, :, :actions]).sum(2)
     for goals, weights in zip(question.goals, question.weights, strict=True):
         factor = weights if theory.x_agg == "weighted" else np.ones(len(weights))
-        least = min(least, float((factor * chance[:, goals] ** theory.zeta).sum(1).min()))
-    return least
+        min_power = min(min_power, float((factor * chance[:, goals] ** theory.zeta).sum(1).min()))
+    return min_power

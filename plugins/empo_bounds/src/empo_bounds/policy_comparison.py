@@ -23,7 +23,7 @@ def compare_policies(recorded: Recorded) -> None:
     """Ask for all policies again, in every state at every time that was expanded.
 
     Raises:
-        Contradiction: One is another.
+        Contradiction: if a policy differs from the recorded one.
     """
     for time in range(recorded.times):
         pairs = recorded.pairs(time)
@@ -39,17 +39,18 @@ def _compare(recorded: Recorded, time: int, moment: Int32[np.ndarray, " pair"]) 
     rows = torch.from_numpy(arrays["states"][state].copy())
     horizon = question.spec.horizon
     left = 1 if horizon is None else horizon - time
-    asked = question.robots.probabilities(rows, torch.full((len(rows),), left))
-    checked = checked_robot_policy(question.world, rows, asked)
-    _require_same(arrays["robot_policy"][robot], checked, asked.dtype, time)
-    asked = question.humans.policy(rows, left)
-    policies = checked_human_policy(question.world, rows, asked)
+    steps_left = torch.full((len(rows),), left)
+    robot_policy = question.robots.policy(rows, steps_left)
+    checked = checked_robot_policy(question.world, rows, robot_policy)
+    _require_same(arrays["robot_policy"][robot], checked, robot_policy.dtype, time)
+    human_policy = question.humans.policy(rows, steps_left)
+    policies = checked_human_policy(question.world, rows, human_policy)
     for human, number in enumerate(humans):
-        own = policies[:, question.goals[human]]
-        actions = min(own.shape[-1], question.num_actions)
+        of_human = policies[:, question.goals[human]]
+        actions = min(of_human.shape[-1], question.num_actions)
         stored = arrays[f"human_policy_{human}"][number]
-        _require_same(stored[..., :actions], own[..., :actions], asked.dtype, time)
-        if (stored[..., actions:] != 0).any() or bool((own[..., actions:] != 0).any()):
+        _require_same(stored[..., :actions], of_human[..., :actions], human_policy.dtype, time)
+        if (stored[..., actions:] != 0).any() or bool((of_human[..., actions:] != 0).any()):
             raise Contradiction(f"a human acts at time {time} as it cannot")
 
 
@@ -57,24 +58,24 @@ def _require_same(
     stored: Float64[np.ndarray, "pair ..."], policies: Tensor, dtype: torch.dtype, time: int
 ) -> None:
     """Refuse other policies than these, which were asked for in a precision."""
-    found = policies.numpy()
-    found = found / found.sum(-1, keepdims=True)
+    normalised = policies.numpy()
+    normalised = normalised / normalised.sum(-1, keepdims=True)
     is_double = dtype == torch.float64
-    if found.shape != stored.shape or not _agree(found, stored, is_double=is_double):
+    if normalised.shape != stored.shape or not _agree(normalised, stored, is_double=is_double):
         raise Contradiction(f"a policy at time {time} is not that of this run")
 
 
 def _agree(
-    found: Float64[np.ndarray, "pair ..."],
+    recomputed: Float64[np.ndarray, "pair ..."],
     stored: Float64[np.ndarray, "pair ..."],
     *,
     is_double: bool,
 ) -> bool:
     """True if chances are the same but for rounding; only FAINT ones may then be 0 in one."""
-    most, share = DOUBLE if is_double else SINGLE
-    difference, larger = np.abs(found - stored), np.maximum(found, stored)
-    agree = (difference <= most) & ((difference <= share * larger) | (larger <= FAINT))
+    tolerance, share = DOUBLE if is_double else SINGLE
+    difference, larger = np.abs(recomputed - stored), np.maximum(recomputed, stored)
+    agree = (difference <= tolerance) & ((difference <= share * larger) | (larger <= FAINT))
     agree &= stored >= 0
     if is_double:
-        agree &= (found > 0) == (stored > 0)
+        agree &= (recomputed > 0) == (stored > 0)
     return bool(agree.all())

@@ -70,14 +70,14 @@ class PolicyTables:
     @property
     def robot(self) -> Float64[np.ndarray, "policy robot_action"]:
         """The robots' policies, jointly."""
-        found: Float64[np.ndarray, "policy robot_action"] = self._robot.rows
-        return found
+        policy: Float64[np.ndarray, "policy robot_action"] = self._robot.rows
+        return policy
 
     def human(self, human: int) -> Float64[np.ndarray, "policy goal action"]:
         """Policies of a human (position in ``spec.humans``) for each of its goals."""
         shape = (-1, len(self._question.goals[human]), self._question.num_actions)
-        found: Float64[np.ndarray, "policy goal action"] = self._human[human].rows.reshape(shape)
-        return found
+        policy: Float64[np.ndarray, "policy goal action"] = self._human[human].rows.reshape(shape)
+        return policy
 
     def marginal(
         self, human: int, chosen: Int32[np.ndarray, " policy"] | None = None
@@ -114,7 +114,7 @@ class PolicyTables:
             That of the robots' policy, then that of each human's.
 
         Raises:
-            SolveError: One of them says something that is no probability distribution, or is not
+            SolveError: if a policy says something that is no probability distribution, or is not
                 the same at all times although it says so.
         """
         return np.concatenate(
@@ -132,10 +132,10 @@ class PolicyTables:
         return self._robot.number(table / table.sum(-1, keepdims=True))[:, None]
 
     def _of_humans(self, states: Tensor, steps_left: int) -> Int32[np.ndarray, "state policy_word"]:
-        found = human_policies(self._question, states, steps_left)
+        policies = human_policies(self._question, states, steps_left)
         numbers = [
-            table.number(own.reshape(len(own), -1))
-            for table, own in zip(self._human, found, strict=True)
+            table.number(policy.reshape(len(policy), -1))
+            for table, policy in zip(self._human, policies, strict=True)
         ]
         return np.stack(numbers, 1)
 
@@ -151,16 +151,16 @@ def human_policies(
         steps_left: Steps left in all of them.
 
     Raises:
-        SolveError: The prior says something that is no probability distribution, or was made for
+        SolveError: if the prior says something that is no probability distribution, or was made for
             another world.
     """
-    every = human_policy(question.world, question.humans, states, steps_left).numpy()
+    of_all = human_policy(question.world, question.humans, states, steps_left).numpy()
     policies = []
     for goals in question.goals:
-        own = np.zeros((len(states), len(goals), question.num_actions))
-        own[:, :, : every.shape[2]] = every[:, goals, : question.num_actions]
-        own /= own.sum(-1, keepdims=True)
-        policies.append(own)
+        of_human = np.zeros((len(states), len(goals), question.num_actions))
+        of_human[:, :, : of_all.shape[2]] = of_all[:, goals, : question.num_actions]
+        of_human /= of_human.sum(-1, keepdims=True)
+        policies.append(of_human)
     return policies
 
 
@@ -195,19 +195,19 @@ class _Numbers:
             unknown = np.full((missing, self._known.array.shape[1]), UNKNOWN, np.int32)
             self._known.extend(unknown)
             self._tests.extend(np.full(missing, NO_TEST, np.int8))
-        known, tests = self._known.array, self._tests.array
-        is_new = known[state, 0] == UNKNOWN
-        wanted = AT_THE_END if steps_left == 1 else ONCE
+        numbers, tests = self._known.array, self._tests.array
+        is_new = numbers[state, 0] == UNKNOWN
+        required_tests = AT_THE_END if steps_left == 1 else ONCE
         if self._has_times:
-            again = ~is_new & (tests[state] < wanted)
+            again = ~is_new & (tests[state] < required_tests)
             others = np.flatnonzero(~is_new & ~again)
             again[self._random.permutation(others)[:DRAWN]] = True
             self._test(state, rows, np.flatnonzero(again), steps_left, ask)
-            tests[state[again]] = wanted
+            tests[state[again]] = required_tests
         if is_new.any():
-            known[state[is_new]] = _in_parts(rows[is_new], steps_left, ask)
-        found: Int32[np.ndarray, "state policy_word"] = known[state]
-        return found
+            numbers[state[is_new]] = _in_parts(rows[is_new], steps_left, ask)
+        state_numbers: Int32[np.ndarray, "state policy_word"] = numbers[state]
+        return state_numbers
 
     def _test(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from empo_bounds.question import Question
-from empo_bounds.round_off import FUNCTION, Bounds, Floats, down, least, most, up
+from empo_bounds.round_off import FUNCTION, Bounds, Floats, down, lower_factor, up, upper_factor
 
 
 def power_bounds(question: Question, v_e: Bounds) -> Bounds:
@@ -19,19 +19,19 @@ def power_bounds(question: Question, v_e: Bounds) -> Bounds:
     low, high = [], []
     theory = question.theory
     for first, weights in zip(question.first_goal[:-1], question.weights, strict=True):
-        own = slice(first, first + len(weights))
+        goals = slice(first, first + len(weights))
         factor = weights if theory.x_agg == "weighted" else np.ones(len(weights))
         operations = len(weights) + FUNCTION + 1
-        low.append(down((v_e.low[:, own] ** theory.zeta * factor).sum(1), operations))
-        high.append(up((v_e.high[:, own] ** theory.zeta * factor).sum(1), operations))
+        low.append(down((v_e.low[:, goals] ** theory.zeta * factor).sum(1), operations))
+        high.append(up((v_e.high[:, goals] ** theory.zeta * factor).sum(1), operations))
     return Bounds(np.stack(low, 1), np.stack(high, 1))
 
 
 def lack_bounds(question: Question, x_h: Bounds) -> Bounds:
     """-U_r from bounds of X_h [pair human]; infinite where a human may have no power [pair]."""
     return Bounds(
-        down(_lack(question, x_h.high, least), _operations(question)),
-        up(_lack(question, x_h.low, most), _operations(question)),
+        down(_lack(question, x_h.high, lower_factor), _operations(question)),
+        up(_lack(question, x_h.low, upper_factor), _operations(question)),
     )
 
 
@@ -43,8 +43,8 @@ def _lack(
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         lacks = side(x_h**-theory.xi)
         total = side(lacks.sum(1)) / (lacks.shape[1] if theory.u_agg == "mean" else 1)
-        found: Float64[np.ndarray, " pair"] = side(total) ** theory.eta
-    return found
+        lack: Float64[np.ndarray, " pair"] = side(total) ** theory.eta
+    return lack
 
 
 def _operations(question: Question) -> int:
@@ -66,13 +66,13 @@ def accrual_bounds(
     if gamma == 1.0:
         return duration
     rho = -np.log(gamma)
-    found: Float64[np.ndarray, " landing"] = -np.expm1(-rho * duration) / rho
-    return found
+    accrual: Float64[np.ndarray, " landing"] = -np.expm1(-rho * duration) / rho
+    return accrual
 
 
 def discounts(
     gamma: float, duration: Float64[np.ndarray, " landing"]
 ) -> Float64[np.ndarray, " landing"]:
     """The discount of transitions that take so long, as computed; exact where that is 1."""
-    found: Float64[np.ndarray, " landing"] = np.where(duration == 1.0, gamma, gamma**duration)
-    return found
+    discount: Float64[np.ndarray, " landing"] = np.where(duration == 1.0, gamma, gamma**duration)
+    return discount

@@ -38,8 +38,8 @@ class Question:
         """Refuse a world in which power, or the average of a human's policies, is undefined.
 
         Raises:
-            UnsuitableWorldError: It has no human, or a human without goals.
-            SolveError: All goals of a human have weight 0.
+            UnsuitableWorldError: if the world has no human, or a human without goals.
+            SolveError: if all goals of a human have weight 0.
         """
         check_humans(self.world.spec)
         for human, weights in zip(self.spec.humans, self.weights, strict=True):

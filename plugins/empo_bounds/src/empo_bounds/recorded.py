@@ -57,15 +57,15 @@ class Recorded:
     @property
     def time_of(self) -> Int64[np.ndarray, " pair"]:
         """Time of each pair."""
-        found: Int64[np.ndarray, " pair"]
-        found = np.repeat(np.arange(self.times), np.diff(self.arrays["first_pair"]))
-        return found
+        time: Int64[np.ndarray, " pair"]
+        time = np.repeat(np.arange(self.times), np.diff(self.arrays["first_pair"]))
+        return time
 
     @property
     def expanded(self) -> Bool[np.ndarray, " pair"]:
         """Pairs that were expanded."""
-        found: Bool[np.ndarray, " pair"] = self.arrays["pair_moment"] >= 0
-        return found
+        is_expanded: Bool[np.ndarray, " pair"] = self.arrays["pair_moment"] >= 0
+        return is_expanded
 
     @cached_property
     def goes_on(self) -> Bool[np.ndarray, " pair"]:
@@ -73,15 +73,15 @@ class Recorded:
         states = torch.from_numpy(self.arrays["states"].copy())
         alive = self.question.world.available(states).flatten(1).any(1).numpy()
         pair_state = self.arrays["landing_state"][self.arrays["pair_landing"]]
-        found: Bool[np.ndarray, " pair"]
-        found = alive[pair_state] & (self.time_of != self.question.spec.horizon)
-        return found
+        goes_on: Bool[np.ndarray, " pair"]
+        goes_on = alive[pair_state] & (self.time_of != self.question.spec.horizon)
+        return goes_on
 
     def require_sense(self) -> None:
         """Refuse arrays in which some pair is not what it is said to be.
 
         Raises:
-            Contradiction: One is not.
+            Contradiction: if a pair is not what it is said to be.
         """
         self._require_form()
         self._require_ranges()
@@ -93,9 +93,11 @@ class Recorded:
         expanded, goes_on, time = self.expanded, self.goes_on, self.time_of
         _refuse(expanded & ~goes_on, "pair {} was expanded, where all episodes end")
         state = arrays["landing_state"][arrays["pair_landing"]]
-        own = np.zeros(len(state), np.bool_)
-        own[expanded] = arrays["moments"][arrays["pair_moment"][expanded], 0] == state[expanded]
-        _refuse(expanded & ~own, "pair {} has the transitions of another state")
+        is_of_state = np.zeros(len(state), np.bool_)
+        is_of_state[expanded] = (
+            arrays["moments"][arrays["pair_moment"][expanded], 0] == state[expanded]
+        )
+        _refuse(expanded & ~is_of_state, "pair {} has the transitions of another state")
         if self.never_ends_early:
             early = ~goes_on & (time != spec.horizon)
             _refuse(early, "an episode may end early in pair {}, and it says that none does")
@@ -120,8 +122,8 @@ class Recorded:
             missing = []
         surplus = sorted(arrays.keys() - expected.keys())
         if missing or surplus:
-            what = f"{missing[0]} is missing" if missing else f"{surplus[0]} is none of them"
-            raise Contradiction(f"of its arrays, {what}")
+            problem = f"{missing[0]} is missing" if missing else f"{surplus[0]} is none of them"
+            raise Contradiction(f"of its arrays, {problem}")
         for name, array in arrays.items():
             dtype, shape = expected[name]
             if array.dtype != dtype:
@@ -142,7 +144,7 @@ class Recorded:
 
         long, whole, real = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.float64)
         landings, pairs = count("landing_state"), count("pair_landing")
-        found: dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]] = {
+        shapes: dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]] = {
             "states": (
                 question.world.initial_state().numpy().dtype,
                 (count("states"), spec.state_words),
@@ -157,8 +159,8 @@ class Recorded:
         }
         for human, goals in enumerate(question.goals):
             name = f"human_policy_{human}"
-            found[name] = (real, (count(name), len(goals), question.num_actions))
-        return found | {
+            shapes[name] = (real, (count(name), len(goals), question.num_actions))
+        return shapes | {
             name: (real, (pairs, humans) if name.startswith("x_h") else (pairs,)) for name in VALUES
         }
 
@@ -177,8 +179,8 @@ class Recorded:
             ("moments", moments[:, 2 + human], 0, f"human_policy_{human}")
             for human in range(moments.shape[1] - 2)
         ]
-        for name, array, least, to in pointers:
-            wrong = (array < least) | (array >= len(arrays[to]))
+        for name, array, minimum, to in pointers:
+            wrong = (array < minimum) | (array >= len(arrays[to]))
             _refuse(wrong, f"entry {{}} of {name} points to nothing in {to}")
         duration, first = arrays["landing_duration"], arrays["first_pair"]
         _refuse(~((duration > 0) & (duration < np.inf)), "landing {} takes no positive time")
@@ -190,6 +192,6 @@ class Recorded:
             raise Contradiction(f"it has {len(counts)} times, and episodes end at {horizon}")
 
 
-def _refuse(wrong: Bool[np.ndarray, " entry"], what: str) -> None:
+def _refuse(wrong: Bool[np.ndarray, " entry"], message: str) -> None:
     if wrong.any():
-        raise Contradiction(what.format(int(np.flatnonzero(wrong)[0])))
+        raise Contradiction(message.format(int(np.flatnonzero(wrong)[0])))

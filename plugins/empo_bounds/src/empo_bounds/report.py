@@ -21,27 +21,27 @@ EXACT = 800
 """Digits that hold any number of double precision."""
 
 
-def statement(found: Certificate) -> list[str]:
+def statement(certificate: Certificate) -> list[str]:
     """The claim of a certificate in sentences, beginning with what it is about."""
     humans = "the humans that the run assumed"
-    if found.about.human_prior is not None:
-        humans = f"humans by prior {found.about.human_prior['name']!r}"
+    if certificate.about.human_prior is not None:
+        humans = f"humans by prior {certificate.about.human_prior['name']!r}"
     lines = [
-        f"This is about the model {found.about.world!r} with {humans}, and about the policy of "
-        "this run only; it says nothing about its distance to the theory's solution.",
-        f"In this model, with these humans, this policy is worth V_r in {shown(found.start.v_r)} "
-        "at the start, and each human attains each goal with a (discounted) chance in the "
-        "interval below.",
+        f"This is about the model {certificate.about.world!r} with {humans}, and about the policy "
+        "of this run only; it says nothing about its distance to the theory's solution.",
+        "In this model, with these humans, this policy is worth V_r in "
+        f"{interval_text(certificate.start.v_r)} at the start, and each human attains each goal "
+        "with a (discounted) chance in the interval below.",
     ]
-    return [*lines, *_claims(found)]
+    return [*lines, *_claims(certificate)]
 
 
-def _claims(found: Certificate) -> list[str]:
-    claims, lines = found.claims, []
+def _claims(certificate: Certificate) -> list[str]:
+    claims, lines = certificate.claims, []
     if claims.min_power is not None:
-        lines.append(_least_power(found))
-    if found.start.v_r[0] is None:
-        lines.append(_why_unbounded(found))
+        lines.append(_least_power(certificate))
+    if certificate.start.v_r[0] is None:
+        lines.append(_why_unbounded(certificate))
     if claims.never_ends_early:
         lines.append(
             "Assumed: no episode ends before the horizon; it does in no state that was met."
@@ -60,13 +60,13 @@ def _claims(found: Certificate) -> list[str]:
     return lines
 
 
-def _least_power(found: Certificate) -> str:
+def _least_power(certificate: Certificate) -> str:
     """The least power, and where it comes from."""
-    claims, more = found.claims, found.claims.nearly_proved_pairs
+    claims, more = certificate.claims, certificate.claims.nearly_proved_pairs
     nearly = f"in {more:,} more within rounding, " if more else ""
     power = f"everybody's X_h is at least {_side([claims.min_power, None], 0, None)}"
     expanded = (
-        f"proved in {claims.proved_pairs:,} of {found.pairs:,} expanded pairs, "
+        f"proved in {claims.proved_pairs:,} of {certificate.pairs:,} expanded pairs, "
         f"{nearly}refuted in none."
     )
     if claims.power_source == "proved":
@@ -85,9 +85,9 @@ def _least_power(found: Certificate) -> str:
     )
 
 
-def _why_unbounded(found: Certificate) -> str:
+def _why_unbounded(certificate: Certificate) -> str:
     """Why there is no bound of V_r from below."""
-    claims = found.claims
+    claims = certificate.claims
     if not claims.open_pairs:
         return (
             "V_r is unbounded from below, and everything was expanded: in some state that is met a "
@@ -104,7 +104,7 @@ def _why_unbounded(found: Certificate) -> str:
     )
 
 
-def shown(interval: Interval) -> str:
+def interval_text(interval: Interval) -> str:
     """An interval in brackets, to four digits, rounded outwards but for ``NEGLIGIBLE``."""
     return "[{}, {}]".format(*(_side(interval, side, None) for side in (0, 1)))
 
@@ -121,23 +121,23 @@ def _side(interval: Interval, side: int, places: int | None) -> str:
     exact = Decimal(number)
     if not exact:
         return "0"
-    outwards, own = ROUND_CEILING if side else ROUND_FLOOR, DIGITS - 1 - exact.adjusted()
+    outwards, digits = ROUND_CEILING if side else ROUND_FLOOR, DIGITS - 1 - exact.adjusted()
     with localcontext(prec=EXACT):
         exact += abs(exact) * (-NEGLIGIBLE if side else NEGLIGIBLE)
         if not LEAST_PLAIN <= abs(exact) < MOST_PLAIN:
             return f"{Context(prec=DIGITS, rounding=outwards).plus(exact):.{DIGITS - 1}e}"
-        places = own if places is None else min(places, own + DIGITS)
+        places = digits if places is None else min(places, digits + DIGITS)
         return f"{exact.quantize(Decimal(1).scaleb(-places), outwards):f}"
 
 
-def goal_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+def goal_rows(certificate: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
     """Headings and rows: the robots' values, then every human's power and goals."""
-    start = found.start
+    start = certificate.start
     rows: list[tuple[str, ...]] = [
         ("", name, *_interval_texts(interval))
         for name, interval in (("V_r", start.v_r), ("U_r", start.u_r))
     ]
-    for human in found.start.humans:
+    for human in certificate.start.humans:
         rows.append((human.name, "X_h", *_interval_texts(human.x_h)))
         rows += [(human.name, goal.name, *_interval_texts(goal.v_e)) for goal in human.goals]
     return ("human", "goal", "at least", "at most", "width"), rows
@@ -153,19 +153,19 @@ def _width(width: float) -> str:
     return f"{width:.2g}" if width == 0 or width > NEGLIGIBLE else f"< {NEGLIGIBLE:.0e}"
 
 
-def round_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+def round_rows(certificate: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]]:
     """Headings and rows: how intervals narrowed with the pairs that were expanded."""
     rows: list[tuple[str, ...]] = [
         (
-            f"{each.occupancy:.1e}",
-            f"{each.pairs:,}",
-            f"{each.outside:.2g}",
-            shown(each.v_r),
-            _width(each.widest_v_e),
-            _width(each.median_v_e),
-            f"{each.seconds:.1f}",
+            f"{round_.occupancy:.1e}",
+            f"{round_.pairs:,}",
+            f"{round_.outside:.2g}",
+            interval_text(round_.v_r),
+            _width(round_.widest_v_e),
+            _width(round_.median_v_e),
+            f"{round_.seconds:.1f}",
         )
-        for each in found.rounds
+        for round_ in certificate.rounds
     ]
     return (
         ("occupancy", "pairs", "outside", "V_r", "widest V_h^e", "median", "seconds"),
@@ -173,32 +173,36 @@ def round_rows(found: Certificate) -> tuple[Sequence[str], list[tuple[str, ...]]
     )
 
 
-def picture(found: Certificate, right: float | None = None) -> Figure:
+def picture(certificate: Certificate, right: float | None = None) -> Figure:
     """Width against effort: V_r, and the widths of V_h^e, by the number of pairs expanded.
 
     Args:
-        found: The certificate.
+        certificate: The certificate.
         right: The right V_r, where it is known, as a line.
     """
     figure, (left, other) = new_figure(1, 2, width=9)
-    pairs = [each.pairs for each in found.rounds]
+    pairs = [round_.pairs for round_ in certificate.rounds]
     for label, side in (("at most", 1), ("at least", 0)):
-        known = [
-            (count, each.v_r[side])
-            for count, each in zip(pairs, found.rounds, strict=True)
-            if each.v_r[side] is not None
+        bounded = [
+            (count, round_.v_r[side])
+            for count, round_ in zip(pairs, certificate.rounds, strict=True)
+            if round_.v_r[side] is not None
         ]
-        if known:
-            left.plot(*zip(*known, strict=True), marker=".", label=label)
-    for bound in found.vacuous_v_r:
+        if bounded:
+            left.plot(*zip(*bounded, strict=True), marker=".", label=label)
+    for bound in certificate.vacuous_v_r:
         if bound is not None:
             left.axhline(bound, color="grey", linestyle=":", linewidth=1)
             left.plot([], [], color="grey", linestyle=":", label="nothing expanded")
     if right is not None:
         left.axhline(right, color="black", linewidth=1, label="exact")
     left.set_ylabel("V_r at the start")
-    other.plot(pairs, [each.widest_v_e for each in found.rounds], marker=".", label="widest")
-    other.plot(pairs, [each.median_v_e for each in found.rounds], marker=".", label="median")
+    other.plot(
+        pairs, [round_.widest_v_e for round_ in certificate.rounds], marker=".", label="widest"
+    )
+    other.plot(
+        pairs, [round_.median_v_e for round_ in certificate.rounds], marker=".", label="median"
+    )
     other.set_ylabel("width of V_h^e at the start")
     for axes in (left, other):
         axes.set_xscale("log")

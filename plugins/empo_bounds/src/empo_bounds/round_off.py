@@ -4,7 +4,8 @@ A sum of ``n`` products, computed in double precision in any order, errs by at m
 ``n u / (1 - n u)`` of its exact value, ``u = 2^-53``, if nothing underflows; the errors of nested
 sums add up. ``up`` and ``down`` move a result by ``4 (n + 12) u`` of itself, which covers their own
 rounding, and by ``TINY``, which covers all that underflows. A factor that is smaller
-than ``TINY`` has lost digits, and may meet a huge one; ``most`` and ``least`` are its bounds.
+than ``TINY`` has lost digits, and may meet a huge one; ``upper_factor`` and ``lower_factor`` are
+its bounds.
 Source: N. Higham, Accuracy and Stability of Numerical Algorithms, section 3.1.
 """
 
@@ -51,22 +52,22 @@ def slack(terms: Terms) -> float | Floats:
 
 def up(value: Floats, terms: Terms) -> Floats:
     """A bound from above of numbers at least 0 that took so many operations [...]."""
-    moved: Floats = value * (1.0 + slack(terms)) + TINY
-    return moved
+    bound: Floats = value * (1.0 + slack(terms)) + TINY
+    return bound
 
 
 def down(value: Floats, terms: Terms) -> Floats:
     """A bound from below of numbers at least 0 that took so many operations, itself at least 0."""
     finite = np.minimum(value, LARGEST)
-    moved: Floats = np.maximum(finite * (1.0 - slack(terms)) - TINY, 0.0)
-    return moved
+    bound: Floats = np.maximum(finite * (1.0 - slack(terms)) - TINY, 0.0)
+    return bound
 
 
-def most(factor: Floats) -> Floats:
+def upper_factor(factor: Floats) -> Floats:
     """A bound from above of positive factors, the same where no digits are lost [...]."""
     return np.maximum(factor, TINY)
 
 
-def least(factor: Floats) -> Floats:
+def lower_factor(factor: Floats) -> Floats:
     """A bound from below of factors, the same where no digits are lost [...]."""
     return np.where(factor < TINY, 0.0, np.minimum(factor, LARGEST))

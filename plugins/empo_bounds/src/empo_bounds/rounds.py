@@ -101,12 +101,12 @@ class Limits:
 
     def goes_on(self) -> bool:
         """False from the moment on when a limit is reached."""
-        needed = self.seconds + self._pair_seconds * self._unrolled.pairs
+        projected_seconds = self.seconds + self._pair_seconds * self._unrolled.pairs
         if self.reason:
             return False
         if self._interrupts.are_pending:
             self.reason = "interrupted"
-        elif needed > 60 * self._effort.minutes:
+        elif projected_seconds > 60 * self._effort.minutes:
             self.reason = f"{self._effort.minutes:g} minutes are over"
         elif self._rss() > self._limit:
             self.reason = f"{self._limit / GIB:.2f} GiB of RAM are taken"
@@ -127,7 +127,7 @@ def certify(
     assumed: Assumptions,
     effort: Effort,
     tracker: Tracker,
-    known: KnownOccupancy | None = None,
+    occupancy: KnownOccupancy | None = None,
     solved_power: Callable[[], float | None] = lambda: None,
 ) -> Found:
     """Intervals for the values of a policy, as narrow as the effort allows.
@@ -138,12 +138,12 @@ def certify(
             proved if that can be done.
         effort: When to stop.
         tracker: Is told how far it is.
-        known: Occupancy of all pairs, where a solution knows it; own estimates are too small.
+        occupancy: Occupancy of all pairs, where a solution knows it; own estimates are too small.
         solved_power: Is asked for the least X_h of a solution where none can be proved; None
             where that is not known either.
 
     Raises:
-        SolveError: An assumption or a policy is wrong, or there is no room for a single step.
+        SolveError: if an assumption or a policy is wrong, or there is no room for a single step.
     """
     unrolled, rounds = Unrolled(question), list[Round]()
     assumed.require_sense(question)
@@ -153,10 +153,10 @@ def certify(
         assumed, proof = _with_least_power(question, assumed, limits, solved_power)
         for number, epsilon in enumerate(levels):
 
-            def told(time: int, number: int = number, epsilon: float = epsilon) -> None:
+            def report(time: int, number: int = number, epsilon: float = epsilon) -> None:
                 _report(tracker, unrolled, (number, len(levels)), epsilon, time)
 
-            frontier = deepen(unrolled, epsilon, limits.goes_on, told, known)
+            frontier = deepen(unrolled, epsilon, limits.goes_on, report, occupancy)
             if not unrolled.pairs and interrupts.are_pending:
                 raise KeyboardInterrupt("interrupted before anything was expanded")
             if not unrolled.pairs and limits.reason:
@@ -239,7 +239,7 @@ def _report(
     horizon = unrolled.question.spec.horizon
     steps = "" if horizon is None else f" of {horizon}"
     share = number / of + (0.0 if horizon is None else time / horizon / of)
-    tracker.narrate(TASK, f"occupancy {epsilon:.0e}, step {time}{steps}, {unrolled.pairs:,} pairs")
+    tracker.status(TASK, f"occupancy {epsilon:.0e}, step {time}{steps}, {unrolled.pairs:,} pairs")
     tracker.progress(TASK, min(share, 0.999), 1.0)
 
 

@@ -11,10 +11,11 @@ from empo_bounds.question import Question
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import build, build_algorithm, saved_policies
-from empo_core.protocols import Reopenable, RunContext, Solution
-from empo_core.storage.run_directory import CONFIG, existing_run
+from empo_core.experiment import Experiment, build, build_algorithm
+from empo_core.protocols import RunContext
+from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams
+from empo_theory.solved_world import SolvedWorld
 
 
 def saved_question(
@@ -27,19 +28,20 @@ def saved_question(
         human_prior: How humans act; None: as the run assumed.
 
     Raises:
-        ConfigError: It is no run, or no run of robots among humans in a world.
-        StorageError: It left nothing that can be loaded.
+        ConfigError: if the folder is no run, or no run of robots among humans in a world.
+        StorageError: if the run left nothing that can be loaded.
     """
-    config, context, found = saved_policies(path)
+    run = Experiment.load(path)
+    config, context, policies = run.config, run.context, run.policies()
     world = context.world
-    if world is None or not isinstance(found, tuple):
+    if world is None or not isinstance(policies, tuple):
         raise ConfigError(
             f"{path}: a certificate is about robots in a world of humans and goals, and this run "
             f"of {config.algorithm.name!r} has none whose policy can be asked about single states; "
             "certify a run of exact, of phase2, or of rollout in a world. In rollout, robots must "
             "learn, without memory (humans that learn can be the --human-prior of another run)"
         )
-    robots, humans = found
+    robots, humans = policies
     if human_prior is not None:
         humans = build(human_prior, world)
     theory = theory_of(config)
@@ -47,16 +49,14 @@ def saved_question(
     return config, context, Question(world, robots, humans, theory, accrual)
 
 
-def saved_solution(config: RunConfig, context: RunContext) -> Solution | None:
+def saved_solution(config: RunConfig, context: RunContext) -> SolvedWorld | None:
     """The solution that a run left, where it left all of one."""
     algorithm = build_algorithm(config)
-    if not isinstance(algorithm, Reopenable):
-        return None
     try:
         result = algorithm.reopen(context)
     except StorageError:
         return None  # It can be played all the same.
-    return result if isinstance(result, Solution) else None
+    return result if isinstance(result, SolvedWorld) else None
 
 
 def theory_of(config: RunConfig) -> TheoryParams:
@@ -65,9 +65,9 @@ def theory_of(config: RunConfig) -> TheoryParams:
     They stand in the params of its algorithm, of another that these name, or of the run that
     these name; otherwise the defaults are meant.
     """
-    found = next(_theories(config.algorithm.params), None)
-    if found is not None:
-        return found
+    theory = next(_theories(config.algorithm.params), None)
+    if theory is not None:
+        return theory
     other = next(_runs(config.algorithm.params), None)
     if other is None:
         return TheoryParams()

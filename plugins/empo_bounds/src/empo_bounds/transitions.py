@@ -68,22 +68,22 @@ class Transitions:
             number: Is asked for the numbers of landings.
 
         Raises:
-            SolveError: A policy acts where it cannot.
-            BrokenWorldError: The world breaks its contract.
+            SolveError: if a policy acts where it cannot.
+            BrokenWorldError: if the world breaks its contract.
         """
-        asked = self._possible(acting)
-        self.asked_each = max(1.0, float(asked.sum(1).mean()))
-        found, is_all = self._ask(rows, asked)
-        first = np.concatenate([[0], asked.sum(1).cumsum()]).astype(np.int64)
-        offsets, index = _chosen_items(found, is_all, asked)
-        duration = None if found.duration is None else found.duration.double().numpy()
+        is_possible = self._possible(acting)
+        self.asked_each = max(1.0, float(is_possible.sum(1).mean()))
+        successors, is_all = self._ask(rows, is_possible)
+        first = np.concatenate([[0], is_possible.sum(1).cumsum()]).astype(np.int64)
+        offsets, index = _chosen_items(successors, is_all, is_possible)
+        duration = None if successors.duration is None else successors.duration.double().numpy()
         batch = Batch(
             first,
-            np.nonzero(asked)[1],
+            np.nonzero(is_possible)[1],
             offsets,
             index,
-            found.prob.double().numpy(),
-            number(found.states.numpy(), duration),
+            successors.prob.double().numpy(),
+            number(successors.states.numpy(), duration),
             acting.robot,
             acting.marginal,
             self._joint_robot,
@@ -108,29 +108,29 @@ class Transitions:
         return possible & (acting.robot[:, self._joint_robot] > 0)
 
     def _ask(
-        self, rows: Shaped[np.ndarray, "state word"], asked: Bool[np.ndarray, "state joint"]
+        self, rows: Shaped[np.ndarray, "state word"], is_possible: Bool[np.ndarray, "state joint"]
     ) -> tuple[Expansion, bool]:
         """Successors under the joint actions; True where the answer is about all of them."""
         world, states = self._question.world, torch.from_numpy(rows)
-        if asked.mean() >= SHARE_OF_ALL:
+        if is_possible.mean() >= SHARE_OF_ALL:
             return expansion_of(world, states), True
-        state, joint = np.nonzero(asked)
+        state, joint = np.nonzero(is_possible)
         actions = torch.from_numpy(self._actions[joint])
-        found = successors_of(world, states[torch.from_numpy(state)], actions)
-        return Expansion.of(found), False
+        successors = successors_of(world, states[torch.from_numpy(state)], actions)
+        return Expansion.of(successors), False
 
     def _condense(self, batch: Batch, rows: Shaped[np.ndarray, "state word"]) -> Condensed:
         humans, pairs = len(self._joint_action), len(batch.robot)
         landings, actions = int(batch.landing.max(initial=0)) + 1, self._question.num_actions
-        each = batch.offsets[batch.first]
-        slots = int(np.diff(each).max(initial=1))
+        pair_offsets = batch.offsets[batch.first]
+        slots = int(np.diff(pair_offsets).max(initial=1))
         if len(self._scratch.place) < landings or self._scratch.dense.shape[2] < slots:
             self._scratch = Scratch(
                 np.full(2 * landings, -1, np.int32),
                 np.zeros(2 * slots, np.int32),
                 np.zeros((humans, actions, 2 * slots)),
             )
-        room = int(each[-1])
+        room = int(pair_offsets[-1])
         out = Condensed(
             np.zeros((humans, pairs * actions + 1), np.int64),
             np.zeros((humans, room), np.int32),
@@ -142,24 +142,26 @@ class Transitions:
             self._refuse(batch, wrong, rows)
         return out
 
-    def _refuse(self, batch: Batch, asked: int, rows: Shaped[np.ndarray, "state word"]) -> None:
+    def _refuse(
+        self, batch: Batch, item_index: int, rows: Shaped[np.ndarray, "state word"]
+    ) -> None:
         """Say what is wrong with a joint action that is taken."""
         spec, world = self._question.spec, self._question.world
-        pair = int(np.searchsorted(batch.first, asked, side="right")) - 1
-        actions = self._actions[batch.joint[asked]].tolist()
-        names = action_names(spec, int(batch.joint[asked]))
+        pair = int(np.searchsorted(batch.first, item_index, side="right")) - 1
+        actions = self._actions[batch.joint[item_index]].tolist()
+        names = action_names(spec, int(batch.joint[item_index]))
         row = torch.from_numpy(rows[pair])
         where = state_text(world, row)
-        items = slice(int(batch.offsets[asked]), int(batch.offsets[asked + 1]))
+        items = slice(int(batch.offsets[item_index]), int(batch.offsets[item_index + 1]))
         if items.start == items.stop:
             available = world.available(row[None])[0].numpy()
             culprit = next(
                 (a for a, action in enumerate(actions) if not available[a, action]), None
             )
-            who = "an agent" if culprit is None else spec.agents[culprit].name
+            culprit_name = "an agent" if culprit is None else spec.agents[culprit].name
             raise SolveError(
-                f"{who} acts in a way that is not available in a state of {spec.name!r} ({names}). "
-                f"The policy was made for another world, or has a bug. {where}"
+                f"{culprit_name} acts in a way that is not available in a state of {spec.name!r} "
+                f"({names}). The policy was made for another world, or has a bug. {where}"
             )
         total = float(batch.prob[batch.outcome[items]].sum())
         raise SolveError(
@@ -180,14 +182,14 @@ def _mixed(
 
 
 def _chosen_items(
-    found: Expansion, is_all: bool, asked: Bool[np.ndarray, "state joint"]
+    successors: Expansion, is_all: bool, is_chosen: Bool[np.ndarray, "state joint"]
 ) -> tuple[Int64[np.ndarray, " offset"], Int64[np.ndarray, " item"]]:
     """Offsets and outcomes of the items of the joint actions that were asked about."""
-    offsets, index = found.offsets.long().numpy(), found.index.long().numpy()
-    if not is_all or asked.all():
+    offsets, index = successors.offsets.long().numpy(), successors.index.long().numpy()
+    if not is_all or is_chosen.all():
         return offsets, index
-    chosen = np.flatnonzero(asked)
+    chosen = np.flatnonzero(is_chosen)
     counts = np.diff(offsets)[chosen]
-    kept = np.concatenate([[0], counts.cumsum()])
-    items = np.arange(kept[-1]) + np.repeat(offsets[chosen] - kept[:-1], counts)
-    return kept, index[items]
+    chosen_offsets = np.concatenate([[0], counts.cumsum()])
+    items = np.arange(chosen_offsets[-1]) + np.repeat(offsets[chosen] - chosen_offsets[:-1], counts)
+    return chosen_offsets, index[items]

@@ -60,8 +60,8 @@ class Unrolled:
 
     def state(self, time: int) -> Int32[np.ndarray, " pair"]:
         """State of each pair of a time."""
-        found: Int32[np.ndarray, " pair"] = self.landings.state[self.layers[time].landing]
-        return found
+        state: Int32[np.ndarray, " pair"] = self.landings.state[self.layers[time].landing]
+        return state
 
     def alive(self, time: int) -> Bool[np.ndarray, " pair"]:
         """Pairs of a time from which episodes go on."""
@@ -78,10 +78,10 @@ class Unrolled:
 
     def position(self, time: int) -> Int32[np.ndarray, " landing"]:
         """Position of each landing among the pairs of a time; -1 where it is none of them."""
-        found = np.full(self.landings.count, -1, np.int32)
+        position = np.full(self.landings.count, -1, np.int32)
         landing = self.layers[time].landing
-        found[landing] = np.arange(len(landing), dtype=np.int32)
-        return found
+        position[landing] = np.arange(len(landing), dtype=np.int32)
+        return position
 
     def expand(self, time: int, pairs: Int64[np.ndarray, " pair"], goes_on: Goes) -> bool:
         """Expand pairs of a time, in this order, for as long as ``goes_on()``.
@@ -90,7 +90,7 @@ class Unrolled:
             False where it did not.
 
         Raises:
-            SolveError: A policy is none, or acts where it cannot; or the world's probabilities
+            SolveError: if a policy is none, or acts where it cannot; or the world's probabilities
                 do not sum to 1.
         """
         if len(self.layers) == time + 1:
@@ -128,15 +128,15 @@ class Unrolled:
     def _arrive(self, time: int, moment: Int32[np.ndarray, " moment"]) -> None:
         """Add the pairs of a time that moments lead to."""
         layer, position = self.layers[time], self.position(time)
-        known = len(layer.landing)
+        num_known = len(layer.landing)
         landings = np.zeros(self.landings.count, np.int32)
-        landings[:known] = layer.landing
-        count, distinct = known, np.unique(moment)
+        landings[:num_known] = layer.landing
+        count, distinct = num_known, np.unique(moment)
         for human in range(len(self.question.spec.humans)):
             steps = self.moments.steps(human)
             actions = self.question.num_actions
             count = arrive(steps, actions, distinct, position, landings, count)
-        layer.extend(landings[known:count])
+        layer.extend(landings[num_known:count])
 
     def _expand(
         self,
@@ -147,9 +147,9 @@ class Unrolled:
         """Add the moments of some states with some policies, and where they lead."""
         humans = range(len(self.question.spec.humans))
         robot = self.policies.robot[policies[:, 0]]
-        human = [self.policies.human(each)[policies[:, 1 + each]] for each in humans]
+        human = [self.policies.human(index)[policies[:, 1 + index]] for index in humans]
         marginal = np.stack([
-            self.policies.marginal(each, policies[:, 1 + each]) for each in humans
+            self.policies.marginal(index, policies[:, 1 + index]) for index in humans
         ])  # fmt: skip
         acting = Acting(robot, human, marginal)
         condensed = self._transitions.of(rows, acting, self._landing_numbers)

@@ -92,7 +92,7 @@ def discount(v_e: Floats, achieved: NDArray[np.uint8], of_human: Floats) -> None
 
 @compiled
 def attain(
-    steps: Steps, human: Human, pairs: Pairs, worth: Floats, v_e: Floats, x_h: Floats
+    steps: Steps, human: Human, pairs: Pairs, goal_value: Floats, v_e: Floats, x_h: Floats
 ) -> None:
     """V_h^e and X_h of one human in pairs that were expanded, equations (6) and (7).
 
@@ -100,29 +100,29 @@ def attain(
         steps: The human's transitions.
         human: The human.
         pairs: The pairs.
-        worth: What it is worth to reach each pair of the next time [later pair, goal, side].
+        goal_value: What it is worth to reach each pair of the next time [later pair, goal, side].
         v_e: Receives bounds of V_h^e [pair goal side].
         x_h: Receives bounds of X_h [pair human side].
     """
     actions, goals = human.policy.shape[1], human.policy.shape[2]
     for pair in range(pairs.begin, pairs.end):
-        each = pairs.moment[pair]
-        if each < 0:
+        moment_index = pairs.moment[pair]
+        if moment_index < 0:
             continue
-        chosen = steps.policy[each]
+        chosen = steps.policy[moment_index]
         for goal in range(human.first, human.first + goals):
             v_e[pair, goal, 0] = 0.0
             v_e[pair, goal, 1] = 0.0
         for action in range(actions):
-            row = each * actions + action
+            row = moment_index * actions + action
             for entry in range(steps.offsets[row], steps.offsets[row + 1]):
                 target, weight = pairs.position[steps.landing[entry]], steps.weight[entry]
                 for goal in range(goals):
                     column = human.first + goal
                     chance = human.policy[chosen, action, goal] * weight
-                    v_e[pair, column, 0] += chance * worth[target, column, 0]
-                    v_e[pair, column, 1] += chance * worth[target, column, 1]
-        operations, low, high = float(pairs.operations[each]), 0.0, 0.0
+                    v_e[pair, column, 0] += chance * goal_value[target, column, 0]
+                    v_e[pair, column, 1] += chance * goal_value[target, column, 1]
+        operations, low, high = float(pairs.operations[moment_index]), 0.0, 0.0
         for goal in range(goals):
             column = human.first + goal
             v_e[pair, column, 0] = lowered(v_e[pair, column, 0], operations)
@@ -150,16 +150,16 @@ def expect(steps: Steps, marginal: Floats, pairs: Pairs, payoff: Floats, out: Fl
     """
     actions, columns = marginal.shape[1], payoff.shape[1]
     for pair in range(pairs.begin, pairs.end):
-        each = pairs.moment[pair]
-        if each < 0:
+        moment_index = pairs.moment[pair]
+        if moment_index < 0:
             continue
         for column in range(columns):
             out[pair, column] = 0.0
         for action in range(actions):
-            chance = marginal[steps.policy[each], action]
+            chance = marginal[steps.policy[moment_index], action]
             if chance == 0.0:  # Times an infinite payoff, that would be no number.
                 continue
-            row = each * actions + action
+            row = moment_index * actions + action
             for entry in range(steps.offsets[row], steps.offsets[row + 1]):
                 target, weight = pairs.position[steps.landing[entry]], chance * steps.weight[entry]
                 if weight >= TINY:

@@ -31,10 +31,11 @@ from empo_bounds.saved_question import saved_question, saved_solution
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import StorageError
-from empo_core.protocols import Solution, Tracker
-from empo_core.storage.atomic import digest
-from empo_core.storage.run_directory import existing_run
+from empo_core.protocols import Tracker
+from empo_core.runs.atomic import digest
+from empo_core.runs.directory import existing_run
 from empo_core.world_content import world_digest
+from empo_theory.solved_world import SolvedWorld
 
 INSIDE, OUTSIDE = 1e-11, 1e-6
 """Largest share by which a certified bound may be tighter than the plain one, and by which it may
@@ -73,8 +74,8 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     """Work out the certificate of a run again, from its world and its policies.
 
     Raises:
-        ConfigError: The humans that it names are not known here.
-        StorageError: There is none, or it is damaged, or something in it does not follow.
+        ConfigError: if the humans that it names are not known here.
+        StorageError: if there is none, or it is damaged, or something in it does not follow.
     """
     directory = existing_run(path) / FOLDER
     certificate, arrays = read_certificate(directory)
@@ -101,7 +102,7 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
 
 
 def _compare_least_power(
-    question: Question, claims: Claims, solution: Callable[[], Solution | None]
+    question: Question, claims: Claims, solution: Callable[[], SolvedWorld | None]
 ) -> None:
     """Compare the least power with what is proved, or with the run's solution."""
     power, source = claims.min_power, claims.power_source
@@ -113,8 +114,8 @@ def _compare_least_power(
         right, states = plain_least_power(question)
         _require_equal("the number of states that can be reached", claims.power_states, states)
     else:
-        found = solution()
-        right = (solved_power(question, found) if found is not None else None) or 0.0
+        run_solution = solution()
+        right = (solved_power(question, run_solution) if run_solution is not None else None) or 0.0
     if not _agree(np.array(power), np.array(right), is_upper=False):
         raise Contradiction(
             f"its least power is {power!r} ({source}), and {right!r} is all that follows"
@@ -143,49 +144,51 @@ def _compare_names(config: RunConfig, question: Question, certificate: Certifica
 
 
 def _compare_digests(recorded: Recorded, certificate: Certificate) -> None:
-    found, question = certificate.digests, recorded.question
+    digests, question = certificate.digests, recorded.question
     theory = digest(theory_data(question))
-    _require_equal("its digest of the world", found.world, world_digest(question.world))
-    _require_equal("its digest of the policies", found.policies, policies_digest(recorded.arrays))
+    _require_equal("its digest of the world", digests.world, world_digest(question.world))
+    _require_equal("its digest of the policies", digests.policies, policies_digest(recorded.arrays))
     _require_equal("its digest of the theory", digest(certificate.theory), theory)
 
 
-def _require_equal(what: str, certified: object, right: object) -> None:
+def _require_equal(quantity: str, certified: object, right: object) -> None:
     if certified != right:
-        raise Contradiction(f"{what} is {certified!r} by it, and {right!r} is right")
+        raise Contradiction(f"{quantity} is {certified!r} by it, and {right!r} is right")
 
 
 def _compare_bounds(recorded: Recorded, certificate: Certificate, tracker: Tracker) -> int:
     """Compare everything that follows from pairs and policies; how many bounds there are."""
 
-    def told(done: int, of: int) -> None:
+    def report(done: int, of: int) -> None:
         tracker.progress(TASK, done, of)
 
     numbers, summary, powers = 0, Summary(), []
-    for time, found in plain_bounds(recorded, told, summary):
-        numbers += _compare_arrays(recorded, time, found)
+    for time, bounds in plain_bounds(recorded, report, summary):
+        numbers += _compare_arrays(recorded, time, bounds)
         expanded = recorded.expanded[recorded.pairs(time).start : recorded.pairs(time).stop]
-        powers += [each.x_h[0] for each, is_so in zip(found, expanded, strict=True) if is_so]
+        powers += [
+            pair_bounds.x_h[0] for pair_bounds, is_so in zip(bounds, expanded, strict=True) if is_so
+        ]
         if time == 0:
-            numbers += _compare_start(recorded, certificate, found[0])
+            numbers += _compare_start(recorded, certificate, bounds[0])
     humans = len(recorded.question.spec.humans)
     _compare_claims(recorded, certificate, np.array(powers).reshape(-1, humans))
     _compare_last_round(recorded, certificate, summary)
     return numbers
 
 
-def _compare_arrays(recorded: Recorded, time: int, found: list[PlainBounds]) -> int:
+def _compare_arrays(recorded: Recorded, time: int, pair_bounds: list[PlainBounds]) -> int:
     """Compare the bounds of all pairs of a time, where they were kept; how many there are."""
     numbers, pairs = 0, recorded.pairs(time)
-    for each in VALUES if VALUES[0] in recorded.arrays else ():
-        name, side = each.rsplit("_", 1)
-        certified = recorded.arrays[each][pairs.start : pairs.stop]
-        plain = np.array([getattr(bounds, name)[int(side == "high")] for bounds in found])
+    for key in VALUES if VALUES[0] in recorded.arrays else ():
+        name, side = key.rsplit("_", 1)
+        certified = recorded.arrays[key][pairs.start : pairs.stop]
+        plain = np.array([getattr(bounds, name)[int(side == "high")] for bounds in pair_bounds])
         wrong = ~_agree(certified, plain.reshape(certified.shape), is_upper=side == "high")
         if wrong.any():
             pair = int(np.argwhere(wrong)[0, 0])
             raise Contradiction(
-                f"{each} of pair {pair} at time {time} is {certified[pair]}, and {plain[pair]} "
+                f"{key} of pair {pair} at time {time} is {certified[pair]}, and {plain[pair]} "
                 "follows"
             )
         numbers += certified.size
@@ -205,32 +208,33 @@ def _agree(certified: np.ndarray, plain: np.ndarray, *, is_upper: bool) -> np.nd
     return agree
 
 
-def _compare_start(recorded: Recorded, certificate: Certificate, found: PlainBounds) -> int:
-    bounds = list(_start(recorded.question, certificate.start, found))
+def _compare_start(recorded: Recorded, certificate: Certificate, start_bounds: PlainBounds) -> int:
+    bounds = list(_start(recorded.question, certificate.start, start_bounds))
     vacuous = vacuous_bounds(recorded).loss
     bounds.append((certificate.vacuous_v_r, (-vacuous[1], -vacuous[0]), "vacuous V_r"))
-    for certified, plain, what in bounds:
+    for certified, plain, quantity in bounds:
         for side, unbounded in enumerate((-np.inf, np.inf)):
             number = certified[side]
             value = np.array(unbounded if number is None else number)
             if not _agree(value, np.array(plain[side]), is_upper=side == 1):
                 raise Contradiction(
-                    f"{what} at the start is {number!r} by it, and {float(plain[side])!r} follows"
+                    f"{quantity} at the start is {number!r} by it, and {float(plain[side])!r} "
+                    "follows"
                 )
     return 2 * len(bounds)
 
 
 def _start(
-    question: Question, start: StartBounds, found: PlainBounds
+    question: Question, start: StartBounds, bounds: PlainBounds
 ) -> Iterator[tuple[Interval, tuple[float, float], str]]:
     """Certified intervals at the start, plain ones, and what they are of."""
-    yield start.v_r, (-found.loss[1], -found.loss[0]), "V_r"
-    yield start.u_r, (-found.lack[1], -found.lack[0]), "U_r"
+    yield start.v_r, (-bounds.loss[1], -bounds.loss[0]), "V_r"
+    yield start.u_r, (-bounds.lack[1], -bounds.lack[0]), "U_r"
     for position, human in enumerate(start.humans):
-        x_h = found.x_h[:, position].tolist()
+        x_h = bounds.x_h[:, position].tolist()
         yield human.x_h, (x_h[0], x_h[1]), f"X_h of {human.name}"
         for column, goal in enumerate(human.goals, question.first_goal[position]):
-            v_e = found.v_e[:, column].tolist()
+            v_e = bounds.v_e[:, column].tolist()
             yield goal.v_e, (v_e[0], v_e[1]), f"V_h^e of {human.name} for {goal.name!r}"
 
 
@@ -247,21 +251,21 @@ def _compare_claims(recorded: Recorded, certificate: Certificate, powers: np.nda
     _require_equal("whether chances are assumed", claims.has_bounded_chances, bounded)
     open_pairs = int((recorded.goes_on & ~expanded).sum())
     _require_equal("the number of open pairs", claims.open_pairs, open_pairs)
-    least, said = claims.min_power, (claims.proved_pairs, claims.nearly_proved_pairs)
-    if least is None:
-        _require_equal("pairs with a proved power", said, (None, None))
-    elif None in said:
+    min_power, claimed = claims.min_power, (claims.proved_pairs, claims.nearly_proved_pairs)
+    if min_power is None:
+        _require_equal("pairs with a proved power", claimed, (None, None))
+    elif None in claimed:
         raise Contradiction("it does not say in how many pairs the least power is proved")
     elif VALUES[0] in recorded.arrays:
-        found = Proved.of(recorded.arrays["x_h_low"][expanded], least)
-        _require_equal("pairs with a proved power", said, tuple(found))
+        proved = Proved.of(recorded.arrays["x_h_low"][expanded], min_power)
+        _require_equal("pairs with a proved power", claimed, tuple(proved))
     else:
-        possible = Proved.of(powers, least * (1.0 - INSIDE))
-        most = possible.exactly + possible.nearly
-        if not 0 <= said[0] <= possible.exactly or not 0 <= said[1] <= most - said[0]:  # type: ignore[operator]
+        possible = Proved.of(powers, min_power * (1.0 - INSIDE))
+        total = possible.exactly + possible.nearly
+        if not 0 <= claimed[0] <= possible.exactly or not 0 <= claimed[1] <= total - claimed[0]:  # type: ignore[operator]
             raise Contradiction(
-                f"the least power is proved in {said[0]} and {said[1]} more pairs by it, and in "
-                f"{possible.exactly} and {possible.nearly} more at most"
+                f"the least power is proved in {claimed[0]} and {claimed[1]} more pairs by "
+                f"it, and in {possible.exactly} and {possible.nearly} more at most"
             )
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 
 CHANNELS = 3
 """Density of a cell's bush (1 is impenetrable), robots, humans."""
@@ -18,7 +18,7 @@ AGENT_FEATURES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class BushFeatures:
+class BushFeatures(Featurizer):
     """Grids of densities and agents, and a row of numbers per agent.
 
     Attributes:

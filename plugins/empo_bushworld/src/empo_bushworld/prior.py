@@ -44,7 +44,7 @@ class ShortestPath:
             self._table = torch.softmax(-beta * left, 2)
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; the same at any time."""
         cells = states[:, self._first : self._first + self._humans].long()

@@ -81,7 +81,7 @@ class BushWorld(BaseWorld):
         self._outcomes = (bits[:, None] >> torch.arange(agents - robots)) & 1 > 0
 
     def content(self) -> Layout:
-        """The layout, start included; see ``empo_core.protocols.Composed``."""
+        """The layout, start included; see ``empo_core.protocols.WorldModel``."""
         return self.layout
 
     def initial_state(self) -> Int[Tensor, " word"]:

@@ -65,12 +65,12 @@ class Distill:
         far = divergence.detach()
         new_scale = scale
         if self._params.normaliser == "running_scale":
-            new_scale = self._scale.moved(far, batch.weight)
+            new_scale = self._scale.next_value(far, batch.weight)
         metrics = {"divergence": weighted_mean(far, batch.weight), "scale": scale}
         return LossOutput(
             loss,
             metrics | policy_metrics(distribution, batch.weight) | entropy_metrics(bonus),
-            {"scale": new_scale, "entropy_coef": bonus.moved},
+            {"scale": new_scale, "entropy_coef": bonus.next_value},
         )
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:

@@ -12,6 +12,7 @@ from gymnasium.wrappers import FilterObservation
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import CollectError, ConfigError
+from empo_core.protocols import Environment
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
 from empo_environments.copies import CopiedEnvironment
 from empo_environments.gymnasium_env import GymnasiumEnv
@@ -124,7 +125,7 @@ class PettingZooEnvironment(CopiedEnvironment):
         super().__init__(params.id, _PettingZoo(params), params)
 
 
-class GymnasiumVectorEnvironment:
+class GymnasiumVectorEnvironment(Environment):
     """A vector environment of Gymnasium's registry; see ``GymnasiumVectorParams``."""
 
     uses_world = False

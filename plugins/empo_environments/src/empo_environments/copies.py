@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from empo_core.best_effort import best_effort
+from empo_core.protocols import Environment
 from empo_core.protocols.environments import EnvSpec, VectorEnv, VectorLayout
 from empo_environments.env_group import located, spec_of
 from empo_environments.params import WrapperParams
@@ -40,7 +41,7 @@ class MakeWrapped:
         return DesyncEnv(env) if self.desync else env
 
 
-class CopiedEnvironment:
+class CopiedEnvironment(Environment):
     """An environment made of single environments; implements kind ``environment``.
 
     Args:

@@ -55,7 +55,7 @@ def levels_of(graph: StateGraph, world: WorldModel) -> list[Int32[np.ndarray, " 
     """Groups of states, last first: all successors of a state lie in earlier groups.
 
     Raises:
-        SolveError: The world can return to a state, so backward induction does not end.
+        SolveError: if the world can return to a state, so backward induction does not end.
     """
     bounds, into = graph.bounds, np.zeros(graph.num_states, np.int64)
     count_predecessors(bounds, graph.successor, into)

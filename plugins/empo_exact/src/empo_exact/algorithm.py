@@ -10,9 +10,9 @@ from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, StorageError
-from empo_core.protocols import CheckpointChoice, RunContext, WorldModel
+from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
+from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.stages import stage
-from empo_core.storage.run_directory import RESULTS, SUMMARY
 from empo_core.threads import torch_threads
 from empo_exact.forecast import forecast
 from empo_exact.inspection import inspect, nbytes
@@ -22,14 +22,16 @@ from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
 from empo_exact.solver import solve
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_worlds.roles import check_humans
 
 log = logging.getLogger("empo_exact")
 
 
-class Exact:
+class Exact(Algorithm):
     """Backward induction over the whole state graph."""
+
+    has_intrinsic_reward = True
 
     def __init__(self, params: ExactParams) -> None:
         self._params = params
@@ -54,11 +56,11 @@ class Exact:
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
     ) -> tuple[SolvedRobots, SolvedHumans]:
-        """The policies of a finished run; see ``empo_core.protocols.Playable``.
+        """The policies of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
-            ConfigError: The best checkpoint is asked for, and there is only one solution.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
+            ConfigError: if the best checkpoint is asked for, and there is only one solution.
         """
         if checkpoint != "newest":
             raise ConfigError(
@@ -68,29 +70,29 @@ class Exact:
         return SolvedRobots(result), SolvedHumans(result)
 
     def reopen(self, context: RunContext) -> ExactResult:
-        """The result of a finished run; see ``empo_core.protocols.Reopenable``.
+        """The result of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: The run has not finished, kept nothing, or is damaged.
+            StorageError: if the run has not finished, kept nothing, or is damaged.
         """
         return _saved(context)
 
     def intrinsic_reward(self, context: RunContext) -> SolvedPower:
-        """U_r of a finished run; see ``empo_core.protocols.Empowering``.
+        """U_r of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
         """
         return SolvedPower(_finished(context))
 
-    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+    def inspection(self, context: RunContext, scope: InspectionScope) -> Inspection:
         """The values of a finished run; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
-            StorageError: The run has not finished, is damaged, or kept the start only.
-            WorldError: The state cannot be reached by that time.
+            StorageError: if the run has not finished, is damaged, or kept the start only.
+            WorldError: if the state cannot be reached by that time.
         """
-        return inspect(_finished(context), self._params.theory, wanted)
+        return inspect(_finished(context), self._params.theory, scope)
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""
@@ -100,13 +102,13 @@ class Exact:
 
     def _write_page(self, context: RunContext, result: ExactResult) -> None:
         """Write the page that shows every decision, where it is wanted and can be written."""
-        wanted, size = self._params.inspector, nbytes(result) if result.is_whole else None
-        if wanted and size is None:
+        inspector, size = self._params.inspector, nbytes(result) if result.is_whole else None
+        if inspector and size is None:
             log.warning("no %s: it needs the values of all times; set keep to all or disk", PAGE)
-        if wanted is False or size is None or (wanted is None and size > MAX_BYTES):
+        if inspector is False or size is None or (inspector is None and size > MAX_BYTES):
             return
         with stage(context.tracker.progress, "writing the page"):
-            world, limits = _world(context.world), Wanted(max_bytes=MAX_BYTES)
+            world, limits = _world(context.world), InspectionScope(max_bytes=MAX_BYTES)
             inspection = inspect(result, self._params.theory, limits)
             write_page(inspection, world, context.directory, context.directory / PAGE, limits)
 

@@ -52,7 +52,7 @@ def answers(problem: Problem, order: Int32[np.ndarray, " state"], steps_left: in
     The prior is asked in the same blocks as in a sweep, for networks may answer with other
     rounding in others.
     """
-    found = habit_answers(problem, order, steps_left)
+    digest = habit_answers(problem, order, steps_left)
     actions = int(problem.game.num_actions.max())
     for first in range(0, len(order) if problem.prior is not None else 0, problem.block):
         assert problem.prior is not None
@@ -60,8 +60,8 @@ def answers(problem: Problem, order: Int32[np.ndarray, " state"], steps_left: in
         policy = prior_policy(
             problem.world, problem.graph, problem.prior, states, steps_left, actions
         )
-        found = combined(found, fingerprint(policy, states, steps_left))
-    return found
+        digest = combined(digest, fingerprint(policy, states, steps_left))
+    return digest
 
 
 def _mixed(numbers: UInt64[np.ndarray, " number"]) -> UInt64[np.ndarray, " number"]:

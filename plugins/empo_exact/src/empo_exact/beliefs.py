@@ -49,7 +49,7 @@ def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> 
     """The belief about others as weights [1 or state, human, action, others].
 
     Raises:
-        SolveError: A profile is impossible, or probabilities do not sum to 1.
+        SolveError: if a profile is impossible, or probabilities do not sum to 1.
     """
     spec = graph.spec
     shape = (len(spec.humans), int(game.num_actions.max()), int(game.others.max()) + 1)
@@ -104,7 +104,8 @@ def refuse_impossible_beliefs(
         belief: Weights, as ``believe`` returns them; the first axis is 1 where they hold anywhere.
 
     Raises:
-        SolveError: One does; the message says in which state, and of which human and action.
+        SolveError: if others are believed to do what is not available; the message says in which
+            state, and of which human and action.
     """
     spec, alive = world.spec, np.flatnonzero(graph.alive)
     for first in range(0, len(alive), FEW_STATES):
@@ -116,8 +117,8 @@ def refuse_impossible_beliefs(
             others = [other for other in spec.humans if other != human]
             together = np.ones((len(chosen), 1), np.bool_)
             for other in others:  # The first of them counts fastest.
-                own = may[:, other, : spec.num_actions[other], None]
-                together = (own & together[:, None]).reshape(len(chosen), -1)
+                of_other = may[:, other, : spec.num_actions[other], None]
+                together = (of_other & together[:, None]).reshape(len(chosen), -1)
             actions, count = spec.num_actions[human], together.shape[1]
             mass = believed[:, h, :actions, :count]
             wrong = (mass > UNAVAILABLE_TOLERANCE) & ~together[:, None]
@@ -129,8 +130,8 @@ def refuse_impossible_beliefs(
                     number = spec.num_actions[other]
                     doing, index = index % number, index // number
                     if not may[at, other, doing]:
-                        who = spec.agents[other]
-                        names.append(f"{who.actions[doing]!r} of {who.name} (agent {other})")
+                        actor = spec.agents[other]
+                        names.append(f"{actor.actions[doing]!r} of {actor.name} (agent {other})")
                 raise SolveError(
                     f"believed_others: {spec.agents[human].name} (agent {human}), choosing "
                     f"{spec.agents[human].actions[action]!r}, gives probability "
@@ -141,10 +142,10 @@ def refuse_impossible_beliefs(
 
 
 def _spread(spec: WorldSpec, human: int, others: Sequence[int]) -> list[int]:
-    profile, rest = [-1] * len(spec.agents), list(others)
+    profile, remaining = [-1] * len(spec.agents), list(others)
     for other in spec.humans:
-        if other != human and rest:
-            profile[other] = rest.pop(0)
+        if other != human and remaining:
+            profile[other] = remaining.pop(0)
     return profile
 
 

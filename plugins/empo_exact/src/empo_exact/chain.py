@@ -116,14 +116,14 @@ class Chain:
         return files
 
     def _of_nodes(
-        self, given: Shaped[np.ndarray, "*batch"] | OfStates | Event
+        self, source: Shaped[np.ndarray, "*batch"] | OfStates | Event
     ) -> Shaped[np.ndarray, " node"]:
-        if callable(given):
-            values: Shaped[np.ndarray, " node"] = given(torch.from_numpy(self.rows)).numpy()
+        if callable(source):
+            values: Shaped[np.ndarray, " node"] = source(torch.from_numpy(self.rows)).numpy()
             return values
-        if len(given) != self.num_nodes:
-            raise ValueError(f"give one value per node ({self.num_nodes}), not {len(given)}")
-        return given
+        if len(source) != self.num_nodes:
+            raise ValueError(f"give one value per node ({self.num_nodes}), not {len(source)}")
+        return source
 
 
 def close_loop(solution: Solution) -> Chain:
@@ -237,10 +237,10 @@ def marginals(
     solution: Solution, pi_h: Float64[np.ndarray, "state goal action"]
 ) -> list[Float64[np.ndarray, "state action"]]:
     """Each human's policy averaged over its goals by weight [state action]."""
-    spec, found = solution.spec, []
+    spec, policies = solution.spec, []
     for human in spec.humans:
         goals = list(spec.goals_of(human))
         weight = np.array([spec.goals[goal].weight for goal in goals], np.float64)
         mixed = np.einsum("g,sga->sa", weight, pi_h[:, goals])
-        found.append(mixed / mixed.sum(-1, keepdims=True))
-    return found
+        policies.append(mixed / mixed.sum(-1, keepdims=True))
+    return policies

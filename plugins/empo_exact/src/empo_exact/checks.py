@@ -17,7 +17,7 @@ def refuse_non_finite(problem: Problem, values: Values, when: str) -> None:
     """Raise if values of humans are not finite where V_r is: no world makes them so.
 
     Raises:
-        NonFiniteError: They are; the message says which.
+        NonFiniteError: if values are not finite; the message says which.
     """
     # A prior does not say what its humans hope for. A sum is one pass without memory of its own;
     # a number that is not finite makes it so.
@@ -47,7 +47,7 @@ def refuse_unknown(values: Values, time: int | None, has_gaps: bool, starts: int
         starts: Number of states, the first ones, in which episodes start.
 
     Raises:
-        NonFiniteError: V_r is not finite.
+        NonFiniteError: if V_r is not finite.
     """
     checked = values.v_r if not has_gaps else values.v_r[: starts if time == 0 else 0]
     if not math.isfinite(float(checked.sum())):
@@ -66,8 +66,8 @@ def refuse_powerless(
         reached: States that can be reached then; None: all.
 
     Raises:
-        SolveError: It does; the message shows the state.
-        NonFiniteError: There are numbers that no world makes.
+        SolveError: if a human is without power; the message shows the state.
+        NonFiniteError: if there are numbers that no world makes.
     """
     suspects = np.flatnonzero(np.isnan(values.v_r[: problem.graph.num_expanded]))
     for state in suspects if reached is None else suspects[reached[suspects]]:

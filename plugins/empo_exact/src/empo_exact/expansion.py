@@ -55,7 +55,7 @@ def expansion_of(world: WorldModel, block: Block) -> Expansion:
     """All successors of a block of state rows.
 
     Raises:
-        BrokenWorldError: The world breaks its contract.
+        BrokenWorldError: if the world breaks its contract.
     """
     return contract.expansion_of(world, torch.from_numpy(block), is_sound)
 
@@ -112,11 +112,11 @@ def one_behind(
     with ThreadPoolExecutor(1) as thread:
         under_way: Future[None] | None = None
 
-        def call(found: Expansion, numbers: Numbers) -> None:
+        def call(expansion: Expansion, numbers: Numbers) -> None:
             nonlocal under_way
             if under_way:
                 under_way.result()
-            under_way = thread.submit(function, found, numbers)
+            under_way = thread.submit(function, expansion, numbers)
 
         yield call
         if under_way:

@@ -22,20 +22,20 @@ def exploring(world: WorldModel, params: ExactParams, tracker: Tracker) -> Itera
     """Tells a tracker how far an exploration is, and that it has ended.
 
     Raises:
-        SolveError: The process holds more RAM than the limit, or will.
+        SolveError: if the process holds more RAM than the limit, or will.
     """
     horizon = world.spec.horizon
-    limit, share, shown = ram.limit(params), 0.0, 0.0
+    limit, share, last_report = ram.limit(params), 0.0, 0.0
 
     def progress(explored: Explored) -> bool:
-        nonlocal share, shown
+        nonlocal share, last_report
         ram.refuse_beyond(limit, explored, params, world.spec)
-        if clock.monotonic() - shown > PROGRESS_S:
-            shown = clock.monotonic()
+        if clock.monotonic() - last_report > PROGRESS_S:
+            last_report = clock.monotonic()
             share = max(share, share_explored(explored, horizon))
             of = "" if horizon is None else f" of {horizon}"
-            tracker.narrate(
-                GRAPH, f"{len(explored.layers) - 1}{of} steps, {explored.known:,} states found"
+            tracker.status(
+                GRAPH, f"{len(explored.layers) - 1}{of} steps, {explored.num_states:,} states found"
             )
             tracker.progress(GRAPH, share, 1.0)
         return True

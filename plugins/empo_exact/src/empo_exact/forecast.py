@@ -12,7 +12,7 @@ import psutil
 from jaxtyping import Float64
 from pydantic import JsonValue
 
-from empo_core.protocols import Bounded, WorldModel
+from empo_core.protocols import WorldModel
 from empo_exact import ram
 from empo_exact.graph import Explored, StateGraph, world_graph
 from empo_exact.growth import MOST, Layers, grown
@@ -94,7 +94,7 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     images = len(reduced.images.variant) if reduced else 0
     sizes = [Sizes.of(graph, images)]
     if watch.is_complete:
-        found: dict[str, JsonValue] = {
+        report: dict[str, JsonValue] = {
             "states": graph.num_states,
             "transitions": graph.num_transitions,
             "depth": len(graph.layers) - 1,
@@ -102,42 +102,42 @@ def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
     else:
         sizes.append(_extrapolated(world, graph, watch.depth, images))
         steps = "" if spec.horizon is None else f" of {spec.horizon}"
-        found = {
-            "states": _range([each.states for each in sizes]),
-            "transitions": _range([each.transitions for each in sizes]),
+        report = {
+            "states": _range([size.states for size in sizes]),
+            "transitions": _range([size.transitions for size in sizes]),
             "explored": f"{watch.depth}{steps} steps, in {watch.seconds:.1f} s",
         }
     # What is kept are the values of all original states.
-    written = [_original(each, reduced) for each in sizes] if reduced else sizes
-    keeps = [ram.resolved(each, params) for each in written]
+    written = [_original(size, reduced) for size in sizes] if reduced else sizes
+    keeps = [ram.resolved(size, params) for size in written]
     peaks, disk = _bytes(sizes, written, keeps, params)
-    needed = (watch.base + peaks[0], watch.base + peaks[1])
+    ram_range = (watch.base + peaks[0], watch.base + peaks[1])
     sweep = sweep_seconds(world, graph, params, has_prior=params.human_prior is not None)
     exploring = [
-        (each.expanded + (reduced is not None and kept.keep == "all") * original.expanded)
+        (size.expanded + (reduced is not None and resolved.keep == "all") * original.expanded)
         * watch.seconds_per_state
-        for each, original, kept in zip(sizes, written, keeps, strict=True)
+        for size, original, resolved in zip(sizes, written, keeps, strict=True)
     ]
-    sweeping = [int(each.by_time.sum()) * sweep for each in sizes]
+    sweeping = [int(size.by_time.sum()) * sweep for size in sizes]
     took = np.add(exploring, sweeping).tolist()
-    found |= {
-        "RAM (MiB)": _range([size / 2**20 for size in needed]),
+    report |= {
+        "RAM (MiB)": _range([size / 2**20 for size in ram_range]),
         "RAM limit (MiB)": round(ram.limit(params) / 2**20),
-        "keep": " or ".join(dict.fromkeys(each.keep for each in keeps)),
+        "keep": " or ".join(dict.fromkeys(size.keep for size in keeps)),
         # Of the orbits that are met, some states may be out of reach.
         "disk (MB)": "up to " * (reduced is not None and disk[-1] > 0)
         + _range([size / 1e6 for size in disk]),
         "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
-        "fits": _verdict(sizes[0].states > compute.max_states, *needed, ram.limit(params)),
+        "fits": _verdict(sizes[0].states > compute.max_states, *ram_range, ram.limit(params)),
     }
-    found |= predictions(world, params, graph, is_complete=watch.is_complete)
+    report |= predictions(world, params, graph, is_complete=watch.is_complete)
     if graph.num_transitions and not params.reduce:
-        found |= in_parts(graph, params, sizes, (exploring, sweeping), _range)
+        report |= in_parts(graph, params, sizes, (exploring, sweeping), _range)
     if idle := params.idle_checkpoints(1):
-        found["checkpoints"] = f"none, unless torchrun starts several processes: {idle}"
+        report["checkpoints"] = f"none, unless torchrun starts several processes: {idle}"
     if warning := warning_before(world, graph, params.theory):
-        found["warning"] = warning
-    return found
+        report["warning"] = warning
+    return report
 
 
 def _explored(
@@ -178,46 +178,51 @@ def _bytes(
     """
     spills = params.compute.graph == "spill"
     peaks = [
-        ram.least_spilling_bytes(each, kept)
+        ram.least_spilling_bytes(size, resolved)
         if spills
-        else ram.ram_bytes(each, kept, None if original is each else original)
-        for each, original, kept in zip(sizes, written, keeps, strict=True)
+        else ram.ram_bytes(size, resolved, None if original is size else original)
+        for size, original, resolved in zip(sizes, written, keeps, strict=True)
     ]
     disk = [
-        ram.disk_bytes(original, kept.keep) + spills * ram.spilled_disk_bytes(each)
-        for each, original, kept in zip(sizes, written, keeps, strict=True)
+        ram.disk_bytes(original, resolved.keep) + spills * ram.spilled_disk_bytes(size)
+        for size, original, resolved in zip(sizes, written, keeps, strict=True)
     ]
     return [peaks[0] - ram.block_bytes(sizes[0], params), SPREAD * peaks[-1]], disk
 
 
-def _verdict(is_refused: bool, least: float, most: float, allowed: int) -> str:
+def _verdict(is_refused: bool, low: float, high: float, allowed: int) -> str:
     if is_refused:
         return "no: more states than compute.max_states"
-    if least > allowed:
+    if low > allowed:
         return "no: more RAM than compute.ram_limit_gb allows"
-    return "yes" if most <= allowed else "perhaps: RAM may not suffice"
+    return "yes" if high <= allowed else "perhaps: RAM may not suffice"
 
 
 def _extrapolated(world: WorldModel, graph: StateGraph, depth: int, images: int) -> Sizes:
     """The sizes if layers go on to grow, ever more slowly, after ``depth`` complete ones."""
-    found, horizon = graph.layers[: depth + 1], graph.spec.horizon
-    later = most_layers(found, graph.num_states, horizon)
-    if isinstance(world, Bounded):
-        later = np.minimum(later, world.most_states)
-    layers = np.append(found, np.maximum(later, graph.num_states))
+    explored_layers, horizon = graph.layers[: depth + 1], graph.spec.horizon
+    later = most_layers(explored_layers, graph.num_states, horizon)
+    if world.max_states is not None:
+        later = np.minimum(later, world.max_states)
+    layers = np.append(explored_layers, np.maximum(later, graph.num_states))
     expanded = layers[-1 if horizon is None else -2]
-    each = graph.num_transitions / max(1, graph.num_expanded)
-    transitions, images = int(SPREAD * each * expanded), int(images / graph.num_states * layers[-1])
+    branching = graph.num_transitions / max(1, graph.num_expanded)
+    transitions, images = (
+        int(SPREAD * branching * expanded),
+        int(images / graph.num_states * layers[-1]),
+    )
     return Sizes(graph.spec, layers.astype(np.int64), int(expanded), transitions, images)
 
 
-def most_layers(layers: Layers, known: int, horizon: int | None) -> Float64[np.ndarray, " later"]:
+def most_layers(
+    layers: Layers, num_states: int, horizon: int | None
+) -> Float64[np.ndarray, " later"]:
     """How many states are reachable within later numbers of steps, at most.
 
     In most worlds growth falls as 1 over the depth or faster; the square root of it, of more than
     the fastest growth of late, is on the safe side.
     """
-    return grown(layers, known, horizon, recent=lambda rates: SPREAD * max(rates), fade=0.5)
+    return grown(layers, num_states, horizon, recent=lambda rates: SPREAD * max(rates), fade=0.5)
 
 
 def sweep_seconds(
@@ -227,8 +232,8 @@ def sweep_seconds(
 
     A prior may take long to build, or to answer; the uniform one stands for it.
     """
-    each = max(1, graph.num_transitions // max(1, graph.num_expanded))
-    sample = min(graph.num_expanded, max(1, SAMPLE // each))
+    branching = max(1, graph.num_transitions // max(1, graph.num_expanded))
+    sample = min(graph.num_expanded, max(1, SAMPLE // branching))
     if not graph.num_transitions:
         return 0.0
     theory = params.theory.model_copy(update={"nu": 0.0})
@@ -237,15 +242,15 @@ def sweep_seconds(
     end = int(graph.offsets[sample * graph.spec.num_joint_actions])
     reached = max(sample, int(graph.successor[:end].max(initial=0)) + 1)
     solver, order = Solver(problem, Seconds()), np.arange(sample, dtype=np.int32)
-    least, end_values = math.inf, terminal_values(problem, reached)
+    fastest, end_values = math.inf, terminal_values(problem, reached)
     stopwatch = _stopwatch(params.compute)
     after, before = continuation(problem, end_values), unknown_continuation(problem, sample)
     with ThreadPoolExecutor(params.compute.workers) as threads:
         for _ in range(1 + TRIALS):  # The first one loads kernels.
             begin = stopwatch()
             solver.sweep(order, after, room(problem, sample), 1, threads, before)
-            least = min(least, stopwatch() - begin)
-    return least / sample
+            fastest = min(fastest, stopwatch() - begin)
+    return fastest / sample
 
 
 def _range(ends: Sequence[float]) -> str:

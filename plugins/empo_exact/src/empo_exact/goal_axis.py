@@ -31,6 +31,6 @@ def padded(
 ) -> Shaped[np.ndarray, "*batch padded_goal"]:
     """Values on the world's goal axis (the last one) as the sweep wants them."""
     order = goal_order(spec)
-    found = values[..., order].copy()
-    found[..., order < 0] = 0
-    return np.ascontiguousarray(found)
+    ordered = values[..., order].copy()
+    ordered[..., order < 0] = 0
+    return np.ascontiguousarray(ordered)

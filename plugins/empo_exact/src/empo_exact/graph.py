@@ -116,14 +116,14 @@ class Explored:
     Attributes:
         layers: ``layers[d]`` states are reachable within ``d`` steps, as far as that is known.
         expanded: States whose transitions are known.
-        known: States found so far.
+        num_states: States found so far.
         transitions: Number of transitions that are known.
         met: Rows that were met besides and have no number, of states that others stand for.
     """
 
     layers: list[int]
     expanded: int
-    known: int
+    num_states: int
     transitions: int
     met: int = 0
 
@@ -189,10 +189,10 @@ def build_graph(
         numbering: What ``successor`` has for outcomes; by default the numbers of states.
 
     Raises:
-        SolveError: There are too many states.
-        BrokenWorldError: The world breaks its contract.
-        WorldError: A row of ``start`` is no state row.
-        WorkerError: A worker process failed.
+        SolveError: if there are too many states.
+        BrokenWorldError: if the world breaks its contract.
+        WorldError: if a row of ``start`` is no state row.
+        WorkerError: if a worker process failed.
     """
     joint = world.spec.num_joint_actions
     initial = starts_of(world, start)
@@ -209,10 +209,10 @@ def build_graph(
         while goes_on and expanded < table.count and (horizon is None or len(layers) <= horizon):
             layer = table.rows[expanded:].copy()
             blocks = (layer[i : i + size] for i in range(0, len(layer), size))
-            for found in expand(blocks):
-                append(found, numbering(table, found.states.numpy()))
-                expanded += found.num_pairs // joint
-                transitions += len(found.index)
+            for expansion in expand(blocks):
+                append(expansion, numbering(table, expansion.states.numpy()))
+                expanded += expansion.num_pairs // joint
+                transitions += len(expansion.index)
                 if table.count > max_states:
                     raise SolveError(
                         f"{world.spec.name!r} has more than {max_states} reachable states "

@@ -19,7 +19,7 @@ Layers = Sequence[int] | Int64[np.ndarray, " depth"]
 
 def grown(
     layers: Layers,
-    known: int,
+    num_states: int,
     horizon: int | None,
     *,
     recent: Callable[[Sequence[float]], float],
@@ -29,25 +29,25 @@ def grown(
 
     Args:
         layers: How many are within 0, 1, ... steps.
-        known: How many were found, in a further layer too.
+        num_states: How many were found, in a further layer too.
         horizon: Steps of an episode; None looks four times as far as ``layers`` go.
         recent: The rate of growth that goes on, from the last four.
         fade: The power of the depth that the rate falls with.
     """
     depth = len(layers) - 1
     steps = min(1000, (4 * (depth + 1) if horizon is None else horizon) - depth)
-    rates = [*np.diff(np.log(layers[-5:])), math.log(known / layers[-1])]
-    rate = recent([float(each) for each in (rates[:-1] or rates)])
+    rates = [*np.diff(np.log(layers[-5:])), math.log(num_states / layers[-1])]
+    rate = recent([float(rate) for rate in (rates[:-1] or rates)])
     start = max(depth, 1)
     rising = rate * np.cumsum((start / (start + np.arange(1.0, steps + 1))) ** fade)
-    found: Float64[np.ndarray, " later"] = np.exp(
+    projected: Float64[np.ndarray, " later"] = np.exp(
         np.minimum(math.log(layers[-1]) + rising, math.log(MOST))
     )
-    return found
+    return projected
 
 
 def share_explored(explored: Explored, horizon: int | None) -> float:
     """The share of the states to be expanded that is, if growth falls as 1 over the depth."""
-    later = grown(explored.layers, explored.known, horizon, recent=fmean, fade=1.0)
+    later = grown(explored.layers, explored.num_states, horizon, recent=fmean, fade=1.0)
     before_last = later[-1 if horizon is None else -2] if len(later) > 1 else explored.layers[-1]
     return min(0.99, explored.expanded / max(float(before_last), explored.layers[-1]))

@@ -30,7 +30,7 @@ def prior_policy(
     The prior is asked about states that are not terminal only.
 
     Raises:
-        SolveError: The prior says what no human can do; see ``checked_human_policy``.
+        SolveError: if the prior says what no human can do; see ``checked_human_policy``.
     """
     policy = np.zeros((len(states), actions, len(goal_order(graph.spec))))
     alive = np.flatnonzero(graph.alive[states])
@@ -47,18 +47,18 @@ def answers(
 ) -> Floats:
     """A caller's function of the states that are not terminal; 0 at terminal ones [state ...]."""
     alive = np.flatnonzero(graph.alive[: graph.num_expanded])
-    found = np.zeros((graph.num_expanded, *shape))
+    values = np.zeros((graph.num_expanded, *shape))
     rows = torch.from_numpy(graph.states[alive])
-    found[alive] = _checked(function(rows), (len(alive), *shape), name)
-    return found
+    values[alive] = _checked(function(rows), (len(alive), *shape), name)
+    return values
 
 
-def _checked(found: object, shape: tuple[int, ...], name: str) -> Floats:
-    if not isinstance(found, Tensor):
-        raise SolveError(f"{name} must return a tensor, not {type(found).__name__}")
-    if tuple(found.shape) != shape:
-        raise SolveError(f"{name} must return shape {list(shape)}, not {list(found.shape)}")
-    numbers: Floats = found.detach().cpu().double().numpy()
+def _checked(answer: object, shape: tuple[int, ...], name: str) -> Floats:
+    if not isinstance(answer, Tensor):
+        raise SolveError(f"{name} must return a tensor, not {type(answer).__name__}")
+    if tuple(answer.shape) != shape:
+        raise SolveError(f"{name} must return shape {list(shape)}, not {list(answer.shape)}")
+    numbers: Floats = answer.detach().cpu().double().numpy()
     return numbers
 
 

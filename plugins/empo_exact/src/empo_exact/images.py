@@ -28,7 +28,7 @@ class Renamed(NamedTuple):
 
 
 @compiled
-def write_image_worth(
+def write_image_payoffs(
     values: Float64[np.ndarray, "place padded_goal"],
     achieved: UInt8[np.ndarray, "row padded_goal"],
     factor: float,
@@ -36,9 +36,9 @@ def write_image_worth(
     places: Int64[np.ndarray, " chosen"],
     states: Int64[np.ndarray, " chosen"],
     images: Renamed,
-    worth: Float64[np.ndarray, "row padded_goal"],
+    payoffs: Float64[np.ndarray, "row padded_goal"],
 ) -> None:
-    """Write the rows of the images of some states; see ``problem.set_worth``."""
+    """Write the rows of the images of some states; see ``problem.set_payoffs``."""
     before = len(images.first) - 1
     for chosen in range(len(states)):
         place, state = places[chosen], states[chosen]
@@ -47,7 +47,7 @@ def write_image_worth(
             for goal in range(values.shape[1]):
                 column = images.columns[of, goal]
                 value = factor * values[place, column]
-                worth[before + image, goal] = paid if achieved[state, column] > 0 else value
+                payoffs[before + image, goal] = paid if achieved[state, column] > 0 else value
 
 
 @compiled
@@ -111,18 +111,18 @@ class Images:
         renamed = np.take_along_axis(of_images, self.columns[self.variant].astype(np.int64), 1)
         return np.concatenate([of_states, renamed])
 
-    def renew_worth(
+    def renew_payoffs(
         self,
         values: Floats,
         achieved: UInt8[np.ndarray, "row padded_goal"],
         payoff: tuple[float, float],
         states: Int64[np.ndarray, " chosen"],
         places: Int64[np.ndarray, " chosen"],
-        worth: Floats,
+        payoffs: Floats,
     ) -> None:
-        """Renew the rows of the images of some states; see ``Problem.renew_worth``."""
+        """Renew the rows of the images of some states; see ``Problem.renew_payoffs``."""
         of = Renamed(self.first, self.variant, self.columns)
-        write_image_worth(values, achieved, *payoff, places, states, of, worth)
+        write_image_payoffs(values, achieved, *payoff, places, states, of, payoffs)
 
     def renew_values(
         self,

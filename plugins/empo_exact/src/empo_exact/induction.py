@@ -54,15 +54,15 @@ class Continuation(NamedTuple):
 def continuation(problem: Problem, later: Values) -> Continuation:
     """The values one step later, as the kernels read them."""
     if problem.images is None:
-        return Continuation(problem.worth(later.v_m), problem.worth(later.v_e), later.v_r)
-    found = unknown_continuation(problem, len(later.v_r))
-    renew(problem, later, np.arange(len(later.v_r), dtype=np.int32), found)
-    return found
+        return Continuation(problem.payoffs(later.v_m), problem.payoffs(later.v_e), later.v_r)
+    result = unknown_continuation(problem, len(later.v_r))
+    renew(problem, later, np.arange(len(later.v_r), dtype=np.int32), result)
+    return result
 
 
 def unknown_continuation(problem: Problem, size: int) -> Continuation:
-    """Tables to be filled in by ``Problem.renew_worth``, and NaN for V_r."""
-    hoped, attained = (problem.room_for_worth(size) for _ in range(2))
+    """Tables to be filled in by ``Problem.renew_payoffs``, and NaN for V_r."""
+    hoped, attained = (problem.room_for_payoffs(size) for _ in range(2))
     rows = size if problem.images is None else problem.images.rows
     return Continuation(hoped, attained, np.full(rows, np.nan))
 
@@ -77,8 +77,8 @@ def renew(
 ) -> None:
     """Write what some states are worth, by the values of all, for the sweep before."""
     chosen = states.astype(np.int64)
-    problem.renew_worth(values.v_m, after.hoped, chosen, chosen)
-    problem.renew_worth(values.v_e, after.attained, chosen, chosen)
+    problem.renew_payoffs(values.v_m, after.hoped, chosen, chosen)
+    problem.renew_payoffs(values.v_e, after.attained, chosen, chosen)
     if problem.images is not None:
         problem.images.renew_values(values.v_r, chosen, after.v_r)
 
@@ -202,10 +202,12 @@ class Solver:
         self.problem.humans_at(steps_left)  # Once, before all threads ask for it.
 
         def work(space: Workspace) -> tuple[float, float, int, int]:
-            spent, bad, answered = np.zeros(2), 0, 0
+            seconds, bad, answered = np.zeros(2), 0, 0
             for first in range(space.worker * size, len(order), workers * size):
                 block = Block(order, first, min(first + size, len(order)))
-                one, two, wrong = sweep_block(self.problem, block, later, out, space, steps_left)
+                humans_s, robots_s, wrong = sweep_block(
+                    self.problem, block, later, out, space, steps_left
+                )
                 begin = clock.perf_counter()
                 if self.problem.prior is not None:
                     states = order[block.first : block.last]
@@ -213,9 +215,9 @@ class Solver:
                     answered = combined(answered, fingerprint(policies, states, steps_left))
                 if before is not None:
                     renew(self.problem, out, order[block.first : block.last], before)
-                spent += one, two + clock.perf_counter() - begin
+                seconds += humans_s, robots_s + clock.perf_counter() - begin
                 bad += wrong
-            return float(spent[0]), float(spent[1]), bad, answered
+            return float(seconds[0]), float(seconds[1]), bad, answered
 
         team = self._spaces[: -(-len(order) // size)]
         done = list(threads.map(work, team)) if len(team) > 1 else [work(space) for space in team]

@@ -10,31 +10,29 @@ from empo_exact.chain import visits_over_time
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.kernel_data import Floats
 from empo_exact.solution import Solution
-from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
+from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory
 
 Numbers = Int64[np.ndarray, " state"]
 
 
-def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspection:
+def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) -> Inspection:
     """Everything that can follow a state; see ``empo_theory.inspection.Inspectable``.
 
     Args:
         solution: The solved world.
         theory: The parameters it was solved with.
-        wanted: Where to begin.
+        scope: Where to begin.
     """
-    times = _times(solution, wanted.time)
-    wanted.kept_times(solution.horizon)  # Refuses times at which nobody acts.
+    times = _times(solution, scope.time)
+    scope.kept_times(solution.horizon)  # Refuses times at which nobody acts.
     graph = solution.graph
-    start = 0 if wanted.start is None else solution.index(wanted.start)
-    if solution.horizon is not None and start >= graph.within(wanted.time):
-        raise WorldError(
-            f"{solution.spec.name!r} cannot be in that state after {wanted.time} steps"
-        )
+    start = 0 if scope.start is None else solution.index(scope.start)
+    if solution.horizon is not None and start >= graph.within(scope.time):
+        raise WorldError(f"{solution.spec.name!r} cannot be in that state after {scope.time} steps")
     chosen = _closure(graph, start, None if solution.horizon is None else len(times))
-    if wanted.max_bytes is not None and _nbytes(solution, wanted, chosen) > wanted.max_bytes:
-        chosen = _most_visited(solution, start, wanted, chosen, wanted.max_bytes)
+    if scope.max_bytes is not None and _nbytes(solution, scope, chosen) > scope.max_bytes:
+        chosen = _most_visited(solution, start, scope, chosen, scope.max_bytes)
     offsets, items = transitions_of(graph, chosen)
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
@@ -52,7 +50,7 @@ def inspect(solution: Solution, theory: CompleteTheory, wanted: Wanted) -> Inspe
         prob=graph.prob,
         duration=graph.duration,
         achieved=solution.problem.game.achieved[chosen][:, solution.problem.places] > 0,
-        first_time=wanted.time,
+        first_time=scope.time,
         v_r=v_r,
         v_e=v_e,
         v_m=v_m if follows_parameters else None,
@@ -65,7 +63,7 @@ def nbytes(solution: Solution) -> int | None:
     times = list(range(1 if solution.horizon is None else solution.horizon))
     if not set(times) <= set(solution.times):
         return None
-    return _nbytes(solution, Wanted(), np.arange(solution.graph.num_states))
+    return _nbytes(solution, InspectionScope(), np.arange(solution.graph.num_states))
 
 
 def _times(solution: Solution, first: int) -> list[int]:
@@ -85,29 +83,29 @@ def _times(solution: Solution, first: int) -> list[int]:
 
 def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarray, " state"]:
     """Numbers of all states that can follow one within so many steps, ascending."""
-    found = np.zeros(graph.num_states, np.bool_)
-    found[start] = True
+    is_reached = np.zeros(graph.num_states, np.bool_)
+    is_reached[start] = True
     newest = np.array([start], np.int64)
     while len(newest) and (steps is None or steps > 0):
         _, items = transitions_of(graph, newest)
         following = np.unique(graph.successor[items]).astype(np.int64)
-        newest = following[~found[following]]
-        found[newest] = True
+        newest = following[~is_reached[following]]
+        is_reached[newest] = True
         steps = None if steps is None else steps - 1
-    return np.flatnonzero(found)
+    return np.flatnonzero(is_reached)
 
 
-def _nbytes(solution: Solution, wanted: Wanted, chosen: Numbers) -> int:
+def _nbytes(solution: Solution, scope: InspectionScope, chosen: Numbers) -> int:
     """Bytes of the arrays in which a container keeps some states."""
     graph, spec = solution.graph, solution.spec
     items = transitions_of(graph, chosen)[0][-1]
-    values = wanted.value_bytes(1 + 2 * len(spec.goals), solution.horizon)
+    values = scope.value_bytes(1 + 2 * len(spec.goals), solution.horizon)
     row = graph.states.dtype.itemsize * spec.state_words
     return int(len(chosen) * (values + row + 4 * spec.num_joint_actions) + 6 * items)
 
 
 def _most_visited(
-    solution: Solution, start: int, wanted: Wanted, chosen: Numbers, max_bytes: int
+    solution: Solution, start: int, scope: InspectionScope, chosen: Numbers, max_bytes: int
 ) -> Int64[np.ndarray, " reached"]:
     """As many states as fit, those that episodes visit most, each with all its successors.
 
@@ -115,22 +113,22 @@ def _most_visited(
     chance, summed over times.
     """
     graph, visits = solution.graph, np.zeros(solution.graph.num_states)
-    for _, here, chance in visits_over_time(solution, start, wanted.time):
+    for _, here, chance in visits_over_time(solution, start, scope.time):
         visits[here] += chance
     order = chosen[np.lexsort((chosen, -visits[chosen]))]
 
     def first(number: int) -> Int64[np.ndarray, " reached"]:
         """The first states of the order, and their successors."""
         _, items = transitions_of(graph, order[:number])
-        found: Int64[np.ndarray, " reached"] = np.union1d(
+        states: Int64[np.ndarray, " reached"] = np.union1d(
             order[:number], graph.successor[items]
         ).astype(np.int64)
-        return found
+        return states
 
     low, high = 1, len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _nbytes(solution, wanted, first(middle)) <= max_bytes
+        fits = _nbytes(solution, scope, first(middle)) <= max_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
     return first(low)
 
@@ -139,17 +137,17 @@ def _values(
     solution: Solution, times: list[int], chosen: Numbers
 ) -> list[tuple[Floats, Floats, Floats]]:
     """V_r, V_h^e and V_h^m of some states at each time; NaN where they cannot be reached."""
-    goals, found = solution.problem.places, []
+    goals, estimates = solution.problem.places, []
     for time in times:
         values = solution.store.at(time)
-        known = np.flatnonzero(chosen < len(values.v_r))
+        positions = np.flatnonzero(chosen < len(values.v_r))
         v_r = np.full(len(chosen), np.nan)
         v_e, v_m = (np.full((len(chosen), len(goals)), np.nan) for _ in range(2))
-        v_r[known] = values.v_r[chosen[known]]
-        v_e[known] = values.v_e[chosen[known]][:, goals]
-        v_m[known] = values.v_m[chosen[known]][:, goals]
-        found.append((v_r, v_e, v_m))
-    return found
+        v_r[positions] = values.v_r[chosen[positions]]
+        v_e[positions] = values.v_e[chosen[positions]][:, goals]
+        v_m[positions] = values.v_m[chosen[positions]][:, goals]
+        estimates.append((v_r, v_e, v_m))
+    return estimates
 
 
 def _follows_parameters(solution: Solution) -> bool:
@@ -168,9 +166,9 @@ def _follows_parameters(solution: Solution) -> bool:
 def _human_policies(solution: Solution, times: list[int], chosen: Numbers) -> Floats:
     """The humans' policies [time state goal action]; NaN where a state cannot be reached."""
     actions = int(solution.problem.game.num_actions.max())
-    found = np.full((len(times), len(chosen), len(solution.spec.goals), actions), np.nan)
+    policies = np.full((len(times), len(chosen), len(solution.spec.goals), actions), np.nan)
     for i, time in enumerate(times):
         within = len(solution.store.at(time).v_r)
-        asked = np.flatnonzero(solution.alive(chosen, time) & (chosen < within))
-        found[i, asked] = solution.policies(time, chosen[asked]).pi_h
-    return found
+        positions = np.flatnonzero(solution.alive(chosen, time) & (chosen < within))
+        policies[i, positions] = solution.policies(time, chosen[positions]).pi_h
+    return policies

@@ -202,7 +202,7 @@ class Scratch(NamedTuple):
 
     Attributes:
         at: The row of goal values that each joint action leads to [joint].
-        seen: Whether a profile is available [profile].
+        is_available: Whether a profile is available [profile].
         free: Whether a joint robot action is available [robot]; here and in the last three
             there are as many more as make a multiple of ``LANES``, which never are.
         reply: What each profile is worth, given the robot's reply [profile goal].
@@ -222,7 +222,7 @@ class Scratch(NamedTuple):
     """
 
     at: NDArray[np.int32]
-    seen: NDArray[np.uint8]
+    is_available: NDArray[np.uint8]
     free: NDArray[np.uint8]
     reply: Floats
     rows: NDArray[np.int32]
@@ -247,7 +247,7 @@ def make_scratch(game: Game) -> Scratch:
     padded = -(-robots // LANES) * LANES
     return Scratch(
         at=np.zeros(profiles * robots, np.int32),
-        seen=np.zeros(profiles, np.uint8),
+        is_available=np.zeros(profiles, np.uint8),
         free=np.zeros(padded, np.uint8),
         reply=aligned((profiles, goals)),
         rows=np.zeros(profiles, np.int32),

@@ -43,7 +43,7 @@ def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch
         first, count = action * together, 0
         for k in range(together):
             profile = simd.entry(game.having, (human * game.num_profiles + first + k,))
-            if simd.entry(s.seen, (profile,)):
+            if simd.entry(s.is_available, (profile,)):
                 s.rows[first + count] = profile
                 s.share[first + count] = humans.belief[here, human, action, k] if believes else 1.0
                 count += 1
@@ -155,7 +155,7 @@ def solve_humans(
     game: Game,
     humans: Humans,
     here: CurrentState,
-    worth: GoalPayoffs,
+    payoffs: GoalPayoffs,
     s: Scratch,
     out: Values,
     policies: Policies,
@@ -163,18 +163,18 @@ def solve_humans(
     """Humans' policies and values in one state, equations (1)-(3); arguments as in ``phase1``."""
     kind = kind_of(game, here.state)
     if kind == TERMINAL:
-        for goal in range(worth.table.shape[1]):
+        for goal in range(payoffs.table.shape[1]):
             out.v_m[here.state, goal] = 0.0
             for action in range(policies.pi_h.shape[1]):
                 policies.pi_h[here.position, action, goal] = 0.0
         return
     never = -math.inf if humans.is_optimistic else math.inf
-    found = find_rows(game, here.state, kind, worth, never, s)
+    successors = find_rows(game, here.state, kind, payoffs, never, s)
     for profile in range(game.num_profiles):
         if humans.is_optimistic:
-            extreme_replies(game, worth.table, found, profile, True, s.reply)
+            extreme_replies(game, payoffs.table, successors, profile, True, s.reply)
         else:
-            extreme_replies(game, worth.table, found, profile, False, s.reply)
+            extreme_replies(game, payoffs.table, successors, profile, False, s.reply)
     for human in range(game.num_actions.shape[0]):
         if kind == PLAIN and humans.belief.shape[3] == 0:
             listed = list_plainly(game, human, s)
@@ -207,16 +207,16 @@ def phase1(
     game: Game,
     humans: Humans,
     block: Block,
-    worth: GoalPayoffs,
+    payoffs: GoalPayoffs,
     s: Scratch,
     out: Values,
     policies: Policies,
 ) -> None:
     """Humans' policies and values in the states of a block, equations (1)-(3).
 
-    ``worth`` is by V_h^m one step later. V_h^m goes into ``out`` by state number, pi_h into
+    ``payoffs`` is by V_h^m one step later. V_h^m goes into ``out`` by state number, pi_h into
     ``policies`` by position in the block.
     """
     for position in range(block.last - block.first):
         here = CurrentState(block.order[block.first + position], position)
-        solve_humans(game, humans, here, worth, s, out, policies)
+        solve_humans(game, humans, here, payoffs, s, out, policies)

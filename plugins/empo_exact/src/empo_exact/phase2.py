@@ -94,10 +94,10 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
 
 
 @inlined
-def value_plainly(game: Game, found: Successors, v_r: Floats, s: Scratch) -> None:
+def value_plainly(game: Game, successors: Successors, v_r: Floats, s: Scratch) -> None:
     """Q_r and its share of U_r where every joint action has one successor."""
     # Those are certain, so the codes of all transitions say the same.
-    code = np.int64(entry(game.code, (found.first,)))
+    code = np.int64(entry(game.code, (successors.first,)))
     profiles, robots, certain = game.num_profiles, game.num_robot_actions, 0.0
     for profile in range(profiles):
         certain += entry(s.chance, (profile,))
@@ -107,7 +107,7 @@ def value_plainly(game: Game, found: Successors, v_r: Floats, s: Scratch) -> Non
         for profile in range(profiles):
             chance = entry(s.chance, (profile,))
             if chance > 0:
-                rows = four_replies(game, found, profile, robot)
+                rows = four_replies(game, successors, profile, robot)
                 a += chance * entry(v_r, (rows[0],))
                 b += chance * entry(v_r, (rows[1],))
                 c += chance * entry(v_r, (rows[2],))
@@ -118,7 +118,7 @@ def value_plainly(game: Game, found: Successors, v_r: Floats, s: Scratch) -> Non
         for profile in range(profiles):
             chance = entry(s.chance, (profile,))
             if chance > 0:
-                total += chance * entry(v_r, (reply_row(game, found, profile, robot),))
+                total += chance * entry(v_r, (reply_row(game, successors, profile, robot),))
         s.q_r[robot] = total
     for robot in range(robots):
         s.q_r[robot] *= game.discounted_r[code]
@@ -190,8 +190,8 @@ def value_goals(
             store(v_e, (here.state, goal), value)
             goal += EIGHT
         else:
-            rest = attain(game, human, pi_h, here.position, s, goal, four(0.0))
-            store(v_e, (here.state, goal), rest)
+            narrow = attain(game, human, pi_h, here.position, s, goal, four(0.0))
+            store(v_e, (here.state, goal), narrow)
             goal += FOUR
 
 
@@ -231,7 +231,7 @@ def solve_robot(
     game: Game,
     theory: Theory,
     here: CurrentState,
-    worth: GoalPayoffs,
+    payoffs: GoalPayoffs,
     next_v_r: Floats,
     s: Scratch,
     out: Values,
@@ -245,20 +245,20 @@ def solve_robot(
     position, robots = here.position, game.num_robot_actions
     kind = kind_of(game, here.state)
     if kind == TERMINAL:
-        for goal in range(worth.table.shape[1]):
+        for goal in range(payoffs.table.shape[1]):
             out.v_e[here.state, goal] = 0.0
         out.v_r[here.state] = theory.terminal_value
         policies.u_r[position] = 0.0
         return 0
-    found = find_rows(game, here.state, kind, worth, 0.0, s)
+    successors = find_rows(game, here.state, kind, payoffs, 0.0, s)
     weigh_profiles(game, policies.pi_h, position, s)
     if kind == PLAIN:
-        value_plainly(game, found, next_v_r, s)
+        value_plainly(game, successors, next_v_r, s)
     else:
         value_robot_actions(game, here.state, next_v_r, s)
     choose_robot_action(theory, robots, s)
     for profile in range(game.num_profiles):
-        blend_replies(game, worth.table, found, profile, s.pi_r, s.reply)
+        blend_replies(game, payoffs.table, successors, profile, s.pi_r, s.reply)
     for human in range(game.num_actions.shape[0]):
         value_goals(game, here, human, policies.pi_h, s, out.v_e)
     u = reward(game, theory, here, out.v_e, policies.x_h)
@@ -282,7 +282,7 @@ def phase2(
     game: Game,
     theory: Theory,
     block: Block,
-    worth: GoalPayoffs,
+    payoffs: GoalPayoffs,
     next_v_r: Floats,
     s: Scratch,
     out: Values,
@@ -290,7 +290,7 @@ def phase2(
 ) -> int:
     """The robot's values and policy in the states of a block, equations (4)-(9).
 
-    ``worth`` is by V_h^e one step later, ``next_v_r`` V_r then [state]. V_h^e and V_r go into
+    ``payoffs`` is by V_h^e one step later, ``next_v_r`` V_r then [state]. V_h^e and V_r go into
     ``out`` by state number; ``policies`` has pi_h, and receives the rest, by position in the block.
 
     Returns:
@@ -299,5 +299,5 @@ def phase2(
     bad = 0
     for position in range(block.last - block.first):
         here = CurrentState(block.order[block.first + position], position)
-        bad += solve_robot(game, theory, here, worth, next_v_r, s, out, policies)
+        bad += solve_robot(game, theory, here, payoffs, next_v_r, s, out, policies)
     return bad

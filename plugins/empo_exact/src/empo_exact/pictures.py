@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from empo_core.protocols import Drawable, VectorDrawable
 from empo_core.types import Overlay
 from empo_exact.rollout import play
 from empo_exact.solution import Solution
@@ -20,26 +19,29 @@ FRAMES_PER_SECOND = 2
 def draw(solution: Solution, directory: Path, *, rollouts: int, seed: int) -> None:
     """Write ``start.png``, ``start.svg`` and ``rollout_<i>.gif`` of a world that is drawable."""
     world = solution.problem.world
-    if not isinstance(world, Drawable):
+    start = start_frame(solution)
+    if start is None:
         return
-    write_png(world.render(*_start(solution)), directory / "start.png")
-    if isinstance(world, VectorDrawable):
-        replace_file(directory / "start.svg", world.render_svg(*_start(solution)).encode())
+    write_png(start, directory / "start.png")
+    vectors = world.render_svg(*_start(solution))
+    if vectors is not None:
+        replace_file(directory / "start.svg", vectors.encode())
     generator = torch.Generator().manual_seed(seed)
     for number in range(rollouts if _has_all_times(solution) else 0):
         frames = []
         for time, (state, actions) in enumerate(play(solution, generator, {})):
             row = torch.from_numpy(solution.graph.states[state].copy())
-            shown = overlay(solution, state, time)
-            taken = dict(enumerate(actions or [None] * len(solution.spec.agents)))
-            frames.append(world.render(row, replace(shown, actions=taken)))
+            layer = overlay(solution, state, time)
+            joint_action = dict(enumerate(actions or [None] * len(solution.spec.agents)))
+            frame = world.render(row, replace(layer, actions=joint_action))
+            assert frame is not None  # As the start had one.
+            frames.append(frame)
         write_gif(frames, directory / f"rollout_{number}.gif", FRAMES_PER_SECOND)
 
 
 def start_frame(solution: Solution) -> Frame | None:
     """The start as ``draw`` has it; None where the world cannot draw itself."""
-    world = solution.problem.world
-    return world.render(*_start(solution)) if isinstance(world, Drawable) else None
+    return solution.problem.world.render(*_start(solution))
 
 
 def _start(solution: Solution) -> tuple[Tensor, Overlay]:

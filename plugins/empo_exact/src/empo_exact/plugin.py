@@ -62,8 +62,8 @@ class PriorParams(Config):
         preset = data.get("preset") if isinstance(data, dict) else None
         if isinstance(preset, str) and preset in PRESETS:  # Else it is refused later.
             symbols = cls._theory_class().model_fields
-            known = {key: value for key, value in PRESETS[preset].items() if key in symbols}
-            return merged({"theory": known}, data)
+            preset_theory = {key: value for key, value in PRESETS[preset].items() if key in symbols}
+            return merged({"theory": preset_theory}, data)
         return data
 
     @classmethod
@@ -200,8 +200,8 @@ class ExactParams(PriorParams):
             "believed_others": (self.believed_others, None),
             "theory.robot_model": (self.theory.robot_model, "pessimistic"),
         }
-        for key, (given, default) in usual.items():
-            if given != default:
+        for key, (value, default) in usual.items():
+            if value != default:
                 raise ValueError(
                     f"{key} has no effect beside human_prior, which says how humans act; leave "
                     f"{key} out, or set it in the params of a prior that has it"

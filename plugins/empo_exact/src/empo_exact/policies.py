@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_exact.solution import Solution
+from empo_worlds.queries import by_steps_left
 
 
 class SolvedRobots:
@@ -15,17 +16,11 @@ class SolvedRobots:
     def __init__(self, solution: Solution) -> None:
         self._solution = solution
 
-    def probabilities(
+    def policy(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action."""
-        chances = torch.zeros(
-            (len(states), self._solution.spec.num_robot_actions), dtype=torch.float64
-        )
-        for left in torch.unique(steps_left).tolist():
-            same = steps_left == left
-            chances[same] = self._solution.robot_policies(states[same], left)
-        return chances
+        return by_steps_left(self._solution.robot_policies, states, steps_left)
 
 
 class SolvedHumans:
@@ -35,10 +30,13 @@ class SolvedHumans:
         self._solution = solution
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human."""
-        policies = self._solution.policies_of(states, steps_left, lambda found: found.pi_h)
+        return by_steps_left(self._at, states, steps_left)
+
+    def _at(self, states: Tensor, steps_left: int) -> Tensor:
+        policies = self._solution.policies_of(states, steps_left, lambda solved: solved.pi_h)
         return torch.from_numpy(policies.copy())
 
 
@@ -54,11 +52,10 @@ class SolvedPower:
         """U_r of states from which an episode goes on.
 
         Raises:
-            SolveError: No episode is ever in one of them with so many steps left.
+            SolveError: if no episode is ever in one of them with so many steps left.
         """
-        found = torch.zeros(len(states), dtype=torch.float64)
-        for left in torch.unique(steps_left).tolist():
-            same = steps_left == left
-            rewards = self._solution.policies_of(states[same], left, lambda found: found.u_r)
-            found[same] = torch.from_numpy(rewards)
-        return found
+        return by_steps_left(self._at, states, steps_left)
+
+    def _at(self, states: Tensor, steps_left: int) -> Tensor:
+        power = self._solution.policies_of(states, steps_left, lambda solved: solved.u_r)
+        return torch.from_numpy(power.copy())

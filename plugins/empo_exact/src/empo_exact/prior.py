@@ -24,6 +24,7 @@ from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.setup import Assumptions, build_prior, pose
 from empo_theory.parameters import CompleteTheory
+from empo_worlds.queries import by_steps_left
 from empo_worlds.roles import check_humans
 from empo_worlds.row_table import RowTable
 
@@ -38,27 +39,30 @@ class ExactPrior:
     def __init__(
         self, params: PriorParams, world: WorldModel, assumed: Assumptions | None = None
     ) -> None:
-        kept = _with_phase_2(params).model_copy(update={"keep": "all"})
-        ram.check_horizon(world.spec, kept)  # The humans' values of all times are kept.
+        full_params = _with_phase_2(params).model_copy(update={"keep": "all"})
+        ram.check_horizon(world.spec, full_params)  # The humans' values of all times are kept.
         self._params = params
         self._world = world
         self._assumed = assumed or Assumptions(habit_prior=build_prior(params.habit, world))
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; see ``empo_core.protocols.HumanPrior``.
 
         Raises:
-            SolveError: ``steps_left`` is less than 1 or more than the horizon.
+            SolveError: if ``steps_left`` is less than 1 or more than the horizon.
         """
+        return by_steps_left(self._at, states, steps_left)
+
+    def _at(self, states: Tensor, steps_left: int) -> Tensor:
         horizon = self._world.spec.horizon
         if horizon is not None and not 1 <= steps_left <= horizon:
             raise SolveError(f"steps_left is {steps_left}; the horizon is {horizon}")
         rows = states.cpu().numpy()
         solved, time = self._solved, 0 if horizon is None else horizon - steps_left
         order = solved.table.find(rows)
-        if ((order < 0) | (order >= solved.known(time))).any():
+        if ((order < 0) | (order >= solved.num_valued(time))).any():
             # Asked about a state that no episode is in then: look ahead from there instead.
             solved = self._solve(np.unique(rows, axis=0), None if horizon is None else steps_left)
             order, time = solved.table.find(rows), 0
@@ -83,16 +87,16 @@ class ExactPrior:
         if steps is None:
             values[0] = v_m = np.zeros((graph.num_states, len(problem.game.weight)))
             for level in levels_of(graph, world):
-                _sweep(problem, level, problem.worth(v_m), v_m, policies, problem.humans_at(1))
+                _sweep(problem, level, problem.payoffs(v_m), v_m, policies, problem.humans_at(1))
         else:
             order = np.arange(graph.num_states, dtype=np.int32)
             values[steps] = np.zeros((graph.num_states, len(problem.game.weight)))
             for time in range(steps - 1, 0, -1):
                 count = min(graph.within(time), graph.num_expanded)
                 values[time] = np.zeros((count, len(problem.game.weight)))
-                worth = problem.worth(values[time + 1])
+                table = problem.payoffs(values[time + 1])
                 humans = problem.humans_at(steps - time)
-                _sweep(problem, order[:count], worth, values[time], policies, humans)
+                _sweep(problem, order[:count], table, values[time], policies, humans)
         return _Solved(problem, RowTable.of(graph.states), values)
 
 
@@ -105,16 +109,16 @@ def _with_phase_2(params: PriorParams) -> ExactParams:
 def _sweep(
     problem: Problem,
     order: Int32[np.ndarray, " chosen"],
-    worth: Floats,
+    table: Floats,
     v_m: Floats,
     policies: Policies,
     humans: Humans,
 ) -> None:
     """Phase 1 in some states, in this thread: fills ``v_m`` by state number, pi_h by position."""
-    found = GoalPayoffs(worth, problem.spare(worth, 0), problem.is_timed)
+    payoffs = GoalPayoffs(table, problem.spare(table, 0), problem.is_timed)
     out = room(problem, 0)._replace(v_m=v_m)
     block, scratch = Block(order, 0, len(order)), make_scratch(problem.game)
-    phase1(problem.game, humans, block, found, scratch, out, policies)
+    phase1(problem.game, humans, block, payoffs, scratch, out, policies)
 
 
 def _successors(
@@ -125,8 +129,8 @@ def _successors(
     begin = graph.offsets[states.astype(np.int64) * joint].astype(np.int64)
     length = graph.offsets[(states.astype(np.int64) + 1) * joint] - begin
     item = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
-    found: Int64[np.ndarray, " transition"] = graph.successor[item].astype(np.int64)
-    return found
+    successors: Int64[np.ndarray, " transition"] = graph.successor[item].astype(np.int64)
+    return successors
 
 
 @dataclass(frozen=True)
@@ -144,18 +148,18 @@ class _Solved:
         problem = self.problem
         values = self.values[0 if problem.horizon is None else time + 1]
         # Room as for all states, of which only what the sweep needs is ever touched.
-        worth = problem.room_for_worth(len(values))
+        table = problem.room_for_payoffs(len(values))
         unused = np.empty((problem.graph.num_states, values.shape[1]))
         following = _successors(problem.graph, order)
         if len(following) < len(values):
-            problem.renew_worth(values, worth, following, following)
+            problem.renew_payoffs(values, table, following, following)
         else:
-            problem.renew_worth(values, worth, slice(0, len(values)))
-        found = empty_policies(problem, len(order))
-        _sweep(problem, order, worth, unused, found, problem.humans_in(order, steps_left))
-        return found.pi_h.transpose(0, 2, 1)[:, problem.places].copy()
+            problem.renew_payoffs(values, table, slice(0, len(values)))
+        policies = empty_policies(problem, len(order))
+        _sweep(problem, order, table, unused, policies, problem.humans_in(order, steps_left))
+        return policies.pi_h.transpose(0, 2, 1)[:, problem.places].copy()
 
-    def known(self, time: int) -> int:
+    def num_valued(self, time: int) -> int:
         """Number of states, from the first on, that have their values one step after ``time``."""
         graph = self.problem.graph
         return graph.num_states if self.problem.horizon is None else graph.within(time)
@@ -174,7 +178,7 @@ class UniformPrior:
         self._world = world
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Even probabilities; see ``empo_core.protocols.HumanPrior``."""
         return uniform_policy(self._world, states)

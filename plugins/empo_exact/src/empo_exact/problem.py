@@ -22,14 +22,14 @@ So many still fit into a core's second-level cache, half a megabyte.
 
 
 @kernel
-def set_worth(
+def set_payoffs(
     values: Float64[np.ndarray, "place padded_goal"],
     achieved: UInt8[np.ndarray, "state padded_goal"],
     factor: float,
     paid: float,
     places: Int64[np.ndarray, " chosen"],
     states: Int64[np.ndarray, " chosen"],
-    worth: Float64[np.ndarray, "row padded_goal"],
+    payoffs: Float64[np.ndarray, "row padded_goal"],
 ) -> None:
     """Write what reaching each of some states pays: its value times ``factor``, or ``paid``."""
     for chosen in range(len(states)):
@@ -37,7 +37,7 @@ def set_worth(
         for goal in range(0, values.shape[1], FOUR):
             value = factor * load(values, (place, goal), four(0.0))
             done = load(achieved, (state, goal), value)
-            store(worth, (state, goal), where_less(0.0, done, paid, value))
+            store(payoffs, (state, goal), where_less(0.0, done, paid, value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,48 +110,48 @@ class Problem:
         habit[states] = policy
         return self.humans._replace(habit=habit)
 
-    def worth(self, values: Floats) -> Floats:
+    def payoffs(self, values: Floats) -> Floats:
         """Table of ``kernel_data.GoalPayoffs`` from the values of all states [state goal].
 
         Rows beyond those of states and images are scratch: one per thread and joint action.
         """
-        room = self.room_for_worth(len(values))
-        self.renew_worth(values, room, slice(0, len(values)))
+        room = self.room_for_payoffs(len(values))
+        self.renew_payoffs(values, room, slice(0, len(values)))
         return room
 
-    def room_for_worth(self, states: int) -> Floats:
-        """A table as ``worth`` returns it, to be filled in."""
-        return aligned((self.rows_for_worth(states), len(self.game.weight)))
+    def room_for_payoffs(self, states: int) -> Floats:
+        """A table as ``payoffs`` returns it, to be filled in."""
+        return aligned((self.rows_for_payoffs(states), len(self.game.weight)))
 
-    def rows_for_worth(self, states: int) -> int:
+    def rows_for_payoffs(self, states: int) -> int:
         """Rows of such a table, with those that are scratch."""
         rows = states if self.images is None else self.images.rows
         return rows + self.workers * self.game.num_joint
 
     def spare(self, table: Floats, worker: int) -> int:
-        """First scratch row of a thread in a table that ``worth`` returned."""
+        """First scratch row of a thread in a table that ``payoffs`` returned."""
         return len(table) - (self.workers - worker) * self.game.num_joint
 
-    def renew_worth(
+    def renew_payoffs(
         self,
         values: Float64[np.ndarray, "place padded_goal"],
-        worth: Float64[np.ndarray, "row padded_goal"],
+        payoffs: Float64[np.ndarray, "row padded_goal"],
         states: slice | Int64[np.ndarray, " chosen"],
         places: Int64[np.ndarray, " chosen"] | None = None,
     ) -> None:
-        """Renew the rows of some states, and of their images, in a table of ``worth``.
+        """Renew the rows of some states, and of their images, in a table of ``payoffs``.
 
         Args:
             values: The states' values, in this order or by ``places``.
-            worth: The table.
+            payoffs: The table.
             states: Which states.
             places: Where ``values`` has each of them.
         """
         factor, paid = (1.0, 0.0) if self.is_timed else (self.gamma_h, 1.0)
         if isinstance(states, slice):
-            states = np.arange(*states.indices(len(worth)))
+            states = np.arange(*states.indices(len(payoffs)))
         places = np.arange(len(states)) if places is None else places
         achieved = self.game.achieved
-        set_worth(values, achieved, factor, paid, places, states, worth)
+        set_payoffs(values, achieved, factor, paid, places, states, payoffs)
         if self.images is not None:
-            self.images.renew_worth(values, achieved, (factor, paid), states, places, worth)
+            self.images.renew_payoffs(values, achieved, (factor, paid), states, places, payoffs)

@@ -105,8 +105,8 @@ def disk_bytes(sizes: Sizes, keep: str) -> int:
     """Bytes that a run leaves in its directory, pictures apart."""
     if keep == "none":
         return 0
-    kept = sizes.by_time if keep != "root" else sizes.by_time[:2]
-    return sizes.graph_bytes + int(kept.sum()) * state_bytes(sizes.spec)
+    states_by_time = sizes.by_time if keep != "root" else sizes.by_time[:2]
+    return sizes.graph_bytes + int(states_by_time.sum()) * state_bytes(sizes.spec)
 
 
 def ram_bytes(
@@ -150,16 +150,16 @@ def assumed_bytes(sizes: Sizes, params: ExactParams, assumed: Assumptions) -> in
     goals = 8 * len(goal_order(spec))
     actions = max((spec.num_actions[human] for human in spec.humans), default=1)
     # As the caller's function returns them, and as the sweep reads them.
-    each = 2 * goals * ((assumed.beta_h is not None) + (assumed.nu is not None))
+    row_bytes = 2 * goals * ((assumed.beta_h is not None) + (assumed.nu is not None))
     if params.theory.nu > 0 or assumed.nu is not None:
         is_prior = assumed.habit is None and bool(assumed.habit_prior or params.habit)
-        each += (PRIOR_HABITS if is_prior else HABITS) * goals * actions
+        row_bytes += (PRIOR_HABITS if is_prior else HABITS) * goals * actions
     if callable(assumed.believed_others):
         profiles = math.prod(spec.num_actions[human] for human in spec.humans)
         others = max(profiles // spec.num_actions[human] for human in spec.humans)
         # Of each state, of all, and as the sweep reads them; and the row that was asked about.
-        each += 3 * 8 * len(spec.humans) * actions * others + ASKED_ROW
-    return each * sizes.expanded
+        row_bytes += 3 * 8 * len(spec.humans) * actions * others + ASKED_ROW
+    return row_bytes * sizes.expanded
 
 
 def block_bytes(sizes: Sizes, params: ExactParams) -> int:
@@ -195,17 +195,17 @@ def check_horizon(spec: WorldSpec, params: ExactParams) -> None:
     """Refuse more steps than there is RAM for, whatever the states, before anything is explored.
 
     Raises:
-        ConfigError: With what a single state at each time would take, and what there is.
+        ConfigError: if a single state at each time needs more RAM than there is, with both numbers.
     """
     keeps_all = params.keep == "all" or (params.keep == "auto" and bool(params.rollouts))
-    each = TIME_BYTES + (state_bytes(spec) if keeps_all else 0)
-    needed, allowed = (spec.horizon or 0) * each, limit(params)
-    if needed > allowed:
+    bytes_per_time = TIME_BYTES + (state_bytes(spec) if keeps_all else 0)
+    needed_bytes, allowed = (spec.horizon or 0) * bytes_per_time, limit(params)
+    if needed_bytes > allowed:
         raise ConfigError(
             f"world_model.params.max_steps: an episode of {spec.name!r} has {spec.horizon:,} "
-            f"steps; one state alone at each of them takes {needed:,} bytes ({needed / GIB:,.1f} "
-            f"GiB) of RAM, and the limit is {allowed / GIB:,.1f} GiB. Choose less"
-            f"{', or set keep: root or none' if keeps_all else ''}."
+            f"steps; one state alone at each of them takes {needed_bytes:,} bytes "
+            f"({needed_bytes / GIB:,.1f} GiB) of RAM, and the limit is {allowed / GIB:,.1f} GiB. "
+            f"Choose less{', or set keep: root or none' if keeps_all else ''}."
         )
 
 
@@ -215,23 +215,27 @@ def refuse_beyond(
     """Stop exploring when RAM runs out, or will do so in the states that were found already.
 
     Raises:
-        SolveError: The process holds more than the limit, or will.
+        SolveError: if the process holds more than the limit, or will.
     """
-    found = sizes_found(explored, spec)
-    used, least = _used(), found.exploring_bytes if params.compute.graph == "memory" else 0
-    kept = _least_kept_bytes(explored, spec) if params.keep == "all" else 0
-    if max(used, least + kept) <= limit_bytes:
-        return
-    holds = f"holds {used / GIB:.2f} GiB with {explored.known} states found so far"
-    needs = (
-        f"needs {(least + kept) / GIB:.2f} GiB for the {explored.known} states found so far"
-        f"{', their values of all times' if kept else ''} and where their actions lead"
+    sizes = sizes_found(explored, spec)
+    used, exploring_bytes = (
+        _used(),
+        sizes.exploring_bytes if params.compute.graph == "memory" else 0,
     )
-    keep_less = kept > 0 and max(used, least) <= limit_bytes
+    kept_bytes = _least_kept_bytes(explored, spec) if params.keep == "all" else 0
+    if max(used, exploring_bytes + kept_bytes) <= limit_bytes:
+        return
+    holds = f"holds {used / GIB:.2f} GiB with {explored.num_states} states found so far"
+    needs = (
+        f"needs {(exploring_bytes + kept_bytes) / GIB:.2f} GiB for the {explored.num_states} "
+        f"states found so far{', their values of all times' if kept_bytes else ''} and where their "
+        "actions lead"
+    )
+    keep_less = kept_bytes > 0 and max(used, exploring_bytes) <= limit_bytes
     raise SolveError(
         f"exploring {spec.name!r}, this process {holds if used > limit_bytes else needs}; the "
         f"limit is {limit_bytes / GIB:.2f} GiB for all of it. "
-        + _remedies(found, params, limit_bytes, keep_less=keep_less)
+        + _remedies(sizes, params, limit_bytes, keep_less=keep_less)
     )
 
 
@@ -239,7 +243,7 @@ def _least_kept_bytes(explored: Explored, spec: WorldSpec) -> int:
     """Bytes of the values of all times, if no further states were found."""
     times = spec.horizon or 1
     layers = explored.layers[:times]
-    return state_bytes(spec) * (sum(layers) + (times - len(layers)) * explored.known)
+    return state_bytes(spec) * (sum(layers) + (times - len(layers)) * explored.num_states)
 
 
 def _remedies(sizes: Sizes, params: ExactParams, limit_bytes: int, *, keep_less: bool) -> str:
@@ -265,10 +269,10 @@ def _remedies(sizes: Sizes, params: ExactParams, limit_bytes: int, *, keep_less:
 def sizes_found(explored: Explored, spec: WorldSpec) -> Sizes:
     """The sizes if no further states were found, and others have as many transitions."""
     is_last = spec.horizon is not None and len(explored.layers) >= spec.horizon
-    expanded = explored.layers[-1] if is_last else explored.known
-    each = explored.transitions / max(1, explored.expanded)
-    layers = np.array([explored.known])
-    return Sizes(spec, layers, expanded, int(each * expanded), explored.met)
+    expanded = explored.layers[-1] if is_last else explored.num_states
+    branching = explored.transitions / max(1, explored.expanded)
+    layers = np.array([explored.num_states])
+    return Sizes(spec, layers, expanded, int(branching * expanded), explored.met)
 
 
 def resolved(sizes: Sizes, params: ExactParams) -> ExactParams:
@@ -292,7 +296,7 @@ def parts_needed(sizes: Sizes, params: ExactParams) -> int:
     """Parts into which a graph has to be cut, so that one after another fits into RAM.
 
     Raises:
-        SolveError: None would fit.
+        SolveError: if no number of parts would fit.
     """
     used, allowed = _used(), _share_of_limit(params)
     free = int(SHARE * (allowed - used))
@@ -304,8 +308,8 @@ def parts_needed(sizes: Sizes, params: ExactParams) -> int:
             f"{(LEAST_ROOM + block_bytes(sizes, params)) / GIB:.2f} GiB more: raise "
             "compute.ram_limit_gb or use a smaller max_steps."
         )
-    needed = max(-(-_spilled_bytes(sizes) // free), -(-_building_bytes(sizes) // free_to_build))
-    return min(sizes.states, needed)
+    num_parts = max(-(-_spilled_bytes(sizes) // free), -(-_building_bytes(sizes) // free_to_build))
+    return min(sizes.states, num_parts)
 
 
 def _building_bytes(sizes: Sizes) -> int:
@@ -333,16 +337,16 @@ def check_share(sizes: Sizes, params: ExactParams, parts: int, processes: int) -
     """Refuse parts in RAM whose share of the values does not fit beside what was explored.
 
     Raises:
-        SolveError: With what is needed, what there is, and what to do.
+        SolveError: if the share does not fit, with what is needed, what there is, and what to do.
     """
     # What was found is forgotten with the last part that a process makes of it.
     twice = sizes.graph_bytes if params.compute.graph == "memory" and parts > processes else 0
     whole = max(_more(sizes, params), twice)
-    needed, allowed = _used() + whole // processes, _share_of_limit(params)
-    if needed > allowed:
+    needed_bytes, allowed = _used() + whole // processes, _share_of_limit(params)
+    if needed_bytes > allowed:
         raise SolveError(
             f"solving {sizes.spec.name!r} ({sizes.states} states, {sizes.transitions} transitions) "
-            f"needs {needed / GIB:.2f} GiB in each of {processes} processes; the limit is "
+            f"needs {needed_bytes / GIB:.2f} GiB in each of {processes} processes; the limit is "
             f"{allowed / GIB:.2f} GiB. Set compute.graph: spill, use more processes on other "
             "machines, a smaller max_steps, or raise compute.ram_limit_gb."
         )
@@ -368,7 +372,7 @@ def check_spill(sizes: Sizes, directory: Path) -> None:
     """Refuse to spill what does not fit onto the disk beside what was found.
 
     Raises:
-        SolveError: With what is needed, what there is, and what to do.
+        SolveError: if the solve does not fit, with what is needed, what there is, and what to do.
     """
     more = spilled_disk_bytes(sizes) - sizes.graph_bytes
     _refuse_disk(sizes, more, directory, "Run it on another disk")
@@ -378,27 +382,30 @@ def check_merge(sizes: Sizes, params: ExactParams) -> None:
     """Refuse to bring together in RAM what does not fit.
 
     Raises:
-        SolveError: With what is needed, what there is, and what to do.
+        SolveError: if the merged result does not fit, with what is needed, what there is, and what
+            to do.
     """
     # Until then the values of all times are in RAM, unless they are in files.
-    kept = params if params.compute.graph == "spill" else params.model_copy(update={"keep": "all"})
-    needed, allowed = _used() + ram_bytes(sizes, kept), limit(params)
-    if needed > allowed:
+    merged_params = (
+        params if params.compute.graph == "spill" else params.model_copy(update={"keep": "all"})
+    )
+    needed_bytes, allowed = _used() + ram_bytes(sizes, merged_params), limit(params)
+    if needed_bytes > allowed:
         raise SolveError(
             f"keep: {params.keep} brings the parts of {sizes.spec.name!r} together, which needs "
-            f"{needed / GIB:.2f} GiB; the limit is {allowed / GIB:.2f} GiB. Set keep: none."
+            f"{needed_bytes / GIB:.2f} GiB; the limit is {allowed / GIB:.2f} GiB. Set keep: none."
         )
 
 
 def announce(
     graph: StateGraph,
     params: ExactParams,
-    kept: Sizes | None = None,
+    stored_sizes: Sizes | None = None,
     assumed: Assumptions | None = None,
 ) -> None:
-    """Say what a solve takes before it begins; ``kept``: see ``check``."""
+    """Say what a solve takes before it begins; ``stored_sizes``: see ``check``."""
     sizes = Sizes.of(graph)
-    written = disk_bytes(kept or sizes, params.keep)
+    written = disk_bytes(stored_sizes or sizes, params.keep)
     log.info(
         "solving %r: %s states, %s transitions, %s goals; about %.2f GiB of RAM, "
         "and %.1f MB in the run directory (keep: %s)",
@@ -422,7 +429,7 @@ def check(
     sizes: Sizes,
     params: ExactParams,
     directory: Path | None = None,
-    kept: Sizes | None = None,
+    stored_sizes: Sizes | None = None,
     assumed: Assumptions | None = None,
 ) -> None:
     """Refuse a solve whose values cannot fit into RAM, or what is kept onto the disk.
@@ -431,11 +438,11 @@ def check(
         sizes: Of the graph.
         params: The parameters.
         directory: Where files go; None: nowhere.
-        kept: Of the graph whose values are written; None: of this one.
+        stored_sizes: Of the graph whose values are written; None: of this one.
         assumed: Assumptions about the humans beyond the parameters.
 
     Raises:
-        SolveError: With what is needed, what there is, and what to do.
+        SolveError: if the solve does not fit, with what is needed, what there is, and what to do.
     """
     allowed = limit(params)
     used, more = _used(), _more(sizes, params, assumed)
@@ -453,23 +460,23 @@ def check(
         )
     if directory is None:
         return
-    kept = kept or sizes
+    stored_sizes = stored_sizes or sizes
     advice = "Set keep: root or none, use a smaller max_steps, or run it on another disk"
-    _refuse_disk(kept, disk_bytes(kept, params.keep), directory, advice)
+    _refuse_disk(stored_sizes, disk_bytes(stored_sizes, params.keep), directory, advice)
 
 
-def _refuse_disk(sizes: Sizes, wanted: int, directory: Path, advice: str) -> None:
+def _refuse_disk(sizes: Sizes, needed_bytes: int, directory: Path, advice: str) -> None:
     there = next(folder for folder in (directory, *directory.parents) if folder.exists())
     free = shutil.disk_usage(there).free
-    if wanted > free:
+    if needed_bytes > free:
         raise SolveError(
             f"solving {sizes.spec.name!r} ({sizes.states} states, {sizes.transitions} transitions, "
-            f"{len(sizes.spec.goals)} goals) needs {wanted / 1e9:.2f} GB on the disk of {there}, "
-            f"which has {free / 1e9:.2f} GB left. {advice}."
+            f"{len(sizes.spec.goals)} goals) needs {needed_bytes / 1e9:.2f} GB on the disk of "
+            f"{there}, which has {free / 1e9:.2f} GB left. {advice}."
         )
 
 
 def _more(sizes: Sizes, params: ExactParams, assumed: Assumptions | None = None) -> int:
     """Bytes of RAM that are still to come where the graph is there."""
-    needed = ram_bytes(sizes, params, assumed=assumed)
-    return max(0, needed - sizes.graph_bytes - block_bytes(sizes, params))
+    total_bytes = ram_bytes(sizes, params, assumed=assumed)
+    return max(0, total_bytes - sizes.graph_bytes - block_bytes(sizes, params))

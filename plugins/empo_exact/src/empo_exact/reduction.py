@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Reduction:
         before: Number of states before it; None: unknown, since they were not explored.
         after: Number of states after it.
         seconds: Wall-clock time of it alone, checks included; exploration belongs to none.
-        known: ``at most``: the states before it are those that the others stand for, of which
+        qualifier: ``at most``: the states before it are those that the others stand for, of which
             some may not be reachable.
         note: What else there is to say; empty: nothing.
     """
@@ -27,18 +27,26 @@ class Reduction:
     before: int | None
     after: int
     seconds: float
-    known: Literal["", "at most"] = ""
+    qualifier: Annotated[Literal["", "at most"], Field(alias="known")] = ""
     note: str = ""
 
     @classmethod
     def of(cls, data: Mapping[str, JsonValue]) -> Reduction:
-        """A reduction from what ``vars`` gives of it."""
+        """A reduction from its ``data``."""
         return TypeAdapter(cls).validate_python(data)
+
+    @property
+    def data(self) -> dict[str, JsonValue]:
+        """For files and for ``--json``."""
+        data: dict[str, JsonValue] = TypeAdapter(Reduction).dump_python(self, by_alias=True)
+        return data
 
     @property
     def sentence(self) -> str:
         """For people: ``symmetry at most 7,500 → 989 states in 0.12 s``."""
         before = "unknown" if self.before is None else f"{self.before:,}"
-        known = f" {self.known}" * bool(self.known)
+        qualifier = f" {self.qualifier}" * bool(self.qualifier)
         note = f" ({self.note})" * bool(self.note)
-        return f"{self.name}{known} {before} → {self.after:,} states in {self.seconds:.2f} s{note}"
+        return (
+            f"{self.name}{qualifier} {before} → {self.after:,} states in {self.seconds:.2f} s{note}"
+        )

@@ -74,8 +74,8 @@ def root_data(solution: Solution) -> dict[str, JsonValue]:
 def _achieved(solution: Solution) -> list[bool]:
     """Whether the start state is in each goal."""
     start = torch.from_numpy(solution.graph.states[:1].copy())
-    found: list[bool] = solution.problem.world.achieved(start)[0].tolist()
-    return found
+    achieved: list[bool] = solution.problem.world.achieved(start)[0].tolist()
+    return achieved
 
 
 def _values(solution: Solution, root: StateValues) -> Table:
@@ -94,8 +94,8 @@ def _robot(solution: Solution, root: StateValues) -> Table:
         "Robot's policy at the start", "action", "probability", "", "Q_r", texts=("",)
     )
     names = solution.spec.robot_action_names
-    shown = np.argsort(-root.pi_r, kind="stable")[:MAX_ROBOT_ROWS]
-    for index in shown if len(names) > MAX_ROBOT_ROWS else range(len(names)):
+    listed = np.argsort(-root.pi_r, kind="stable")[:MAX_ROBOT_ROWS]
+    for index in listed if len(names) > MAX_ROBOT_ROWS else range(len(names)):
         p = float(root.pi_r[index])
         q = "unavailable" if np.isnan(root.Q_r[index]) else f"{root.Q_r[index]:.6g}"
         table.add_row(names[index], f"{p:.6f}", bar(p, "cyan"), q)

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
-from pydantic import JsonValue
 from rich.console import RenderableType
 from torch import Tensor
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
 from empo_core.experiment import peak_memory_bytes
-from empo_core.protocols import HumanPrior, Located, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.trees import JsonData
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.induction import Seconds
@@ -36,7 +36,7 @@ from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
 from empo_inspector.page import MAX_BYTES
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import Frame
-from empo_theory.inspection import Wanted
+from empo_theory.inspection import InspectionScope
 
 CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""
@@ -83,8 +83,8 @@ class ExactResult(NotebookReport, Solution):
 
     def warnings(self) -> list[str]:
         """Advice to a reader who is about to trust the policies."""
-        found = warning_after(self)
-        return [found] if found else []
+        warning = warning_after(self)
+        return [warning] if warning else []
 
     @cached_property
     def unrolled(self) -> Unrolled:
@@ -95,12 +95,12 @@ class ExactResult(NotebookReport, Solution):
         """Numbers of all states in which the given agents stand in the given (x, y) cells.
 
         Raises:
-            WorldError: The world does not say where its agents are, or has no such agent.
+            WorldError: if the world does not say where its agents are, or has no such agent.
         """
-        world = self.problem.world
-        if not isinstance(world, Located):
+        positions_of_all = self.problem.world.positions(torch.from_numpy(self.graph.states))
+        if positions_of_all is None:
             raise WorldError(f"{self.spec.name!r} has no positions; ask by state row instead")
-        where = world.positions(torch.from_numpy(self.graph.states)).numpy()
+        where = positions_of_all.numpy()
         match = np.ones(self.graph.num_states, np.bool_)
         for agent, cell in positions.items():
             if not 0 <= agent < len(self.spec.agents):
@@ -131,12 +131,12 @@ class ExactResult(NotebookReport, Solution):
             versus: Another one; None means the most probable one that is not equally good.
 
         Raises:
-            WorldError: The state cannot be reached by then, the episode is over there, or an
+            WorldError: if the state cannot be reached by then, the episode is over there, or an
                 action is not available.
-            SolveError: The values of later times were not kept.
+            SolveError: if the values of later times were not kept.
         """
         start = self.graph.states[self.index(state)]
-        inspection = inspect(self, self.params.theory, Wanted(start=start, time=time))
+        inspection = inspect(self, self.params.theory, InspectionScope(start=start, time=time))
         position = int(np.searchsorted(inspection.number, self.index(state)))
         return explain(inspection, self.problem.world, position, time, action, versus)
 
@@ -147,15 +147,15 @@ class ExactResult(NotebookReport, Solution):
             height: Its height in a notebook, in pixels.
 
         Raises:
-            SolveError: The values of later times were not kept.
+            SolveError: if the values of later times were not kept.
         """
-        inspection = inspect(self, self.params.theory, Wanted(max_bytes=MAX_BYTES))
+        inspection = inspect(self, self.params.theory, InspectionScope(max_bytes=MAX_BYTES))
         return notebook_page(inspection, self.problem.world, height)
 
     def occupancy(
         self,
     ) -> Iterator[tuple[int, Int[Tensor, "state word"], Float[Tensor, " state"]]]:
-        """Steps left, states, and expected visits; see ``empo_core.protocols.ClosedLoop``."""
+        """Steps left, states, and expected visits; see ``empo_theory.solved_world``."""
         for time, states, visits in occupancy(self):
             left = 1 if self.horizon is None else self.horizon - time
             yield left, torch.from_numpy(self.graph.states[states]), torch.from_numpy(visits)
@@ -177,9 +177,9 @@ class ExactResult(NotebookReport, Solution):
         """
         return play(self, generator, goals or {})
 
-    def summary(self) -> dict[str, JsonValue]:
+    def summary(self) -> dict[str, JsonData]:
         """The result as JSON data."""
-        graph: dict[str, JsonValue] = {
+        graph: dict[str, JsonData] = {
             "states": self.sizes.states,
             "transitions": self.sizes.transitions,
         }
@@ -196,7 +196,7 @@ class ExactResult(NotebookReport, Solution):
             "world": self.spec.name,
             "root": report.root_data(self),
             "graph": graph,
-            "reductions": [vars(reduction) for reduction in self.reductions],
+            "reductions": [reduction.data for reduction in self.reductions],
             "warnings": [*self.warnings()],
             "seconds": vars(self.seconds),
             "peak_memory_bytes": self._peak_memory,
@@ -241,7 +241,7 @@ def load(
         habit_prior: The habitual policy that it was solved with, if ``solve`` was given one.
 
     Raises:
-        StorageError: The files are missing or damaged, or belong to another world.
+        StorageError: if the files are missing or damaged, or belong to another world.
     """
     problem, store, record = storage.read(directory, world, human_prior, habit_prior)
     return ExactResult(

@@ -20,7 +20,7 @@ def play(solution: Solution, generator: torch.Generator, goals: Mapping[int, int
     """One episode; see ``ExactResult.rollout``.
 
     Raises:
-        SolveError: A goal does not exist or belongs to another human.
+        SolveError: if a goal does not exist or belongs to another human.
     """
     spec = solution.spec
     for human, goal in goals.items():

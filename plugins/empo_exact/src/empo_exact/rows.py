@@ -77,20 +77,20 @@ def blend_some(table: Floats, mixture: Mixture, column: int, zero: Lanes) -> Lan
 
 
 @inlined
-def reply_row(game: Game, found: Successors, profile: int, robot: int) -> np.int32:
+def reply_row(game: Game, successors: Successors, profile: int, robot: int) -> np.int32:
     """The row that a profile and a joint robot action lead to."""
     joint = entry(game.profile_joint, (profile,)) + entry(game.robot_joint, (robot,))
-    return entry(found.rows, (found.first + joint,))
+    return entry(successors.rows, (successors.first + joint,))
 
 
 @inlined
-def four_replies(game: Game, found: Successors, profile: int, robot: int) -> FourRows:
+def four_replies(game: Game, successors: Successors, profile: int, robot: int) -> FourRows:
     """The rows that a profile and four joint robot actions in a row lead to."""
     return (
-        reply_row(game, found, profile, robot),
-        reply_row(game, found, profile, robot + 1),
-        reply_row(game, found, profile, robot + 2),
-        reply_row(game, found, profile, robot + 3),
+        reply_row(game, successors, profile, robot),
+        reply_row(game, successors, profile, robot + 1),
+        reply_row(game, successors, profile, robot + 2),
+        reply_row(game, successors, profile, robot + 3),
     )
 
 
@@ -106,63 +106,63 @@ def blend_four(table: Floats, rows: FourRows, weights: Floats, column: int, zero
 
 @inlined
 def blend_replies(
-    game: Game, table: Floats, found: Successors, profile: int, weights: Floats, out: Floats
+    game: Game, table: Floats, successors: Successors, profile: int, weights: Floats, out: Floats
 ) -> None:
     """Write the values of a profile, with weights of the robot's replies, to its row of ``out``."""
     end, robots = table.shape[1], game.num_robot_actions
     wide, done = end - end % EIGHT, 0
     if robots >= 4:
-        rows = four_replies(game, found, profile, 0)
+        rows = four_replies(game, successors, profile, 0)
         for column in range(0, wide, EIGHT):
             total = blend_four(table, rows, weights, column, eight(0.0))
             store(out, (profile, column), total)
         for column in range(wide, end, FOUR):
-            rest = blend_four(table, rows, weights, column, four(0.0))
-            store(out, (profile, column), rest)
+            narrow = blend_four(table, rows, weights, column, four(0.0))
+            store(out, (profile, column), narrow)
         done = 4
     for robot in range(done, robots):
-        row, weight = reply_row(game, found, profile, robot), entry(weights, (robot,))
+        row, weight = reply_row(game, successors, profile, robot), entry(weights, (robot,))
         for column in range(0, end, FOUR):
             total = four(0.0) if robot == 0 else load(out, (profile, column), four(0.0))
             store(out, (profile, column), total + weight * load(table, (row, column), total))
 
 
 @inlined
-def further(a: Lanes, b: Lanes, most: bool) -> Lanes:
+def further(a: Lanes, b: Lanes, is_max: bool) -> Lanes:
     """The larger of two numbers in each lane; or the smaller."""
-    return larger(a, b) if most else smaller(a, b)
+    return larger(a, b) if is_max else smaller(a, b)
 
 
 @inlined
-def extreme_of_four(table: Floats, rows: FourRows, most: bool, column: int, like: Lanes) -> Lanes:
+def extreme_of_four(table: Floats, rows: FourRows, is_max: bool, column: int, like: Lanes) -> Lanes:
     """Largest (or smallest) entries among four rows of a table, in a few columns."""
     a, b = load(table, (rows[0], column), like), load(table, (rows[1], column), like)
     c, d = load(table, (rows[2], column), like), load(table, (rows[3], column), like)
-    return further(further(a, b, most), further(c, d, most), most)
+    return further(further(a, b, is_max), further(c, d, is_max), is_max)
 
 
 @inlined
 def extreme_replies(
-    game: Game, table: Floats, found: Successors, profile: int, most: bool, out: Floats
+    game: Game, table: Floats, successors: Successors, profile: int, is_max: bool, out: Floats
 ) -> None:
     """Write the largest (or smallest) values among the robot's replies to a profile's row."""
     end, robots = table.shape[1], game.num_robot_actions
     wide, done = end - end % EIGHT, 0
     if robots >= 4:
-        rows = four_replies(game, found, profile, 0)
+        rows = four_replies(game, successors, profile, 0)
         for column in range(0, wide, EIGHT):
-            best = extreme_of_four(table, rows, most, column, eight(0.0))
+            best = extreme_of_four(table, rows, is_max, column, eight(0.0))
             store(out, (profile, column), best)
         for column in range(wide, end, FOUR):
-            rest = extreme_of_four(table, rows, most, column, four(0.0))
-            store(out, (profile, column), rest)
+            narrow = extreme_of_four(table, rows, is_max, column, four(0.0))
+            store(out, (profile, column), narrow)
         done = 4
     for robot in range(done, robots):
-        row = reply_row(game, found, profile, robot)
+        row = reply_row(game, successors, profile, robot)
         for column in range(0, end, FOUR):
             value = load(table, (row, column), four(0.0))
             if robot > 0:
-                value = further(load(out, (profile, column), value), value, most)
+                value = further(load(out, (profile, column), value), value, is_max)
             store(out, (profile, column), value)
 
 
@@ -178,19 +178,19 @@ def kind_of(game: Game, state: int) -> int:
 
 @inlined
 def find_rows(
-    game: Game, state: int, kind: int, worth: GoalPayoffs, nothing: float, s: Scratch
+    game: Game, state: int, kind: int, payoffs: GoalPayoffs, nothing: float, s: Scratch
 ) -> Successors:
-    """The row of ``worth.table`` that each joint action leads to; notes what is available.
+    """The row of ``payoffs.table`` that each joint action leads to; notes what is available.
 
     Scratch rows receive expectations over several successors, and ``nothing``, which stands for
     unavailable joint actions so that combining rows need not look out for them.
     """
     joint, profiles, robots = game.num_joint, game.num_profiles, game.num_robot_actions
-    table, spare, is_timed = worth.table, worth.spare, worth.is_timed
+    table, spare, is_timed = payoffs.table, payoffs.spare, payoffs.is_timed
     base = np.int64(state) * joint
     available = np.uint8(kind == PLAIN)
     for profile in range(profiles):
-        s.seen[profile] = available
+        s.is_available[profile] = available
     for robot in range(robots):
         s.free[robot] = available
     if kind == PLAIN:
@@ -209,7 +209,7 @@ def find_rows(
                     spare += 1
                 s.at[action] = blank
                 continue
-            s.seen[profile] = 1
+            s.is_available[profile] = 1
             s.free[robot] = 1
             if last == first + 1 and not is_timed:
                 s.at[action] = game.successor[first]

@@ -78,7 +78,7 @@ def pose(
         images: The images that transitions lead to, where the graph is a reduced one.
 
     Raises:
-        SolveError: An assumption is impossible.
+        SolveError: if an assumption is impossible.
     """
     if assumed.habit is None and assumed.habit_prior is None:
         assumed = replace(assumed, habit_prior=build_prior(params.habit, world))
@@ -209,7 +209,7 @@ def make_humans(
     """The assumptions of Phase 1 as the kernels read them.
 
     Raises:
-        SolveError: An assumption has the wrong shape or impossible numbers.
+        SolveError: if an assumption has the wrong shape or impossible numbers.
     """
     spec = graph.spec
     goals, actions = len(spec.goals), int(game.num_actions.max())
@@ -225,10 +225,10 @@ def make_humans(
             raise SolveError("nu must lie in [0, 1] for every state and goal")
     habit = np.zeros((1, goals, actions))
     if nu.any() and assumed.habit_prior is None:
-        asked = assumed.habit or (lambda states: uniform_policy(world, states))
+        habit_policy = assumed.habit or (lambda states: uniform_policy(world, states))
 
         def habitual(states: Int[Tensor, "state word"]) -> Float[Tensor, "state goal action"]:
-            return checked_human_policy(world, states, asked(states), "habit")
+            return checked_human_policy(world, states, habit_policy(states), "habit")
 
         habit = answers(graph, habitual, (goals, actions), "habit")
     elif assumed.habit is not None and not nu.any():

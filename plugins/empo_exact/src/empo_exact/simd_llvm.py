@@ -89,8 +89,8 @@ def _alignment(context: Context, array: types.Array) -> int:
 def _spread(builder: Builder, number: Value, count: int) -> Value:
     """A vector that holds one number ``count`` times."""
     empty = ir.Constant(LanesType(count).vector, ir.Undefined)
-    one = builder.insert_element(empty, number, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, empty, _integers([0] * count, 32))
+    single = builder.insert_element(empty, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(single, empty, _integers([0] * count, 32))
 
 
 def _integers(numbers: Sequence[int], bits: int) -> ir.Constant:
@@ -134,9 +134,9 @@ def load(
     def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
         kind = ir.VectorType(context.get_data_type(array.dtype), like.count)
         address = builder.bitcast(_address(context, builder, signature, args), kind.as_pointer())
-        found = builder.load(address, align=_alignment(context, array))
+        loaded = builder.load(address, align=_alignment(context, array))
         is_integer = isinstance(array.dtype, types.Integer)
-        return builder.uitofp(found, like.vector) if is_integer else found
+        return builder.uitofp(loaded, like.vector) if is_integer else loaded
 
     return like(array, index, like), write
 
@@ -160,14 +160,16 @@ def store(
 
 
 def _elementwise(
-    given: Sequence[types.Type], build: Callable[..., Value]
+    operand_types: Sequence[types.Type], build: Callable[..., Value]
 ) -> tuple[Signature, Writer]:
     """Type and instructions of an operation on lanes, of which one operand is lanes at least.
 
     ``build`` gets the builder and one vector per operand.
     """
-    kind = next(operand for operand in given if isinstance(operand, LanesType))
-    operands = [kind if isinstance(operand, LanesType) else types.float64 for operand in given]
+    kind = next(operand for operand in operand_types if isinstance(operand, LanesType))
+    operands = [
+        kind if isinstance(operand, LanesType) else types.float64 for operand in operand_types
+    ]
 
     def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
         vectors = [
@@ -225,8 +227,12 @@ def _overload(symbols: Sequence[Callable[..., Lanes]], build: Binary) -> None:
 
     for symbol in symbols:
         type_callable(symbol)(typed)
-        for given in ((LanesType, LanesType), (LanesType, types.Float), (types.Float, LanesType)):
-            lower_builtin(symbol, *given)(write)
+        for operand_types in (
+            (LanesType, LanesType),
+            (LanesType, types.Float),
+            (types.Float, LanesType),
+        ):
+            lower_builtin(symbol, *operand_types)(write)
 
 
 _overload((operator.add, operator.iadd), lambda build, a, b: build.fadd(a, b, flags=CONTRACT))
@@ -240,15 +246,15 @@ def lane_sum(typing: TypingContext, lanes: LanesType) -> Typed:
     """The sum of all lanes, halves first."""
 
     def write(context: Context, builder: Builder, signature: Signature, args: Args) -> Value:
-        found, count = args[0], lanes.count
+        total, count = args[0], lanes.count
         while count > 1:
             count //= 2
             low, high = _integers(range(count), 32), _integers(range(count, 2 * count), 32)
-            found = builder.fadd(
-                builder.shuffle_vector(found, found, low),
-                builder.shuffle_vector(found, found, high),
+            total = builder.fadd(
+                builder.shuffle_vector(total, total, low),
+                builder.shuffle_vector(total, total, high),
             )
-        return builder.extract_element(found, ir.Constant(ir.IntType(32), 0))
+        return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
 
     return types.float64(lanes), write
 
@@ -346,5 +352,5 @@ def logarithm(x: Lanes) -> Lanes:
     tail = (2.0 / 21.0 * z + 2.0 / 19.0) * z + 2.0 / 17.0
     tail = ((tail * z + 2.0 / 15.0) * z + 2.0 / 13.0) * z + 2.0 / 11.0
     tail = ((tail * z + 2.0 / 9.0) * z + 2.0 / 7.0) * z + 2.0 / 5.0
-    found = n * LN2_HIGH + ((n * LN2_LOW + s * z * (tail * z + 2.0 / 3.0)) + 2.0 * s)
-    return where_less(x, math.inf, where_less(0.0, x, found, -math.inf), x)
+    result = n * LN2_HIGH + ((n * LN2_LOW + s * z * (tail * z + 2.0 / 3.0)) + 2.0 * s)
+    return where_less(x, math.inf, where_less(0.0, x, result, -math.inf), x)

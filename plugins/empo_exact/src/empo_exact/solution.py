@@ -32,6 +32,7 @@ from empo_exact.kernel_data import Block, Floats, Policies, Values, make_scratch
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
 from empo_exact.values import Store
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.rows import integer_rows, state_row
 
@@ -102,8 +103,8 @@ class TimeValues(NamedTuple):
     v_r: Float64[np.ndarray, " state"]
 
 
-class Solution:
-    """Values and policies at every reachable state and time; see ``protocols.Solution``.
+class Solution(SolvedWorld):
+    """Values and policies at every reachable state and time; see ``empo_theory.solved_world``.
 
     Attributes:
         problem: The problem that was solved.
@@ -146,7 +147,7 @@ class Solution:
         """The number of a state, given as a row or as its number.
 
         Raises:
-            WorldError: The state cannot be reached, or what was given is neither.
+            WorldError: if the state cannot be reached, or what was given is neither.
         """
         if isinstance(state, SupportsIndex) and not getattr(state, "ndim", 0):
             try:
@@ -169,7 +170,7 @@ class Solution:
         """The number of each state row; -1 where it cannot be reached [state].
 
         Raises:
-            WorldError: The rows have another length, or are no integers.
+            WorldError: if the rows have another length, or are no integers.
         """
         return self._table.find(integer_rows(self.spec.name, self.spec.state_words, rows))
 
@@ -192,8 +193,8 @@ class Solution:
         """Values and policies in one state at one time.
 
         Raises:
-            WorldError: The state cannot be reached within ``time`` steps.
-            SolveError: The values of that time, or of the next, were not kept.
+            WorldError: if the state cannot be reached within ``time`` steps.
+            SolveError: if the values of that time, or of the next, were not kept.
         """
         number = self.index(state)
         self._check_time(time)
@@ -222,11 +223,11 @@ class Solution:
         """The values at a time, of all states reachable within ``time`` steps [state ...].
 
         Raises:
-            SolveError: The values of that time were not kept.
+            SolveError: if the values of that time were not kept.
         """
         self._check_time(time)
-        found, places = self._values(time), self.problem.places
-        return TimeValues(found.v_m[:, places], found.v_e[:, places], found.v_r.copy())
+        tables, places = self._values(time), self.problem.places
+        return TimeValues(tables.v_m[:, places], tables.v_e[:, places], tables.v_r.copy())
 
     def policies(
         self, time: int, states: Int64[np.ndarray, " state"] | None = None
@@ -241,9 +242,9 @@ class Solution:
         if states is None:
             last = self.graph.num_states if self.horizon is None else self.graph.within(time)
             states = np.arange(min(last, self.graph.num_expanded))
-        found = self._sweep(states.astype(np.int32), time)[0]
-        pi_h = found.pi_h[:, :, self.problem.places].transpose(0, 2, 1)
-        return StatePolicies(pi_h, found.pi_r, found.q_r, found.x_h, found.u_r)
+        swept = self._sweep(states.astype(np.int32), time)[0]
+        pi_h = swept.pi_h[:, :, self.problem.places].transpose(0, 2, 1)
+        return StatePolicies(pi_h, swept.pi_r, swept.q_r, swept.x_h, swept.u_r)
 
     def _policies_in(self, state: int, time: int) -> StatePolicies:
         """Policies in one state, given by number, at a time; ``policies_in`` keeps the last."""
@@ -253,7 +254,7 @@ class Solution:
         """The robot's policy in all states reachable within ``time`` steps [state robot]."""
         return self.policies(time).pi_r
 
-    # Values and policies by state row and remaining steps: ``empo_core.protocols.Solution``.
+    # Values and policies by state row and remaining steps: ``empo_theory.solved_world``.
 
     def reachable_states(self, steps_left: int) -> Int[Tensor, "state word"]:
         """Non-terminal states that an episode can be in with so many steps left, sorted."""
@@ -273,7 +274,7 @@ class Solution:
         self, states: Int[Tensor, "state word"], steps_left: int
     ) -> Float[Tensor, "state robot_action"]:
         """The robots' policy in each state."""
-        return torch.from_numpy(self.policies_of(states, steps_left, lambda found: found.pi_r))
+        return torch.from_numpy(self.policies_of(states, steps_left, lambda solved: solved.pi_r))
 
     def goal_values(
         self, states: Int[Tensor, "state word"], steps_left: int
@@ -287,7 +288,7 @@ class Solution:
         """The time at which so many steps are left; 0 where the world has no horizon.
 
         Raises:
-            WorldError: There is none.
+            WorldError: if there is none.
         """
         last = 1 if self.horizon is None else self.horizon
         if not 1 <= steps_left <= last:
@@ -306,12 +307,12 @@ class Solution:
         """The numbers of states from which an episode goes on with so many steps left [state].
 
         Raises:
-            SolveError: A state is terminal, or cannot be reached by then.
+            SolveError: if a state is terminal, or cannot be reached by then.
         """
         time = self.time_of(steps_left)
         numbers = self.find_rows(states.cpu().numpy()).astype(np.int64)
-        known = self.graph.num_states if self.horizon is None else self.graph.within(time)
-        wrong = (numbers < 0) | (numbers >= known)
+        num_valued = self.graph.num_states if self.horizon is None else self.graph.within(time)
+        wrong = (numbers < 0) | (numbers >= num_valued)
         wrong[~wrong] = ~self.graph.alive[numbers[~wrong]]
         if wrong.any():
             raise SolveError(

@@ -80,8 +80,8 @@ def solve(
         Values and policies at every reachable state and time.
 
     Raises:
-        SolveError: The world has no humans or goals, is cyclic without a horizon, is too
-            large, or leaves a human without any attainable goal; or a parameter would do nothing.
+        SolveError: if the world has no humans or goals, is cyclic without a horizon, is too large,
+            or leaves a human without any attainable goal; or a parameter would do nothing.
     """
     params = params or ExactParams()
     begin, seconds = clock.perf_counter(), Seconds()
@@ -115,8 +115,8 @@ def solve(
         graph, images = _explore(world, params, tracker, start), None
         written = Sizes.of(graph)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
-    if found := warning_before(world, graph, params.theory):
-        log.warning("%s", found)
+    if warning := warning_before(world, graph, params.theory):
+        log.warning("%s", warning)
     params = ram.resolved(written, params)
     sizes = Sizes.of(graph, len(images.variant) if images else 0)
     ram.check(sizes, params, directory, written, assumed)
@@ -212,7 +212,7 @@ def _induce_over_time(
         later, first = store.at(recovered), recovered - 1
     if resume:
         # A level is logged once it is saved; an attempt that ended in between did not log it.
-        tracker.rewind(max(horizon - first - 2, 0))
+        tracker.truncate(max(horizon - first - 2, 0))
         tracker.progress("backward induction", horizon - first - 1, horizon)
         if recovered is not None:
             _log(tracker, horizon - recovered, later)
@@ -247,8 +247,8 @@ def _induce_over_levels(
     """One sweep over an acyclic world: each state after all its successors."""
     problem = solver.problem
     if resume and store.keep == "disk":
-        found = store.recover(0, lambda values: refuse_non_finite(problem, values, "on disk"))
-        if found is not None:
+        recovered = store.recover(0, lambda values: refuse_non_finite(problem, values, "on disk"))
+        if recovered is not None:
             tracker.progress("backward induction", 1, 1)
             return
     if resume:

@@ -14,9 +14,9 @@ from pydantic import Field, JsonValue
 from empo_core.config import HumanPriorRef
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.storage.arrays import load_arrays, save_arrays
-from empo_core.storage.atomic import StrictModel
-from empo_core.storage.inputs import in_this_run, without_place
+from empo_core.runs.arrays import load_arrays, save_arrays
+from empo_core.runs.atomic import StrictModel
+from empo_core.runs.inputs import in_this_run, without_place
 from empo_core.world_content import difference, identity
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Seconds
@@ -97,7 +97,7 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
         values=None if place is None else list(place),
         seconds=vars(record.seconds),
         seed=record.seed,
-        reductions=[vars(reduction) for reduction in record.reductions],
+        reductions=[reduction.data for reduction in record.reductions],
     )
     save_arrays(directory / "tables", arrays, metadata.model_dump())
 
@@ -111,24 +111,28 @@ def read(
     """A problem, its values and the run that found them, from the folder given to ``save``.
 
     Raises:
-        StorageError: The files are missing or damaged, or belong to another world.
+        StorageError: if the files are missing or damaged, or belong to another world.
     """
-    arrays, found = load_arrays(directory / "tables")
+    arrays, data = load_arrays(directory / "tables")
     try:
-        metadata = _Metadata.model_validate(found)
+        metadata = _Metadata.model_validate(data)
         _check_world(metadata.world, world)
         params = ExactParams.model_validate(in_this_run(metadata.params, directory.parent))
         assumed = Assumptions(
             habit_prior=_prior(
-                "habit_prior", habit_prior, params.habit, world, needed=metadata.habit_prior
+                "habit_prior", habit_prior, params.habit, world, is_needed=metadata.habit_prior
             ),
             human_prior=_prior(
-                "human_prior", human_prior, params.human_prior, world, needed=metadata.human_prior
+                "human_prior",
+                human_prior,
+                params.human_prior,
+                world,
+                is_needed=metadata.human_prior,
             ),
         )
         problem = _problem(arrays, metadata.num_expanded, world, params, assumed)
         store = _store(arrays, metadata, directory)
-        reductions = tuple(Reduction.of(found) for found in metadata.reductions)
+        reductions = tuple(Reduction.of(entry) for entry in metadata.reductions)
         record = Record(params, Seconds(**metadata.seconds), metadata.seed, reductions)
         return problem, store, record
     except (KeyError, TypeError, ValueError) as error:
@@ -175,16 +179,16 @@ def _check_world(saved: dict[str, JsonValue], world: WorldModel) -> None:
 
 def _prior(
     key: str,
-    given: HumanPrior | None,
+    supplied: HumanPrior | None,
     named: HumanPriorRef | None,
     world: WorldModel,
     *,
-    needed: bool,
+    is_needed: bool,
 ) -> HumanPrior | None:
     """The prior a result was solved with: the caller's, or the one its params name."""
-    if not needed:
+    if not is_needed:
         return None
-    prior = given or build_prior(named, world)
+    prior = supplied or build_prior(named, world)
     if prior is None:
         raise StorageError(f"this was solved with a {key} of the caller's; pass it as {key} again")
     return prior

@@ -65,7 +65,7 @@ def terminal_warning(problem: Problem, store: Store) -> str | None:
     soonest = 0
     if problem.horizon is not None:
         soonest = int(np.searchsorted(graph.layers, number, side="right"))
-    time = min(store.times, key=lambda kept: abs(kept - soonest))
+    time = min(store.times, key=lambda stored: abs(stored - soonest))
     values = store.at(time).v_r
     others = values[graph.alive[: len(values)]]
     best = float(others[np.isfinite(others)].max(initial=-np.inf))

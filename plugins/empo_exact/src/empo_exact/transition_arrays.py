@@ -23,10 +23,12 @@ def renumber(
 
 
 @compiled
-def mark(successor: Int32[np.ndarray, " transition"], seen: Bool[np.ndarray, " state"]) -> None:
+def mark(
+    successor: Int32[np.ndarray, " transition"], is_marked: Bool[np.ndarray, " state"]
+) -> None:
     """Set True for each state that transitions lead to."""
     for item in range(len(successor)):
-        seen[successor[item]] = True
+        is_marked[successor[item]] = True
 
 
 class Growing:
@@ -84,11 +86,11 @@ class TransitionArrays:
         """Number of transitions."""
         return self._successor.count
 
-    def append(self, found: Expansion, number: Int32[np.ndarray, " outcome"]) -> None:
+    def append(self, expansion: Expansion, number: Int32[np.ndarray, " outcome"]) -> None:
         """Add the transitions of a block of states, whose outcomes have these numbers."""
-        index, ends = found.index.numpy(), found.offsets.numpy()[1:]
+        index, ends = expansion.index.numpy(), expansion.offsets.numpy()[1:]
         before, after = self.count, self.count + len(index)
-        code = self._codes.number(chances(found))
+        code = self._codes.number(chances(expansion))
         np.take(number, index, out=self._successor.room(len(index), 0), mode="clip")
         room = self._code.room(len(index), self._codes.count - 1)
         np.take(code.astype(room.dtype), index, out=room, mode="clip")
@@ -101,8 +103,10 @@ class TransitionArrays:
         return self._offsets.whole(), self._successor.whole(), self._code.whole()
 
 
-def chances(found: Expansion) -> Float64[np.ndarray, "outcome 2"]:
+def chances(expansion: Expansion) -> Float64[np.ndarray, "outcome 2"]:
     """Probability and duration of each outcome [outcome 2]."""
-    prob = found.prob.numpy()
-    duration = np.ones_like(prob) if found.duration is None else found.duration.double().numpy()
+    prob = expansion.prob.numpy()
+    duration = (
+        np.ones_like(prob) if expansion.duration is None else expansion.duration.double().numpy()
+    )
     return np.stack([prob, duration], -1)

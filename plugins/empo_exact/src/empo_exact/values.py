@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from empo_core.errors import NonFiniteError, StorageError
-from empo_core.storage.arrays import load_arrays, save_arrays
+from empo_core.runs.arrays import load_arrays, save_arrays
 from empo_exact.kernel_data import Values
 
 log = logging.getLogger("empo_exact")
@@ -74,7 +74,7 @@ class ValueStore:
         """The values of one time.
 
         Raises:
-            KeyError: They were not kept.
+            KeyError: if the values were not kept.
         """
         return self._values[time]
 

@@ -17,8 +17,9 @@ def widget(run: NotebookPage | Path | str) -> PageWidget:
         run: What ``result.inspect()`` returned, or a run's directory.
 
     Raises:
-        ConfigError: It is no run directory, cannot be inspected, or anywidget is not installed.
-        StorageError: The run left nothing that can be loaded, or too little.
+        ConfigError: if the folder is no run directory, the run cannot be inspected, or anywidget is
+            not installed.
+        StorageError: if the run left nothing that can be loaded, or too little.
     """
     from empo_core.errors import ConfigError
 

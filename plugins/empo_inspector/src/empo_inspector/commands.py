@@ -53,11 +53,11 @@ def explain(
 
         inspection, world = inspect_run(run_dir)
         position, when = _asked(inspection, world, time, state, at, path)
-        found = explanation.explain(inspection, world, position, when, action, versus)
+        result = explanation.explain(inspection, world, position, when, action, versus)
     if json:
-        print_json(found.summary())
+        print_json(result.summary())
     else:
-        stdout().print(found.report())
+        stdout().print(result.report())
 
 
 def _asked(
@@ -72,7 +72,7 @@ def _asked(
     from empo_core.errors import ConfigError
     from empo_inspector.state_choice import by_number, by_path, by_places, check_time
 
-    if sum(given is not None for given in (state, at, path)) > 1:
+    if sum(option is not None for option in (state, at, path)) > 1:
         raise ConfigError("give one of --state, --at and --path")
     if path is not None:
         if time is not None:

@@ -11,15 +11,16 @@ import numpy as np
 
 from empo_core import open_run
 from empo_core.errors import ConfigError, EmpoError
-from empo_core.experiment import load_run
-from empo_core.protocols import ClosedLoop, Reopenable, WorldModel
+from empo_core.experiment import Experiment
+from empo_core.protocols import WorldModel
 from empo_core.saved_run import SavedRun
 from empo_core.suggestions import nearest
 from empo_core.trees import Json
 from empo_inspector.curves import Band, band_of
 from empo_inspector.policy_differences import PolicyDifference, policy_differences
-from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, shown, varying
+from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, value_text, varying
 from empo_learning.statistics import interval
+from empo_theory.solved_world import SolvedWorld
 
 MOST_PANELS = 4
 """Metrics that are shown where none are asked for."""
@@ -75,7 +76,7 @@ class PolicyComparison:
     Attributes:
         first, second: Names of the groups.
         world: The world of both; None where they are not compared.
-        found: The state-times that matter most.
+        differences: The state-times that matter most.
         total: Occupancy times total variation, summed over all.
         reason: Why they are not compared; None where they are.
     """
@@ -83,7 +84,7 @@ class PolicyComparison:
     first: str
     second: str
     world: WorldModel | None = None
-    found: tuple[PolicyDifference, ...] = ()
+    differences: tuple[PolicyDifference, ...] = ()
     total: float = 0.0
     reason: str | None = None
 
@@ -96,8 +97,8 @@ def compare_runs(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparis
         metrics: Curves to show; where there are none, those that say most.
 
     Raises:
-        ConfigError: There are fewer than two runs, or no run has such a metric.
-        StorageError: A run is damaged.
+        ConfigError: if there are fewer than two runs, or no run has such a metric.
+        StorageError: if a run is damaged.
     """
     runs = {path.resolve(): path for path in paths}
     if len(runs) < 2:
@@ -113,44 +114,44 @@ def compare_runs(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparis
     )
 
 
-def compare_policies(groups: Sequence[Group], most: int) -> list[PolicyComparison]:
+def compare_policies(groups: Sequence[Group], max_states: int) -> list[PolicyComparison]:
     """The policy of the first group with an exact one beside those of all later groups.
 
     Args:
         groups: Groups; of each the first run counts.
-        most: Number of state-times to name per pair.
+        max_states: Number of state-times to name per pair.
     """
-    first: tuple[Group, ClosedLoop, WorldModel | None] | None = None
-    found = []
+    first: tuple[Group, SolvedWorld, WorldModel | None] | None = None
+    comparisons = []
     for group in groups:
         try:
-            _, algorithm, context = load_run(group.runs[0].path)
-            result = algorithm.reopen(context) if isinstance(algorithm, Reopenable) else None
-            if not isinstance(result, ClosedLoop):
+            run = Experiment.load(group.runs[0].path)
+            result = run.algorithm.reopen(run.context)
+            if not isinstance(result, SolvedWorld) or result.occupancy() is None:
                 continue
             if first is None:
-                first = group, result, context.world
+                first = group, result, run.context.world
             else:
-                found.append(_policies(*first, group, result, most))
+                comparisons.append(_policies(*first, group, result, max_states))
         except EmpoError as error:
             name = groups[0].name if first is None else first[0].name
-            found.append(PolicyComparison(name, group.name, reason=str(error)))
-    return found
+            comparisons.append(PolicyComparison(name, group.name, reason=str(error)))
+    return comparisons
 
 
 def _policies(
-    one: Group,
-    first: ClosedLoop,
+    group_a: Group,
+    first: SolvedWorld,
     world: WorldModel | None,
     other: Group,
-    second: ClosedLoop,
-    most: int,
+    second: SolvedWorld,
+    max_states: int,
 ) -> PolicyComparison:
-    worlds = [_world(group.runs[0]) for group in (one, other)]
+    worlds = [_world(group.runs[0]) for group in (group_a, other)]
     if worlds[0] != worlds[1]:
-        return PolicyComparison(one.name, other.name, reason="their worlds differ")
-    best, total = policy_differences(first, second, most)
-    return PolicyComparison(one.name, other.name, world, tuple(best), total)
+        return PolicyComparison(group_a.name, other.name, reason="their worlds differ")
+    best, total = policy_differences(first, second, max_states)
+    return PolicyComparison(group_a.name, other.name, world, tuple(best), total)
 
 
 def _grouped(runs: Sequence[SavedRun]) -> tuple[Group, ...]:
@@ -173,20 +174,20 @@ def _contents(run: SavedRun) -> dict[str, Json]:
     if run.inputs is None:
         return {}
     of_world = [*leaves({"": run.config.get("world_model")}).values()]
-    found: dict[str, Json] = {
+    contents: dict[str, Json] = {
         f"inputs.{name}": entry.sha256[:_DIGITS]
         for name, entry in run.inputs.files.items()
         if f"inputs/{name}" not in of_world
     }
     if run.inputs.world_digest is not None:
-        found["world_model.content"] = run.inputs.world_digest[:_DIGITS]
-    return found
+        contents["world_model.content"] = run.inputs.world_digest[:_DIGITS]
+    return contents
 
 
 def _world(run: SavedRun) -> Json:
     """What tells a run's world from others."""
-    known = None if run.inputs is None else run.inputs.world_digest
-    return run.config.get("world_model") if known is None else known
+    digest = None if run.inputs is None else run.inputs.world_digest
+    return run.config.get("world_model") if digest is None else digest
 
 
 def _letters(index: int) -> str:
@@ -209,7 +210,7 @@ def _labels(
     labels = {}
     for group in groups:
         pairs = (
-            f"{names[key]}={shown(values[group.name])}"
+            f"{names[key]}={value_text(values[group.name])}"
             for key, values in differences.items()
             if group.name in values
         )
@@ -222,7 +223,7 @@ def _labels(
 
 def _results(groups: Sequence[Group]) -> dict[str, dict[str, tuple[float, float, int]]]:
     """Numbers of the summaries; those in lists are too many for a table."""
-    found: dict[str, dict[str, tuple[float, float, int]]] = {}
+    results: dict[str, dict[str, tuple[float, float, int]]] = {}
     for group in groups:
         numbers: dict[str, list[float]] = {}
         for run in group.runs:
@@ -233,29 +234,29 @@ def _results(groups: Sequence[Group]) -> dict[str, dict[str, tuple[float, float,
         for key, values in numbers.items():
             mean, half_width = interval(np.array(values))
             entry = float(mean), float(half_width), len(values)
-            found.setdefault(key, {})[group.name] = entry
-    return found
+            results.setdefault(key, {})[group.name] = entry
+    return results
 
 
-def _metrics(groups: Sequence[Group], wanted: Sequence[str]) -> list[str]:
+def _metrics(groups: Sequence[Group], requested: Sequence[str]) -> list[str]:
     having: dict[str, int] = {}
     for group in groups:
         for key in {key for run in group.runs for key in run.metrics}:
             having[key] = having.get(key, 0) + 1
-    for key in wanted:
+    for key in requested:
         if key not in having:
             near = nearest(key, sorted(having))
             hint = f"; did you mean {near!r}?" if near else ""
             raise ConfigError(f"--metric {key}: no run has logged it{hint}")
-    if wanted:
-        return list(dict.fromkeys(wanted))
+    if requested:
+        return list(dict.fromkeys(requested))
     shared = sorted(having, key=lambda key: (-having[key], _rank(key), key))
     return shared[:MOST_PANELS]
 
 
 def _rank(metric: str) -> int:
-    found = (index for index, start in enumerate(_FIRST) if metric.startswith(start))
-    return next(found, len(_FIRST))
+    ranks = (index for index, start in enumerate(_FIRST) if metric.startswith(start))
+    return next(ranks, len(_FIRST))
 
 
 def _bands(groups: Sequence[Group], metric: str) -> dict[str, Band]:

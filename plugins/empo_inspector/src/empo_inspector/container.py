@@ -16,10 +16,10 @@ import numpy as np
 from pydantic import Field, JsonValue, ValidationError
 
 from empo_core.errors import StorageError
-from empo_core.storage.atomic import StrictModel
+from empo_core.runs.atomic import StrictModel
 from empo_inspector.action_keys import signs_of
 from empo_inspector.decision import Digits
-from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
+from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 
 MAGIC, VERSION = b"EMPOVIEW", 1
 MOST_BYTES = 1 << 31
@@ -140,7 +140,7 @@ class Header(StrictModel):
     world: World
     theory: dict[str, JsonValue]
     picture: Picture
-    kept: Kept
+    coverage: Kept = Field(alias="kept")
     decisive: list[list[float]]
     errors: list[list[float]]
     histograms: list[Histogram]
@@ -157,7 +157,7 @@ class Lists(NamedTuple):
 
 def pack(
     inspection: Inspection,
-    wanted: Wanted,
+    scope: InspectionScope,
     start: int,
     picture: Picture,
     pictures: Arrays,
@@ -169,7 +169,7 @@ def pack(
 
     Args:
         inspection: States and values.
-        wanted: Times and precision.
+        scope: Times and precision.
         start: Position of the state to begin with.
         picture: Constants of the states' pictures.
         pictures: Arrays of the states' pictures.
@@ -177,12 +177,12 @@ def pack(
         histograms: Sizes of errors.
         provenance: Where it comes from.
     """
-    times = wanted.kept_times(inspection.spec.horizon)
+    times = scope.kept_times(inspection.spec.horizon)
     arrays = {
         name: np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         for name, array in {
             **_states(inspection),
-            **_values(inspection, times, wanted.compact),
+            **_values(inspection, times, scope.compact),
             **pictures,
         }.items()
     }
@@ -205,13 +205,18 @@ def pack(
                 "times": times,
                 "rule": "all states" if whole else "what episodes visit most, with successors",
             },
-            **{name: [e for e in each if e[1] in times] for name, each in lists._asdict().items()},
+            **{
+                name: [e for e in listed if e[1] in times]
+                for name, listed in lists._asdict().items()
+            },
             "histograms": list(histograms),
-            "precision": "compact" if wanted.compact else "exact",
+            "precision": "compact" if scope.compact else "exact",
             "provenance": dict(provenance),
         }
     )
-    text = json.dumps(header.model_dump(), allow_nan=False, separators=(",", ":")).encode()
+    text = json.dumps(
+        header.model_dump(by_alias=True), allow_nan=False, separators=(",", ":")
+    ).encode()
     packer = zlib.compressobj(LEVEL)
     parts = [_START.pack(MAGIC, VERSION, len(text)), text, bytes(-len(text) % 8)]
     for array in arrays.values():
@@ -223,7 +228,7 @@ def unpack(packed: bytes) -> tuple[Header, dict[str, np.ndarray]]:
     """The header and the arrays of a container.
 
     Raises:
-        StorageError: It is damaged, too large, of another version, or no container.
+        StorageError: if the container is damaged, too large, of another version, or no container.
     """
     try:
         unpacker = zlib.decompressobj()
@@ -277,7 +282,7 @@ def _world(inspection: Inspection) -> dict[str, object]:
         "strides": list(spec.strides),
         "robot_actions": list(spec.robot_action_names),
         "robot_digits": digits.robots.T.tolist(),
-        "human_digits": digits.own.T.tolist(),
+        "human_digits": digits.human_action.T.tolist(),
         "joint": digits.slot.argsort().tolist(),
     }
 
@@ -286,39 +291,39 @@ def _theory(inspection: Inspection) -> dict[str, JsonValue]:
     """The parameters, without those of humans that act otherwise."""
     if inspection.q_r is None:
         return inspection.theory.model_dump(mode="json")
-    known = inspection.theory.model_dump(mode="json", exclude={"beta_h", "nu", "robot_model"})
-    return {**known, "x_h_floor": inspection.x_h_floor}
+    parameters = inspection.theory.model_dump(mode="json", exclude={"beta_h", "nu", "robot_model"})
+    return {**parameters, "x_h_floor": inspection.x_h_floor}
 
 
-def _states(kept: Inspection) -> dict[str, np.ndarray]:
+def _states(inspection: Inspection) -> dict[str, np.ndarray]:
     """Arrays of states and transitions."""
     return {
-        "rows": kept.rows,
-        "number": kept.number.astype(np.int32),
-        "offsets": kept.offsets.astype(np.uint32),
+        "rows": inspection.rows,
+        "number": inspection.number.astype(np.int32),
+        "offsets": inspection.offsets.astype(np.uint32),
         # NOT_KEPT becomes the greatest number.
-        "successor": np.where(kept.successor == NOT_KEPT, 2**32 - 1, kept.successor).astype(
-            np.uint32
-        ),
-        "code": kept.code.astype(np.uint16 if len(kept.prob) <= 1 << 16 else np.uint32),
-        "prob": kept.prob,
-        "duration": kept.duration,
-        "achieved": np.packbits(kept.achieved, axis=1, bitorder="little"),
+        "successor": np.where(
+            inspection.successor == NOT_KEPT, 2**32 - 1, inspection.successor
+        ).astype(np.uint32),
+        "code": inspection.code.astype(np.uint16 if len(inspection.prob) <= 1 << 16 else np.uint32),
+        "prob": inspection.prob,
+        "duration": inspection.duration,
+        "achieved": np.packbits(inspection.achieved, axis=1, bitorder="little"),
     }
 
 
-def _values(kept: Inspection, times: Sequence[int], compact: bool) -> dict[str, np.ndarray]:
+def _values(inspection: Inspection, times: Sequence[int], compact: bool) -> dict[str, np.ndarray]:
     """Arrays of values at some times."""
-    right = kept.right
-    found = {
-        "v_r": kept.v_r,
-        "v_e": kept.v_e,
-        "v_m": kept.v_m,
-        "pi_h": kept.pi_h if kept.v_m is None else None,
-        "q_r": kept.q_r,
+    right = inspection.right
+    values = {
+        "v_r": inspection.v_r,
+        "v_e": inspection.v_e,
+        "v_m": inspection.v_m,
+        "pi_h": inspection.pi_h if inspection.v_m is None else None,
+        "q_r": inspection.q_r,
         "exact_v_r": None if right is None else right.v_r,
         "exact_v_e": None if right is None else right.v_e,
     }
-    places = [time - kept.first_time for time in times]
+    places = [time - inspection.first_time for time in times]
     dtype = np.float32 if compact else np.float64
-    return {name: v[places].astype(dtype) for name, v in found.items() if v is not None}
+    return {name: v[places].astype(dtype) for name, v in values.items() if v is not None}

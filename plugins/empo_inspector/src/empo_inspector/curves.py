@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from empo_core.storage.metrics import Curve
+from empo_core.runs.metrics import Curve
 from empo_learning.statistics import interval
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ class Policies(NamedTuple):
         marginal: Each human's policy over its goals, by weight [state human action].
         chance: Probability of each profile [state profile].
         q_r: Q_r by which the robots act; NaN where unavailable [state robot_action].
-        ahead: Q_r one step ahead, equation (4); the same unless values are learned
+        lookahead: Q_r one step ahead, equation (4); the same unless values are learned
             [state robot_action].
         pi_r: The robots' policy [state robot_action].
         accrued: Expected weight of U_r under each joint robot action [state robot_action].
@@ -52,7 +52,7 @@ class Policies(NamedTuple):
     marginal: Float[Tensor, "state human action"]
     chance: Float[Tensor, "state profile"]
     q_r: Float[Tensor, "state robot_action"]
-    ahead: Float[Tensor, "state robot_action"]
+    lookahead: Float[Tensor, "state robot_action"]
     pi_r: Float[Tensor, "state robot_action"]
     accrued: Float[Tensor, "state robot_action"]
 
@@ -99,12 +99,12 @@ class Digits:
 
     Attributes:
         slot: ``profile * num_robot_actions + robot action`` of each joint action [joint].
-        own: Each human's action in each profile [human profile].
+        human_action: Each human's action in each profile [human profile].
         robots: Each robot's action in each joint robot action [agent robot_action].
     """
 
     slot: Int[Tensor, " joint"]
-    own: Int[Tensor, "human profile"]
+    human_action: Int[Tensor, "human profile"]
     robots: Int[Tensor, "agent robot_action"]
 
     @classmethod
@@ -167,23 +167,23 @@ class OneStep:
         """Policies in some states, from which an episode goes on, at a time.
 
         Raises:
-            WorldError: A state cannot be reached by then, or what follows it was left out.
+            WorldError: if a state cannot be reached by then, or what follows it was left out.
         """
         per_state = len(self.digits.slot) * max(1, len(self.spec.goals))
         blocks = torch.split(states, max(1, AT_ONCE // per_state))
-        found = [self._policies(block, time) for block in blocks]
-        return Policies(*(torch.cat(part) for part in zip(*found, strict=True)))
+        blocks_of_policies = [self._policies(block, time) for block in blocks]
+        return Policies(*(torch.cat(part) for part in zip(*blocks_of_policies, strict=True)))
 
     def outcomes(self, states: Int[Tensor, " state"], time: int, policies: Policies) -> Outcomes:
         """Values that policies, as ``policies`` returned them, lead to."""
         step = self.transitions(states)
         possible = self._possible(step, len(states))
-        worth = self._expected(step, len(states), self._worth(step, self._after("v_e", time)))
+        expected = self._expected(step, len(states), self._worth(step, self._after("v_e", time)))
         q_e = torch.zeros(len(states), possible.shape[2], len(self.spec.goals)).double()
         for human, goals in enumerate(self._goals):
-            own = policies.pi_h[:, goals][:, :, self.digits.own[human]]
-            own = own * self._product(policies.marginal, without=human)[:, None]
-            q_e[:, :, goals] = torch.einsum("sgp,sprg->srg", own, worth[..., goals])
+            human_chance = policies.pi_h[:, goals][:, :, self.digits.human_action[human]]
+            human_chance = human_chance * self._product(policies.marginal, without=human)[:, None]
+            q_e[:, :, goals] = torch.einsum("sgp,sprg->srg", human_chance, expected[..., goals])
         v_e = torch.einsum("sr,srg->sg", policies.pi_r, q_e)
         x_h, u_r = self.reward(v_e)
         q_e = q_e.masked_fill(~possible.any(1)[..., None], math.nan)
@@ -191,7 +191,7 @@ class OneStep:
 
     def value(self, u_r: Float[Tensor, " state"], policies: Policies) -> Float[Tensor, " state"]:
         """V_r by equation (9), one step ahead."""
-        gain = u_r[:, None] * policies.accrued + policies.ahead.nan_to_num()
+        gain = u_r[:, None] * policies.accrued + policies.lookahead.nan_to_num()
         return (policies.pi_r * gain).sum(1)
 
     def bellman_remainder(
@@ -211,32 +211,32 @@ class OneStep:
         """X_h, equation (7), and U_r, equation (8), by V_h^e."""
         theory = self.theory
         powers = [
-            human_power(v_e[:, own], self.weight[own], theory.zeta, theory.x_agg)
-            for own in self._goals
+            human_power(v_e[:, goals], self.weight[goals], theory.zeta, theory.x_agg)
+            for goals in self._goals
         ]
         x_h = torch.stack(powers, 1)
-        least = x_h.clamp(min=self.inspection.x_h_floor)
-        return x_h, robot_reward(least, theory.xi, theory.eta, theory.u_agg)
+        floored = x_h.clamp(min=self.inspection.x_h_floor)
+        return x_h, robot_reward(floored, theory.xi, theory.eta, theory.u_agg)
 
     def transitions(self, states: Int[Tensor, " state"]) -> Transitions:
         """All transitions of some states.
 
         Raises:
-            WorldError: One of them leads to a state that was left out.
+            WorldError: if a transition leads to a state that was left out.
         """
-        kept, joint = self.inspection, len(self.digits.slot)
+        inspection, joint = self.inspection, len(self.digits.slot)
         pairs = (states[:, None] * joint + torch.arange(joint)).flatten().numpy()
-        begin = kept.offsets[pairs]
-        length = kept.offsets[pairs + 1] - begin
+        begin = inspection.offsets[pairs]
+        length = inspection.offsets[pairs + 1] - begin
         pair = np.repeat(np.arange(len(pairs)), length)
         items = np.arange(len(pair)) + (begin - np.cumsum(length) + length)[pair]
-        successor = torch.from_numpy(kept.successor[items])
+        successor = torch.from_numpy(inspection.successor[items])
         if bool((successor < 0).any()):
             raise WorldError("states that follow this one were left out of the inspection")
         slots = (torch.arange(len(states))[:, None] * joint + self.digits.slot).flatten()
-        code = torch.from_numpy(kept.code[items].astype(np.int64))
+        code = torch.from_numpy(inspection.code[items].astype(np.int64))
         return Transitions(
-            slots[torch.from_numpy(pair)], successor, code, torch.from_numpy(kept.prob)[code]
+            slots[torch.from_numpy(pair)], successor, code, torch.from_numpy(inspection.prob)[code]
         )
 
     def discount(self, step: Transitions) -> Float[Tensor, " transition"]:
@@ -279,12 +279,16 @@ class OneStep:
         chance = self._product(marginal)
         payoff = torch.stack([self.discount(step) * v_r, self._accrued[step.code]], 1)
         expected = torch.einsum("sp,sprk->ksr", chance, self._expected(step, size, payoff))
-        ahead, accrued = expected.unbind()
+        lookahead, accrued = expected.unbind()
         robots, learned = possible.any(1), self.inspection.q_r
-        ahead = ahead.masked_fill(~robots, math.nan)
-        q_r = ahead if learned is None else torch.from_numpy(learned[self._position(time)])[states]
+        lookahead = lookahead.masked_fill(~robots, math.nan)
+        q_r = (
+            lookahead
+            if learned is None
+            else torch.from_numpy(learned[self._position(time)])[states]
+        )
         pi_r = robot_policy(q_r, self.theory.beta_r, robots)
-        return Policies(q_m, pi_h, marginal, chance, q_r, ahead, pi_r, accrued)
+        return Policies(q_m, pi_h, marginal, chance, q_r, lookahead, pi_r, accrued)
 
     def _position(self, time: int) -> int:
         """Position of a time among those of the values."""
@@ -292,11 +296,11 @@ class OneStep:
 
     def _after(self, name: Literal["v_r", "v_e", "v_m"], time: int) -> Tensor:
         """A value of all states one step after a time; as at the end where the episode is over."""
-        kept, goes_on = self.inspection, self._goes_on
+        inspection, goes_on = self.inspection, self._goes_on
         position = self._position(time + 1)
-        if position >= len(kept.v_r):
+        if position >= len(inspection.v_r):
             position, goes_on = 0, torch.zeros_like(goes_on)
-        values = torch.from_numpy(getattr(kept, name)[position])
+        values = torch.from_numpy(getattr(inspection, name)[position])
         if values.ndim == 1:
             return values.where(goes_on, self._end)
         return values.masked_fill(~goes_on[:, None], 0.0)
@@ -314,11 +318,11 @@ class OneStep:
         """Expected payoffs over the successors of every joint action; 0 where there are none."""
         total = torch.zeros(size * len(self.digits.slot), payoff.shape[1]).double()
         total.index_add_(0, step.slot, step.prob[:, None] * payoff)
-        return total.view(size, self.digits.own.shape[1], -1, payoff.shape[1])
+        return total.view(size, self.digits.human_action.shape[1], -1, payoff.shape[1])
 
     def _possible(self, step: Transitions, size: int) -> Bool[Tensor, "state profile robot_action"]:
         count = torch.bincount(step.slot, minlength=size * len(self.digits.slot))
-        return (count > 0).view(size, self.digits.own.shape[1], -1)
+        return (count > 0).view(size, self.digits.human_action.shape[1], -1)
 
     def _humans(
         self,
@@ -328,19 +332,26 @@ class OneStep:
         possible: Bool[Tensor, "state profile robot_action"],
     ) -> tuple[Float[Tensor, "state goal action"], Float[Tensor, "state goal action"]]:
         """Policies, equation (2), and Q_h^m, equation (1), of each goal's human."""
-        kept, actions = self.inspection, max(self.spec.num_actions[h] for h in self.spec.humans)
+        inspection, actions = (
+            self.inspection,
+            max(self.spec.num_actions[h] for h in self.spec.humans),
+        )
         q_m = torch.zeros(len(states), len(self.spec.goals), actions).double()
-        if kept.pi_h is not None:
-            return torch.from_numpy(kept.pi_h[self._position(time)])[states], q_m
-        worth = self._expected(step, len(states), self._worth(step, self._after("v_m", time)))
-        reply = self._reply(worth, possible)
-        seen = possible.any(2)
+        if inspection.pi_h is not None:
+            return torch.from_numpy(inspection.pi_h[self._position(time)])[states], q_m
+        expected = self._expected(step, len(states), self._worth(step, self._after("v_m", time)))
+        reply = self._reply(expected, possible)
+        is_possible = possible.any(2)
         pi_h = torch.zeros_like(q_m)
         for human, goals in enumerate(self._goals):
-            own = self.digits.own[human]
+            human_action = self.digits.human_action[human]
             total = torch.zeros(len(states), actions, len(goals)).double()
-            total.index_add_(1, own, reply[..., goals])
-            ways = torch.zeros(len(states), actions).double().index_add_(1, own, seen.double())
+            total.index_add_(1, human_action, reply[..., goals])
+            ways = (
+                torch.zeros(len(states), actions)
+                .double()
+                .index_add_(1, human_action, is_possible.double())
+            )
             q = (total / ways.clamp(min=1)[..., None]).transpose(1, 2)
             done = self._achieved[states][:, goals]
             q_m[:, goals], pi_h[:, goals] = q, _choice(self.theory, q, ways > 0, done)
@@ -348,14 +359,14 @@ class OneStep:
 
     def _reply(
         self,
-        worth: Float[Tensor, "state profile robot_action goal"],
+        expected: Float[Tensor, "state profile robot_action goal"],
         possible: Bool[Tensor, "state profile robot_action"],
     ) -> Float[Tensor, "state profile goal"]:
         """The robots' reply that humans expect to each profile; 0 where it cannot happen."""
         if self.theory.robot_model == "optimistic":
-            reply = worth.masked_fill(~possible[..., None], -math.inf).amax(2)
+            reply = expected.masked_fill(~possible[..., None], -math.inf).amax(2)
         else:
-            reply = worth.masked_fill(~possible[..., None], math.inf).amin(2)
+            reply = expected.masked_fill(~possible[..., None], math.inf).amin(2)
         return reply.masked_fill(~possible.any(2)[..., None], 0.0)
 
     def _marginals(
@@ -363,8 +374,8 @@ class OneStep:
     ) -> Float[Tensor, "state human action"]:
         """Each human's policy averaged over its goals by weight."""
         mixed = [
-            torch.einsum("g,sga->sa", self.weight[own] / self.weight[own].sum(), pi_h[:, own])
-            for own in self._goals
+            torch.einsum("g,sga->sa", self.weight[goals] / self.weight[goals].sum(), pi_h[:, goals])
+            for goals in self._goals
         ]
         return torch.stack(mixed, 1)
 
@@ -372,10 +383,10 @@ class OneStep:
         self, marginal: Float[Tensor, "state human action"], without: int | None = None
     ) -> Float[Tensor, "state profile"]:
         """Probability of each profile, one human's part perhaps left out."""
-        chance = torch.ones(len(marginal), self.digits.own.shape[1]).double()
-        for human, own in enumerate(self.digits.own):
+        chance = torch.ones(len(marginal), self.digits.human_action.shape[1]).double()
+        for human, human_action in enumerate(self.digits.human_action):
             if human != without:
-                chance = chance * marginal[:, human][:, own]
+                chance = chance * marginal[:, human][:, human_action]
         return chance
 
 

@@ -50,7 +50,7 @@ def worth_a_look(inspection: Inspection, start: int) -> Lists:
         gaps += _listed(visits, _gap(visits.policies))
         if inspection.q_r is not None:
             errors += _listed(visits, _error(step, visits))
-    return Lists(*(_largest(found) for found in (gaps, errors)))
+    return Lists(*(_largest(entries) for entries in (gaps, errors)))
 
 
 def _visits(step: OneStep, start: int) -> Iterator[Visits]:
@@ -82,12 +82,12 @@ def _gap(policies: Policies) -> Float[Tensor, " state"]:
 
 def _error(step: OneStep, visits: Visits) -> Float[Tensor, " state"]:
     """Error of V_r, divided by V_r, or what equation (9) leaves of it."""
-    kept, place = step.inspection, visits.time - step.inspection.first_time
-    learned = torch.from_numpy(kept.v_r[place])[visits.states]
-    if kept.right is None:
+    inspection, place = step.inspection, visits.time - step.inspection.first_time
+    learned = torch.from_numpy(inspection.v_r[place])[visits.states]
+    if inspection.right is None:
         off, scale = step.bellman_remainder(visits.states, visits.time, visits.policies), learned
     else:
-        scale = torch.from_numpy(kept.right.v_r[place])[visits.states]
+        scale = torch.from_numpy(inspection.right.v_r[place])[visits.states]
         off = learned - scale
     return (off / scale).abs().nan_to_num()
 
@@ -98,9 +98,9 @@ def _listed(visits: Visits, matters: Float[Tensor, " state"]) -> list[list[float
     return [[float(state), float(visits.time), there, much] for state, there, much in rows]
 
 
-def _largest(found: list[list[float]]) -> list[list[float]]:
-    found.sort(key=lambda each: -each[2] * each[3])
-    return [each for each in found[:MOST] if each[3] > TIE]
+def _largest(entries: list[list[float]]) -> list[list[float]]:
+    entries.sort(key=lambda entry: -entry[2] * entry[3])
+    return [entry for entry in entries[:MOST] if entry[3] > TIE]
 
 
 def _closed(inspection: Inspection) -> Bool[Tensor, " state"]:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from empo_inspector.container import Histogram
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 
 BOUNDS = 10.0 ** np.arange(-8, 1)
 """Greatest size that each count but the last covers."""
@@ -17,26 +17,26 @@ Of = Literal["errors_of_v_r", "errors_of_v_e"]
 Errors = Float64[np.ndarray, "..."]
 
 
-def histograms(inspection: Inspection, wanted: Wanted) -> list[Histogram]:
+def histograms(inspection: Inspection, scope: InspectionScope) -> list[Histogram]:
     """Relative errors of V_r and errors of V_h^e, at the times that are kept.
 
     Args:
         inspection: Learned values; there is nothing to count without exact ones beside them.
-        wanted: Times.
+        scope: Times.
     """
     right = inspection.right
     if right is None:
         return []
-    times = wanted.kept_times(inspection.spec.horizon)
-    kept = [time - inspection.first_time for time in times]
-    v_r, v_e = right.v_r[kept], right.v_e[kept]
+    times = scope.kept_times(inspection.spec.horizon)
+    positions = [time - inspection.first_time for time in times]
+    v_r, v_e = right.v_r[positions], right.v_e[positions]
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = inspection.v_r[kept] / v_r - 1
-    found = (
+        relative = inspection.v_r[positions] / v_r - 1
+    candidates = (
         _histogram("errors_of_v_r", relative),
-        _histogram("errors_of_v_e", inspection.v_e[kept] - v_e),
+        _histogram("errors_of_v_e", inspection.v_e[positions] - v_e),
     )
-    return [each for each in found if each is not None]
+    return [histogram for histogram in candidates if histogram is not None]
 
 
 def _histogram(of: Of, errors: Errors) -> Histogram | None:

@@ -44,54 +44,54 @@ class Explanation(NotebookReport):
 
     def report(self) -> RenderableType:
         """The state, the robots' policies, the parts of the difference, and sentences."""
-        found = self.reasons
-        head = f"state {found.number} at time {found.time}"
-        if found.steps_left is not None:
-            head += f", {found.steps_left} steps left"
-        said = Text(" ".join(self.sentences()))
+        reasons = self.reasons
+        head = f"state {reasons.number} at time {reasons.time}"
+        if reasons.steps_left is not None:
+            head += f", {reasons.steps_left} steps left"
+        text = Text(" ".join(self.sentences()))
         state = (Text(head, style="bold"), Text(self.description))
-        return Group(*state, *_robots(found), _goals(found), _steps(found), said)
+        return Group(*state, *_robots(reasons), _goals(reasons), _steps(reasons), text)
 
     def summary(self) -> dict[str, JsonData]:
         """The same as JSON data; what ``empo explain --json`` prints."""
-        found = self.reasons
-        spec, names, values = found.spec, found.spec.robot_action_names, found.outcomes
+        reasons = self.reasons
+        spec, names, values = reasons.spec, reasons.spec.robot_action_names, reasons.outcomes
         powers = zip(spec.humans, values.x_h[0].tolist(), strict=True)
         return {
             "world": spec.name,
-            "state": found.number,
-            "row": [int(word) for word in found.row],
+            "state": reasons.number,
+            "row": [int(word) for word in reasons.row],
             "description": self.description,
-            "time": found.time,
-            "steps_left": found.steps_left,
-            "V_r": found.v_r,
+            "time": reasons.time,
+            "steps_left": reasons.steps_left,
+            "V_r": reasons.v_r,
             "U_r": float(values.u_r[0]),
             "X_h": {spec.agents[human].name: power for human, power in powers},
-            "robot_policy": _numbers(names, found.policies.pi_r[0]),
-            "Q_r": _numbers(names, found.policies.q_r[0]),
-            "first": names[found.first],
-            "second": names[found.second],
-            "gap": found.gap,
+            "robot_policy": _numbers(names, reasons.policies.pi_r[0]),
+            "Q_r": _numbers(names, reasons.policies.q_r[0]),
+            "first": names[reasons.first],
+            "second": names[reasons.second],
+            "gap": reasons.gap,
             "goals": [
                 {
                     "human": spec.agents[goal.human].name,
                     "goal": goal.name,
-                    "part": float(found.parts[:, i].sum()),
+                    "part": float(reasons.parts[:, i].sum()),
                     "V_e": float(values.v_e[0, i]),
-                    "V_e_first": float(found.chances[0, i]),
-                    "V_e_second": float(found.chances[1, i]),
-                    "achieved": found.achieved[i],
-                    "step": found.origins[i].step,
-                    "state": found.origins[i].state,
-                    "V_e_first_there": found.origins[i].chances[0],
-                    "V_e_second_there": found.origins[i].chances[1],
+                    "V_e_first": float(reasons.chances[0, i]),
+                    "V_e_second": float(reasons.chances[1, i]),
+                    "achieved": reasons.achieved[i],
+                    "step": reasons.origins[i].step,
+                    "state": reasons.origins[i].state,
+                    "V_e_first_there": reasons.origins[i].chances[0],
+                    "V_e_second_there": reasons.origins[i].chances[1],
                 }
                 for i, goal in enumerate(spec.goals)
             ],
-            "ends": float(found.ends.sum()),
-            "remainder": found.remainder,
-            "bellman_remainder": found.bellman_remainder,
-            "steps": (found.parts.sum(1) + found.ends).tolist(),
+            "ends": float(reasons.ends.sum()),
+            "remainder": reasons.remainder,
+            "bellman_remainder": reasons.bellman_remainder,
+            "steps": (reasons.parts.sum(1) + reasons.ends).tolist(),
             "sentences": list(self.sentences()),
         }
 
@@ -106,8 +106,8 @@ def explain(
     versus: int | str | None = None,
 ) -> Explanation:
     """An explanation of a decision; see ``why.find_reasons`` for arguments and errors."""
-    found = find_reasons(inspection, state, time, action, versus)
-    return Explanation(found, world.describe(torch.from_numpy(found.row.copy())))
+    reasons = find_reasons(inspection, state, time, action, versus)
+    return Explanation(reasons, world.describe(torch.from_numpy(reasons.row.copy())))
 
 
 def _numbers(names: Iterable[str], values: Iterable[float]) -> dict[str, JsonData]:
@@ -124,72 +124,78 @@ def policy_table(agent: AgentSpec, chances: Iterable[float]) -> Table:
     return table
 
 
-def _robots(found: Reasons) -> list[Table]:
+def _robots(reasons: Reasons) -> list[Table]:
     """A table of each robot's own policy, and of joint actions where there are several robots."""
-    spec, q_r, pi_r = found.spec, found.policies.q_r[0].numpy(), found.policies.pi_r[0].numpy()
+    spec, q_r, pi_r = (
+        reasons.spec,
+        reasons.policies.q_r[0].numpy(),
+        reasons.policies.pi_r[0].numpy(),
+    )
     tables = []
     if len(spec.robots) > 1:
         for robot, policy in robot_policies(spec, pi_r).items():
             tables.append(policy_table(spec.agents[robot], policy))
     order = np.argsort(np.where(np.isnan(q_r), 1.0, -pi_r), kind="stable")
-    shown = order[:MOST_JOINT] if len(spec.robots) > 1 else np.arange(len(pi_r))
+    listed = order[:MOST_JOINT] if len(spec.robots) > 1 else np.arange(len(pi_r))
     title = "Robots' joint actions" if len(spec.robots) > 1 else "Robot's policy"
     table = report_table(title, "action", "probability", "", "Q_r", texts=("",))
-    for action in shown.tolist():
+    for action in listed.tolist():
         name, chance, value = spec.robot_action_names[action], float(pi_r[action]), q_r[action]
-        told = "unavailable" if np.isnan(value) else f"{value:.6g}"
-        table.add_row(name, f"{chance:.6f}", bar(chance, "cyan"), told)
-    if len(shown) < len(order):
-        rest = 1 - float(pi_r[shown].sum())
-        table.add_row(f"{len(order) - len(shown)} others", f"{rest:.6f}", bar(rest, "cyan"), "")
+        value_text = "unavailable" if np.isnan(value) else f"{value:.6g}"
+        table.add_row(name, f"{chance:.6f}", bar(chance, "cyan"), value_text)
+    if len(listed) < len(order):
+        remainder = 1 - float(pi_r[listed].sum())
+        table.add_row(
+            f"{len(order) - len(listed)} others", f"{remainder:.6f}", bar(remainder, "cyan"), ""
+        )
     return [*tables, table]
 
 
-def _goals(found: Reasons) -> Table:
+def _goals(reasons: Reasons) -> Table:
     """Contributions of goals, largest first."""
-    spec, names = found.spec, found.spec.robot_action_names
+    spec, names = reasons.spec, reasons.spec.robot_action_names
     columns = ("human", "goal", "difference", "%", "step", "V_e first", "V_e second")
-    title = f"{names[found.first]} - {names[found.second]}: Q_r differs by {found.gap:.6g}"
+    title = f"{names[reasons.first]} - {names[reasons.second]}: Q_r differs by {reasons.gap:.6g}"
     table = report_table(title, *columns, texts=("goal",))
-    parts = found.parts.sum(0)
+    parts = reasons.parts.sum(0)
     for goal in np.argsort(-np.abs(parts), kind="stable").tolist():
-        origin = found.origins[goal]
+        origin = reasons.origins[goal]
         first, second = origin.chances
         name = spec.goals[goal].name
         table.add_row(
             spec.agents[spec.goals[goal].human].name,
-            f"{name} ({ACHIEVED})" if found.achieved[goal] else name,
-            *_part(found, float(parts[goal])),
+            f"{name} ({ACHIEVED})" if reasons.achieved[goal] else name,
+            *_part(reasons, float(parts[goal])),
             f"{origin.step}",
             f"{first:.4f}",
             f"{second:.4f}",
         )
-    rest = {"ends of episodes": float(found.ends.sum()), "Bellman remainder": found.remainder}
-    for name, part in rest.items():
-        if _part(found, part)[0] != "0":
-            table.add_row(name, "", *_part(found, part), "", "", "")
+    others = {"ends of episodes": float(reasons.ends.sum()), "Bellman remainder": reasons.remainder}
+    for name, part in others.items():
+        if _part(reasons, part)[0] != "0":
+            table.add_row(name, "", *_part(reasons, part), "", "", "")
     return table
 
 
-def _steps(found: Reasons) -> Table:
+def _steps(reasons: Reasons) -> Table:
     """Contributions of future steps, in equal stretches where there are many."""
-    parts = found.parts.sum(1) + found.ends
+    parts = reasons.parts.sum(1) + reasons.ends
     table = report_table("By steps from now", "steps", "difference", "%", "", texts=("",))
     length = -(-len(parts) // MOST_STEPS)
     begins = range(0, len(parts), length)
     sums = [float(parts[begin : begin + length].sum()) for begin in begins]
     # Without the rounding errors that two equally good actions differ by.
-    largest = max(*map(abs, sums), TIE * abs(float(found.policies.q_r[0, found.first])))
+    largest = max(*map(abs, sums), TIE * abs(float(reasons.policies.q_r[0, reasons.first])))
     for begin, part in zip(begins, sums, strict=True):
         first, last = begin + 1, min(begin + length, len(parts))
         name = f"{first}" if first == last else f"{first} to {last}"
         colour = "red" if part < 0 else "green"
-        table.add_row(name, *_part(found, part), bar(abs(part) / largest, colour))
+        table.add_row(name, *_part(reasons, part), bar(abs(part) / largest, colour))
     return table
 
 
-def _part(found: Reasons, part: float) -> tuple[str, str]:
+def _part(reasons: Reasons, part: float) -> tuple[str, str]:
     """A part of the difference, and its share in per cent where there is a difference."""
-    if abs(part) <= TIE * abs(float(found.policies.q_r[0, found.first])):
+    if abs(part) <= TIE * abs(float(reasons.policies.q_r[0, reasons.first])):
         return "0", "0.0"
-    return f"{part:.4g}", f"{100 * part / found.gap:.1f}" if not found.is_tie else "–"
+    return f"{part:.4g}", f"{100 * part / reasons.gap:.1f}" if not reasons.is_tie else "–"

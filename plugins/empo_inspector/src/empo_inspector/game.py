@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Drawable, HumanPrior, RobotPolicy, WorldModel
+from empo_core.protocols import HumanPrior, RobotPolicy, WorldModel
 from empo_inspector.pcg32 import Pcg32
 from empo_pictures.pictures import episode_overlay
 from empo_worlds.contract import successors_of
@@ -84,19 +84,21 @@ class Game:
             begin: Time and state row; None: the world's start.
 
         Raises:
-            ConfigError: A goal is not the human's.
-            SolveError: The policies do not know the state.
+            ConfigError: if a goal is not the human's.
+            SolveError: if the policies do not know the state.
         """
         self.world, self.seed, self.played = world, seed, tuple(played)
-        self._policies, random, found = policies, Pcg32(seed), list[int | None]()
+        self._policies, random, chosen_goals = policies, Pcg32(seed), list[int | None]()
         for human in world.spec.humans:
-            own = world.spec.goals_of(human)
-            drawn = random.draw(_shares([world.spec.goals[goal].weight for goal in own]))
-            matters = own and (policies is not None or human in played)
-            found.append((goals or {}).get(human, own[drawn] if matters else None))
-            if found[-1] not in (*own, None):
-                raise ConfigError(f"goal {found[-1]} is not {world.spec.agents[human].name}'s")
-        self.goals = tuple(found)
+            human_goals = world.spec.goals_of(human)
+            drawn = random.draw(_shares([world.spec.goals[goal].weight for goal in human_goals]))
+            matters = human_goals and (policies is not None or human in played)
+            chosen_goals.append((goals or {}).get(human, human_goals[drawn] if matters else None))
+            if chosen_goals[-1] not in (*human_goals, None):
+                raise ConfigError(
+                    f"goal {chosen_goals[-1]} is not {world.spec.agents[human].name}'s"
+                )
+        self.goals = tuple(chosen_goals)
         time, row = begin or (0, world.initial_state().tolist())
         self.turns, self.actions = [self._turn(time, row, random.state)], list[tuple[int, ...]]()
 
@@ -105,39 +107,42 @@ class Game:
         """The state that the game is in."""
         return self.turns[-1]
 
-    def step(self, told: Mapping[int, int]) -> None:
+    def step(self, player_actions: Mapping[int, int]) -> None:
         """Let every agent act.
 
         Args:
-            told: The action of each agent that is played.
+            player_actions: The action of each agent that is played.
 
         Raises:
-            ConfigError: The episode is over, or an action is not available; nothing has changed.
-            SolveError: The policies do not know the state that follows.
+            ConfigError: if the episode is over, or an action is not available; nothing has changed.
+            SolveError: if the policies do not know the state that follows.
         """
         world, spec, turn = self.world, self.world.spec, self.now
         if turn.is_over:
             raise ConfigError("the episode is over")
-        for agent, action in told.items():
+        for agent, action in player_actions.items():
             if not turn.available[agent][action]:
-                who = spec.agents[agent]
-                raise ConfigError(f"{who.name} cannot do {who.actions[action]!r} now")
-        random, actions = Pcg32(0), dict(told)
+                agent_spec = spec.agents[agent]
+                raise ConfigError(f"{agent_spec.name} cannot do {agent_spec.actions[action]!r} now")
+        random, actions = Pcg32(0), dict(player_actions)
         random.state = turn.random
         for agent, chances in turn.others.items():
-            if agent not in told:
+            if agent not in player_actions:
                 actions[agent] = random.draw(chances)
-        if any(robot not in told for robot in spec.robots):
+        if any(robot not in player_actions for robot in spec.robots):
             joint = self._robot_actions()
-            fits = [all(told.get(r, a) == a for r, a in each.items()) for each in joint]
+            fits = [
+                all(player_actions.get(r, a) == a for r, a in by_robot.items())
+                for by_robot in joint
+            ]
             chances = [chance * fit for chance, fit in zip(turn.robots, fits, strict=True)]
             drawn = joint[random.draw(_shares(chances if sum(chances) > 0 else turn.robots))]
             actions = drawn | actions
         chosen = tuple(actions[agent] for agent in range(len(spec.agents)))
         row = torch.tensor([turn.row], dtype=spec.state_dtype)
-        found = successors_of(world, row, torch.tensor([chosen]))
-        item = random.draw(found.prob.double().tolist())
-        self.turns.append(self._turn(turn.time + 1, found.states[item].tolist(), random.state))
+        successors = successors_of(world, row, torch.tensor([chosen]))
+        item = random.draw(successors.prob.double().tolist())
+        self.turns.append(self._turn(turn.time + 1, successors.states[item].tolist(), random.state))
         self.actions.append(chosen)
 
     def undo(self) -> bool:
@@ -159,18 +164,19 @@ class Game:
         """Pictures of all states.
 
         Raises:
-            ConfigError: The world cannot draw itself.
+            ConfigError: if the world cannot draw itself.
         """
         world, spec = self.world, self.world.spec
-        if not isinstance(world, Drawable):
-            raise ConfigError(f"{spec.name!r} cannot draw itself; leave out --gif")
         pairs = zip(spec.humans, self.goals, strict=True)
         goals = {human: goal for human, goal in pairs if goal is not None}
         frames = []
         for turn, actions in itertools.zip_longest(self.turns, self.actions):
             caption, row = f"t = {turn.time}", torch.tensor(turn.row, dtype=spec.state_dtype)
             overlay = episode_overlay(spec, goals, caption, actions, turn.robots, turn.others)
-            frames.append(world.render(row, overlay))
+            frame = world.render(row, overlay)
+            if frame is None:
+                raise ConfigError(f"{spec.name!r} cannot draw itself; leave out --gif")
+            frames.append(frame)
         return frames
 
     def _turn(self, time: int, row: Sequence[int], random: int) -> Turn:
@@ -181,14 +187,14 @@ class Game:
         robots, others = list[float](), dict[int, list[float]]()
         ends = time == spec.horizon or bool(is_terminal(world, states)[0])
         if not ends and self._policies is None:
-            even = [_shares(each) for each in available]
+            even = [_shares(mask) for mask in available]
             robots = [math.prod(even[r][a] for r, a in j.items()) for j in self._robot_actions()]
             others = {human: even[human] for human in spec.humans}
-            others |= {a: even[a] for a, each in enumerate(spec.agents) if each.role == "other"}
+            others |= {a: even[a] for a, agent in enumerate(spec.agents) if agent.role == "other"}
         elif not ends and self._policies is not None:
             left = 1 if spec.horizon is None else spec.horizon - time
             acting, prior = self._policies
-            robots = robot_policy(world, acting, states, torch.tensor([left]))[0].tolist()
+            robots = robot_policy(world, acting, states, left)[0].tolist()
             by_goal = human_policy(world, prior, states, left)
             for human, goal in zip(spec.humans, self.goals, strict=True):
                 others[human] = by_goal[0, goal, : spec.num_actions[human]].tolist()
@@ -196,10 +202,14 @@ class Game:
 
     def _robot_actions(self) -> list[dict[int, int]]:
         """The action of each robot in each of their joint actions."""
-        spec, found = self.world.spec, [dict[int, int]()]
+        spec, joint_actions = self.world.spec, [dict[int, int]()]
         for robot in spec.robots:
-            found = [each | {robot: a} for a in range(spec.num_actions[robot]) for each in found]
-        return found
+            joint_actions = [
+                joint | {robot: a}
+                for a in range(spec.num_actions[robot])
+                for joint in joint_actions
+            ]
+        return joint_actions
 
 
 def _shares(weights: Sequence[float]) -> list[float]:

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import WorldModel
-from empo_core.storage.atomic import StrictModel, read_json
+from empo_core.runs.atomic import StrictModel, read_json
 from empo_core.types import WorldSpec
 from empo_inspector.game import Game, Policies
 from empo_inspector.pcg32 import MOST_SEED
@@ -69,7 +69,7 @@ def read_record(path: Path) -> Record:
     """The record in a file.
 
     Raises:
-        StorageError: It cannot be read, is too large, or is none.
+        StorageError: if the record cannot be read, is too large, or is none.
     """
     try:
         return Record.model_validate(read_json(path, max_bytes=MOST_BYTES))
@@ -83,9 +83,10 @@ def replay(path: Path, world: WorldModel, policies: Policies | None, theory: str
     """The game of a record, played again and compared state by state.
 
     Raises:
-        ConfigError: It is of another world or run, or does not follow from its seed and actions.
-        StorageError: It cannot be read.
-        SolveError: The policies do not know one of its states.
+        ConfigError: if the record is of another world or run, or does not follow from its seed and
+            actions.
+        StorageError: if the record cannot be read.
+        SolveError: if the policies do not know one of its states.
     """
     record, spec = read_record(path), world.spec
     try:
@@ -111,12 +112,12 @@ def _step(game: Game, joint: int, row: list[int]) -> None:
     """Play one step, which has to go as recorded."""
     spec, where = game.world.spec, f"step {game.now.time}"
     pairs = zip(spec.strides, spec.num_actions, strict=True)
-    said = [joint // stride % count for stride, count in pairs]
+    agent_actions = [joint // stride % count for stride, count in pairs]
     try:
-        game.step({agent: said[agent] for agent in game.played})
+        game.step({agent: agent_actions[agent] for agent in game.played})
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    for agent, does, recorded in zip(spec.agents, game.actions[-1], said, strict=True):
+    for agent, does, recorded in zip(spec.agents, game.actions[-1], agent_actions, strict=True):
         if does != recorded:
             raise ConfigError(
                 f"{where}: by its policy and seed {game.seed}, {agent.name} does "

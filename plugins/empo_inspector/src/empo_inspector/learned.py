@@ -15,7 +15,7 @@ from empo_core.errors import WorldError
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
 from empo_theory.equations import robot_policy
-from empo_theory.inspection import NOT_KEPT, Inspection, Wanted
+from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.contract import achieved_in, successors_of
 from empo_worlds.queries import is_terminal
@@ -95,70 +95,73 @@ class LearnedRun:
     x_h_floor: float
     estimate: Estimate
 
-    def inspection(self, wanted: Wanted) -> Inspection:
+    def inspection(self, scope: InspectionScope) -> Inspection:
         """Everything that can follow a state; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
-            WorldError: There is no such state, or time.
+            WorldError: if there is no such state, or time.
         """
         spec = self.world.spec
-        wanted.kept_times(spec.horizon)  # Refuses times at which nobody acts.
-        times = range(wanted.time, 1 if spec.horizon is None else spec.horizon)
+        scope.kept_times(spec.horizon)  # Refuses times at which nobody acts.
+        times = range(scope.time, 1 if spec.horizon is None else spec.horizon)
         if not times:
             limit = f"times go from 0 to {spec.horizon - 1}" if spec.horizon else "there is only 0"
-            raise WorldError(f"there is no decision at time {wanted.time}: {limit}")
-        kept = self._kept(self._start(wanted), wanted)
-        moves = self._transitions(kept.rows)
-        kept = kept._replace(after=_earliest(moves, kept.after))
-        values = self._values(kept, times)
+            raise WorldError(f"there is no decision at time {scope.time}: {limit}")
+        selection = self._kept(self._start(scope), scope)
+        moves = self._transitions(selection.rows)
+        selection = selection._replace(after=_earliest(moves, selection.after))
+        values = self._values(selection, times)
         return Inspection(
             spec=spec,
             theory=self.theory,
-            rows=kept.rows,
-            number=np.arange(len(kept.rows)),
-            total=kept.total,
+            rows=selection.rows,
+            number=np.arange(len(selection.rows)),
+            total=selection.total,
             **moves._asdict(),
-            achieved=achieved_in(self.world, torch.from_numpy(kept.rows)).numpy(),
-            first_time=wanted.time,
+            achieved=achieved_in(self.world, torch.from_numpy(selection.rows)).numpy(),
+            first_time=scope.time,
             v_m=None,
             **{name: value.numpy() for name, value in values._asdict().items()},
             x_h_floor=self.x_h_floor,
         )
 
-    def _start(self, wanted: Wanted) -> Int[Tensor, " word"]:
+    def _start(self, scope: InspectionScope) -> Int[Tensor, " word"]:
         """The state to begin with, if it can be reached by that time as far as one can tell."""
         spec, initial = self.world.spec, self.world.initial_state()
-        if wanted.start is None:
+        if scope.start is None:
             return initial
-        if wanted.start.shape != initial.shape:
+        if scope.start.shape != initial.shape:
             raise WorldError(
-                f"state rows of {spec.name!r} have {spec.state_words} words, not "
-                f"{wanted.start.size}"
+                f"state rows of {spec.name!r} have {spec.state_words} words, not {scope.start.size}"
             )
-        start = torch.from_numpy(wanted.start).to(initial.dtype)
-        steps = wanted.time if spec.horizon is not None else None
+        start = torch.from_numpy(scope.start).to(initial.dtype)
+        steps = scope.time if spec.horizon is not None else None
         reached = self._all_within(initial, steps, MOST_STATES)
         if reached is not None and not (reached.rows == start.numpy()).all(1).any():
             when = "" if steps is None else f" after {steps} steps"
             raise WorldError(f"{spec.name!r} cannot be in that state{when}")
         return start
 
-    def _kept(self, start: Int[Tensor, " word"], wanted: Wanted) -> Kept:
+    def _kept(self, start: Int[Tensor, " word"], scope: InspectionScope) -> Kept:
         """All states that can follow one if they fit, else those of episodes."""
         spec = self.world.spec
         actions = max(spec.num_actions[human] for human in spec.humans)
         numbers = 1 + len(spec.goals) * (1 + actions) + spec.num_robot_actions
-        size = wanted.value_bytes(numbers, spec.horizon) + 4 * spec.num_joint_actions
+        size = scope.value_bytes(numbers, spec.horizon) + 4 * spec.num_joint_actions
         size += spec.state_words * spec.state_dtype.itemsize
-        most = MOST_STATES
-        if wanted.max_bytes is not None:
+        max_states = MOST_STATES
+        if scope.max_bytes is not None:
             # Each transition takes 6 bytes, and most joint actions have one.
-            most = min(most, max(1, wanted.max_bytes // (size + 6 * spec.num_joint_actions)))
-        steps = None if spec.horizon is None else spec.horizon - wanted.time
-        whole = self._all_within(start, steps, most)
-        return self._of_episodes(start, wanted.time, most) if whole is None else whole
+            max_states = min(
+                max_states, max(1, scope.max_bytes // (size + 6 * spec.num_joint_actions))
+            )
+        steps = None if spec.horizon is None else spec.horizon - scope.time
+        whole = self._all_within(start, steps, max_states)
+        return self._of_episodes(start, scope.time, max_states) if whole is None else whole
 
-    def _all_within(self, start: Int[Tensor, " word"], steps: int | None, most: int) -> Kept | None:
+    def _all_within(
+        self, start: Int[Tensor, " word"], steps: int | None, max_states: int
+    ) -> Kept | None:
         """All states that can follow one within so many steps; None if they are too many."""
         table = self._table()
         table.number(start.numpy()[None])
@@ -167,37 +170,37 @@ class LearnedRun:
             newest = torch.from_numpy(table.rows[bounds[-2] :].copy())
             for part in torch.split(newest, AT_ONCE):
                 table.number(successors_of(self.world, part).states.numpy())
-                if table.count > most:
+                if table.count > max_states:
                     return None
             bounds.append(table.count)
         after = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         return Kept(table.rows.copy(), after, table.count)
 
-    def _of_episodes(self, start: Int[Tensor, " word"], time: int, most: int) -> Kept:
+    def _of_episodes(self, start: Int[Tensor, " word"], time: int, max_states: int) -> Kept:
         """States of episodes, the most visited first, each with all that can follow it."""
         visited, after = self._visits(start, time)
         table = RowTable.of(visited)
         bounds, following = [0], []
         for part in torch.split(torch.from_numpy(visited), AT_ONCE):
-            found = successors_of(self.world, part)
-            ends = found.offsets[:: self.world.spec.num_joint_actions][1:] + bounds[-1]
-            following.append(table.number(found.states.numpy()))
+            successors = successors_of(self.world, part)
+            ends = successors.offsets[:: self.world.spec.num_joint_actions][1:] + bounds[-1]
+            following.append(table.number(successors.states.numpy()))
             bounds += ends.tolist()
         successor = np.concatenate(following)
         after = np.pad(after, (0, table.count - len(after)), constant_values=NEVER)
 
         def first(number: int) -> Int64[np.ndarray, " state"]:
             """The first states, and their successors."""
-            found: Int64[np.ndarray, " state"]
-            found = np.union1d(np.arange(number), successor[: bounds[number]])
-            return found
+            states: Int64[np.ndarray, " state"]
+            states = np.union1d(np.arange(number), successor[: bounds[number]])
+            return states
 
         low, high = 1, len(visited)
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if len(first(middle)) <= most else (low, middle - 1)
-        kept = first(low)
-        return Kept(table.rows[kept], after[kept], None)
+            low, high = (middle, high) if len(first(middle)) <= max_states else (low, middle - 1)
+        selected = first(low)
+        return Kept(table.rows[selected], after[selected], None)
 
     def _visits(self, start: Int[Tensor, " word"], time: int) -> tuple[Rows, Times]:
         """Distinct states of episodes, the start first and then those visited most often.
@@ -206,14 +209,14 @@ class LearnedRun:
         """
         spec, generator = self.world.spec, torch.Generator().manual_seed(0)
         weights = torch.tensor([goal.weight for goal in spec.goals]).double()
-        own = [torch.tensor(spec.goals_of(human)) for human in spec.humans]
+        goals_of_humans = [torch.tensor(spec.goals_of(human)) for human in spec.humans]
         drawn = [
             goals[torch.multinomial(weights[goals], EPISODES, True, generator=generator)]
-            for goals in own
+            for goals in goals_of_humans
         ]
-        rows, table, seen = start.repeat(EPISODES, 1), self._table(), []
+        rows, table, visits = start.repeat(EPISODES, 1), self._table(), []
         for step in range(MOST_STEPS if spec.horizon is None else spec.horizon - time):
-            seen.append(np.stack([table.number(rows.numpy()), np.full(len(rows), step)]))
+            visits.append(np.stack([table.number(rows.numpy()), np.full(len(rows), step)]))
             goes_on = ~is_terminal(self.world, rows)
             if not goes_on.any():
                 break
@@ -221,7 +224,7 @@ class LearnedRun:
             left = 1 if spec.horizon is None else spec.horizon - time - step
             actions = self._actions(rows, left, drawn, generator)
             rows = self.world.step(rows, actions, generator)
-        state, step_seen = np.concatenate(seen, 1)
+        state, step_seen = np.concatenate(visits, 1)
         after = np.full(table.count, NEVER)
         np.minimum.at(after, state, step_seen)
         order = np.argsort(-np.bincount(state), kind="stable")
@@ -236,14 +239,14 @@ class LearnedRun:
         generator: torch.Generator,
     ) -> Int[Tensor, "env agent"]:
         """Actions of all agents: humans pursue their goals, robots act as learned."""
-        spec, each = self.world.spec, torch.arange(len(rows))
-        found = self.estimate(rows, torch.full((len(rows),), left))
+        spec, env = self.world.spec, torch.arange(len(rows))
+        estimate = self.estimate(rows, torch.full((len(rows),), left))
         actions = torch.zeros(len(rows), len(spec.agents), dtype=torch.int64)
         for human, goal in zip(spec.humans, goals, strict=True):
-            policy = found.pi_h[each, goal]
+            policy = estimate.pi_h[env, goal]
             actions[:, human] = torch.multinomial(policy, 1, generator=generator)[:, 0]
-        known = ~found.q_r.isnan()
-        pi_r = robot_policy(found.q_r, self.theory.beta_r, known)
+        is_available = ~estimate.q_r.isnan()
+        pi_r = robot_policy(estimate.q_r, self.theory.beta_r, is_available)
         joint = torch.multinomial(pi_r, 1, generator=generator)[:, 0]
         for robot in spec.robots:
             actions[:, robot] = joint % spec.num_actions[robot]
@@ -252,38 +255,38 @@ class LearnedRun:
 
     def _transitions(self, rows: Rows) -> Transitions:
         """Transitions of states; to those that are not kept, too."""
-        table, found = RowTable.of(rows), list[Successors]()
+        table, successors = RowTable.of(rows), list[Successors]()
         for part in torch.split(torch.from_numpy(rows), AT_ONCE):
-            found.append(successors_of(self.world, part))
-        length = np.concatenate([part.offsets.diff().numpy() for part in found])
-        prob = np.concatenate([part.prob.double().numpy() for part in found])
+            successors.append(successors_of(self.world, part))
+        length = np.concatenate([part.offsets.diff().numpy() for part in successors])
+        prob = np.concatenate([part.prob.double().numpy() for part in successors])
         lasts = [
             np.ones(len(part.prob)) if part.duration is None else part.duration.double().numpy()
-            for part in found
+            for part in successors
         ]
         codes, code = np.unique(
             np.stack([prob, np.concatenate(lasts)]), axis=1, return_inverse=True
         )
-        successor = np.concatenate([table.find(part.states.numpy()) for part in found])
+        successor = np.concatenate([table.find(part.states.numpy()) for part in successors])
         successor = np.where(successor < 0, NOT_KEPT, successor).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(length)])
         return Transitions(offsets, successor, code.ravel(), codes[0], codes[1])
 
-    def _values(self, kept: Kept, times: range) -> Estimates:
+    def _values(self, selection: Kept, times: range) -> Estimates:
         """Values at all times; NaN where a state cannot be reached by then, or is terminal."""
-        spec, rows = self.world.spec, torch.from_numpy(kept.rows)
+        spec, rows = self.world.spec, torch.from_numpy(selection.rows)
         goes_on = (~is_terminal(self.world, rows)).numpy()
         parts = []
         for step, time in enumerate(times):
-            reached = kept.after <= step if spec.horizon is not None else kept.after >= 0
-            known = torch.from_numpy(np.flatnonzero(goes_on & reached))
+            reached = selection.after <= step if spec.horizon is not None else selection.after >= 0
+            positions = torch.from_numpy(np.flatnonzero(goes_on & reached))
             left = 1 if spec.horizon is None else spec.horizon - time
             blocks = [
                 self.estimate(rows[block], torch.full((len(block),), left))
-                for block in torch.split(known, AT_ONCE)
+                for block in torch.split(positions, AT_ONCE)
             ]
             parts.append(
-                [_spread(known, len(rows), column) for column in zip(*blocks, strict=True)]
+                [_spread(positions, len(rows), column) for column in zip(*blocks, strict=True)]
             )
         return Estimates(*(torch.stack(column) for column in zip(*parts, strict=True)))
 
@@ -294,20 +297,22 @@ class LearnedRun:
 
 def _earliest(moves: Transitions, after: Times) -> Times:
     """Steps after which each state is reached first, given those after which it was seen."""
-    kept = moves.successor != NOT_KEPT
-    source = np.repeat(np.arange(len(moves.offsets) - 1), np.diff(moves.offsets))[kept]
+    is_kept = moves.successor != NOT_KEPT
+    source = np.repeat(np.arange(len(moves.offsets) - 1), np.diff(moves.offsets))[is_kept]
     source //= (len(moves.offsets) - 1) // len(after)
     while True:
         earlier = after.copy()
-        np.minimum.at(earlier, moves.successor[kept], after[source] + 1)
+        np.minimum.at(earlier, moves.successor[is_kept], after[source] + 1)
         if (earlier == after).all():
             return after
         after = earlier
 
 
 def _spread(
-    known: Int[Tensor, " item"], size: int, blocks: tuple[Tensor, ...]
+    positions: Int[Tensor, " item"], size: int, blocks: tuple[Tensor, ...]
 ) -> Float[Tensor, "*trailing"]:
     """Numbers of some states in their places among all, NaN elsewhere."""
     values = torch.cat(blocks).double()
-    return values.new_full((size, *values.shape[1:]), float("nan")).index_copy_(0, known, values)
+    return values.new_full((size, *values.shape[1:]), float("nan")).index_copy_(
+        0, positions, values
+    )

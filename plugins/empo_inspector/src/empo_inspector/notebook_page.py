@@ -6,10 +6,10 @@ import hashlib
 from pathlib import Path
 
 from empo_core.protocols import WorldModel
-from empo_core.storage.atomic import write_file
+from empo_core.runs.atomic import write_file
 from empo_inspector.page import PAGE, whole_page
 from empo_pictures.notebooks import MOST_BYTES
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 
 HEIGHT = 760
 """Pixels; the page then has room for a board, the time and a table beside them."""
@@ -36,7 +36,7 @@ class NotebookPage:
         """Write the page, and return its path.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if the disk refuses.
         """
         write_file(Path(file), self.text)
         return Path(file)
@@ -79,5 +79,5 @@ def notebook_page(
         directory: The run's directory; None where there is none.
     """
     return NotebookPage(
-        whole_page(inspection, world, Wanted(), directory)[1], world.spec.name, height
+        whole_page(inspection, world, InspectionScope(), directory)[1], world.spec.name, height
     )

@@ -18,8 +18,8 @@ from pydantic import JsonValue
 
 from empo_core.errors import WorldError
 from empo_core.protocols import WorldModel
-from empo_core.storage.atomic import digest, read_json, write_file
-from empo_core.storage.run_directory import CONFIG, ENVIRONMENT
+from empo_core.runs.atomic import digest, read_json, write_file
+from empo_core.runs.directory import CONFIG, ENVIRONMENT
 from empo_core.threads import torch_threads
 from empo_inspector.container import Header, pack, unpack
 from empo_inspector.decisive import worth_a_look
@@ -27,7 +27,7 @@ from empo_inspector.error_sizes import histograms
 from empo_inspector.explanation import explain
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory
 
 MODULES = ("parts", "container", "decision", "why", "sentences", "play", "board", "views", "app")
@@ -51,7 +51,7 @@ def script() -> str:
 def _shades(stops: list[list[int]]) -> list[tuple[str, str]]:
     """Colours of a heat map from one stop to the next, each with that of words on it."""
     places = np.linspace(0, len(stops) - 1, SHADES)
-    channels = [np.interp(places, range(len(stops)), each) for each in zip(*stops, strict=True)]
+    channels = [np.interp(places, range(len(stops)), values) for values in zip(*stops, strict=True)]
     shades = np.stack(channels, axis=1).round().astype(int)
     dark = shades @ (0.299, 0.587, 0.114) <= 120
     return [
@@ -93,7 +93,7 @@ def _about(header: Header) -> str:
     """Tables of parameters, of what is kept, and of where it comes from."""
     tables: dict[str, Mapping[str, JsonValue]] = {
         "Theory": header.theory,
-        "Part of the run that is kept here": header.kept.model_dump(),
+        "Part of the run that is kept here": header.coverage.model_dump(),
         "Where it comes from": header.provenance,
     }
     rounded = '<p class="note">Values are rounded to 6e-8.</p>'
@@ -120,55 +120,58 @@ PAGE, MAX_BYTES = "inspector.html", 20_000_000
 
 @torch_threads(1)
 def container(
-    inspection: Inspection, world: WorldModel, wanted: Wanted, directory: Path | None = None
+    inspection: Inspection, world: WorldModel, scope: InspectionScope, directory: Path | None = None
 ) -> bytes:
     """The container of a run.
 
     Args:
         inspection: What the run knows.
         world: Its world.
-        wanted: What was asked for.
+        scope: What was asked for.
         directory: Its directory, which says where the data come from; None: they are not saved.
     """
-    start = start_of(inspection, wanted)
+    start = start_of(inspection, scope)
     return pack(
         inspection,
-        wanted,
+        scope,
         start,
         *pictures(world, inspection.rows),
         worth_a_look(inspection, start),
-        histograms(inspection, wanted),
+        histograms(inspection, scope),
         _provenance(directory, inspection.theory),
     )
 
 
-def start_of(inspection: Inspection, wanted: Wanted) -> int:
+def start_of(inspection: Inspection, scope: InspectionScope) -> int:
     """Position of the state with which an inspection begins."""
-    if wanted.start is None:
+    if scope.start is None:
         return int(np.flatnonzero(inspection.number == 0)[0])
-    return int(np.flatnonzero((inspection.rows == wanted.start).all(1))[0])
+    return int(np.flatnonzero((inspection.rows == scope.start).all(1))[0])
 
 
 def first_words(inspection: Inspection, world: WorldModel, start: int) -> str:
     """The decision at the start as text."""
     try:
-        found = explain(inspection, world, start)
+        explanation = explain(inspection, world, start)
     except WorldError as error:  # There is nothing to decide, or too little is kept.
         return str(error)
-    names, policy = inspection.spec.robot_action_names, found.reasons.policies.pi_r[0].tolist()
+    names, policy = (
+        inspection.spec.robot_action_names,
+        explanation.reasons.policies.pi_r[0].tolist(),
+    )
     lines = [f"{name}: {chance:.6f}" for name, chance in zip(names, policy, strict=True)]
-    return "\n".join([found.description, "", *lines, "", *found.sentences()])
+    return "\n".join([explanation.description, "", *lines, "", *explanation.sentences()])
 
 
 def whole_page(
     inspection: Inspection,
     world: WorldModel,
-    wanted: Wanted,
+    scope: InspectionScope,
     directory: Path | None = None,
 ) -> tuple[bytes, str]:
     """The container of a run, and its page; arguments are those of ``container``."""
-    words = first_words(inspection, world, start_of(inspection, wanted))
-    data = container(inspection, world, wanted, directory)
+    words = first_words(inspection, world, start_of(inspection, scope))
+    data = container(inspection, world, scope, directory)
     return data, page(data, inspection.spec.name, words)
 
 
@@ -177,31 +180,33 @@ def write_page(
     world: WorldModel,
     directory: Path,
     file: Path,
-    wanted: Wanted,
+    scope: InspectionScope,
 ) -> bytes:
     """Write the page of a run; returns its container.
 
     Raises:
-        StorageError: The disk refuses.
+        StorageError: if the disk refuses.
     """
-    data, text = whole_page(inspection, world, wanted, directory)
+    data, text = whole_page(inspection, world, scope, directory)
     write_file(file, text)
     return data
 
 
 def _provenance(directory: Path | None, theory: CompleteTheory) -> dict[str, JsonValue]:
     """Where an inspection comes from, as far as the run's directory says."""
-    found: dict[str, JsonValue] = {
+    provenance: dict[str, JsonValue] = {
         "run": "" if directory is None else directory.name,
         "theory": digest(theory.model_dump(mode="json")),
     }
     if directory is None or not (directory / ENVIRONMENT).is_file():
-        return found
-    known = read_json(directory / ENVIRONMENT)
-    found["config sha256"] = hashlib.sha256((directory / CONFIG).read_bytes()).hexdigest()
-    if isinstance(known, dict):
-        found |= {key: known[key] for key in ("seed", "python", "versions", "git") if key in known}
-    return found
+        return provenance
+    recorded = read_json(directory / ENVIRONMENT)
+    provenance["config sha256"] = hashlib.sha256((directory / CONFIG).read_bytes()).hexdigest()
+    if isinstance(recorded, dict):
+        provenance |= {
+            key: recorded[key] for key in ("seed", "python", "versions", "git") if key in recorded
+        }
+    return provenance
 
 
 def _hash(text: str) -> str:

@@ -12,7 +12,7 @@ from empo_core.cli.arguments import RunDirectory
 from empo_core.cli.output import Debug, kept_in, only_ours_on_stdout, show
 
 if TYPE_CHECKING:
-    from empo_theory.inspection import Wanted
+    from empo_theory.inspection import InspectionScope
 
 Precision = Literal["exact", "compact"]
 
@@ -59,15 +59,15 @@ def inspect(
     """Write a page that shows every decision of a run, and why: one file, for any browser."""
     with only_ours_on_stdout():
         from empo_core.errors import ConfigError
-        from empo_core.storage.atomic import write_file
+        from empo_core.runs.atomic import write_file
         from empo_core.world_content import world_digest
         from empo_inspector.page import PAGE, write_page
         from empo_inspector.right_values import compared
         from empo_inspector.saved_inspection import inspect_run
 
         directory = run_dir.resolve()
-        wanted = _wanted(start, max_mb, times, precision)
-        inspection, world = inspect_run(directory, wanted)
+        scope = _wanted(start, max_mb, times, precision)
+        inspection, world = inspect_run(directory, scope)
         if exact is not None:
             right, other = inspect_run(exact)
             if world_digest(other) != world_digest(world):
@@ -77,15 +77,17 @@ def inspect(
                 )
             inspection = compared(inspection, right)
         file = directory / PAGE if output is None else output
-        packed = write_page(inspection, world, directory, file, wanted)
+        packed = write_page(inspection, world, directory, file, scope)
         if data is not None:
             write_file(data, packed)
     size = file.stat().st_size / 1e6
-    kept, total = inspection.num_states, inspection.total
+    num_states, total = inspection.num_states, inspection.total
     part = (
-        f"{kept:,} states, those of episodes" if total is None else f"{kept:,} of {total:,} states"
+        f"{num_states:,} states, those of episodes"
+        if total is None
+        else f"{num_states:,} of {total:,} states"
     )
-    left = "all states" if kept == total else f"{part}, see --max-mb"
+    left = "all states" if num_states == total else f"{part}, see --max-mb"
     left += ", values rounded to 6e-8" if precision == "compact" else ""
     with kept_in(file):
         show(f"{file} ({size:.2f} MB, {left})")
@@ -95,13 +97,15 @@ def inspect(
         webbrowser.open(file.resolve().as_uri())
 
 
-def _wanted(start: str | None, max_mb: float, times: str | None, precision: Precision) -> Wanted:
+def _wanted(
+    start: str | None, max_mb: float, times: str | None, precision: Precision
+) -> InspectionScope:
     import numpy as np
 
-    from empo_theory.inspection import Wanted
+    from empo_theory.inspection import InspectionScope
 
     row = None if start is None else np.array(_whole_numbers("--start", start))
-    return Wanted(
+    return InspectionScope(
         start=row,
         max_bytes=int(max_mb * 1e6),
         times=None if times is None else tuple(_whole_numbers("--times", times)),
@@ -109,10 +113,10 @@ def _wanted(start: str | None, max_mb: float, times: str | None, precision: Prec
     )
 
 
-def _whole_numbers(option: str, given: str) -> list[int]:
+def _whole_numbers(option: str, text: str) -> list[int]:
     from empo_core.errors import ConfigError
 
     try:
-        return [int(word) for word in given.split(",")]
+        return [int(word) for word in text.split(",")]
     except ValueError as error:
-        raise ConfigError(f"{option} {given!r}: write whole numbers with commas: 3,0,0") from error
+        raise ConfigError(f"{option} {text!r}: write whole numbers with commas: 3,0,0") from error

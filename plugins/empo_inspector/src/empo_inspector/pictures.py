@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Shaped
 from PIL import Image
 
-from empo_core.protocols import Drawable, WorldModel
+from empo_core.protocols import WorldModel
 from empo_inspector.container import Glyph, Picture, Shape
 from empo_theory.inspection import Sketch, Sketchable
 
@@ -22,12 +22,12 @@ Rows = Shaped[np.ndarray, "state word"]
 def pictures(world: WorldModel, rows: Rows) -> tuple[Picture, dict[str, np.ndarray]]:
     """Constants and arrays of the pictures of some states, of which the first count most."""
     if isinstance(world, Sketchable):
-        found = world.sketch(torch.from_numpy(rows))
-        glyphs = [_glyph(name, picture) for name, picture in found.glyphs]
-        picture = Picture(kind="grid", width=found.width, height=found.height, glyphs=glyphs)
-        return picture, _grid(found)
+        sketch = world.sketch(torch.from_numpy(rows))
+        glyphs = [_glyph(name, picture) for name, picture in sketch.glyphs]
+        picture = Picture(kind="grid", width=sketch.width, height=sketch.height, glyphs=glyphs)
+        return picture, _grid(sketch)
     texts = _texts([world.describe(torch.from_numpy(row)) for row in rows])
-    if not isinstance(world, Drawable) or not len(rows):
+    if not len(rows) or world.render(torch.from_numpy(rows[0])) is None:
         return Picture(kind="text"), texts
     first = _small(world, rows[0]).quantize(256)
     colours = np.array(first.getpalette() or [0, 0, 0]).reshape(-1, 3).tolist()
@@ -49,10 +49,10 @@ def _glyph(name: str, picture: str) -> Glyph:
 
 
 def _shape(node: ElementTree.Element) -> Shape:
-    given = {key: value for key, value in node.attrib.items() if value != "none"}
+    attributes = {key: value for key, value in node.attrib.items() if value != "none"}
 
     def number(key: str, usual: float = 0.0) -> float:
-        return float(given.get(key, usual))
+        return float(attributes.get(key, usual))
 
     x, y = number("x"), number("y")
     tag, path = node.tag.rpartition("}")[2], ""
@@ -68,22 +68,24 @@ def _shape(node: ElementTree.Element) -> Shape:
             f"h{2 * r - w:g}{turn}{-r:g},{-r:g}v{2 * r - h:g}{turn}{r:g},{-r:g}Z"
         )
     elif tag != "text":
-        path = "M" + given["points"] + "Z" * (tag == "polygon")
+        path = "M" + attributes["points"] + "Z" * (tag == "polygon")
     return Shape(
         path=path,
         text=(node.text or "") if tag == "text" else "",
         x=x,
         y=y,
         size=number("font-size"),
-        fill=given.get("fill", ""),
-        stroke=given.get("stroke", ""),
+        fill=attributes.get("fill", ""),
+        stroke=attributes.get("stroke", ""),
         width=number("stroke-width", 1.0),
         opacity=number("fill-opacity", number("stroke-opacity", 1.0)),
     )
 
 
-def _small(world: Drawable, row: Shaped[np.ndarray, " word"]) -> Image.Image:
-    image = Image.fromarray(world.render(torch.from_numpy(row)))
+def _small(world: WorldModel, row: Shaped[np.ndarray, " word"]) -> Image.Image:
+    frame = world.render(torch.from_numpy(row))
+    assert frame is not None
+    image = Image.fromarray(frame)
     image.thumbnail((SIDE, SIDE))
     return image
 
@@ -94,16 +96,16 @@ def _texts(texts: list[str]) -> dict[str, np.ndarray]:
     return {"text": np.frombuffer(b"".join(encoded), np.uint8), "text_offsets": ends}
 
 
-def _grid(found: Sketch) -> dict[str, np.ndarray]:
+def _grid(sketch: Sketch) -> dict[str, np.ndarray]:
     """Arrays of a sketch; of what never changes in a cell, once."""
-    changes = np.flatnonzero((found.things != found.things[:1]).any(0))
+    changes = np.flatnonzero((sketch.things != sketch.things[:1]).any(0))
     return {
-        "ground": found.ground.astype(np.uint16),
-        "fixed": found.things[0].astype(np.uint16),
+        "ground": sketch.ground.astype(np.uint16),
+        "fixed": sketch.things[0].astype(np.uint16),
         "changes": changes.astype(np.uint16),
-        "things": found.things[:, changes].astype(np.uint16),
-        "sprites": found.agents.astype(np.uint16),
-        "places": found.places.astype(np.uint16),
-        "headings": found.headings.astype(np.int8),
-        "goal_cells": found.goals.astype(np.uint8),
+        "things": sketch.things[:, changes].astype(np.uint16),
+        "sprites": sketch.agents.astype(np.uint16),
+        "places": sketch.places.astype(np.uint16),
+        "headings": sketch.headings.astype(np.int8),
+        "goal_cells": sketch.goals.astype(np.uint8),
     }

@@ -13,7 +13,7 @@ import typer
 from empo_core.cli.output import Debug, only_ours_on_stdout, show, stdout
 from empo_core.documents import library_world, world_in
 from empo_core.errors import ConfigError
-from empo_core.storage.atomic import digest, write_file
+from empo_core.runs.atomic import digest, write_file
 from empo_inspector.pcg32 import MOST_SEED
 from empo_theory.parameters import HumanTheory
 
@@ -73,7 +73,7 @@ def play(
 
         world, policies, theory = _opened(place)
         if replay is not None:
-            if guess or any(given is not None for given in (agent, goal, seed, record)):
+            if guess or any(option is not None for option in (agent, goal, seed, record)):
                 raise ConfigError("--replay takes everything from the record; only --gif fits it")
             game = checked(replay, world, policies, theory)
             show(f"{replay}: ok, {len(game.actions)} steps follow from seed {game.seed}")
@@ -91,15 +91,15 @@ def play(
 
 def _opened(place: str) -> tuple[WorldModel, Policies | None, str | None]:
     """A world, and of a run its policies and a digest of its theory."""
-    from empo_core.experiment import saved_policies
+    from empo_core.experiment import Experiment
 
     path = library_world(place) or Path(place)
     if not path.exists():
         raise ConfigError(f"{place}: there is no such run, and no such world; see: empo worlds")
     if not path.is_dir():
         return world_in(path, None)[1], None, None
-    config, context, policies = saved_policies(path)
-    world = context.world
+    run = Experiment.load(path)
+    config, world, policies = run.config, run.context.world, run.policies()
     if world is None or not isinstance(policies, tuple):
         raise ConfigError(f"{place}: this run has no world of humans and goals to play in")
     theory = getattr(config.algorithm.params, "theory", None)
@@ -114,19 +114,21 @@ def _agent(spec: WorldSpec, name: str) -> int:
         if agents and spec.agents[agents[0]].role == name:
             return agents[0]
     names = [agent.name for agent in spec.agents]
-    found = [each for each in names if each == name] or [n for n in names if n.startswith(name)]
-    if len(found) != 1:
+    matches = [full_name for full_name in names if full_name == name] or [
+        n for n in names if n.startswith(name)
+    ]
+    if len(matches) != 1:
         raise ConfigError(f"--human, --as: {name!r} is not one agent; there are {names}")
-    return names.index(found[0])
+    return names.index(matches[0])
 
 
 def _goal(spec: WorldSpec, player: int, name: str) -> int:
     """A goal of the player by its name."""
-    own = {spec.goals[goal].name: goal for goal in spec.goals_of(player)}
-    if name not in own:
-        names = ", ".join(map(repr, own)) or "none"
+    goals = {spec.goals[goal].name: goal for goal in spec.goals_of(player)}
+    if name not in goals:
+        names = ", ".join(map(repr, goals)) or "none"
         raise ConfigError(f"--goal {name!r}: goals of {spec.agents[player].name} are {names}")
-    return own[name]
+    return goals[name]
 
 
 def _play(game: Game, guess: bool) -> None:

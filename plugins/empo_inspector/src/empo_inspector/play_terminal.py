@@ -56,7 +56,7 @@ class Session:
         """Do what the words say until one says to end, or they do.
 
         Raises:
-            ConfigError: A line is no action that can be taken.
+            ConfigError: if a line is no action that can be taken.
         """
         self._show()
         for word in words:
@@ -106,13 +106,13 @@ class Session:
         when = f"time {turn.time}"
         if spec.horizon is not None:
             when += f", {spec.horizon - turn.time} steps left"
-        said = [when + ("; the episode is over" if turn.is_over else "")]
+        lines = [when + ("; the episode is over" if turn.is_over else "")]
         if game.actions:
             pairs = zip(spec.agents, game.actions[-1], strict=True)
             did = ", ".join(f"{agent.name} {agent.actions[action]}" for agent, action in pairs)
-            said.append(f"before: {did}")
+            lines.append(f"before: {did}")
         row = torch.tensor(turn.row, dtype=spec.state_dtype)
-        return [Text(head, style="bold"), *map(Text, said), Text(game.world.describe(row))]
+        return [Text(head, style="bold"), *map(Text, lines), Text(game.world.describe(row))]
 
     def _policies(self) -> list[RenderableType]:
         game, spec = self._game, self._game.world.spec

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.protocols import ClosedLoop, Solution
+from empo_theory.solved_world import SolvedWorld
 
 
 @dataclass(frozen=True)
@@ -39,31 +39,33 @@ class PolicyDifference:
 
 
 def policy_differences(
-    first: ClosedLoop, second: Solution, most: int
+    first: SolvedWorld, second: SolvedWorld, max_states: int
 ) -> tuple[list[PolicyDifference], float]:
     """The state-times with the largest occupancy times total variation, and the sum over all.
 
     Raises:
-        SolveError: A solution does not know a state, or has not kept the values of some time.
+        SolveError: if a solution does not know a state, or has not kept the values of some time.
     """
-    found: list[PolicyDifference] = []
+    differences: list[PolicyDifference] = []
     total = 0.0
-    for steps_left, states, visits in first.occupancy():
-        one = first.robot_policies(states, steps_left)
+    occupancy = first.occupancy()
+    assert occupancy is not None
+    for steps_left, states, visits in occupancy:
+        policy = first.robot_policies(states, steps_left)
         other = second.robot_policies(states, steps_left)
-        distance = (one - other).abs().sum(-1) / 2
+        distance = (policy - other).abs().sum(-1) / 2
         weight = visits * distance
         total += float(weight.sum())
-        best = weight.topk(min(most, len(weight))).indices
-        found += [
+        best = weight.topk(min(max_states, len(weight))).indices
+        differences += [
             PolicyDifference(
-                steps_left, states[i], float(visits[i]), float(distance[i]), one[i], other[i]
+                steps_left, states[i], float(visits[i]), float(distance[i]), policy[i], other[i]
             )
             for i in best.tolist()
             if distance[i] > 0
         ]
-        found = sorted(found, key=lambda each: -each.weight)[:most]
-    return found, total
+        differences = sorted(differences, key=lambda difference: -difference.weight)[:max_states]
+    return differences, total
 
 
 def likeliest(policy: Float[Tensor, " robot_action"], names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from empo_inspector.comparison import Comparison, PolicyComparison
 from empo_inspector.curves import Band
 from empo_inspector.policy_differences import likeliest
-from empo_inspector.run_table import shown
+from empo_inspector.run_table import value_text
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Title, headings and rows."""
@@ -18,9 +18,9 @@ MOST_STEPS = 8
 """Rows of a table of a curve."""
 
 
-def tables(found: Comparison) -> Iterator[Table]:
+def tables(comparison: Comparison) -> Iterator[Table]:
     """The groups, what differs in their configs, their results, and their curves."""
-    names = [group.name for group in found.groups]
+    names = [group.name for group in comparison.groups]
     yield (
         "Groups",
         ("group", "n", "seeds", "runs"),
@@ -28,18 +28,18 @@ def tables(found: Comparison) -> Iterator[Table]:
             (
                 group.name,
                 str(len(group.runs)),
-                " ".join(shown(seed) for seed in group.seeds),
+                " ".join(value_text(seed) for seed in group.seeds),
                 " ".join(run.path.name for run in group.runs),
             )
-            for group in found.groups
+            for group in comparison.groups
         ],
     )
     yield (
         "Configs",
         ("key", *names),
         [
-            (key, *(shown(values[name]) if name in values else "" for name in names))
-            for key, values in found.differences.items()
+            (key, *(value_text(values[name]) if name in values else "" for name in names))
+            for key, values in comparison.differences.items()
         ],
     )
     yield (
@@ -47,10 +47,10 @@ def tables(found: Comparison) -> Iterator[Table]:
         ("key", *names),
         [
             (key, *(_with_interval(*values[name][:2]) if name in values else "" for name in names))
-            for key, values in found.results.items()
+            for key, values in comparison.results.items()
         ],
     )
-    for metric, bands in found.bands.items():
+    for metric, bands in comparison.bands.items():
         numbers = ", ".join(f"{name}: n = {band.number}" for name, band in bands.items())
         yield f"{metric} ({numbers})", ("step", *bands), _curve_rows(list(bands.values()))
 
@@ -87,23 +87,25 @@ def policy_lines(policies: Sequence[PolicyComparison]) -> Iterator[str]:
         if pair.world is None:
             yield f"{title} are not compared: {pair.reason}"
             continue
-        if not pair.found:
+        if not pair.differences:
             yield f"{title} are the same wherever {pair.first} gets to."
             continue
         yield f"{title} differ by {pair.total:.4g} in an episode of {pair.first}"
         yield "(visits x total variation, summed). Most of it:"
         actions = pair.world.spec.robot_action_names
-        for number, each in enumerate(pair.found, 1):
+        for number, difference in enumerate(pair.differences, 1):
             yield ""
-            yield f"{number}. {each.steps_left} steps left, {each.occupancy:.3g} visits,"
-            yield f"   total variation {each.distance:.3f}"
-            yield f"   {pair.first}: {likeliest(each.first, actions)}"
-            yield f"   {pair.second}: {likeliest(each.second, actions)}"
-            yield from (f"   {line}" for line in pair.world.describe(each.state).splitlines())
+            yield (
+                f"{number}. {difference.steps_left} steps left, {difference.occupancy:.3g} visits,"
+            )
+            yield f"   total variation {difference.distance:.3f}"
+            yield f"   {pair.first}: {likeliest(difference.first, actions)}"
+            yield f"   {pair.second}: {likeliest(difference.second, actions)}"
+            yield from (f"   {line}" for line in pair.world.describe(difference.state).splitlines())
         yield ""
 
 
-def as_data(found: Comparison, policies: Sequence[PolicyComparison]) -> dict[str, object]:
+def as_data(comparison: Comparison, policies: Sequence[PolicyComparison]) -> dict[str, object]:
     """All of it as JSON data."""
     return {
         "groups": {
@@ -111,12 +113,12 @@ def as_data(found: Comparison, policies: Sequence[PolicyComparison]) -> dict[str
                 "runs": [str(run.path) for run in group.runs],
                 "seeds": group.seeds,
             }
-            for group in found.groups
+            for group in comparison.groups
         },
-        "configs": found.differences,
+        "configs": comparison.differences,
         "results": {
             key: {name: _numbers(*entry) for name, entry in values.items()}
-            for key, values in found.results.items()
+            for key, values in comparison.results.items()
         },
         "curves": {
             metric: {
@@ -128,7 +130,7 @@ def as_data(found: Comparison, policies: Sequence[PolicyComparison]) -> dict[str
                 }
                 for name, band in bands.items()
             }
-            for metric, bands in found.bands.items()
+            for metric, bands in comparison.bands.items()
         },
         "policies": [_policy_data(pair) for pair in policies],
     }
@@ -148,13 +150,13 @@ def _policy_data(pair: PolicyComparison) -> dict[str, object]:
         "actions": pair.world.spec.robot_action_names,
         "states": [
             {
-                "steps_left": each.steps_left,
-                "state": each.state,
-                "occupancy": each.occupancy,
-                "total_variation": each.distance,
-                pair.first: each.first,
-                pair.second: each.second,
+                "steps_left": difference.steps_left,
+                "state": difference.state,
+                "occupancy": difference.occupancy,
+                "total_variation": difference.distance,
+                pair.first: difference.first,
+                pair.second: difference.second,
             }
-            for each in pair.found
+            for difference in pair.differences
         ],
     }

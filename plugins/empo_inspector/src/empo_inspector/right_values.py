@@ -49,7 +49,7 @@ def compared(learned: Inspection, exact: Inspection) -> Inspection:
     """An inspection of learned values with those of a solved run beside them.
 
     Raises:
-        ConfigError: The run is learned itself, or about another problem.
+        ConfigError: if the run is learned itself, or about another problem.
     """
     _check_same(learned, exact)
     time, state = np.nonzero(~np.isnan(exact.v_r))
@@ -64,16 +64,16 @@ def _check_same(learned: Inspection, exact: Inspection) -> None:
         raise ConfigError("--exact is for learned runs, and this run is exact itself")
     if exact.q_r is not None:
         raise ConfigError("--exact: that run is learned, too; name one of algorithm exact")
-    one, other = learned.spec, exact.spec
-    for what, mine, its in (
-        ("agents", one.agents, other.agents),
-        ("goals", [(g.human, g.name, g.weight) for g in one.goals],
+    spec, other = learned.spec, exact.spec
+    for part, mine, its in (
+        ("agents", spec.agents, other.agents),
+        ("goals", [(g.human, g.name, g.weight) for g in spec.goals],
          [(g.human, g.name, g.weight) for g in other.goals]),
-        ("horizon", one.horizon, other.horizon),
-        ("state rows", one.state_words, other.state_words),
+        ("horizon", spec.horizon, other.horizon),
+        ("state rows", spec.state_words, other.state_words),
     ):  # fmt: skip
         if mine != its:
-            raise ConfigError(f"--exact: that run is about another world: its {what} differ")
+            raise ConfigError(f"--exact: that run is about another world: its {part} differ")
     for symbol in (*TheoryParams.model_fields, "accrual"):
         mine, its = getattr(learned.theory, symbol), getattr(exact.theory, symbol)
         if mine != its:

@@ -50,8 +50,8 @@ def runs(
     if json:
         print_json({"runs": _as_data(rows)})
     else:
-        asked = [] if sort is None else [sort.removeprefix("-")]
-        _print_rows(f"{folder}", rows, asked)
+        sort_keys = [] if sort is None else [sort.removeprefix("-")]
+        _print_rows(f"{folder}", rows, sort_keys)
 
 
 def _as_data(rows: list[Row]) -> list[dict[str, object]]:
@@ -70,22 +70,22 @@ def _as_data(rows: list[Row]) -> list[dict[str, object]]:
     ]
 
 
-def _print_rows(title: str, rows: list[Row], asked: list[str]) -> None:
+def _print_rows(title: str, rows: list[Row], sort_keys: list[str]) -> None:
     from empo_inspector import run_table
 
     different = run_table.differences(rows)
     results = [run_table.key_results(row.run) for row in rows]
-    keys = [key for key in asked if key not in run_table.COLUMNS]
-    keys = list(dict.fromkeys([*keys, *(key for found in results for key in found)]))
-    names = run_table.short_names([*keys, *(key for found in different for key in found)])
+    keys = [key for key in sort_keys if key not in run_table.COLUMNS]
+    keys = list(dict.fromkeys([*keys, *(key for values in results for key in values)]))
+    names = run_table.short_names([*keys, *(key for values in different for key in values)])
     further = {"warnings": _told, "reason": _shortened}
     further = {name: cell for name, cell in further.items() if any(cell(row.run) for row in rows)}
     table = []
     for row, differs in zip(rows, different, strict=True):
         texts = [row.run.path.name, row.run.task, row.run.algorithm, row.run.status]
         texts += [run_table.span(row.facts.get(name)) for name in ("age", "duration")]
-        texts += [run_table.shown(row.facts[key]) if key in row.facts else "" for key in keys]
-        pairs = (f"{names[key]}={run_table.shown(value)}" for key, value in differs.items())
+        texts += [run_table.value_text(row.facts[key]) if key in row.facts else "" for key in keys]
+        pairs = (f"{names[key]}={run_table.value_text(value)}" for key, value in differs.items())
         texts += [" ".join(pairs)]
         table.append([*texts, *(cell(row.run) for cell in further.values())])
     headings = [*run_table.COLUMNS, *(names[key] for key in keys), "differs", *further]
@@ -145,18 +145,18 @@ def compare(
     with only_ours_on_stdout():
         from empo_inspector import comparison, curves, report
 
-        found = comparison.compare_runs(run_dirs, metric or ())
-        if picture is not None and not found.bands:
+        result = comparison.compare_runs(run_dirs, metric or ())
+        if picture is not None and not result.bands:
             raise ConfigError("--picture: these runs have logged no metrics to draw")
-        policies = comparison.compare_policies(found.groups, states)
+        policies = comparison.compare_policies(result.groups, states)
         if picture is not None:
             from empo_pictures.figures import write_figure
 
-            write_figure(curves.picture(found.bands, found.labels), picture)
+            write_figure(curves.picture(result.bands, result.labels), picture)
     if json:
-        print_json(report.as_data(found, policies))
+        print_json(report.as_data(result, policies))
         return
-    for title, headings, rows in report.tables(found):
+    for title, headings, rows in report.tables(result):
         if rows:
             show(title)  # In a title of its own a narrow table would break it.
         print_table("" if rows else title, headings, rows)

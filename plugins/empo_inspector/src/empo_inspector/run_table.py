@@ -11,9 +11,9 @@ from pathlib import Path
 
 from empo_core.config.yaml import parse_value
 from empo_core.errors import ConfigError
+from empo_core.runs.directory import CONFIG, STATUS
+from empo_core.runs.files import reason_of
 from empo_core.saved_run import SavedRun, read_run
-from empo_core.storage.regular_files import reason_of
-from empo_core.storage.run_directory import CONFIG, STATUS
 from empo_core.suggestions import nearest
 from empo_core.trees import Json
 
@@ -46,7 +46,7 @@ def read_rows(folder: Path) -> list[Row]:
     """The runs in a folder, or the one whose directory it is, by name.
 
     Raises:
-        ConfigError: It is no folder.
+        ConfigError: if ``folder`` is no folder.
     """
     now = datetime.datetime.now().astimezone()
     return [_row(read_run(path), now) for path in run_paths(folder)]
@@ -56,19 +56,19 @@ def run_paths(folder: Path) -> list[Path]:
     """Directories of runs in a folder, damaged ones included; links are not followed.
 
     Raises:
-        ConfigError: It is no folder.
+        ConfigError: if ``folder`` is no folder.
     """
     try:
         if (folder / CONFIG).is_file():
             return [folder.resolve()]
         with os.scandir(folder.resolve()) as entries:
-            found = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+            folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"{folder}: has no runs: {reason}; name the folder that a config calls 'runs'"
         ) from error
-    return sorted(path for path in found if _is_run(path))
+    return sorted(path for path in folders if _is_run(path))
 
 
 def _is_run(path: Path) -> bool:
@@ -79,20 +79,22 @@ def _is_run(path: Path) -> bool:
 def _row(run: SavedRun, now: datetime.datetime) -> Row:
     config = leaves(run.config)
     age = None if run.started is None else (now - run.started).total_seconds()
-    own = (run.path.name, run.task, run.algorithm, run.status, age, run.seconds)
-    known = {name: value for name, value in zip(COLUMNS, own, strict=True) if value is not None}
-    return Row(run, config, {**leaves(run.summary), **config, **known})
+    columns = (run.path.name, run.task, run.algorithm, run.status, age, run.seconds)
+    values = {
+        name: value for name, value in zip(COLUMNS, columns, strict=True) if value is not None
+    }
+    return Row(run, config, {**leaves(run.summary), **config, **values})
 
 
 def leaves(data: Json) -> dict[str, Json]:
     """Values by key path; a list of plain values is one value."""
-    found: dict[str, Json] = {}
-    _collect(data, "", found)
-    return found
+    flat: dict[str, Json] = {}
+    _collect(data, "", flat)
+    return flat
 
 
-def _collect(data: Json, path: str, found: dict[str, Json]) -> None:
-    """Fill ``found``; generators in each other would take five times as long."""
+def _collect(data: Json, path: str, flat: dict[str, Json]) -> None:
+    """Fill ``flat``; generators in each other would take five times as long."""
     items: Iterable[tuple[object, Json]] = ()
     if isinstance(data, dict):
         items = data.items()
@@ -103,16 +105,16 @@ def _collect(data: Json, path: str, found: dict[str, Json]) -> None:
         if isinstance(value, dict) or (
             isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
         ):
-            _collect(value, f"{below}.", found)
+            _collect(value, f"{below}.", flat)
         else:
-            found[below] = value
+            flat[below] = value
 
 
 def where(rows: Sequence[Row], conditions: Sequence[str]) -> list[Row]:
     """The rows of which all conditions ``key=value`` hold.
 
     Raises:
-        ConfigError: A condition is none, or no run has its key.
+        ConfigError: if a condition is none, or no run has its key.
     """
     for condition in conditions:
         key, equals, text = condition.partition("=")
@@ -120,24 +122,26 @@ def where(rows: Sequence[Row], conditions: Sequence[str]) -> list[Row]:
             raise ConfigError(f"--where {condition}: write KEY=VALUE, e.g. status=finished")
         _check_key(rows, key, "--where")
         try:
-            wanted = parse_value(text)
+            expected = parse_value(text)
         except ConfigError:
-            wanted = text
-        rows = [row for row in rows if key in row.facts and _is_same(row.facts[key], wanted, text)]
+            expected = text
+        rows = [
+            row for row in rows if key in row.facts and _is_same(row.facts[key], expected, text)
+        ]
     return list(rows)
 
 
-def _is_same(value: Json, wanted: object, text: str) -> bool:
-    if isinstance(value, bool) or isinstance(wanted, bool):
-        return value is wanted
-    return value in (wanted, text)
+def _is_same(value: Json, expected: object, text: str) -> bool:
+    if isinstance(value, bool) or isinstance(expected, bool):
+        return value is expected
+    return value in (expected, text)
 
 
 def ordered(rows: Sequence[Row], key: str) -> list[Row]:
     """The rows by a key, upwards, or with ``-`` before it downwards; those without it are last.
 
     Raises:
-        ConfigError: No run has the key.
+        ConfigError: if no run has the key.
     """
     down = key.startswith("-")
     key = key.removeprefix("-")
@@ -156,8 +160,8 @@ def _rank(value: Json) -> tuple[int, float, str]:
 def _check_key(rows: Sequence[Row], key: str, option: str) -> None:
     if not rows or key in COLUMNS or any(key in row.facts for row in rows):
         return
-    known = list(dict.fromkeys([*COLUMNS, *(name for row in rows for name in row.facts)]))
-    near = next((name for name in known if name.endswith(f".{key}")), None) or nearest(key, known)
+    keys = list(dict.fromkeys([*COLUMNS, *(name for row in rows for name in row.facts)]))
+    near = next((name for name in keys if name.endswith(f".{key}")), None) or nearest(key, keys)
     hint = f"did you mean {near!r}?" if near else f"columns are {', '.join(COLUMNS)}"
     raise ConfigError(
         f"{option}: no run has a key {key!r}; {hint} Other keys are paths in config.yaml and in "
@@ -170,7 +174,7 @@ def differences(rows: Sequence[Row]) -> list[dict[str, Json]]:
     configs: dict[tuple[str, str], list[Mapping[str, Json]]] = {}
     for row in rows:
         configs.setdefault((row.run.algorithm, row.run.task), []).append(row.config)
-    keys = {kind: set(varying(found)) - {"runs"} for kind, found in configs.items()}
+    keys = {kind: set(varying(kind_configs)) - {"runs"} for kind, kind_configs in configs.items()}
     return [
         {
             key: value
@@ -185,7 +189,7 @@ def varying(configs: Sequence[Mapping[str, Json]]) -> list[str]:
     """The keys that not all configs have with the same value."""
     keys = dict.fromkeys(key for config in configs for key in config)
     # 1 is not 1.0 here, and not true.
-    return [key for key in keys if len({repr(each.get(key, KeyError)) for each in configs}) > 1]
+    return [key for key in keys if len({repr(config.get(key, KeyError)) for config in configs}) > 1]
 
 
 def key_results(run: SavedRun) -> dict[str, Json]:
@@ -196,19 +200,23 @@ def key_results(run: SavedRun) -> dict[str, Json]:
     evaluated = [key for key in values if _EVALUATED.fullmatch(key)]
     # The average of training has exploration in it.
     keys = ("root.V_r", *(evaluated or ["return_mean"]), "solved")
-    known = {key: values[key] for key in keys if key in values}
+    results = {key: values[key] for key in keys if key in values}
     numbers = {
         key: value
         for key, value in run.summary.items()
         if isinstance(value, int | float) and key not in _MEASURES
     }
-    return known or dict(list(numbers.items())[:2])
+    return results or dict(list(numbers.items())[:2])
 
 
 def warnings_of(run: SavedRun) -> list[str]:
     """The warnings that a run's results come with."""
-    found = run.summary.get("warnings")
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    warnings = run.summary.get("warnings")
+    return (
+        [warning for warning in warnings if isinstance(warning, str)]
+        if isinstance(warnings, list)
+        else []
+    )
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
@@ -224,7 +232,7 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def shown(value: Json) -> str:
+def value_text(value: Json) -> str:
     """A value as a cell of a table."""
     if isinstance(value, float):
         return f"{value:.6g}"

@@ -5,29 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 
 from empo_core.errors import ConfigError
-from empo_core.experiment import load_run
+from empo_core.experiment import Experiment
 from empo_core.protocols import WorldModel
-from empo_theory.inspection import Inspectable, Inspection, Wanted
+from empo_theory.inspection import Inspectable, Inspection, InspectionScope
 
 
-def inspect_run(path: Path, wanted: Wanted | None = None) -> tuple[Inspection, WorldModel]:
+def inspect_run(path: Path, scope: InspectionScope | None = None) -> tuple[Inspection, WorldModel]:
     """What a run knows, and its world.
 
     Args:
         path: The run's directory.
-        wanted: Where to begin; None means the start.
+        scope: Where to begin; None means the start.
 
     Raises:
-        ConfigError: It is no run directory, or its algorithm cannot be inspected.
-        StorageError: The run left nothing that can be loaded, or too little.
+        ConfigError: if ``path`` is no run directory, or its algorithm cannot be inspected.
+        StorageError: if the run left nothing that can be loaded, or too little.
     """
-    config, algorithm, context = load_run(path)
+    run = Experiment.load(path)
+    algorithm, context = run.algorithm, run.context
     if not isinstance(algorithm, Inspectable):
         raise ConfigError(
-            f"{path}: runs of algorithm {config.algorithm.name!r} cannot be explained; it has no "
-            "method 'inspection', see Inspectable in docs/reference/protocols.md"
+            f"{path}: runs of algorithm {run.config.algorithm.name!r} cannot be explained; it has "
+            "no method 'inspection', see Inspectable in docs/reference/protocols.md"
         )
-    inspection = algorithm.inspection(context, Wanted() if wanted is None else wanted)
+    inspection = algorithm.inspection(context, InspectionScope() if scope is None else scope)
     if context.world is None:
         raise ConfigError(f"{path}: this run has no world")
     return inspection, context.world

@@ -27,61 +27,61 @@ LEAST_SHARE = 5
 def templates() -> dict[str, str]:
     """Pieces of sentences by name."""
     text = resources.files("empo_inspector").joinpath("sentences.json").read_text()
-    found: dict[str, str] = json.loads(text)
-    return found
+    texts: dict[str, str] = json.loads(text)
+    return texts
 
 
-def sentences(found: Reasons) -> list[str]:
+def sentences(reasons: Reasons) -> list[str]:
     """Reasons as sentences."""
-    say, q_r = templates(), found.policies.q_r[0]
-    q_first, q_second = float(q_r[found.first]), float(q_r[found.second])
-    names = found.spec.robot_action_names
+    say, q_r = templates(), reasons.policies.q_r[0]
+    q_first, q_second = float(q_r[reasons.first]), float(q_r[reasons.second])
+    names = reasons.spec.robot_action_names
     actions = {
-        "first": names[found.first],
-        "second": names[found.second],
+        "first": names[reasons.first],
+        "second": names[reasons.second],
         "q_first": significant(q_first),
         "q_second": significant(q_second),
     }
-    if found.is_tie and found.steps_left == 1:
+    if reasons.is_tie and reasons.steps_left == 1:
         return [say["last"]]
-    if found.is_tie:
+    if reasons.is_tie:
         return [say["equal"].format(**actions)]
-    as_good = ", ".join(names[action] for action in found.ties[:MOST_TIES])
+    as_good = ", ".join(names[action] for action in reasons.ties[:MOST_TIES])
     ties = [say["ties"].format(first=actions["first"], others=as_good)] if as_good else []
-    return [say["preferred"].format(**actions), *ties, *_reasons(found), _when(found)]
+    return [say["preferred"].format(**actions), *ties, *_reasons(reasons), _when(reasons)]
 
 
-def _reasons(found: Reasons) -> list[str]:
+def _reasons(reasons: Reasons) -> list[str]:
     """A sentence for each of the largest parts, and one for the rest."""
     say = templates()
-    parts = [*found.parts.sum(0).tolist(), float(found.ends.sum()), found.remainder]
+    parts = [*reasons.parts.sum(0).tolist(), float(reasons.ends.sum()), reasons.remainder]
     others = dict(enumerate(("ends", "remainder"), len(parts) - 2))
     order = sorted(range(len(parts)), key=lambda part: (-abs(parts[part]), part))[:MOST_PARTS]
-    named = [part for part in order if abs(parts[part]) >= LEAST_SHARE / 100 * abs(found.gap)]
-    rest = found.gap - sum(parts[part] for part in named)
-    *shares, rest_share = whole_shares([*(parts[part] for part in named), rest], found.gap)
-    said, is_first = [], True
+    named = [part for part in order if abs(parts[part]) >= LEAST_SHARE / 100 * abs(reasons.gap)]
+    remainder = reasons.gap - sum(parts[part] for part in named)
+    *shares, rest_share = whole_shares([*(parts[part] for part in named), remainder], reasons.gap)
+    clauses, is_first = [], True
     for part, share in zip(named, shares, strict=True):
         kind = "against" if share < 0 else "for" if is_first else "more"
         is_first = is_first and share < 0
-        about = say[others[part]] if part in others else _goal(found, part)
-        said.append(say[kind].format(share=abs(share), goal=about))
+        about = say[others[part]] if part in others else _goal(reasons, part)
+        clauses.append(say[kind].format(share=abs(share), goal=about))
     if rest_share:
-        said.append(say["rest"].format(share=rest_share))
-    return said
+        clauses.append(say["rest"].format(share=rest_share))
+    return clauses
 
 
-def _goal(found: Reasons, goal: int) -> str:
+def _goal(reasons: Reasons, goal: int) -> str:
     """The chances of one goal where its part arises, with as few decimals as tell them apart."""
-    say, spec, origin = templates(), found.spec, found.origins[goal]
+    say, spec, origin = templates(), reasons.spec, reasons.origins[goal]
     first, second = origin.chances
     decimals = next((n for n in range(2, 7) if fixed(first, n) != fixed(second, n)), None)
     return say["unchanged" if decimals is None else "changed"].format(
         human=spec.agents[spec.goals[goal].human].name,
         attains=say["attains"],
         goal=spec.goals[goal].name,
-        achieved=say["achieved"] if found.achieved[goal] else "",
-        chance=say["chance" if found.gamma_h == 1 else "discounted_chance"],
+        achieved=say["achieved"] if reasons.achieved[goal] else "",
+        chance=say["chance" if reasons.gamma_h == 1 else "discounted_chance"],
         first=fixed(first, decimals or 2),
         second=fixed(second, decimals or 2),
         when=say["then" if origin.step > 1 else "next"].format(step=origin.step),
@@ -89,9 +89,9 @@ def _goal(found: Reasons, goal: int) -> str:
     )
 
 
-def _when(found: Reasons) -> str:
+def _when(reasons: Reasons) -> str:
     """The shortest stretch of steps that makes up half of what all steps contribute."""
-    size = np.abs(found.parts.sum(1) + found.ends)
+    size = np.abs(reasons.parts.sum(1) + reasons.ends)
     begin, end = busiest(size)
     say = templates()
     if end - begin > 1:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Headed, Located, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_inspector.decision import OneStep
 from empo_theory.inspection import Inspection
@@ -26,13 +26,13 @@ def by_number(inspection: Inspection, number: int) -> int:
     """Position of the state that the run calls by a number.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: if there is none.
     """
     position = int(np.searchsorted(inspection.number, number))
     if position == inspection.num_states or inspection.number[position] != number:
-        known = inspection.total or inspection.num_states
+        num_states = inspection.total or inspection.num_states
         raise ConfigError(
-            f"--state {number}: there is no such state; {inspection.spec.name!r} has {known} "
+            f"--state {number}: there is no such state; {inspection.spec.name!r} has {num_states} "
             "states that are known, numbered from 0"
         )
     return position
@@ -48,23 +48,23 @@ def by_places(inspection: Inspection, world: WorldModel, places: str, time: int)
         time: The time.
 
     Raises:
-        ConfigError: It cannot be read, or fits no state or several.
+        ConfigError: if the description cannot be read, or fits no state or several.
     """
     fits = ~np.isnan(inspection.v_r[check_time(inspection, time)])
     for place in filter(None, map(str.strip, places.split(";"))):
         fits &= _fits(inspection, world, place)
-    found = np.flatnonzero(fits)
-    if len(found) == 1:
-        return int(found[0])
-    if not len(found):
+    matches = np.flatnonzero(fits)
+    if len(matches) == 1:
+        return int(matches[0])
+    if not len(matches):
         raise ConfigError(
             f"--at {places!r}: {world.spec.name!r} has no such state at time {time}; see "
             "--time, or leave conditions out"
         )
-    listed = ", ".join(str(number) for number in inspection.number[found[:MOST_LISTED]])
-    more = f" and {len(found) - MOST_LISTED} others" if len(found) > MOST_LISTED else ""
+    listed = ", ".join(str(number) for number in inspection.number[matches[:MOST_LISTED]])
+    more = f" and {len(matches) - MOST_LISTED} others" if len(matches) > MOST_LISTED else ""
     raise ConfigError(
-        f"--at {places!r}: {len(found)} states at time {time} are like this: {listed}{more}. Say "
+        f"--at {places!r}: {len(matches)} states at time {time} are like this: {listed}{more}. Say "
         "where more agents are, or choose one by --state"
     )
 
@@ -75,7 +75,7 @@ def by_path(inspection: Inspection, path: str) -> tuple[int, int]:
     Humans take their most probable actions, and of several successors the most probable follows.
 
     Raises:
-        ConfigError: An action does not exist or is not available, or the episode ends before.
+        ConfigError: if an action does not exist or is not available, or the episode ends before.
     """
     step, spec = OneStep(inspection), inspection.spec
     state, time = int(np.flatnonzero(inspection.number == 0)[0]), inspection.first_time
@@ -100,7 +100,7 @@ def check_time(inspection: Inspection, time: int) -> int:
     """Position of a time at which somebody acts.
 
     Raises:
-        ConfigError: Nobody does.
+        ConfigError: if nobody acts at that time.
     """
     if not inspection.first_time <= time <= inspection.last_time:
         raise ConfigError(
@@ -120,23 +120,25 @@ def _fits(inspection: Inspection, world: WorldModel, place: str) -> Bool[np.ndar
         )
     agent = _agent(world.spec, read["agent"].strip())
     rows = torch.from_numpy(inspection.rows)
-    if not isinstance(world, Located):
+    positions = world.positions(rows)
+    if positions is None:
         raise ConfigError(f"--at: {world.spec.name!r} does not say where agents are; use --state")
     cell = torch.tensor([int(read["x"]), int(read["y"])])
     fits: Bool[np.ndarray, " state"]
-    fits = (world.positions(rows)[:, agent] == cell).all(1).numpy()
+    fits = (positions[:, agent] == cell).all(1).numpy()
     if read["heading"]:
         letter = read["heading"][0].upper()
-        if letter not in HEADINGS or not isinstance(world, Headed):
+        headings = world.headings(rows)
+        if letter not in HEADINGS or headings is None:
             raise ConfigError(f"--at: {place!r}: agents look to E, S, W or N, in multigrid worlds")
-        fits &= (world.headings(rows)[:, agent] == HEADINGS.index(letter)).numpy()
+        fits &= (headings[:, agent] == HEADINGS.index(letter)).numpy()
     return fits
 
 
 def _agent(spec: WorldSpec, name: str) -> int:
     """The one agent whose name begins like this."""
-    found = [i for i, agent in enumerate(spec.agents) if agent.name.startswith(name)]
-    if len(found) != 1:
+    matches = [i for i, agent in enumerate(spec.agents) if agent.name.startswith(name)]
+    if len(matches) != 1:
         names = ", ".join(repr(agent.name) for agent in spec.agents)
         raise ConfigError(f"--at: {name!r} is not the name of one agent; agents are {names}")
-    return found[0]
+    return matches[0]

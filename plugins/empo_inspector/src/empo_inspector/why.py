@@ -103,9 +103,9 @@ class Reasons:
     @property
     def chances(self) -> Float64[np.ndarray, "2 goal"]:
         """V_h^e of each goal after the first and after the second action."""
-        found: Float64[np.ndarray, "2 goal"]
-        found = self.outcomes.q_e[0, [self.first, self.second]].numpy()
-        return found
+        chances: Float64[np.ndarray, "2 goal"]
+        chances = self.outcomes.q_e[0, [self.first, self.second]].numpy()
+        return chances
 
     @property
     def is_tie(self) -> bool:
@@ -138,7 +138,7 @@ def find_reasons(
         second: Another one; None means the most probable one that is not equally good.
 
     Raises:
-        WorldError: Nobody acts there, the state cannot be reached by then, an action does not
+        WorldError: if nobody acts there, the state cannot be reached by then, an action does not
             exist or is not available, or there is none to compare.
     """
     time = inspection.first_time if time is None else time
@@ -203,22 +203,22 @@ def _actions(
     return chosen, next(worse, others[0]) if second is None else second
 
 
-def is_tie(one: float, other: float) -> bool:
+def is_tie(value: float, other: float) -> bool:
     """True where two values of Q_r are equally good."""
-    return abs(one - other) <= TIE * abs(one)
+    return abs(value - other) <= TIE * abs(value)
 
 
-def _available(spec: WorldSpec, given: int | str, available: list[int]) -> int:
+def _available(spec: WorldSpec, choice: int | str, available: list[int]) -> int:
     """The index of an available joint robot action."""
     names = spec.robot_action_names
     listed = ", ".join(repr(names[action]) for action in sorted(available)[:MOST_NAMES])
-    if given not in (range(len(names)) if isinstance(given, int) else names):
-        guess = nearest(str(given), names)
+    if choice not in (range(len(names)) if isinstance(choice, int) else names):
+        guess = nearest(str(choice), names)
         advice = f"Did you mean {guess!r}? " if guess else ""
         raise WorldError(
-            f"the robots have no action {given!r}. {advice}In that state there are {listed}"
+            f"the robots have no action {choice!r}. {advice}In that state there are {listed}"
         )
-    index = given if isinstance(given, int) else names.index(given)
+    index = choice if isinstance(choice, int) else names.index(choice)
     if index not in available:
         raise WorldError(f"{names[index]!r} is not available in that state; there are {listed}")
     return index
@@ -233,10 +233,10 @@ def _split(
     outcomes: Outcomes,
 ) -> tuple[Float64[np.ndarray, "step goal"], Float64[np.ndarray, " step"], list[Origin]]:
     """Contributions of goals and of ends to the difference of Q_r, per future step."""
-    spec, kept = step.spec, step.inspection
+    spec, inspection = step.spec, step.inspection
     chosen = torch.nn.functional.one_hot(torch.tensor(actions), spec.num_robot_actions).double()
     states, mass = step.follow(torch.tensor([state]), policies.chance, chosen[None])
-    parts, ends, chances, most = [], [], [], []
+    parts, ends, chances, peaks = [], [], [], []
     while len(states):
         time += spec.horizon is not None
         difference = mass[:, 0] - mass[:, 1]
@@ -247,45 +247,49 @@ def _split(
             parts.append(torch.zeros(len(spec.goals)).double())
             ends.append(end)
             chances.append(torch.zeros(2, len(spec.goals)).double())
-            most.append(torch.zeros(2, len(spec.goals)).long())
+            peaks.append(torch.zeros(2, len(spec.goals)).long())
             break
-        found = step.policies(states, time)
-        weight = difference * (found.pi_r * found.accrued).sum(1)
-        values = torch.from_numpy(kept.v_e[0 if spec.horizon is None else time - kept.first_time])
+        state_policies = step.policies(states, time)
+        weight = difference * (state_policies.pi_r * state_policies.accrued).sum(1)
+        values = torch.from_numpy(
+            inspection.v_e[0 if spec.horizon is None else time - inspection.first_time]
+        )
         gains = goal_gains(step, values[states], outcomes.v_e[0])
         parts.append(weight @ gains)
         share = mass / mass.sum(0).clamp(min=torch.finfo(mass.dtype).tiny)
         chances.append(share.T @ values[states])
-        each = weight[:, None] * gains
-        most.append(states[torch.stack([_first_of_most(side * each) for side in (1, -1)])])
+        contributions = weight[:, None] * gains
+        peaks.append(
+            states[torch.stack([_first_of_most(side * contributions) for side in (1, -1)])]
+        )
         ends.append(end + weight.sum() * outcomes.u_r[0])
-        states, mass = step.follow(states, found.chance, _both(found.pi_r, mass))
+        states, mass = step.follow(states, state_policies.chance, _both(state_policies.pi_r, mass))
     found_parts = torch.stack(parts)
-    origins = _origins(found_parts, torch.stack(chances), torch.stack(most), kept.number)
+    origins = _origins(found_parts, torch.stack(chances), torch.stack(peaks), inspection.number)
     return found_parts.numpy(), torch.stack(ends).numpy(), origins
 
 
-def _first_of_most(each: Float[Tensor, "state goal"]) -> Integer[Tensor, " goal"]:
+def _first_of_most(contributions: Float[Tensor, "state goal"]) -> Integer[Tensor, " goal"]:
     """The first state that contributes as much to each goal as any does, but for rounding."""
-    largest = each.amax(0)
-    return (each >= largest - TIE * largest.abs()).to(torch.int8).argmax(0)
+    largest = contributions.amax(0)
+    return (contributions >= largest - TIE * largest.abs()).to(torch.int8).argmax(0)
 
 
 def _origins(
     parts: Float[Tensor, "step goal"],
     chances: Float[Tensor, "step 2 goal"],
-    most: Integer[Tensor, "step 2 goal"],
+    peaks: Integer[Tensor, "step 2 goal"],
     number: Integer[np.ndarray, " state"],
 ) -> list[Origin]:
     """Where the part of each goal arises."""
-    found = []
+    origins = []
     for goal, total in enumerate(parts.sum(0).tolist()):
         side = 1 if total >= 0 else -1
         step = int(_first_of_most(side * parts[:, goal : goal + 1]))
-        state = int(number[int(most[step, 0 if side > 0 else 1, goal])])
+        state = int(number[int(peaks[step, 0 if side > 0 else 1, goal])])
         first, second = chances[step, :, goal].tolist()
-        found.append(Origin(step + 1, state, (first, second)))
-    return found
+        origins.append(Origin(step + 1, state, (first, second)))
+    return origins
 
 
 def _both(
@@ -303,17 +307,17 @@ def goal_gains(
     weight = step.weight if theory.x_agg == "weighted" else torch.ones_like(step.weight)
     share = weight * (v_e**theory.zeta - reference**theory.zeta)
     x, x_there = step.reward(v_e)[0], step.reward(reference[None])[0]
-    least, least_there = (power.clamp(min=step.inspection.x_h_floor) for power in (x, x_there))
-    z, z_there = least**-theory.xi, least_there**-theory.xi
+    floored, floored_there = (power.clamp(min=step.inspection.x_h_floor) for power in (x, x_there))
+    z, z_there = floored**-theory.xi, floored_there**-theory.xi
     humans = len(spec.humans) if theory.u_agg == "mean" else 1
     outer = secant(z.sum(1) / humans, z_there.sum(1) / humans, theory.eta)
-    inner = secant(least, least_there, -theory.xi)
-    raised = (x != least) | (x_there != least_there)
+    inner = secant(floored, floored_there, -theory.xi)
+    raised = (x != floored) | (x_there != floored_there)
     # Where an X_h is raised to the least, only a part of its difference counts.
-    slope = (least - least_there) / (x - x_there).where(x != x_there, torch.ones_like(x))
+    slope = (floored - floored_there) / (x - x_there).where(x != x_there, torch.ones_like(x))
     inner = torch.where(raised, inner * slope, inner)
-    whose = [spec.humans.index(goal.human) for goal in spec.goals]
-    return -outer[:, None] * inner[:, whose] * share / humans
+    human_index = [spec.humans.index(goal.human) for goal in spec.goals]
+    return -outer[:, None] * inner[:, human_index] * share / humans
 
 
 def secant(

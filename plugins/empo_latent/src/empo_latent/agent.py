@@ -68,8 +68,8 @@ class Agent:
             explore: Whether to act as in training, with noise.
 
         Raises:
-            ConfigError: The agent is for several environments.
-            CollectError: The observation has not as many numbers as those of the task.
+            ConfigError: if the agent is for several environments.
+            CollectError: if the observation has not as many numbers as those of the task.
         """
         if len(self.task_of) != 1:
             raise ConfigError(
@@ -134,8 +134,8 @@ def load_agent(
         device: Where it computes, whatever it was learned on. Nothing is compiled.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or written by another version.
-        ConfigError: It learned no such task.
+        StorageError: if the file is missing, damaged, foreign, or written by another version.
+        ConfigError: if the agent learned no such task.
     """
     loaded = load_model(path)
     tasks = loaded.spec.tasks

@@ -11,10 +11,10 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
-from empo_core.protocols import CheckpointChoice, PolicyLoss, RunContext, WorldModel
+from empo_core.protocols import Algorithm, CheckpointChoice, PolicyLoss, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector, multi_task_spec
@@ -47,7 +47,7 @@ WINDOW = 20
 """Newest episodes that averages are about: an agent gets better within few."""
 
 
-class LatentAlgorithm:
+class LatentAlgorithm(Algorithm):
     """Learns a latent world model, and policies within it; acts by planning or by the policy."""
 
     def __init__(self, params: LatentParams) -> None:
@@ -89,16 +89,14 @@ class LatentAlgorithm:
             action_repeat=sum(repeats) / len(repeats),
             history=[
                 ProgressMark(steps, updates, seconds, math.nan if mean is None else mean)
-                for (steps, updates, mean), seconds in zip(
-                    learner.history, loop.pace.lines, strict=True
-                )
+                for (steps, updates, mean), seconds in zip(learner.history, loop.lines, strict=True)
             ],
             evaluations=learner.evaluations,
             time_shares=parts.timers.shares(),
         )
 
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
-        """The agent learned so far; see ``empo_core.protocols.Playable``."""
+        """The agent learned so far; see ``empo_core.protocols.Algorithm``."""
         tasks = tasks_of(self._params, context.environment, _given(context))
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
@@ -122,7 +120,7 @@ class LatentAlgorithm:
             "tasks": list(spec.tasks),
             "numbers per observation": spec.words,
             "numbers per action": spec.actions,
-            "discounts": [round(each, 6) for each in discounts(self._params, spec)],
+            "discounts": [round(discount, 6) for discount in discounts(self._params, spec)],
             "parameters": sum(sizes.values()),
             **{f"parameters of {name}": size for name, size in sizes.items()},
             "candidates per state": self._params.imagination.candidates

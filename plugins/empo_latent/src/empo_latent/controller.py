@@ -74,7 +74,7 @@ class Controller:
             expert: Whether to say how the actions are distributed.
 
         Raises:
-            NonFiniteError: An action is not a number.
+            NonFiniteError: if an action is not a number.
         """
         ids = None if task is None else torch.as_tensor(task).to(self._device)
         z = self._model.encode(torch.tensor(observation, device=self._device), task=ids)
@@ -115,10 +115,10 @@ class Controller:
         # Copied, since compiled plans may lie where the next one will.
         self._mean.copy_(plan.mean)
         metrics = {name: metric.clone() for name, metric in plan.metrics.items()}
-        found = self._expert(plan, z, task) if expert else None
+        distribution = self._expert(plan, z, task) if expert else None
         # Where no plan can be judged, elites still are plans, but no mean comes of them.
         action = plan.action.masked_fill(~plan.mean[0].isfinite(), torch.nan)
-        return ControllerOutput(action.cpu(), found, metrics)
+        return ControllerOutput(action.cpu(), distribution, metrics)
 
     def _expert(self, plan: Plan, z: Tensor, task: Tensor | None) -> Float[Tensor, "env 2 action"]:
         return unbounded(plan.mean[0], plan.std, self._model.policy(z, task=task)).cpu()
@@ -129,8 +129,8 @@ class Controller:
         self._mean.zero_()  # What was planned is not what is done.
         policy = self._model.policy(z, task=task)
         action = policy.bounded(policy.sample() if explore else policy.mode)
-        found = torch.stack([policy.loc, policy.log_std], 1).cpu() if expert else None
-        return ControllerOutput(action.cpu(), found, {})
+        distribution = torch.stack([policy.loc, policy.log_std], 1).cpu() if expert else None
+        return ControllerOutput(action.cpu(), distribution, {})
 
     def _refuse(self, action: Tensor, observation: np.ndarray, actor: Actor) -> None:
         env = int((~action.isfinite()).any(-1).nonzero()[0])
@@ -153,7 +153,7 @@ class Controller:
         """Go on from other plans.
 
         Raises:
-            StorageError: They are of another number of environments, or of other plans.
+            StorageError: if the plans are of another number of environments, or of other plans.
         """
         mean = state["mean"]
         if mean.shape != self._mean.shape:
@@ -188,5 +188,9 @@ def unbounded(
             (mean + sign * std).clamp(-EDGE, EDGE).atanh() for sign in (-1.0, 0.0, 1.0)
         )
         std = (high - low) / 2
-    found = torch.stack([mean, std.clamp(min=LEAST_STD).log()], 1)
-    return found if like.active is None else found.masked_fill(~like.active.unsqueeze(-2), 0.0)
+    distribution = torch.stack([mean, std.clamp(min=LEAST_STD).log()], 1)
+    return (
+        distribution
+        if like.active is None
+        else distribution.masked_fill(~like.active.unsqueeze(-2), 0.0)
+    )

@@ -47,7 +47,7 @@ class EpisodeRecorder:
 
     def note(
         self,
-        seen: Shaped[np.ndarray, "env word"],
+        observation: Shaped[np.ndarray, "env word"],
         acted: ControllerOutput,
         step: TaskStep,
         rows: Bool[np.ndarray, " env"],
@@ -57,18 +57,18 @@ class EpisodeRecorder:
         ended = step.terminated | step.truncated
         for env in np.flatnonzero(rows).tolist():
             action = acted.action[env].numpy()
-            parts = (seen[env], action, step.reward[env], step.terminated[env], expert[env])
+            parts = (observation[env], action, step.reward[env], step.terminated[env], expert[env])
             self._rows[env].append(tuple(np.array(part) for part in parts))
             if ended[env]:
                 self._keep(env, step.observation[env])
 
     def _keep(self, env: int, last: Shaped[np.ndarray, " word"]) -> None:
-        seen, action, reward, terminated, expert = zip(*self._rows[env], strict=True)
+        observations, action, reward, terminated, expert = zip(*self._rows[env], strict=True)
         self._rows[env] = []
         self._record.append(
             RecordedEpisode(
                 task=int(self._vector.task_of[env]),
-                observation=np.stack([*seen, np.array(last)]),
+                observation=np.stack([*observations, np.array(last)]),
                 action=np.stack(action),
                 reward=np.array(reward, np.float32),
                 terminated=np.array(terminated, np.float32),
@@ -97,22 +97,28 @@ def sequence_batch(
     Returns:
         The batch on the CPU; None where there are no episodes.
     """
-    experience = [_padded(each, horizon) for each in experience]
-    starts = [(each, t) for each in experience for t in range(len(each.reward) - horizon + 1)]
+    experience = [_padded(episode, horizon) for episode in experience]
+    starts = [
+        (episode, t) for episode in experience for t in range(len(episode.reward) - horizon + 1)
+    ]
     if not starts:
         return None
     drawn = torch.randint(len(starts), (count,), generator=generator).tolist()
-    chosen = [(each, slice(t, t + horizon), t) for each, t in (starts[i] for i in drawn)]
-    experts = [each.expert[span] for each, span, _ in chosen if each.expert is not None]
+    chosen = [(episode, slice(t, t + horizon), t) for episode, t in (starts[i] for i in drawn)]
+    experts = [episode.expert[span] for episode, span, _ in chosen if episode.expert is not None]
     return SequenceBatch(
-        observation=_stacked([each.observation[t : t + horizon + 1] for each, _, t in chosen]),
-        action=_stacked([each.action[span] for each, span, _ in chosen]),
-        reward=_stacked([each.reward[span, None] for each, span, _ in chosen]),
-        terminated=_stacked([each.terminated[span, None] for each, span, _ in chosen]).clamp(min=0),
-        valid=_stacked([(each.terminated[span, None] != PADDING) for each, span, _ in chosen]).to(
-            torch.float32
+        observation=_stacked(
+            [episode.observation[t : t + horizon + 1] for episode, _, t in chosen]
         ),
-        task=torch.tensor([each.task for each, _, _ in chosen]) if tasks > 1 else None,
+        action=_stacked([episode.action[span] for episode, span, _ in chosen]),
+        reward=_stacked([episode.reward[span, None] for episode, span, _ in chosen]),
+        terminated=_stacked([episode.terminated[span, None] for episode, span, _ in chosen]).clamp(
+            min=0
+        ),
+        valid=_stacked(
+            [(episode.terminated[span, None] != PADDING) for episode, span, _ in chosen]
+        ).to(torch.float32),
+        task=torch.tensor([episode.task for episode, _, _ in chosen]) if tasks > 1 else None,
         expert=_stacked(experts) if len(experts) == len(chosen) else None,
     )
 

@@ -78,7 +78,7 @@ class ReturnStatistics:
 
     def metrics(self) -> dict[str, float]:
         """Numbers for trackers."""
-        found = {
+        metrics = {
             "return_mean": self.mean_return,
             "return_standard_error": self.standard_error,
             "return_min": self.min_return,
@@ -89,7 +89,7 @@ class ReturnStatistics:
             "value_bias": self.value_bias,
             "value_error": self.value_error,
         }
-        return found if self.success is None else {**found, "success": self.success}
+        return metrics if self.success is None else {**metrics, "success": self.success}
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as JSON data."""
@@ -119,20 +119,20 @@ class Evaluation:
 
     def statistics(self, task: str | None = None) -> ReturnStatistics:
         """Statistics of the episodes of a task; of all tasks where none is named."""
-        chosen = [each for each in self.episodes if task in (None, self.tasks[each.task])]
-        totals = np.array([each.total for each in chosen])
-        told = [each.success for each in chosen if each.success is not None]
-        off = np.array([each.value - each.discounted for each in chosen])
+        chosen = [episode for episode in self.episodes if task in (None, self.tasks[episode.task])]
+        totals = np.array([episode.total for episode in chosen])
+        successes = [episode.success for episode in chosen if episode.success is not None]
+        off = np.array([episode.value - episode.discounted for episode in chosen])
         return ReturnStatistics(
             episodes=len(chosen),
             mean_return=float(totals.mean()),
-            standard_error=_standard_error(totals, np.array([each.task for each in chosen])),
+            standard_error=_standard_error(totals, np.array([episode.task for episode in chosen])),
             min_return=float(totals.min()),
             max_return=float(totals.max()),
-            mean_length=float(np.mean([each.length for each in chosen])),
-            terminated=float(np.mean([each.terminated for each in chosen])),
-            success=float(np.mean(told)) if told else None,
-            mean_value=float(np.mean([each.value for each in chosen])),
+            mean_length=float(np.mean([episode.length for episode in chosen])),
+            terminated=float(np.mean([episode.terminated for episode in chosen])),
+            success=float(np.mean(successes)) if successes else None,
+            mean_value=float(np.mean([episode.value for episode in chosen])),
             value_bias=float(off.mean()),
             value_error=float(np.abs(off).mean()),
         )
@@ -153,13 +153,13 @@ class Evaluation:
         return {
             "actor": self.actor,
             "tasks": list(self.tasks),
-            "episodes": [list(astuple(each)) for each in self.episodes],
+            "episodes": [list(astuple(episode)) for episode in self.episodes],
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
         """The evaluation that ``to_dict`` described."""
-        episodes = tuple(Episode(*each) for each in data["episodes"])
+        episodes = tuple(Episode(*row) for row in data["episodes"])
         return cls(actor=data["actor"], tasks=tuple(data["tasks"]), episodes=episodes)
 
 
@@ -211,7 +211,7 @@ def evaluate(
 
 def score_of(evaluations: Mapping[str, Evaluation]) -> float:
     """The best mean return of an actor."""
-    return max(each.mean_return for each in evaluations.values())
+    return max(evaluation.mean_return for evaluation in evaluations.values())
 
 
 class _Game:
@@ -242,9 +242,9 @@ class _Game:
         vector = self._vector
         current, first = vector.start(seed), np.ones(len(self._quotas), bool)
         camera = VideoRecorder(vector, recording.videos, actor)
-        kept = recording.episodes
-        recorder = None if kept is None else EpisodeRecorder(vector, kept)
-        found: dict[tuple[int, int, int], Episode] = {}
+        recorded = recording.episodes
+        recorder = None if recorded is None else EpisodeRecorder(vector, recorded)
+        episodes: dict[tuple[int, int, int], Episode] = {}
         while self._open.any():
             self._begin(current, first & self._open)
             camera.record(first & self._open)
@@ -254,12 +254,12 @@ class _Game:
             step = vector.step(acted.action.numpy())
             if recorder is not None:
                 recorder.note(current, acted, step, self._open)
-            found |= self._observe(step, camera)
+            episodes |= self._observe(step, camera)
             current, first = step.current, step.terminated | step.truncated
         return Evaluation(
             actor=actor,
             tasks=vector.spec.tasks,
-            episodes=tuple(found[place] for place in sorted(found)),
+            episodes=tuple(episodes[place] for place in sorted(episodes)),
             videos=tuple(camera.videos),
         )
 
@@ -268,11 +268,13 @@ class _Game:
         """Environments that have not played all their episodes."""
         return self._number < self._quotas
 
-    def _begin(self, seen: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]) -> None:
+    def _begin(
+        self, observation: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
+    ) -> None:
         for numbers in (self._total, self._discounted, self._length):
             numbers[rows] = 0
         self._success[rows] = np.nan
-        self._value[rows] = self._worth(seen, rows)
+        self._value[rows] = self._worth(observation, rows)
 
     def _observe(
         self, step: TaskStep, camera: VideoRecorder
@@ -284,12 +286,12 @@ class _Game:
         self._length += 1
         self._success = np.fmax(self._success, step.success)
         cut = ended & ~step.terminated
-        worth = self._worth(step.observation, cut)
-        self._discounted[cut] += self._discount[cut] ** self._length[cut] * worth
-        found = {}
+        value = self._worth(step.observation, cut)
+        self._discounted[cut] += self._discount[cut] ** self._length[cut] * value
+        episodes = {}
         for env in np.flatnonzero(ended).tolist():
             task, success = int(self._vector.task_of[env]), float(self._success[env])
-            found[task, env, int(self._number[env])] = Episode(
+            episodes[task, env, int(self._number[env])] = Episode(
                 task=task,
                 total=float(self._total[env]),
                 discounted=float(self._discounted[env]),
@@ -300,16 +302,16 @@ class _Game:
             )
             camera.finish(env, float(self._total[env]))
         self._number += ended
-        return found
+        return episodes
 
     def _worth(
-        self, seen: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
+        self, observation: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
     ) -> Float[np.ndarray, " row"]:
         """Values of states under the policy, mean over value heads."""
         if not rows.any():
             return np.zeros(0)
         task = None if self._task is None else self._task[rows].to(self._device)
-        z = self._model.encode(torch.from_numpy(seen[rows]).to(self._device), task=task)
+        z = self._model.encode(torch.from_numpy(observation[rows]).to(self._device), task=task)
         policy = self._model.policy(z, task=task)
         # What a critic of states does not need, it ignores.
         value = self._model.value(z, policy.bounded(policy.mode), task=task)
@@ -332,7 +334,7 @@ def _standard_error(totals: np.ndarray, tasks: np.ndarray) -> float:
     """Of the mean over episodes of tasks that are not themselves a sample."""
     variance = 0.0
     for task in np.unique(tasks):
-        own = totals[tasks == task]
-        if len(own) > 1:
-            variance += len(own) * float(own.var(ddof=1))
+        of_task = totals[tasks == task]
+        if len(of_task) > 1:
+            variance += len(of_task) * float(of_task.var(ddof=1))
     return math.sqrt(variance) / len(totals)

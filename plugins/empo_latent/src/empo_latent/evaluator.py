@@ -70,11 +70,11 @@ class Evaluator:
         episodes = episodes or reporting.evaluation_episodes
         vector, rendering = self._vector(episodes, rendering=videos > 0)
         try:
-            found: dict[str, Evaluation] = {}
+            evaluations: dict[str, Evaluation] = {}
             metrics: dict[str, float] = {}
             for actor in reporting.evaluate:
                 record: list[RecordedEpisode] | None = [] if reporting.validate_losses else None
-                found[actor] = evaluate(
+                evaluations[actor] = evaluate(
                     self._model,
                     self._planner,
                     vector,
@@ -89,13 +89,13 @@ class Evaluator:
                         expert=record is not None and self._updater.needs_expert,
                     ),
                 )
-                metrics |= found[actor].metrics()
+                metrics |= evaluations[actor].metrics()
                 if record is not None:
                     losses = self._losses(record, steps)
                     metrics |= {f"eval/{actor}/{logged_key(key)}": x for key, x in losses.items()}
         finally:
             vector.close()
-        return found, metrics
+        return evaluations, metrics
 
     def _vector(self, episodes: int, *, rendering: bool) -> tuple[TaskVector, bool]:
         """Environments of its own; and whether they render."""

@@ -77,11 +77,11 @@ class LatentLearner(Learner):
     @property
     def progress(self) -> tuple[float, float]:
         """Seconds of work so far, and of all of it at the rates so far."""
-        spent, first = self._parts.timers.totals(), self._parts.timers.first()
-        so_far = sum(spent.get(name, 0.0) for name in (*TIMERS, EVALUATION))
+        seconds, first = self._parts.timers.totals(), self._parts.timers.first()
+        so_far = sum(seconds.get(name, 0.0) for name in (*TIMERS, EVALUATION))
         decisions = self._plan.decisions(self.steps)
         done = Work(self.steps, decisions, self.updates_made, len(self.evaluations))
-        return so_far, so_far + self._plan.seconds_left(spent, first, done, self._owed)
+        return so_far, so_far + self._plan.seconds_left(seconds, first, done, self._owed)
 
     @property
     def is_over(self) -> bool:
@@ -108,7 +108,7 @@ class LatentLearner(Learner):
         """Refuse to end a run in which nothing was learned.
 
         Raises:
-            ConfigError: No update was made; the message says why.
+            ConfigError: if no update was made; the message says why.
         """
         if self.updates_made:
             return
@@ -130,22 +130,22 @@ class LatentLearner(Learner):
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update and action, and about episodes."""
         episodes = self._parts.episodes.statistics()
-        found = {logged_key(name): float(number) for name, number in self._found.items()}
+        numbers = {logged_key(name): float(number) for name, number in self._found.items()}
         self.history.append((self.steps, self.updates_made, episodes.mean_return))
-        passed = sum(seconds.get(name, 0.0) for name in TIMERS)
+        elapsed = sum(seconds.get(name, 0.0) for name in TIMERS)
         made, self._line_updates = self.updates_made - self._line_updates, self.updates_made
         return {
-            **found,
+            **numbers,
             **episodes.metrics(),
             "time/updates": float(self.updates_made),
-            "time/updates_per_second": made / passed if passed else 0.0,
+            "time/updates_per_second": made / elapsed if elapsed else 0.0,
         }
 
-    def narration(self) -> list[str]:
+    def status(self) -> list[str]:
         """The phase of the run, and the mean return."""
-        said = ["random actions" if self.steps < self.seed_steps else "learning"]
+        parts = ["random actions" if self.steps < self.seed_steps else "learning"]
         mean = self._parts.episodes.statistics().mean_return
-        return said if mean is None else [*said, f"return {mean:.1f}"]
+        return parts if mean is None else [*parts, f"return {mean:.1f}"]
 
     def evaluate(self) -> Evaluated | None:
         """Play whole episodes; those of the last evaluation are filmed."""
@@ -154,17 +154,22 @@ class LatentLearner(Learner):
             return None
         is_last = self.steps >= self.total_steps
         with self.interruptible():
-            found, metrics = self._parts.evaluator.evaluate(self.steps, is_last=is_last)
-        score = score_of(found)
-        solved = reporting.is_solved([*(score_of(each) for _, each in self.evaluations), score])
+            evaluations, metrics = self._parts.evaluator.evaluate(self.steps, is_last=is_last)
+        score = score_of(evaluations)
+        solved = reporting.is_solved(
+            [*(score_of(evaluation) for _, evaluation in self.evaluations), score]
+        )
         if solved and reporting.videos and not is_last:
             evaluate = self._parts.evaluator.evaluate  # Only now is it known to be the last.
             with self.interruptible():
                 films, _ = evaluate(self.steps, is_last=True, episodes=reporting.videos)
-            found = {name: replace(each, videos=films[name].videos) for name, each in found.items()}
-        self.evaluations.append((self.steps, found))
-        for actor, each in found.items():
-            statistics = each.statistics()
+            evaluations = {
+                name: replace(evaluation, videos=films[name].videos)
+                for name, evaluation in evaluations.items()
+            }
+        self.evaluations.append((self.steps, evaluations))
+        for actor, evaluation in evaluations.items():
+            statistics = evaluation.statistics()
             log.info(
                 "evaluation of the %s after %s steps: mean return %.6g ± %.2g",
                 actor,
@@ -178,7 +183,7 @@ class LatentLearner(Learner):
         """Everything needed to go on exactly so.
 
         Raises:
-            NonFiniteError: The replay has a reward or action that is not finite.
+            NonFiniteError: if the replay has a reward or action that is not finite.
         """
         parts, replay = self._parts, None
         if self._params.reporting.keep_replay:
@@ -190,8 +195,8 @@ class LatentLearner(Learner):
             "owed": self._owed,
             "history": self.history.state_dict(),
             "evaluations": [
-                [steps, {actor: each.to_dict() for actor, each in found.items()}]
-                for steps, found in self.evaluations
+                [steps, {actor: evaluation.to_dict() for actor, evaluation in by_actor.items()}]
+                for steps, by_actor in self.evaluations
             ],
             "model": parts.model.state_dict(),
             "updater": parts.updater.state_dict(),
@@ -211,8 +216,8 @@ class LatentLearner(Learner):
         self._owed, self._line_updates = float(state["owed"]), self.updates_made
         self.history.load_state_dict(state["history"])
         self.evaluations = [
-            (steps, {actor: Evaluation.from_dict(each) for actor, each in found.items()})
-            for steps, found in state["evaluations"]
+            (steps, {actor: Evaluation.from_dict(data) for actor, data in by_actor.items()})
+            for steps, by_actor in state["evaluations"]
         ]
         if parts.model.fit_heads(state["model"]):
             self._take_in_heads()
@@ -347,24 +352,24 @@ def _plan_anew(parts: RunComponents, sequences: int, generator: torch.Generator)
     """Plan where some sequences were, and remember that (lazy reanalysis, Wang 2025)."""
     number = torch.randint(parts.replay.num_sequences, (sequences,), generator=generator)
     batch = parts.replay.gather(number)
-    seen = batch.observation[:-1]
-    task = None if batch.task is None else batch.task.repeat(len(seen))
-    expert = parts.controller.imitable(seen.flatten(0, 1), task)
-    parts.replay.revise(number, expert.view(*seen.shape[:2], *expert.shape[1:]))
+    observation = batch.observation[:-1]
+    task = None if batch.task is None else batch.task.repeat(len(observation))
+    expert = parts.controller.imitable(observation.flatten(0, 1), task)
+    parts.replay.revise(number, expert.view(*observation.shape[:2], *expert.shape[1:]))
 
 
-def _check_steps(replay: Mapping[str, Any], known: int) -> None:
+def _check_steps(replay: Mapping[str, Any], num_numbers: int) -> None:
     """Refuse actions, rewards and terminations of a replay that are not finite.
 
     Args:
         replay: Its state.
-        known: How many numbers of a step must be finite; those behind may be unknown.
+        num_numbers: How many numbers of a step must be finite; those behind may be unknown.
 
     Raises:
-        NonFiniteError: One is not.
+        NonFiniteError: if a number is not finite.
     """
     for env, row in enumerate(replay["rows"]):
-        steps = row["steps"][~row["first"], :known]
+        steps = row["steps"][~row["first"], :num_numbers]
         if not bool(steps.isfinite().all()):
             raise NonFiniteError(
                 f"the replay has an action or reward of environment {env} that is not finite"

@@ -16,5 +16,5 @@ FAMILIES = {
 
 def logged_key(name: str) -> str:
     """The key of a number, in one of the families of ``docs/reference/metrics.md``."""
-    part, _, rest = name.partition("/")
-    return f"{FAMILIES[part]}{rest}" if part in FAMILIES else name
+    part, _, suffix = name.partition("/")
+    return f"{FAMILIES[part]}{suffix}" if part in FAMILIES else name

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, FiniteFloat, JsonValue, TypeAdapter
 
 from empo_core.plugins.registry import Registry
-from empo_core.storage.atomic import DISK, FileOps, StrictModel
+from empo_core.runs.atomic import DISK, FileOps, StrictModel
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
@@ -63,15 +63,15 @@ def save_model(
     """Write a model into a file; an older one there is replaced at once or not at all.
 
     Raises:
-        NonFiniteError: A weight is not finite.
-        StorageError: The disk refuses, or something else has that place.
+        NonFiniteError: if a weight is not finite.
+        StorageError: if the disk refuses, or something else has that place.
     """
     # Python callers may give tasks functions as arguments; a file can only name those.
     described = params.model_dump(mode="json", fallback=repr)
     if model.terminates:  # The head may have been made when an episode terminated.
         described["reward"]["episodic"] = True
-    known = _Spec.model_validate(_SPEC.dump_python(spec, mode="json"))
-    body = _Body(params=described, spec=known)
+    recorded = _Spec.model_validate(_SPEC.dump_python(spec, mode="json"))
+    body = _Body(params=described, spec=recorded)
     write_model(Path(path), FORMAT, body, model.state_dict(), ops=ops)
 
 
@@ -83,8 +83,8 @@ def load_model(path: str | Path, *, registry: Registry | None = None) -> LoadedM
         registry: The components that its parameters may name; default: the installed ones.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or written by another version; or a policy
-            loss that it was learned with is not installed.
+        StorageError: if the file is missing, damaged, foreign, or written by another version; or a
+            policy loss that the model was learned with is not installed.
     """
     path = Path(path)
     saved = read_model(path, FORMAT, _Body)
@@ -97,16 +97,20 @@ def load_model(path: str | Path, *, registry: Registry | None = None) -> LoadedM
     return LoadedModel(model, params, spec)
 
 
-def _spec_of(known: _Spec) -> MultiTaskSpec:
+def _spec_of(recorded: _Spec) -> MultiTaskSpec:
     per_task = (
-        known.active, known.sizes, known.bounds, known.action_repeats, known.episode_lengths
-    )  # fmt: skip
-    used = [sum(each) for each in known.active]
+        recorded.active,
+        recorded.sizes,
+        recorded.bounds,
+        recorded.action_repeats,
+        recorded.episode_lengths,
+    )
+    used = [sum(row) for row in recorded.active]
     if (
-        {len(each) for each in per_task} != {len(known.tasks)}
-        or {len(each) for each in known.active} != {known.actions}
-        or [len(each) for each in known.bounds] != used
-        or max(known.sizes) > known.words
+        {len(row) for row in per_task} != {len(recorded.tasks)}
+        or {len(row) for row in recorded.active} != {recorded.actions}
+        or [len(row) for row in recorded.bounds] != used
+        or max(recorded.sizes) > recorded.words
     ):
         raise ValueError("its spec contradicts itself")
-    return _SPEC.validate_python(known.model_dump())
+    return _SPEC.validate_python(recorded.model_dump())

@@ -23,9 +23,9 @@ def check_params(
     """Check params against each other, the losses by their policies' names, and the tasks.
 
     Raises:
-        ConfigError: They do not fit; the message has one line per misfit.
+        ConfigError: if the params do not fit; the message has one line per misfit.
     """
-    found = [
+    problems = [
         *_of_losses(params, losses),
         *_of_heads(params),
         *_of_critic(params),
@@ -39,19 +39,20 @@ def check_params(
             "learns: they never differ, so a trust region does nothing; set policy.proposal to "
             "average"
         )
-    if found:
-        raise ConfigError("\n".join(f"{WHERE}{each}" for each in found))
+    if problems:
+        raise ConfigError("\n".join(f"{WHERE}{problem}" for problem in problems))
 
 
 def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterator[str]:
-    given = params.imagination.candidates
-    candidates = given or max(loss.needs.candidates for loss in losses.values())
+    num_candidates = params.imagination.candidates
+    candidates = num_candidates or max(loss.needs.candidates for loss in losses.values())
     for name, loss in losses.items():
-        least = loss.needs.min_candidates
-        if candidates < least:
+        min_candidates = loss.needs.min_candidates
+        if candidates < min_candidates:
             yield (
-                f"imagination.candidates: {candidates}, and {name}_loss compares at least {least} "
-                f"candidates; set it to {max(least, loss.needs.candidates)}"
+                f"imagination.candidates: {candidates}, and {name}_loss compares at least "
+                f"{min_candidates} candidates; set it to "
+                f"{max(min_candidates, loss.needs.candidates)}"
             )
         if loss.needs.expert and params.collection.acting != "planner":
             yield (
@@ -103,11 +104,11 @@ def _of_heads(params: LatentParams) -> Iterator[str]:
             yield (
                 f"planner.{name}: there is one head of everything; raise value.heads, or drop this"
             )
-    for where, group, what in (
+    for where, group, subject in (
         ("planner", params.planner, "plans"),
         ("imagination", params.imagination, "actions"),
     ):
-        lack = lack_of_heads(where, group.value_heads, values, what)
+        lack = lack_of_heads(where, group.value_heads, values, subject)
         if lack is not None:
             yield lack
     if params.planner.disagreement and dynamics * values < 2:
@@ -150,11 +151,11 @@ def _of_acting(params: LatentParams) -> Iterator[str]:
                     "collection.acting is policy; set that to planner, or drop this"
                 )
     elif not planner.policy_plans:
-        for name, given in (
+        for name, is_set in (
             ("optimistic_loss", params.optimistic_loss is not None),
             ("planner.policy_noise", planner.policy_noise > 0),
         ):
-            if given:
+            if is_set:
                 yield f"{name}: the policy proposes no plans; raise planner.policy_plans"
     if params.collection.env_threads > params.num_envs:
         yield (

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import PlayedEpisodes
+from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_latent.environments.tasks import Task
 from empo_latent.evaluation import NOTHING, Evaluation, Recording, evaluate
 from empo_latent.evaluator import evaluation_vector
@@ -20,11 +20,13 @@ from empo_latent.planning.build import discounts, planner_of
 from empo_latent.videos import save_videos, warn_no_videos
 
 
-class LatentPlayer:
-    """Lets a model act in the tasks of its run; an ``empo_core.protocols.FilmingPlayer``.
+class LatentPlayer(EpisodePlayer):
+    """Lets a model act in the tasks of its run, and films it.
 
     The planner acts, the policy, or one after the other, as ``reporting.evaluate`` says.
     """
+
+    films = True
 
     def __init__(self, params: LatentParams, tasks: Sequence[Task], model: LatentModel) -> None:
         """Prepare; no environment is made yet."""
@@ -39,15 +41,17 @@ class LatentPlayer:
                 "episodes of algorithm 'latent' end where its tasks end them (max_episode_steps); "
                 "leave out --max-steps"
             )
-        found = self.evaluations(episodes=episodes, seed=seed)
+        evaluations = self.evaluations(episodes=episodes, seed=seed)
         played = []
-        for number, task in enumerate(found[0].tasks):
-            for each in found:
-                mine = [episode for episode in each.episodes if episode.task == number]
-                ends = Counter("terminated" if one.terminated else "truncated" for one in mine)
+        for number, task in enumerate(evaluations[0].tasks):
+            for evaluation in evaluations:
+                mine = [episode for episode in evaluation.episodes if episode.task == number]
+                ends = Counter(
+                    "terminated" if episode.terminated else "truncated" for episode in mine
+                )
                 played.append(
                     PlayedEpisodes(
-                        group={"task": task, "actor": each.actor},
+                        group={"task": task, "actor": evaluation.actor},
                         returns=np.array([episode.total for episode in mine]),
                         lengths=np.array([episode.length for episode in mine]),
                         ends=dict(sorted(ends.items())),
@@ -56,14 +60,16 @@ class LatentPlayer:
         return played
 
     def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
-        """Animations of episodes of each task by each actor; see ``FilmingPlayer.film``."""
+        """Animations of episodes of each task by each actor; see ``EpisodePlayer.film``."""
         try:
             films = Recording(videos=episodes)
-            found = self.evaluations(episodes=episodes, seed=seed, recording=films)
+            evaluations = self.evaluations(episodes=episodes, seed=seed, recording=films)
         except ConfigError as error:  # A task that draws nothing is no reason to fail.
             warn_no_videos(str(error))
             return []
-        return save_videos([video for each in found for video in each.videos], directory)
+        return save_videos(
+            [video for evaluation in evaluations for video in evaluation.videos], directory
+        )
 
     def evaluations(
         self, *, episodes: int, seed: int, recording: Recording = NOTHING

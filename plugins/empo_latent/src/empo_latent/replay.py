@@ -63,7 +63,7 @@ class Replay:
             device: Where sequences are needed; they are kept in the memory of the CPU.
 
         Raises:
-            ConfigError: The capacity is too small for a sequence of each environment.
+            ConfigError: if the capacity is too small for a sequence of each environment.
         """
         self._most = capacity // envs
         if self._most <= horizon:
@@ -84,7 +84,7 @@ class Replay:
             pictures=spec.pictures,
         )
         self._queue = SequenceQueue(
-            envs, self._rings.rows, most=self._most, horizon=horizon, running=running
+            envs, self._rings.rows, max_rows=self._most, horizon=horizon, running=running
         )
         # Per environment: rows ever written, and steps of the episode.
         self._written = np.zeros(envs, np.int64)
@@ -125,7 +125,7 @@ class Replay:
         where rows have it.
 
         Raises:
-            ValueError: An environment has no episode that could go on.
+            ValueError: if an environment has no episode that could go on.
         """
         if (self._age < 0).any():
             raise ValueError(
@@ -151,13 +151,13 @@ class Replay:
         The copy to the device may still be going on.
 
         Raises:
-            ValueError: There is nothing to draw from; see ``ready``.
+            ValueError: if there is nothing to draw from; see ``ready``.
         """
         if not self.ready:
-            known = "has" if self._running else "has ended and has"
+            condition = "has" if self._running else "has ended and has"
             raise ValueError(
-                f"no episode {known} {self._horizon} steps yet, so there is no sequence to learn "
-                "from; see ready"
+                f"no episode {condition} {self._horizon} steps yet, so there is no sequence to "
+                "learn from; see ready"
             )
         return self.gather(torch.randint(self.num_sequences, (batch_size,), generator=generator))
 
@@ -171,7 +171,7 @@ class Replay:
             expert = steps[..., actions + 2 :].view(*steps.shape[:2], 2, actions)
         terminated = steps[..., actions + 1 : actions + 2]
         return SequenceBatch(
-            observation=self._rings.gathered("seen", rows, self._device),
+            observation=self._rings.gathered("observations", rows, self._device),
             action=steps[..., :actions],
             reward=steps[..., actions : actions + 1],
             terminated=terminated.clamp(min=0),
@@ -190,7 +190,7 @@ class Replay:
         """Replace how the planner would have acted in each step of the sequences of these indices.
 
         Raises:
-            ValueError: Rows have no room for it.
+            ValueError: if rows have no room for it.
         """
         self._require_room_for_expert()
         rows, _ = self._places_of(number.numpy())
@@ -211,15 +211,15 @@ class Replay:
         """Remember what was remembered; the same draws then give the same sequences.
 
         Raises:
-            StorageError: The state is one of other tasks or sizes.
+            StorageError: if the state is one of other tasks or sizes.
         """
         rows = state["rows"]
         mine = (len(self._age), self._most, self._horizon, *self._rings.widths)
-        found = (len(rows), state["capacity"], state["horizon"], *_widths(rows))
-        if mine != found:
+        saved = (len(rows), state["capacity"], state["horizon"], *_widths(rows))
+        if mine != saved:
             raise StorageError(
                 f"the checkpoint remembers something else: (environments, rows of each, steps of a "
-                f"sequence, numbers per observation, numbers per step) are {found}, and should be "
+                f"sequence, numbers per observation, numbers per step) are {saved}, and should be "
                 f"{mine}; go on with the params that the run began with"
             )
         self._written = state["written"].numpy().copy()
@@ -250,7 +250,7 @@ class Replay:
         nothing[self._actions + 1] = PADDING
         nothing[self._actions + 2 :] = np.nan
         while len(envs := envs[(self._age[envs] > 0) & (self._age[envs] < self._horizon)]):
-            last = self._rings.seen[envs, (self._written[envs] - 1) % self._most]
+            last = self._rings.observations[envs, (self._written[envs] - 1) % self._most]
             self._age[envs] += 1
             self._write(envs, last, nothing)
 
@@ -273,11 +273,11 @@ class Replay:
     ) -> None:
         """Add a row to each environment, queue sequences that end there, drop overwritten ones."""
         row = self._written[envs]
-        needed, room = int(row.max(initial=0)) + 1, self._rings.rows
-        if room < min(needed, self._most):
-            self._grow(min(self._most, max(needed, 2 * room)))
+        num_rows, room = int(row.max(initial=0)) + 1, self._rings.rows
+        if room < min(num_rows, self._most):
+            self._grow(min(self._most, max(num_rows, 2 * room)))
         places = row % self._most
-        self._rings.seen[envs, places] = observation
+        self._rings.observations[envs, places] = observation
         self._rings.steps[envs, places] = steps
         self._rings.first[envs, places] = first
         self._written[envs] += 1

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from empo_core.best_effort import best_effort
-from empo_core.storage.arrays import write_file
+from empo_core.runs.arrays import write_file
 from empo_core.tables import FittingTable
 from empo_latent.evaluation import Evaluation, ReturnStatistics, score_of
 from empo_latent.modelfile import save_model
@@ -104,8 +104,8 @@ class LatentResult(NotebookReport):
             else None,
             "parameters": self._num_parameters,
             "evaluation": {
-                actor: {task: found.statistics(task).to_dict() for task in found.tasks}
-                for actor, found in self._newest.items()
+                actor: {task: evaluation.statistics(task).to_dict() for task in evaluation.tasks}
+                for actor, evaluation in self._newest.items()
             },
             "solved": self._is_solved,
         }
@@ -130,18 +130,18 @@ class LatentResult(NotebookReport):
         if rows:
             with best_effort(f"drawing {PICTURE}"):
                 write_figure(self._figure(rows), directory / PICTURE)
-        videos = [videos for found in self._newest.values() for videos in found.videos]
+        videos = [videos for evaluation in self._newest.values() for videos in evaluation.videos]
         with best_effort("writing the videos"):
             save_videos(videos, directory / VIDEOS)
 
     def curve(self) -> Iterator[CurveRow]:
         """The lines of ``curve.csv``."""
         marks = [(mark.steps, mark.seconds) for mark in self.history] or [(0, 0.0)]
-        known, seconds = zip(*[(0, 0.0), *marks], strict=True)
+        marked_steps, seconds = zip(*[(0, 0.0), *marks], strict=True)
         for steps, evaluations in self.evaluations:
-            for actor, found in evaluations.items():
-                for task in found.tasks:
-                    statistics = found.statistics(task)
+            for actor, evaluation in evaluations.items():
+                for task in evaluation.tasks:
+                    statistics = evaluation.statistics(task)
                     yield CurveRow(
                         step=steps,
                         environment_step=self._environment_steps(steps),
@@ -150,7 +150,7 @@ class LatentResult(NotebookReport):
                         return_mean=statistics.mean_return,
                         standard_error=statistics.standard_error,
                         length=statistics.mean_length,
-                        seconds=round(float(np.interp(steps, known, seconds)), 1),
+                        seconds=round(float(np.interp(steps, marked_steps, seconds)), 1),
                         seed=self.seed,
                     )
 
@@ -161,7 +161,9 @@ class LatentResult(NotebookReport):
 
     @property
     def _num_parameters(self) -> int:
-        return sum(each.numel() for each in self.model.parameters() if each.requires_grad)
+        return sum(
+            parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad
+        )
 
     @property
     def _is_solved(self) -> bool | None:
@@ -169,32 +171,34 @@ class LatentResult(NotebookReport):
         reporting = self.params.reporting
         if reporting.solved_at is None or not self.evaluations:
             return None
-        return reporting.is_solved([score_of(found) for _, found in self.evaluations])
+        return reporting.is_solved([score_of(by_actor) for _, by_actor in self.evaluations])
 
     def _environment_steps(self, steps: int) -> int:
         return round(steps * self.action_repeat)
 
     def _evaluation(self) -> Table:
         """Table of the last evaluation beside published returns."""
-        found = dict(zip(self.spec.tasks, self._published(), strict=True))
+        published_returns = dict(zip(self.spec.tasks, self._published(), strict=True))
         steps = self._environment_steps(self.evaluations[-1][0])
         table = FittingTable(
             title=f"Evaluation after {steps:,} environment steps",
             caption=f"published: after {STEPS:,} environment steps by {SOURCE}"
-            if any(found.values())
+            if any(published_returns.values())
             else None,
             title_justify="left", title_style="bold", caption_justify="left", box=box.ROUNDED,
         )  # fmt: skip
         table.add_column("task", overflow="fold")
         headings = ["actor", "return", "least to greatest", "length"]
-        headings += ["success"] * self._says_success + ["published"] * any(found.values())
+        headings += ["success"] * self._says_success + ["published"] * any(
+            published_returns.values()
+        )
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
         for task in self.spec.tasks:
             for actor, evaluation in self._newest.items():
                 cells = _cells(evaluation.statistics(task), with_success=self._says_success)
-                other = found[task]
-                if any(found.values()):
+                other = published_returns[task]
+                if any(published_returns.values()):
                     cells.append(f"{other.tdmpc2} ± {other.spread}" if other else "")
                 table.add_row(task, actor, *cells)
         goal = self.params.reporting.solved_at
@@ -209,7 +213,9 @@ class LatentResult(NotebookReport):
 
     @property
     def _says_success(self) -> bool:
-        return any(found.statistics().success is not None for found in self._newest.values())
+        return any(
+            evaluation.statistics().success is not None for evaluation in self._newest.values()
+        )
 
     def _effort(self) -> str:
         if not self.history:
@@ -225,13 +231,13 @@ class LatentResult(NotebookReport):
         """Mean returns over environment steps, a panel per task."""
         tasks = self.spec.tasks
         figure, panels = new_figure(rows=len(tasks), height=1 + 2.6 * len(tasks))
-        for axes, task, known in zip(panels, tasks, self._published(), strict=True):
+        for axes, task, published_returns in zip(panels, tasks, self._published(), strict=True):
             for actor in self._newest:
                 chosen = [row for row in rows if (row.task, row.actor) == (task, actor)]
                 _draw(axes, chosen, actor)
-            if known is not None:
+            if published_returns is not None:
                 label = f"TD-MPC2 after {STEPS:,} (published)"
-                axes.axhline(known.tdmpc2, color="grey", linestyle=":", label=label)
+                axes.axhline(published_returns.tdmpc2, color="grey", linestyle=":", label=label)
             axes.set(title=task, xlabel="environment steps", ylabel="mean return")
             axes.set_xlim(left=0)
             axes.legend()

@@ -14,27 +14,30 @@ FEWEST_ROWS = 1024
 """Rows per environment that memory is taken for at once; more as they are needed."""
 
 Column = Literal["seen", "steps", "first"]
-COLUMNS: tuple[Column, ...] = ("seen", "steps", "first")
+COLUMNS: dict[Column, str] = {"seen": "observations", "steps": "steps", "first": "first"}
+"""Attribute of each column that is saved."""
 
 
 class RowRings:
-    """Rows of each environment; row ``i`` lies at place ``i`` modulo ``most``.
+    """Rows of each environment; row ``i`` lies at place ``i`` modulo ``max_rows``.
 
     Arrays of numpy, which writes single rows faster than torch; torch draws from the same.
 
     Attributes:
-        most: Rows per environment that are kept.
-        seen: Observations.
+        max_rows: Rows per environment that are kept.
+        observations: Observations.
         steps: Action, reward, termination and expert side by side, to be found in one look.
         first: Whether an episode begins with the row.
     """
 
-    def __init__(self, envs: int, most: int, *, words: int, numbers: int, pictures: bool) -> None:
+    def __init__(
+        self, envs: int, max_rows: int, *, words: int, numbers: int, pictures: bool
+    ) -> None:
         """Begin with memory for few rows of ``words`` of an observation, ``numbers`` of a step."""
-        self.most = most
-        rows = min(most, FEWEST_ROWS)
+        self.max_rows = max_rows
+        rows = min(max_rows, FEWEST_ROWS)
         kind = np.uint8 if pictures else np.float32
-        self.seen: Shaped[np.ndarray, "env row word"] = np.empty((envs, rows, words), kind)
+        self.observations: Shaped[np.ndarray, "env row word"] = np.empty((envs, rows, words), kind)
         self.steps: Float32[np.ndarray, "env row number"]
         self.steps = np.empty((envs, rows, numbers), np.float32)
         self.first: Bool[np.ndarray, "env row"] = np.zeros((envs, rows), bool)
@@ -48,12 +51,12 @@ class RowRings:
     @property
     def widths(self) -> tuple[int, int]:
         """Numbers of an observation and of a step."""
-        return self.seen.shape[2], self.steps.shape[2]
+        return self.observations.shape[2], self.steps.shape[2]
 
     def grow(self, rows: int) -> None:
         """Take memory for so many rows per environment; nothing was overwritten before."""
         before = self.rows
-        for name in COLUMNS if rows > before else ():
+        for name in COLUMNS.values() if rows > before else ():
             old = getattr(self, name)
             new = np.empty((len(old), rows, *old.shape[2:]), old.dtype)
             new[:, :before] = old
@@ -61,7 +64,7 @@ class RowRings:
 
     def gathered(
         self,
-        name: Literal["seen", "steps"],
+        name: Literal["observations", "steps"],
         rows: Int64[Tensor, "moment sequence"],
         device: torch.device,
     ) -> Shaped[Tensor, "moment sequence number"]:
@@ -86,12 +89,12 @@ class RowRings:
     def saved(self, used: Sequence[int]) -> list[dict[Column, Tensor]]:
         """The first ``used`` rows of each environment, in tensors that share their memory."""
         return [
-            {name: torch.from_numpy(getattr(self, name)[env, :n]) for name in COLUMNS}
+            {key: torch.from_numpy(getattr(self, name)[env, :n]) for key, name in COLUMNS.items()}
             for env, n in enumerate(used)
         ]
 
     def restore(self, rows: Sequence[Mapping[Column, Tensor]]) -> None:
         """Take over what ``saved`` returned; there must be memory for it."""
         for env, row in enumerate(rows):
-            for name in COLUMNS:
-                getattr(self, name)[env, : len(row[name])] = row[name].numpy()
+            for key, name in COLUMNS.items():
+                getattr(self, name)[env, : len(row[key])] = row[key].numpy()

@@ -15,13 +15,13 @@ class SequenceQueue:
     """
 
     def __init__(
-        self, envs: int, rows: int, *, most: int, horizon: int, running: bool = True
+        self, envs: int, rows: int, *, max_rows: int, horizon: int, running: bool = True
     ) -> None:
-        """Begin with empty queues for rings of so many rows at first, and ``most`` at last.
+        """Begin with empty queues for rings of so many rows at first, and ``max_rows`` at last.
 
         Where ``running`` is False, sequences are found once their episode has ended.
         """
-        self._most, self._horizon, self._running = most, horizon, running
+        self._most, self._horizon, self._running = max_rows, horizon, running
         self._ends = np.empty((envs, rows), np.int64)
         # Sequences ever added, those of them whose episode has ended, and those ever dropped.
         self._queued, self._ended, self._dropped = np.zeros((3, envs), np.int64)
@@ -51,8 +51,8 @@ class SequenceQueue:
         waits = self._queued[envs] > self._dropped[envs]
         waiting = envs[waits]
         oldest = self._ends[waiting, self._dropped[waiting] % self._most]
-        gone = oldest - self._horizon <= row[waits] - self._most
-        self._dropped[waiting[gone]] += 1
+        is_dropped = oldest - self._horizon <= row[waits] - self._most
+        self._dropped[waiting[is_dropped]] += 1
         new = envs[is_end]
         self._ends[new, self._queued[new] % self._most] = row[is_end]
         self._queued[new] += 1

@@ -54,8 +54,8 @@ class MultiTaskSpec:
         if not self.sizes:
             object.__setattr__(self, "sizes", (self.words,) * len(self.tasks))
         if not self.bounds:
-            found = tuple(((-1.0, 1.0),) * sum(used) for used in self.active)
-            object.__setattr__(self, "bounds", found)
+            bounds = tuple(((-1.0, 1.0),) * sum(used) for used in self.active)
+            object.__setattr__(self, "bounds", bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class SequenceBatch:
 
     def to(self, device: torch.device | str) -> SequenceBatch:
         """The same where a device can read it; from pinned memory without waiting."""
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        moved = {
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {
             name: part.to(device, non_blocking=True)
             for name, part in parts.items()
             if part is not None
         }
-        return replace(self, **moved)
+        return replace(self, **tensors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

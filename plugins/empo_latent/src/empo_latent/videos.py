@@ -130,7 +130,7 @@ def save_videos(
         Where they are.
 
     Raises:
-        StorageError: A file cannot be written.
+        StorageError: if a file cannot be written.
     """
     paths: list[Path] = []
     for video in videos:

@@ -59,16 +59,20 @@ class WorkPlan:
         """How many of so many steps have actions that are chosen, and not random."""
         return max(0.0, steps - self._seed_steps)
 
-    def left(self, done: Work, owed: float) -> Work:
+    def left(self, done: Work, owed_updates: float) -> Work:
         """What is left when updates are owed for steps that are done."""
         later = self.decisions(self._total) - self.decisions(done.steps)
-        updates = owed + self._updates_per_step * max(0.0, later)
+        updates = owed_updates + self._updates_per_step * max(0.0, later)
         updates += self._seed_updates if done.steps < self._seed_steps else 0
         evaluations = max(0.0, self._evaluations - done.evaluations)
         return Work(self._total - done.steps, max(0.0, later), updates, evaluations)
 
     def seconds_left(
-        self, spent: Mapping[str, float], first: Mapping[str, float], done: Work, owed: float
+        self,
+        total_seconds: Mapping[str, float],
+        first: Mapping[str, float],
+        done: Work,
+        owed_updates: float,
     ) -> float:
         """Seconds that what is left takes at the rates so far.
 
@@ -76,13 +80,13 @@ class WorkPlan:
         they may have been compiled, which takes as long as thousands of others.
 
         Args:
-            spent: Seconds so far, by name of the timer.
+            total_seconds: Seconds so far, by name of the timer.
             first: Those of them that its first measurement took, by name of the timer.
             done: What they were spent on.
-            owed: Updates that steps have paid for.
+            owed_updates: Updates that steps have paid for.
         """
-        step = spent.get("environment", 0.0) / done.steps if done.steps else 1e-3
-        later = {name: seconds - first.get(name, 0.0) for name, seconds in spent.items()}
+        step = total_seconds.get("environment", 0.0) / done.steps if done.steps else 1e-3
+        later = {name: seconds - first.get(name, 0.0) for name, seconds in total_seconds.items()}
         decisions = done.decisions - self._envs * ("act" in first)
         decision = later.get("act", 0.0) / decisions if decisions > 0 else UNMEASURED * step
         updates = done.updates - ("update" in first)
@@ -90,10 +94,10 @@ class WorkPlan:
         update = updating / updates if updates > 0 else UNMEASURED * step
         evaluation = self._evaluation_steps * (step + self._evaluated_decision(step, decision))
         if done.evaluations:
-            evaluation = spent.get(EVALUATION, 0.0) / done.evaluations
-        each = (step, decision, update, evaluation)
-        left = self.left(done, owed)
-        return sum(number * seconds for number, seconds in zip(left, each, strict=True))
+            evaluation = total_seconds.get(EVALUATION, 0.0) / done.evaluations
+        unit_seconds = (step, decision, update, evaluation)
+        left = self.left(done, owed_updates)
+        return sum(number * seconds for number, seconds in zip(left, unit_seconds, strict=True))
 
     def _evaluated_decision(self, step: float, decision: float) -> float:
         """Seconds of a decision in an evaluation, by those of a step and of one in training."""

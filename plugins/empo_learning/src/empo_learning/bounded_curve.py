@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 
 class BoundedCurve(Sequence[T], Generic[T]):
-    """Rows in their order, evenly thinned out where they would be more than ``most``.
+    """Rows in their order, evenly thinned out where they would be more than ``max_rows``.
 
     Row ``i`` of all that were ever added is kept where ``i`` is a multiple of a power of 2, or the
     newest. Curves that are added to alike keep the same rows.
     """
 
-    def __init__(self, rows: Iterable[T] = (), *, most: int = MOST) -> None:
+    def __init__(self, rows: Iterable[T] = (), *, max_rows: int = MOST) -> None:
         """Begin with some rows; keep at most so many, at least 2."""
-        self._most = most
+        self._most = max_rows
         self._rows: list[T] = []
         self._count, self._stride = 0, 1
         for row in rows:

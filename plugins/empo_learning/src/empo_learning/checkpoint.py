@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from empo_core.errors import NonFiniteError, StorageError
-from empo_core.storage.atomic import (
+from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
     MAX_JSON,
@@ -35,7 +35,7 @@ from empo_core.storage.atomic import (
     write_synced,
     written_directory,
 )
-from empo_core.storage.regular_files import reason_of
+from empo_core.runs.files import reason_of
 from empo_learning.saved_state import SavedState, Source, traced
 from empo_learning.state_tree import flatten, unflatten
 from empo_learning.tensor_file import read_tensors, write_tensors
@@ -100,8 +100,8 @@ class Checkpoints:
             The directory of the new checkpoint.
 
         Raises:
-            StorageError: The state cannot be stored, or the disk refuses; what was there stays.
-            NonFiniteError: The score is infinite or NaN.
+            StorageError: if the state cannot be stored, or the disk refuses; what was there stays.
+            NonFiniteError: if the score is infinite or NaN.
         """
         path = self._path(step)
         if score is not None and not math.isfinite(score):
@@ -129,20 +129,20 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that there are checkpoints of, ascending, damaged ones included."""
-        found = set()
+        steps = set()
         for name in self._names():
             hidden = _HIDDEN.fullmatch(name)
             if hidden and hidden[3] == "old":  # A writer stopped between its two renames.
                 name = hidden[1]
             if match := _NAME.fullmatch(name):
-                found.add(int(match[1]))
-        return sorted(found)
+                steps.add(int(match[1]))
+        return sorted(steps)
 
     def load(self, step: int) -> SavedState:
         """The state that was saved at a step, tensors on the CPU.
 
         Raises:
-            StorageError: There is none, or it is damaged; the message names the file.
+            StorageError: if there is none, or it is damaged; the message names the file.
         """
         if step not in (steps := self.steps()):
             there = ", ".join(map(str, steps)) or "none"
@@ -162,7 +162,7 @@ class Checkpoints:
         """The times that were saved at a step; empty where none were.
 
         Raises:
-            StorageError: They are damaged.
+            StorageError: if the times are damaged.
         """
         path = found_directory(self._path(step)) / TIMES
         if not path.exists():
@@ -178,7 +178,7 @@ class Checkpoints:
             check: Refuses a state by ``NonFiniteError``; then an older one is tried.
 
         Raises:
-            StorageError: All are damaged; the message names a file and a reason for each.
+            StorageError: if all are damaged; the message names a file and a reason for each.
         """
         return self._first(reversed(self.steps()), check)
 
@@ -191,7 +191,7 @@ class Checkpoints:
             check: As of ``newest``.
 
         Raises:
-            StorageError: All that have a score are damaged.
+            StorageError: if all that have a score are damaged.
         """
         scores = self._scores()
         scored = [(score, step) for step, score in scores.items() if score is not None]
@@ -273,9 +273,9 @@ class Checkpoints:
         # One that turned out to be damaged must not push out one that is whole.
         whole = [step for step in sorted(scores) if step <= newest and step not in self._refused]
         scored = [(score, step) for step in whole if (score := scores[step]) is not None]
-        wanted = {*whole[-self._keep :], *(step for _, step in sorted(scored)[-1:])}
+        retained = {*whole[-self._keep :], *(step for _, step in sorted(scored)[-1:])}
         later = [step for step in self.steps() if step > newest]
-        for step in sorted({*whole, *later} - wanted):
+        for step in sorted({*whole, *later} - retained):
             path = self._path(step)
             try:
                 self._discard(path)

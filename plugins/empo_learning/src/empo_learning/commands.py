@@ -83,27 +83,30 @@ def _present(done: Evaluated) -> None:
     from empo_learning.evaluation import Evaluation
     from empo_learning.evaluation.returns import rows
 
-    found = done.evaluation
+    evaluation = done.evaluation
     title = f"{done.algorithm} in {done.place}: "
-    if isinstance(found, Evaluation):
-        _present_goals(title, found)
+    if isinstance(evaluation, Evaluation):
+        _present_goals(title, evaluation)
     else:
-        counts = sorted({each.episodes for each in found.groups})
+        counts = sorted({group.episodes for group in evaluation.groups})
         number = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-        print_table(f"{title}{number} episodes each, seed {found.seed}", *rows(found))
+        print_table(f"{title}{number} episodes each, seed {evaluation.seed}", *rows(evaluation))
     for path in done.files:
         show(str(path))
 
 
-def _present_goals(title: str, found: Evaluation) -> None:
+def _present_goals(title: str, evaluation: Evaluation) -> None:
     print_table(
-        f"{title}{found.episodes} episodes per goal, seed {found.seed}",
+        f"{title}{evaluation.episodes} episodes per goal, seed {evaluation.seed}",
         ("human", "goal", "weight", "reached", "after steps"),
-        [_row(goal) for goal in found.goals],
+        [_row(goal) for goal in evaluation.goals],
     )
-    show(f"Episodes take {_with_error(found.mean_length, found.mean_length_standard_error)} steps.")
-    if found.cut:
-        show(f"{found.cut:.1%} of them were cut before they had ended; see --max-steps.")
+    show(
+        "Episodes take "
+        f"{_with_error(evaluation.mean_length, evaluation.mean_length_standard_error)} steps."
+    )
+    if evaluation.cut:
+        show(f"{evaluation.cut:.1%} of them were cut before they had ended; see --max-steps.")
 
 
 def _row(goal: Attainment) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ def require_device(name: str) -> None:
     """Refuse a GPU that torch cannot use.
 
     Raises:
-        ConfigError: It is one.
+        ConfigError: if torch cannot use the GPU.
     """
     if problem := device_problem(name):
         raise ConfigError(f"algorithm.params.{problem}")

@@ -79,7 +79,7 @@ class Group:
         if store is not None:
             store.set(f"name/{rank}", f"process {os.getpid()} on {platform.node()}")
             self._names = [
-                f"rank {each} ({store.get(f'name/{each}').decode()})" for each in range(size)
+                f"rank {peer} ({store.get(f'name/{peer}').decode()})" for peer in range(size)
             ]
 
     def __enter__(self) -> Group:
@@ -176,7 +176,7 @@ class Group:
         """A call that all processes make; where one is gone, leave and say which.
 
         Raises:
-            RankLostError: Some process has ended, or is silent.
+            RankLostError: if some process has ended, or is silent.
         """
         try:
             yield
@@ -187,7 +187,7 @@ class Group:
             lost = "a process of the group"
             if store is not None:
                 missing = _missing(store, rank, size, notice_s)
-                lost = " and ".join(self._names[each] for each in missing)
+                lost = " and ".join(self._names[peer] for peer in missing)
             if not lost:
                 raise  # All are there, so it was something else.
             raise RankLostError(
@@ -208,11 +208,11 @@ def _missing(store: Store, rank: int, size: int, notice_s: float) -> list[int]:
     answer: list[list[int]] = []
 
     def ask() -> None:
-        missing = [each for each in range(size) if each != rank]
+        missing = [peer for peer in range(size) if peer != rank]
         try:
             store.set(f"left/{rank}", "")
             while missing and time.monotonic() < deadline:
-                missing = [each for each in missing if not store.check([f"left/{each}"])]
+                missing = [peer for peer in missing if not store.check([f"left/{peer}"])]
                 time.sleep(0.05)
         except RuntimeError:
             missing = [0]
@@ -232,8 +232,8 @@ def join(device: str = "cpu", timeout_s: float = _PATIENCE_S) -> Group:
         timeout_s: Seconds that they wait for each other; who is silent for longer is lost.
 
     Raises:
-        ConfigError: The environment variables of ``torchrun`` are incomplete or wrong.
-        RankLostError: The others cannot be reached.
+        ConfigError: if the environment variables of ``torchrun`` are incomplete or wrong.
+        RankLostError: if the others cannot be reached.
     """
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         return Group()
@@ -277,7 +277,7 @@ def _met(rank: int, size: int) -> Store:
     would mislead others. So rank 0 chooses a name that is new, and tells it to those who greet it.
 
     Raises:
-        RuntimeError: Some process does not come.
+        RuntimeError: if some process does not come.
     """
     is_ours = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -136,11 +136,11 @@ class BoundedNormal(Distribution):
 
 
 @register_kl(BoundedNormal, BoundedNormal)  # type: ignore[no-untyped-call, untyped-decorator]
-def _kl(one: BoundedNormal, other: BoundedNormal) -> Float[Tensor, "*batch"]:
+def _kl(p: BoundedNormal, q: BoundedNormal) -> Float[Tensor, "*batch"]:
     """``KL(one || other)`` of ``u``."""
-    wider = other.log_std - one.log_std
-    distance = ((one.loc - other.loc) * torch.exp(-other.log_std)).square()
-    return one._summed(wider + 0.5 * ((-2 * wider).exp() + distance - 1))
+    wider = q.log_std - p.log_std
+    distance = ((p.loc - q.loc) * torch.exp(-q.log_std)).square()
+    return p._summed(wider + 0.5 * ((-2 * wider).exp() + distance - 1))
 
 
 def compute_action_log_prob(

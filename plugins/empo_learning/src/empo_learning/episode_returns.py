@@ -45,16 +45,16 @@ class EpisodeStatistics:
         """Numbers for trackers; none before an episode has ended."""
         if self.mean_return is None or self.mean_length is None:
             return {}
-        found = {
+        metrics = {
             "episode/return_mean": self.mean_return,
             "episode/length_mean": self.mean_length,
             "episode/completed": float(self.completed),
         }
-        return found if self.success is None else {**found, "episode/success": self.success}
+        return metrics if self.success is None else {**metrics, "episode/success": self.success}
 
 
 class EpisodeReturns:
-    """Adds up each agent's rewards over its episode; the run's episode metric gets every step.
+    """Adds up each agent's rewards over its episode; the run's tracker gets every step.
 
     Attributes:
         completed: Number of episodes that ended.
@@ -77,12 +77,12 @@ class EpisodeReturns:
 
         Args:
             num_agents: Agents of all environments together; each has episodes of its own.
-            tracker: Its episode metric, if it has one, is told of every step.
+            tracker: It records every step; None: nobody does.
             reasons: Names of the reasons for which episodes end.
             window: Number of the newest episodes that averages are over.
         """
         self._names, self._window = tuple(reasons), window
-        self._metric = None if tracker is None else tracker.episode_metric
+        self._tracker = tracker
         self._agents = np.arange(num_agents)
         self._return = np.zeros(num_agents)
         self._length = np.zeros(num_agents, np.int64)
@@ -92,8 +92,8 @@ class EpisodeReturns:
         self.lengths: deque[int] = deque(maxlen=window)
         self.successes: deque[int] = deque(maxlen=window)
         self.reasons = np.zeros(len(self._names), np.int64)
-        if self._metric is not None:
-            self._metric.follow(num_agents, self._names)
+        if self._tracker is not None:
+            self._tracker.start_episodes(num_agents, self._names)
 
     def observe(
         self,
@@ -122,7 +122,7 @@ class EpisodeReturns:
         """
         took = np.ones(len(reward), bool) if acted is None else acted
         ended = took & done
-        if self._metric is not None:
+        if self._tracker is not None:
             everyone = acted is None and len(reward) == len(self._agents)
             self._tell(agents, reward, ended, reason, *(() if everyone else (took,)))
         self._return[agents] += np.where(took, reward, 0)
@@ -149,12 +149,12 @@ class EpisodeReturns:
                 **{f"reason {i}": float(count) for i, count in enumerate(self.reasons)},
             }
         )
-        newest, told = totals["newest"], totals["told"]
+        newest, num_reported = totals["newest"], totals["told"]
         return EpisodeStatistics(
             completed=int(totals["completed"]),
             mean_return=totals["return"] / newest if newest else None,
             mean_length=totals["length"] / newest if newest else None,
-            success=totals["success"] / told if told else None,
+            success=totals["success"] / num_reported if num_reported else None,
             reasons={name: int(totals[f"reason {i}"]) for i, name in enumerate(self._names)},
         )
 
@@ -204,11 +204,11 @@ class EpisodeReturns:
         self._success[agents] = -1
 
     def _tell(self, agents: slice, *parts: Shaped[np.ndarray, " agent"]) -> None:
-        """Pass a step of these agents on to the episode metric; the others took none."""
-        assert self._metric is not None
+        """Pass a step of these agents on to the tracker; the others took none."""
+        assert self._tracker is not None
         whole = list(parts)
         if len(parts[0]) < len(self._agents):
             whole = [np.zeros(len(self._agents), part.dtype) for part in parts]
             for row, part in zip(whole, parts, strict=True):
                 row[agents] = part
-        self._metric.step(*map(torch.as_tensor, whole))
+        self._tracker.step_episodes(*map(torch.as_tensor, whole))

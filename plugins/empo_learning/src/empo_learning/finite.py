@@ -15,17 +15,18 @@ LARGE = 1e6
 """Networks learn badly from observations and rewards beyond this size as they are."""
 
 
-def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
+def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
     """Refuse numbers that are infinite or NaN; tensors of integers always pass.
 
     All tensors of a device are checked at once, so that asking costs one synchronisation.
 
     Args:
         tensors: What to check, by name.
-        what: What they are, for the message, e.g. ``"a weight to be published"``.
+        subject: What they are, for the message, e.g. ``"a weight to be published"``.
 
     Raises:
-        NonFiniteError: One is not finite; the message names the first, and how many numbers.
+        NonFiniteError: if a tensor is not finite; the message names the first, and how many
+            numbers.
     """
     groups: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors.values():
@@ -39,26 +40,26 @@ def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
         if not bool(finite.all()):
             bad = tensor[~finite]
             raise NonFiniteError(
-                f"{what} is not finite: {name} has {len(bad):,} of {tensor.numel():,} numbers "
+                f"{subject} is not finite: {name} has {len(bad):,} of {tensor.numel():,} numbers "
                 f"that are infinite or NaN, the first is {bad[0].item()}"
             )
 
 
-def check_finite_state(state: Mapping[str, Any], what: str) -> None:
+def check_finite_state(state: Mapping[str, Any], subject: str) -> None:
     """Refuse a tree of tensors and plain data in which a number is infinite or NaN.
 
     Args:
         state: As checkpoints take it.
-        what: What it is, for the message.
+        subject: What it is, for the message.
 
     Raises:
-        NonFiniteError: A number is not finite; the message says where it is in the tree.
+        NonFiniteError: if a number is not finite; the message says where it is in the tree.
     """
     data, tensors = flatten(state)
-    check_finite(tensors, what)
+    check_finite(tensors, subject)
     place = _first_non_finite(data, "")
     if place is not None:
-        raise NonFiniteError(f"{what} is not finite: {place[0]} is {place[1]}")
+        raise NonFiniteError(f"{subject} is not finite: {place[0]} is {place[1]}")
 
 
 def _first_non_finite(data: Any, path: str) -> tuple[str, str] | None:
@@ -72,6 +73,6 @@ def _first_non_finite(data: Any, path: str) -> tuple[str, str] | None:
     else:
         return None
     for key, value in items:
-        if isinstance(value, dict | list) and (found := _first_non_finite(value, f"{path}/{key}")):
-            return found
+        if isinstance(value, dict | list) and (nested := _first_non_finite(value, f"{path}/{key}")):
+            return nested
     return None

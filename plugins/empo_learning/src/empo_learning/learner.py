@@ -79,8 +79,8 @@ class Learner(ABC):
         """Do the smallest unit of work after which a checkpoint is exact.
 
         Raises:
-            NonFiniteError: A loss, gradient, target or weight is infinite or NaN.
-            CollectError: No experience can be collected any more.
+            NonFiniteError: if a loss, gradient, target or weight is infinite or NaN.
+            CollectError: if no experience can be collected any more.
         """
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Learner(ABC):
         """Measure how good the learned values or policy are, without effect on the training."""
         return None
 
-    def narration(self) -> list[str]:
+    def status(self) -> list[str]:
         """Remarks about the run for people who watch it, after ``metrics``."""
         return []
 

@@ -15,15 +15,15 @@ from pydantic import Field
 
 from empo_core.errors import EmpoError, NonFiniteError, StorageError, TrackerError
 from empo_core.interrupts import Interrupts
-from empo_core.protocols import CheckpointChoice, EpisodeMetric, RunContext
+from empo_core.protocols import CheckpointChoice, RunContext, Tracker
+from empo_core.runs.atomic import StrictModel
 from empo_core.stages import stage
-from empo_core.storage.atomic import StrictModel
 from empo_core.trees import StateDict
+from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.distributed import Group, RankLostError
 from empo_learning.finite import check_finite_state
 from empo_learning.learner import EvaluationInterrupted, Learner, Metrics
-from empo_learning.pace import Pace
 from empo_learning.params import Reporting
 from empo_learning.randomness import capture, restore
 from empo_learning.saved_state import SavedState, fitting
@@ -41,7 +41,8 @@ class Loop:
     """Runs a learner from its start, or from the newest good checkpoint, to its end.
 
     Attributes:
-        pace: How long ``Learner.advance`` took, over all attempts.
+        seconds: Time of all calls of ``Learner.advance`` so far, over all attempts.
+        lines: ``seconds`` at each line of the log, thinned out in long runs.
         timers: Where the time goes; learners measure their own parts with it.
     """
 
@@ -81,16 +82,18 @@ class Loop:
         self._failure: Exception | None = None
         self._is_agreed = False
         self.timers = timers or Timers()
-        self.pace = Pace()
+        self.seconds = 0.0
+        self.lines: BoundedCurve[float] = BoundedCurve()
+        self._line_steps = 0
 
     def run(self) -> None:
         """Learn until all is done; with ``context.resume``, from the newest good checkpoint.
 
         Raises:
-            KeyboardInterrupt: A signal stopped the run; there is a checkpoint to go on from.
-            StorageError: There are checkpoints but none is good; or the disk refuses one.
-            RankLostError: Another process has ended; the first one left a checkpoint.
-            Exception: Whatever ended the run, after a checkpoint that is finite.
+            KeyboardInterrupt: if a signal stopped the run; there is a checkpoint to go on from.
+            StorageError: if there are checkpoints but none is good; or the disk refuses one.
+            RankLostError: if another process has ended; the first one left a checkpoint.
+            Exception: if something else ended the run, after a checkpoint that is finite.
         """
         # The first process alone knows, where torchrun started all of them again.
         if not (self._group.shared(self._context.resume) and self._resume()):
@@ -139,8 +142,9 @@ class Loop:
         """One unit of work, and what is due after it."""
         learner, reporting = self._learner, self._reporting
         before, self._is_midway = learner.ticks, True
-        with self.pace.work():
-            learner.advance()
+        began = time.perf_counter()
+        learner.advance()
+        self.seconds += time.perf_counter() - began
         self._is_midway = False
         self._show_now_and_then()
         # Of the last steps, what is due comes when all is over: some work may be left to do.
@@ -165,13 +169,26 @@ class Loop:
     def _log(self) -> None:
         learner = self._learner
         lap = self.timers.lap()
-        found = dict(learner.metrics(lap))
-        _refuse_non_finite(found, learner.steps)
-        speeds = self.pace.line(learner.steps, lap)
+        metrics = dict(learner.metrics(lap))
+        _refuse_non_finite(metrics, learner.steps)
+        speeds = self._speeds(lap)
         self._logged = learner.updates
-        self._report(lambda: self._context.tracker.log(learner.steps, {**found, **speeds}))
-        said = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.narration()]
-        self._report(lambda: self._context.tracker.narrate(TASK, " | ".join(said)))
+        self._report(lambda: self._context.tracker.log(learner.steps, {**metrics, **speeds}))
+        parts = [f"{speeds['time/steps_per_second']:,.0f} steps/s", *learner.status()]
+        self._report(lambda: self._context.tracker.status(TASK, " | ".join(parts)))
+
+    def _speeds(self, lap: Mapping[str, float]) -> dict[str, float]:
+        """Metrics of a new line: speed, and shares of the seconds since the line before."""
+        steps = self._learner.steps
+        seconds = self.seconds - (self.lines[-1] if self.lines else 0.0)
+        advanced, self._line_steps = steps - self._line_steps, steps
+        self.lines.append(self.seconds)
+        whole = sum(part for name, part in lap.items() if "/" not in name)
+        return {
+            "time/steps_per_second": advanced / max(seconds, 1e-9),
+            "time/steps_per_second_total": steps / max(self.seconds, 1e-9),
+            **{f"time/{name}_percent": 100 * part / whole for name, part in lap.items() if whole},
+        }
 
     def _evaluate(self) -> None:
         """Evaluate, unless that was just done."""
@@ -179,13 +196,13 @@ class Loop:
             return
         self._is_evaluating = True
         with self.timers("evaluation"):
-            found = self._learner.evaluate()
+            evaluated = self._learner.evaluate()
         self._is_evaluating = False
         self._evaluated = self._learner.steps
-        if found is not None:
-            self._score = found.score
-            self._scores += [] if found.score is None else [found.score]
-            metrics = found.metrics
+        if evaluated is not None:
+            self._score = evaluated.score
+            self._scores += [] if evaluated.score is None else [evaluated.score]
+            metrics = evaluated.metrics
             self._report(lambda: self._context.tracker.log(self._learner.steps, metrics))
 
     @contextmanager
@@ -235,8 +252,8 @@ class Loop:
         try:
             self._save(rescuing=True)
         except Exception as refusal:
-            known = isinstance(error, KeyboardInterrupt | EmpoError)
-            if isinstance(refusal, NonFiniteError) and not known:
+            is_expected = isinstance(error, KeyboardInterrupt | EmpoError)
+            if isinstance(refusal, NonFiniteError) and not is_expected:
                 raise refusal from error  # It says why code that expects numbers failed.
             error.add_note(f"There is no checkpoint of this step: {refusal}")
 
@@ -244,27 +261,32 @@ class Loop:
         """Write a checkpoint; while ``rescuing`` without metrics that cannot be saved.
 
         Raises:
-            NonFiniteError: Something in it is not finite.
-            StorageError: The disk refuses.
+            NonFiniteError: if something in it is not finite.
+            StorageError: if the disk refuses.
         """
         learner = self._learner
-        own = learner.state_dict(midway=self._is_midway)
+        learner_state = learner.state_dict(midway=self._is_midway)
         randomness = self._group.gathered(capture())
         if not self._group.is_first:
             self._saved = learner.updates
             return
         state = {
-            "learner": own,
+            "learner": learner_state,
             "randomness": randomness,
-            "episode_metric": _metric_state(self._context.tracker.episode_metric, rescuing),
+            "tracker": _tracker_state(self._context.tracker, rescuing),
             "logged": self._logged,
             "evaluated": self._evaluated,
             "is_evaluating": self._is_evaluating,
             "score": self._score,
             "scores": self._scores,
         }
-        _check_state(own, learner.may_be_unknown, "what is to be saved")
-        times = {"pace": self.pace.state_dict(), "timers": self.timers.state_dict()}
+        _check_state(learner_state, learner.may_be_unknown, "what is to be saved")
+        times = {
+            "seconds": self.seconds,
+            "lines": self.lines.state_dict(),
+            "line_steps": self._line_steps,
+            "timers": self.timers.state_dict(),
+        }
         score = self._score if self._evaluated == learner.steps else None
         self._checkpoints.save(learner.updates, state, score=score, times=times)
         self._saved = learner.updates
@@ -272,17 +294,17 @@ class Loop:
     def _resume(self) -> bool:
         """Go on from the newest good checkpoint; False where there is none at all."""
         group = self._group
-        found = None
+        newest = None
         if group.is_first:
-            found = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
-        found = group.shared(found)
-        if found is None:
-            self._context.tracker.rewind(self._learner.steps)
+            newest = self._checkpoints.newest(_finite(self._learner.may_be_unknown))
+        newest = group.shared(newest)
+        if newest is None:
+            self._context.tracker.truncate(self._learner.steps)
             return False
-        self._saved, state = found
+        self._saved, state = newest
         with fitting(state.source):
             self._restore(state)
-        self._context.tracker.rewind(self._learner.steps)
+        self._context.tracker.truncate(self._learner.steps)
         log.info("going on from step %s", f"{self._learner.steps:,}")
         return True
 
@@ -301,10 +323,10 @@ class Loop:
         self._logged, self._evaluated = counts.logged, counts.evaluated
         self._is_evaluating = counts.is_evaluating
         self._score, self._scores = counts.score, counts.scores
-        self.pace.load_state_dict(times["pace"])
+        self.seconds, self._line_steps = times["seconds"], times["line_steps"]
+        self.lines.load_state_dict(times["lines"])
         self.timers.load_state_dict(times["timers"])
-        if metric := self._context.tracker.episode_metric:
-            metric.load_state_dict(state["episode_metric"])
+        self._context.tracker.load_state_dict(state["tracker"])
         self._learner.load_state_dict(state["learner"])
         if group.rank < len(state["randomness"]):
             restore(state["randomness"][group.rank])
@@ -320,9 +342,9 @@ class _Counts(StrictModel):
     scores: list[float]
 
 
-def _metric_state(metric: EpisodeMetric | None, rescuing: bool) -> StateDict:
+def _tracker_state(tracker: Tracker, rescuing: bool) -> StateDict:
     try:
-        return metric.state_dict() if metric else {}
+        return tracker.state_dict()
     except TrackerError:
         if not rescuing:
             raise
@@ -350,16 +372,16 @@ def saved_state(
     """
     checkpoints = Checkpoints(directory / CHECKPOINTS)
     if checkpoint == "newest":
-        found = checkpoints.newest(_finite(may_be_unknown))
+        loaded = checkpoints.newest(_finite(may_be_unknown))
     else:
-        found = checkpoints.best(_finite(may_be_unknown))
-    if found is None:
+        loaded = checkpoints.best(_finite(may_be_unknown))
+    if loaded is None:
         lacks = "no checkpoint" + " with an evaluation" * (checkpoint == "best")
         raise StorageError(
             f"{directory}: this run has learned nothing that could be loaded: it has {lacks}; go "
             f"on with: empo resume {directory}"
         )
-    state: SavedState = found[1]["learner"]
+    state: SavedState = loaded[1]["learner"]
     with fitting(state.source):
         yield state
 
@@ -369,10 +391,12 @@ def _finite(may_be_unknown: Collection[str]) -> Callable[[Mapping[str, Any]], No
     return lambda state: _check_state(state["learner"], may_be_unknown, "what it holds")
 
 
-def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], what: str) -> None:
+def _check_state(state: Mapping[str, Any], may_be_unknown: Collection[str], subject: str) -> None:
     if not isinstance(state, Mapping):
-        raise StorageError(f"{what}: the learner's state is {type(state).__name__}, no dictionary")
-    check_finite_state({k: v for k, v in state.items() if k not in may_be_unknown}, what)
+        raise StorageError(
+            f"{subject}: the learner's state is {type(state).__name__}, no dictionary"
+        )
+    check_finite_state({k: v for k, v in state.items() if k not in may_be_unknown}, subject)
 
 
 def _is_due(before: int, now: int, interval: int) -> bool:
@@ -380,8 +404,8 @@ def _is_due(before: int, now: int, interval: int) -> bool:
     return interval > 0 and now // interval > before // interval
 
 
-def _refuse_non_finite(found: Metrics, steps: int) -> None:
-    for name, number in found.items():
+def _refuse_non_finite(metrics: Metrics, steps: int) -> None:
+    for name, number in metrics.items():
         if (
             name.startswith(("loss/", "optim/"))
             and isinstance(number, float)

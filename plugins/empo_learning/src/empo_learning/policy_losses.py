@@ -2,7 +2,7 @@
 
 Everything compiles into one graph: shapes are static, and nothing asks a tensor for its value.
 What changes in the course of training (``RunningScale``, ``EntropyCoefficient``) does so in
-``adapt`` alone; what a call would make of it is its ``moved``, which belongs into
+``adapt`` alone; what a call would make of it is its ``next_value``, which belongs into
 ``LossOutput.statistics``.
 """
 
@@ -40,15 +40,15 @@ def require_needs(
     """Refuse a call that lacks something.
 
     Raises:
-        ValueError: Something that the loss needs is missing, or there are too few candidates.
+        ValueError: if something that the loss needs is missing, or there are too few candidates.
     """
-    for what, needed, given in (
+    for role, is_needed, value in (
         ("a critic", needs.critic, critic),
         ("batch.expert", needs.expert, batch.expert),
         ("batch.proposal", needs.proposal, batch.proposal),
     ):
-        if needed and given is None:
-            raise ValueError(f"{name} needs {what}, and got None; pass it, see its 'needs'")
+        if is_needed and value is None:
+            raise ValueError(f"{name} needs {role}, and got None; pass it, see its 'needs'")
     candidates = len(batch.action)
     if candidates < needs.min_candidates:
         raise ValueError(
@@ -134,7 +134,7 @@ class RunningScale:
         self._rate = rate
         self.value: Float[Tensor, ""] = torch.ones(())
 
-    def moved(
+    def next_value(
         self, values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]
     ) -> Float[Tensor, ""]:
         """The scale after these values; it changes when ``adapt`` gets it.
@@ -147,9 +147,9 @@ class RunningScale:
         aim = spread(values, weight).clamp(min=1.0)
         return torch.where((weight > 0).any(), torch.lerp(value, aim, self._rate), value)
 
-    def adapt(self, moved: Float[Tensor, ""]) -> None:
-        """Take what ``moved`` returned, and move to its device."""
-        self.value = written(self.value, moved)
+    def adapt(self, next_value: Float[Tensor, ""]) -> None:
+        """Take what ``next_value`` returned, and move to its device."""
+        self.value = written(self.value, next_value)
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so."""
@@ -187,7 +187,7 @@ class EntropyBonus(NamedTuple):
         coefficient: Of the bonus.
         paid: Coefficient times scaled entropy of each start; its gradient is the policy's.
         weight: How much each start counts in metrics.
-        moved: What ``EntropyCoefficient.adapt`` wants.
+        next_value: What ``EntropyCoefficient.adapt`` wants.
     """
 
     entropy: Float[Tensor, " start"]
@@ -195,7 +195,7 @@ class EntropyBonus(NamedTuple):
     coefficient: Float[Tensor, ""]
     paid: Float[Tensor, " start"]
     weight: Float[Tensor, " start"]
-    moved: Float[Tensor, ""]
+    next_value: Float[Tensor, ""]
 
 
 def entropy_metrics(bonus: EntropyBonus) -> dict[str, Tensor]:
@@ -236,18 +236,18 @@ class EntropyCoefficient:
             entropy = policy_entropy(distribution, params.jacobian)
             scaled = entropy * num_numbers(distribution) ** params.action_power
         value = self.value.to(scaled)
-        moved = value.clone()
+        next_value = value.clone()
         if params.target_entropy is not None:
             with torch.no_grad():
                 per_number = entropy / num_numbers(distribution)
                 # 0 where nothing counts, which leaves the coefficient as it is.
                 excess = weighted_mean(per_number - params.target_entropy, weight)
-                moved = (value.log() - params.rate * excess).clamp(*LOG_COEFFICIENTS).exp()
-        return EntropyBonus(entropy, scaled, value, value * scaled, weight, moved)
+                next_value = (value.log() - params.rate * excess).clamp(*LOG_COEFFICIENTS).exp()
+        return EntropyBonus(entropy, scaled, value, value * scaled, weight, next_value)
 
-    def adapt(self, moved: Float[Tensor, ""], progress: float) -> None:
-        """Take the ``moved`` of a bonus, or what the schedule says; and go to its device."""
-        self.value = written(self.value, moved)
+    def adapt(self, next_value: Float[Tensor, ""], progress: float) -> None:
+        """Take the ``next_value`` of a bonus, or what the schedule says; and go to its device."""
+        self.value = written(self.value, next_value)
         if self._params.target_entropy is None:
             self.value.fill_(scheduled(self._params, progress))
 
@@ -288,7 +288,7 @@ def normal_parameters(
     """Mean and log standard deviation of the normal numbers that actions are made of.
 
     Raises:
-        ValueError: They are not independent and normal.
+        ValueError: if the distributions are not independent and normal.
     """
     if isinstance(distribution, BoundedNormal):
         return distribution.loc, distribution.log_std.expand_as(distribution.loc)

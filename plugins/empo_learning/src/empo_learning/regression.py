@@ -30,16 +30,18 @@ class GradientRegression:
             max_grad_norm: Longer gradients are cut to this length; None cuts none.
 
         Raises:
-            ValueError: The network has nothing to train.
+            ValueError: if the network has nothing to train.
         """
         self._network = network
         self._max_norm = max_grad_norm
-        self._parameters = [each for each in network.parameters() if each.requires_grad]
+        self._parameters = [
+            parameter for parameter in network.parameters() if parameter.requires_grad
+        ]
         if not self._parameters:
             raise ValueError(f"the network of {network.quantity} has no parameters to train")
         fused = all(
-            each.device.type in ("cpu", "cuda") and each.is_floating_point()
-            for each in self._parameters
+            parameter.device.type in ("cpu", "cuda") and parameter.is_floating_point()
+            for parameter in self._parameters
         )
         # A rate is given with every step; this one is never used. The largest second moment so far
         # keeps steps from growing where errors shrink for a while.
@@ -58,7 +60,7 @@ class GradientRegression:
         """Take one step of Adam; where all weights are 0 nothing changes and the loss is 0.
 
         Raises:
-            NonFiniteError: The loss, the gradient or a moment is not finite; the network is
+            NonFiniteError: if the loss, the gradient or a moment is not finite; the network is
                 unchanged.
         """
         try:
@@ -68,14 +70,16 @@ class GradientRegression:
                 total = weight.sum()
                 loss = (weight * error.square()).sum() / torch.where(total == 0, 1.0, total)
                 loss.backward()  # type: ignore[no-untyped-call]
-            gradients = [each.grad for each in self._parameters if each.grad is not None]
+            gradients = [
+                parameter.grad for parameter in self._parameters if parameter.grad is not None
+            ]
             norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
             moments = sum_of_moments(self._adam, norm)
-            found = torch.stack([total.detach(), loss.detach(), norm, moments]).tolist()
-            if found[0] == 0:
+            numbers = torch.stack([total.detach(), loss.detach(), norm, moments]).tolist()
+            if numbers[0] == 0:
                 return Fit(torch.zeros_like(norm), torch.zeros_like(norm))
-            self._check(*found[1:])
-            if self._max_norm is not None and found[2] > self._max_norm:
+            self._check(*numbers[1:])
+            if self._max_norm is not None and numbers[2] > self._max_norm:
                 torch.nn.utils.clip_grads_with_norm_(
                     self._parameters, self._max_norm, norm, foreach=True
                 )
@@ -109,10 +113,10 @@ class GradientRegression:
             name = self._network.quantity
             weights = {f"{name}.{key}": t for key, t in self._network.state_dict().items()}
             check_finite(weights, "a weight")
-        for what, value in numbers.items():
+        for quantity_name, value in numbers.items():
             if not abs(value) < float("inf"):
                 raise NonFiniteError(
-                    f"the {what} of {self._network.quantity} is not finite ({value})"
+                    f"the {quantity_name} of {self._network.quantity} is not finite ({value})"
                 )
 
 
@@ -138,7 +142,7 @@ def regression_of(
     """The regression that a network's component names, else gradient descent.
 
     Raises:
-        PluginLoadError: What it names does not import, or is no regression.
+        PluginLoadError: if the named class does not import, or is no regression.
     """
     registry = registry if registry is not None else installed()
     offer = registry.offer(reference.kind, reference.name)

@@ -31,7 +31,7 @@ def num_parameters(build: Callable[[], Iterable[object]]) -> float:
     """
     try:
         with torch.device("meta"):
-            modules = [each for each in build() if isinstance(each, nn.Module)]
+            modules = [module for module in build() if isinstance(module, nn.Module)]
     except (NotImplementedError, TypeError):
         return 0
     except RuntimeError as error:
@@ -39,29 +39,31 @@ def num_parameters(build: Callable[[], Iterable[object]]) -> float:
     return sum(weight.numel() for module in modules for weight in module.parameters())
 
 
-def require_room(key: str, params: BaseModel, needed: float, what: str) -> None:
+def require_room(key: str, params: BaseModel, needed_bytes: float, purpose: str) -> None:
     """Refuse what takes more RAM than this machine has.
 
     Args:
         key: Of ``params``, in a config.
         params: The number in them, or below, that is the largest multiple of its default is named.
-        needed: Bytes.
-        what: What takes them, for the message.
+        needed_bytes: Bytes.
+        purpose: What takes them, for the message.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: if the size exceeds the RAM of this machine.
     """
-    most = psutil.virtual_memory().total
-    if needed <= most:
+    total_bytes = psutil.virtual_memory().total
+    if needed_bytes <= total_bytes:
         return
     # The length of a run, which may be great, changes no size.
     number = largest_number(params.model_copy(update={"total_steps": 1}), key)
     where = key if number is None else number.key
-    size = f"{needed / GIB:,.1f} GiB" if math.isfinite(needed) else "more than 2^63 bytes"
-    given = "" if number is None else f"with {number.value:,} "
+    size = (
+        f"{needed_bytes / GIB:,.1f} GiB" if math.isfinite(needed_bytes) else "more than 2^63 bytes"
+    )
+    count_text = "" if number is None else f"with {number.value:,} "
     raise ConfigError(
-        f"{where}: {given}{what} {size} of RAM, and this machine has {most / GIB:,.1f} GiB. "
-        "Choose less."
+        f"{where}: {count_text}{purpose} {size} of RAM, and this machine has "
+        f"{total_bytes / GIB:,.1f} GiB. Choose less."
     )
 
 
@@ -69,8 +71,8 @@ def require_room_for_networks(key: str, params: BaseModel, numbers: float) -> No
     """Refuse networks that learn so many numbers if their training takes more RAM than there is.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: if the size exceeds the RAM of this machine.
     """
     count = f"{numbers:,} numbers" if math.isfinite(numbers) else "more numbers than can be counted"
-    what = f"networks learn {count}, and training them takes"
-    require_room(key, params, COPIES * NUMBER_BYTES * numbers, what)
+    purpose = f"networks learn {count}, and training them takes"
+    require_room(key, params, COPIES * NUMBER_BYTES * numbers, purpose)

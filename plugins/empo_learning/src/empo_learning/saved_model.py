@@ -17,23 +17,19 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 import safetensors.torch
-from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
-from safetensors import SafetensorError
+import torch
+from pydantic import BaseModel, JsonValue, ValidationError
 from torch import Tensor, nn
 
 from empo_core.errors import EmpoError, StorageError
-from empo_core.storage.atomic import DISK, FileOps, StrictModel, parse_json, refused, write_file
-from empo_core.storage.regular_files import open_regular
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.atomic import DISK, FileOps, StrictModel, parse_json, refused, write_file
+from empo_core.runs.files import open_regular, refuse_gone
 from empo_learning.finite import check_finite
 
 KEY = "empo"
 WEIGHTS, STATISTICS = "weights/", "statistics/"
-MAX_BYTES = 2**34
 
 Body = TypeVar("Body", bound=StrictModel)
-Header = dict[str, JsonValue]
-_HEADER = TypeAdapter(Header)
 
 
 class Format(NamedTuple):
@@ -52,7 +48,7 @@ class _Sealed(StrictModel):
     format: str
     version: int
     sha256: str
-    body: Header
+    body: dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +86,19 @@ def write_model(
         ops: What writes.
 
     Raises:
-        NonFiniteError: A number is not finite.
-        StorageError: The disk refuses, or something else has that place.
+        NonFiniteError: if a number is not finite.
+        StorageError: if the disk refuses, or something else has that place.
     """
     check_finite(weights, "a weight to be saved")
     check_finite(statistics or {}, "a statistic to be saved")
     named = {WEIGHTS + name: tensor for name, tensor in weights.items()}
     named |= {STATISTICS + name: tensor for name, tensor in (statistics or {}).items()}
-    tensors = {name: each.detach().cpu().contiguous().clone() for name, each in named.items()}
-    header, data = _split(path, safetensors.torch.save(tensors))
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
     content = body.model_dump(mode="json")
     sealed = _Sealed(
         format=format_.name,
         version=format_.version,
-        sha256=_seal(header, data, format_, content),
+        sha256=_seal(tensors, format_, content),
         body=content,
     )
     raw = safetensors.torch.save(tensors, {KEY: json.dumps(sealed.model_dump(), allow_nan=False)})
@@ -124,13 +119,16 @@ def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body
         body: Checks what it takes to build the model.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or of another version.
+        StorageError: if the file is missing, damaged, foreign, or of another version.
     """
-    raw: bytes = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
-    header, data = _split(path, raw)
-    metadata = header.pop("__metadata__", {})
-    text = metadata.get(KEY) if isinstance(metadata, dict) else None
-    if not isinstance(text, str):
+    open_regular(path, lambda file: None)
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(KEY)
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except Exception as error:
+        raise StorageError(f"{path}: is no safetensors file, or damaged: {error}") from error
+    if text is None:
         raise StorageError(f"{path}: is a safetensors file, but not a saved model of this library")
     outer = parse_json(path, text.encode())
     try:
@@ -145,14 +143,11 @@ def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body
                 f"{path}: has format version {sealed.version}; what is installed here reads "
                 f"{format_.version} of {format_.name}"
             )
-        if sealed.sha256 != _seal(header, data, format_, sealed.body):
+        if sealed.sha256 != _seal(tensors, format_, sealed.body):
             raise StorageError(f"{path}: is damaged: its sha256 does not match")
         content = body.model_validate(sealed.body)
-        tensors = safetensors.torch.load(raw)
     except ValidationError as error:
         raise StorageError(f"{path}: is damaged or not ours: {_reasons(error)}") from error
-    except SafetensorError as error:
-        raise StorageError(f"{path}: is damaged: {error}") from error
     return SavedModel(content, _named(tensors, WEIGHTS), _named(tensors, STATISTICS))
 
 
@@ -165,7 +160,7 @@ def rebuilding(path: Path, distribution: str) -> Iterator[None]:
         distribution: Who wrote it, e.g. ``empo-rollout``.
 
     Raises:
-        StorageError: Something failed.
+        StorageError: if something failed.
     """
     try:
         yield
@@ -189,46 +184,38 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, assign: boo
         assign: Take these tensors instead of copying them, e.g. where the model is on ``meta``.
 
     Raises:
-        RuntimeError: They do not fit; the message names one that does not.
+        RuntimeError: if the weights do not fit; the message names one that does not.
     """
-    for name, wanted in model.state_dict().items():
-        if name in weights and weights[name].dtype != wanted.dtype:
-            raise RuntimeError(f"{name} is {weights[name].dtype}, not {wanted.dtype}")
+    for name, expected in model.state_dict().items():
+        if name in weights and weights[name].dtype != expected.dtype:
+            raise RuntimeError(f"{name} is {weights[name].dtype}, not {expected.dtype}")
     model.load_state_dict(weights, assign=assign)
 
 
 def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Tensors whose names begin with the prefix, by the rest of their names, in own memory."""
-    found = {name: each for name, each in tensors.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): tensor.clone() for name, tensor in found.items()}
+    """Tensors whose names begin with the prefix, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
-def _split(path: Path, raw: bytes) -> tuple[Header, bytes]:
-    """The header of a safetensors file, and the data behind it."""
-    length = int.from_bytes(raw[:8], "little")
-    if not 8 <= len(raw) <= MAX_BYTES or length > len(raw) - 8:
-        raise StorageError(f"{path}: is not a safetensors file, or was cut off")
-    try:
-        header = _HEADER.validate_python(parse_json(path, raw[8 : 8 + length]))
-    except ValidationError as error:
-        raise StorageError(
-            f"{path}: is not a safetensors file: its header is no JSON object"
-        ) from error
-    return header, raw[8 + length :]
-
-
-def _seal(header: Header, data: bytes, format_: Format, body: Header) -> str:
-    """The sha256 of everything in a file but the seal itself."""
-    digest = hashlib.sha256(data)
-    for part in (header, list(format_), body):
-        digest.update(json.dumps(part, sort_keys=True, allow_nan=False).encode())
+def _seal(tensors: Mapping[str, Tensor], format_: Format, body: Mapping[str, JsonValue]) -> str:
+    """The sha256 of a model: its format, its body, and all tensors."""
+    digest = hashlib.sha256(json.dumps([*format_, body], sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(json.dumps([name, str(tensor.dtype), [*tensor.shape]]).encode())
+        if tensor.numel():
+            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def _reasons(error: ValidationError) -> str:
     """All that is wrong, with the place of each in front."""
-    found = []
-    for each in error.errors(include_url=False):
-        where = ".".join(str(part) for part in each["loc"])
-        found.append(f"{where}: {each['msg']}" if where else each["msg"])
-    return "; ".join(found)
+    reasons = []
+    for detail in error.errors(include_url=False):
+        where = ".".join(str(part) for part in detail["loc"])
+        reasons.append(f"{where}: {detail['msg']}" if where else detail["msg"])
+    return "; ".join(reasons)

@@ -7,10 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from empo_core.protocols import HumanPrior
 from empo_worlds.row_table import Rows, RowTable
 
 StateFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -63,26 +62,26 @@ class StateCache:
     ) -> Tensor:
         """The value of each state; written to ``out``, if that is given."""
         if not self.is_caching:
-            found = self._function(rows, steps_left)
-            return found if out is None else out.copy_(found)
+            values = self._function(rows, steps_left)
+            return values if out is None else out.copy_(values)
         keys = self._keys(rows, steps_left)
-        known, number = self._table.count, self._table.find(keys)
+        num_known, number = self._table.count, self._table.find(keys)
         self._lookups += len(rows)
         new = np.flatnonzero(number < 0)
         if len(new):
             fresh = RowTable(self._words, keys.dtype)
             position = fresh.number(keys[new])
-            if self._values is not None and known + fresh.count > self._limit:
-                self.is_caching = known < (1 - MIN_HIT_RATE) * self._lookups
+            if self._values is not None and num_known + fresh.count > self._limit:
+                self.is_caching = num_known < (1 - MIN_HIT_RATE) * self._lookups
                 self._clear()
                 return self(rows, steps_left, out)
             first = np.empty(fresh.count, np.int64)
             first[position] = new
             where = torch.from_numpy(first)
             # States are entered once their values are there: the function may raise.
-            self._append(known, self._function(rows[where], steps_left[where]))
+            self._append(num_known, self._function(rows[where], steps_left[where]))
             self._table.number(fresh.rows)
-            number[new] = known + position
+            number[new] = num_known + position
         assert self._values is not None
         return torch.index_select(self._values, 0, torch.from_numpy(number), out=out)
 
@@ -98,27 +97,14 @@ class StateCache:
         self._values: Tensor | None = None
         self._lookups = self._limit = 0
 
-    def _append(self, known: int, values: Tensor) -> None:
-        """Add values of new states behind the ``known`` ones."""
-        count = known + len(values)
+    def _append(self, num_known: int, values: Tensor) -> None:
+        """Add values of new states behind the ``num_known`` ones."""
+        count = num_known + len(values)
         if self._values is None or count > len(self._values):
             larger = values.new_empty((max(1024, 2 * count), *values.shape[1:]))
             if self._values is not None:
-                larger[:known] = self._values[:known]
+                larger[:num_known] = self._values[:num_known]
             self._values = larger
-            each = values.element_size() * max(1, values[:1].numel()) + 8 * self._words
-            self._limit = max(count, self._max_bytes // each)
-        self._values[known:count] = values
-
-
-def policies_at(
-    prior: HumanPrior, rows: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
-) -> Float[Tensor, "state goal action"]:
-    """Humans' policies in states with different steps left; one call of the prior per time."""
-    times = torch.unique(steps_left).tolist()
-    if len(times) == 1:
-        return prior.policy(rows, times[0])
-    parts = [(steps_left == time).nonzero()[:, 0] for time in times]
-    found = [prior.policy(rows[part], time) for part, time in zip(parts, times, strict=True)]
-    order = torch.argsort(torch.cat(parts))
-    return torch.cat(found)[order]
+            row_bytes = values.element_size() * max(1, values[:1].numel()) + 8 * self._words
+            self._limit = max(count, self._max_bytes // row_bytes)
+        self._values[num_known:count] = values

@@ -26,7 +26,7 @@ def flatten(state: Mapping[str, object]) -> tuple[Json, dict[str, Tensor]]:
     Tensors are named by the way to them, e.g. ``optimiser/0/exp_avg``.
 
     Raises:
-        StorageError: The tree holds something else; the message says where.
+        StorageError: if the tree holds something else; the message says where.
     """
     tensors: dict[str, Tensor] = {}
     try:
@@ -39,7 +39,7 @@ def unflatten(data: Json, tensors: Mapping[str, Tensor]) -> StateDict:
     """The tree that ``flatten`` took apart.
 
     Raises:
-        StorageError: The two do not belong together.
+        StorageError: if the two do not belong together.
     """
     left = dict(tensors)
     try:
@@ -114,12 +114,12 @@ def _decoded(data: Json, tensors: dict[str, Tensor]) -> object:
 
 
 def _decoded_items(pairs: list[Json], tensors: dict[str, Tensor]) -> dict[str | int, object]:
-    found: dict[str | int, object] = {}
+    items: dict[str | int, object] = {}
     for pair in pairs:
         key, item = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise StorageError("the state has a wrong '$items'")
-        if key in found:
+        if key in items:
             raise StorageError("the state has a key twice in one '$items'")
-        found[key] = _decoded(item, tensors)
-    return found
+        items[key] = _decoded(item, tensors)
+    return items

@@ -72,9 +72,9 @@ def bootstrap(
         seed: Draws them.
     """
     generator = np.random.default_rng(seed)
-    found = [
+    samples = [
         statistic(values[generator.integers(len(values), size=(_AT_ONCE, len(values)))])
         for _ in range(-(-resamples // _AT_ONCE))
     ]
-    low, high = np.quantile(np.concatenate(found)[:resamples], [0.025, 0.975])
+    low, high = np.quantile(np.concatenate(samples)[:resamples], [0.025, 0.975])
     return float(low), float(high)

@@ -30,7 +30,7 @@ class Sync:
         """Build the actor; there are no files.
 
         Raises:
-            CollectError: It cannot be built; its traceback is in the message.
+            CollectError: if the actor cannot be built; its traceback is in the message.
         """
         if self._actor is not None:
             raise CollectError("this collector runs already; stop it before starting it again")
@@ -54,7 +54,7 @@ class Sync:
         """Act until there are as many environment steps as are due by this training step.
 
         Raises:
-            CollectError: The actor makes no step any more.
+            CollectError: if the actor makes no step any more.
         """
         actor, params = self._running(), self._params
         due = params.min_env_steps + params.env_steps_per_training_step * training_step

@@ -21,14 +21,20 @@ class Timers:
     """
 
     def __init__(
-        self, device: torch.device | str = "cpu", *, clock: Callable[[], float] = time.perf_counter
+        self,
+        device: torch.device | str = "cpu",
+        *,
+        enabled: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Start a first lap at zero.
 
         Args:
             device: What computes; where it is CUDA, each measurement waits for it at both ends.
+            enabled: False measures nothing by name, and waits for nothing.
             clock: Seconds.
         """
+        self.enabled = enabled
         self._cuda = torch.device(device) if torch.device(device).type == "cuda" else None
         self._clock = clock
         self._names: list[str] = []
@@ -41,6 +47,9 @@ class Timers:
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Measures what happens while the returned context is entered."""
+        if not self.enabled:
+            yield
+            return
         self._names.append(name)
         path = "/".join(self._names)
         self._lap.setdefault(path, 0.0)  # Now, so that names keep the order in which they begin.
@@ -57,7 +66,7 @@ class Timers:
         """Seconds by name since the last lap, and begin a new one.
 
         Raises:
-            RuntimeError: Something is being measured.
+            RuntimeError: if something is being measured.
         """
         self._refuse_within("a lap cannot end")
         now = self._clock()
@@ -98,7 +107,7 @@ class Timers:
         """Go on from what ``state_dict`` returned, with a new lap.
 
         Raises:
-            RuntimeError: Something is being measured.
+            RuntimeError: if something is being measured.
         """
         self._refuse_within("other measurements cannot be loaded")
         self._before, self._lap = dict(state_dict["totals"]), {}
@@ -109,6 +118,6 @@ class Timers:
             torch.cuda.synchronize(self._cuda)
         return self._clock()
 
-    def _refuse_within(self, what: str) -> None:
+    def _refuse_within(self, action: str) -> None:
         if self._names:
-            raise RuntimeError(f"{what} while {'/'.join(self._names)!r} is being measured")
+            raise RuntimeError(f"{action} while {'/'.join(self._names)!r} is being measured")

@@ -42,7 +42,7 @@ def records(
         limit: Only so many, from the start.
 
     Raises:
-        ValueError: The table has no such field.
+        ValueError: if the table has no such field.
     """
     used = table.num_entries * table.columns
     values, counts = table.values.detach()[:used], table.counts[:used]
@@ -58,8 +58,8 @@ def records(
             f"a table of {table.quantity} cannot be sorted by {order!r}; "
             f"it has {', '.join(sorted(fields))}"
         )
-    wanted = torch.argsort(fields[order], descending=descending, stable=True)[:limit]
-    return _structured(table.states(), {name: part[wanted] for name, part in fields.items()})
+    selected = torch.argsort(fields[order], descending=descending, stable=True)[:limit]
+    return _structured(table.states(), {name: part[selected] for name, part in fields.items()})
 
 
 def as_table(
@@ -79,14 +79,14 @@ def as_table(
         limit: Only so many rows, from the start; None shows all.
         describe: Says what a state is, e.g. ``world.describe``; None shows its words.
     """
-    found = records(table, order=order, descending=descending, limit=limit)
-    names = [name for name in found.dtype.names or () if name != "entry"]
-    shown = FittingTable(title=f"{table.quantity}: {table.num_entries} entries")
+    rows = records(table, order=order, descending=descending, limit=limit)
+    names = [name for name in rows.dtype.names or () if name != "entry"]
+    printed = FittingTable(title=f"{table.quantity}: {table.num_entries} entries")
     for name in names:
-        shown.add_column(name, justify="right" if name in _NUMBERS else "left")
-    for record in found:
-        shown.add_row(*(_text(table.spec, name, record[name], describe) for name in names))
-    return shown
+        printed.add_column(name, justify="right" if name in _NUMBERS else "left")
+    for record in rows:
+        printed.add_row(*(_text(table.spec, name, record[name], describe) for name in names))
+    return printed
 
 
 _NUMBERS = ("steps_left", "value", "count")

@@ -26,12 +26,12 @@ class Rates(NamedTuple):
     """Share of the way to new targets.
 
     It is ``share``, or where that is negative the weight of the new ones among all, at least
-    ``least``; ``decay`` is the share of the way back to ``default``. Answers lie from ``low`` to
-    ``high``.
+    ``min_share``; ``decay`` is the share of the way back to ``default``. Answers lie from ``low``
+    to ``high``.
     """
 
     share: float
-    least: float
+    min_share: float
     decay: float
     default: float
     low: float
@@ -97,7 +97,7 @@ def put_positions(line: Lines, slots: NDArray[np.int32], position: NDArray[np.in
 
 @nested
 def move(
-    asked: Questions,
+    questions: Questions,
     position: NDArray[np.int32],
     sums: NDArray[np.float64],
     values: Floats,
@@ -108,7 +108,7 @@ def move(
     """Move values towards their targets, unless the gradient is not finite; returns its norm.
 
     Args:
-        asked: The questions, each with a line.
+        questions: The questions, each with a line.
         position: The position in ``sums`` of each question's line.
         sums: Zeros; gets weights and weighted targets of each line.
         values: The table.
@@ -116,27 +116,27 @@ def move(
         total: The total weight of all questions.
         rates: Parameters of the rule.
     """
-    for q in range(len(asked.line)):
+    for q in range(len(questions.line)):
         for output in range(values.shape[1]):
-            weight = asked.weight[q, output]
+            weight = questions.weight[q, output]
             if weight > 0:
                 sums[0, position[q], output] += weight
-                sums[1, position[q], output] += weight * float(asked.target[q, output])
+                sums[1, position[q], output] += weight * float(questions.target[q, output])
     square, done = 0.0, 0
-    for q in range(len(asked.line)):
+    for q in range(len(questions.line)):
         if position[q] == done:  # The first question about this line.
             done += 1
             for output in range(values.shape[1]):
                 weight = sums[0, position[q], output]
-                error = weight * values[asked.line[q], output] - sums[1, position[q], output]
+                error = weight * values[questions.line[q], output] - sums[1, position[q], output]
                 square += (error * 2 / total) ** 2
     if not np.isfinite(square):
         return square
     done = 0
-    for q in range(len(asked.line)):
+    for q in range(len(questions.line)):
         if position[q] == done:
             done += 1
-            line = asked.line[q]
+            line = questions.line[q]
             for output in range(values.shape[1]):
                 weight = sums[0, position[q], output]
                 if weight > 0:
@@ -145,7 +145,7 @@ def move(
                     counts[line, output] += weight
                     share = rates.share
                     if share < 0:
-                        share = max(weight / counts[line, output], rates.least)
+                        share = max(weight / counts[line, output], rates.min_share)
                     # Exact at both ends: a share of 1 gives the target itself.
                     new = value + share * (mean - value)
                     if share >= 0.5:
@@ -157,7 +157,7 @@ def move(
 
 @compiled
 def fit_lines(
-    asked: Questions,
+    questions: Questions,
     slots: NDArray[np.int32],
     position: NDArray[np.int32],
     sums: NDArray[np.float64],
@@ -169,7 +169,7 @@ def fit_lines(
     """Move values towards their targets, where all lines are there and all is finite.
 
     Args:
-        asked: The questions.
+        questions: The questions.
         slots: Zeros, at least twice as many as questions and a power of 2.
         position: Room for a number per question.
         sums: Zeros; gets weights and weighted targets of each distinct line.
@@ -179,20 +179,20 @@ def fit_lines(
         rates: Parameters of the rule.
     """
     total, loss, are_known = 0.0, 0.0, True
-    for q in range(len(asked.line)):
-        line = asked.line[q]
+    for q in range(len(questions.line)):
+        line = questions.line[q]
         are_known &= line >= 0
         for output in range(values.shape[1]):
-            weight = asked.weight[q, output]
+            weight = questions.weight[q, output]
             total += weight
             if weight > 0:
                 value = values[line, output] if line >= 0 else rates.default
-                loss += weight * (value - asked.target[q, output]) ** 2
+                loss += weight * (value - questions.target[q, output]) ** 2
     loss /= total
     if not loss <= largest:
         return Outcome(total, loss, 0.0, REFUSED)
     if not are_known:
         return Outcome(total, loss, 0.0, UNKNOWN)
-    put_positions(asked.line, slots, position)
-    norm = move(asked, position, sums, values, counts, total, rates)
+    put_positions(questions.line, slots, position)
+    norm = move(questions, position, sums, values, counts, total, rates)
     return Outcome(total, loss, norm, MOVED if np.isfinite(norm) else REFUSED)

@@ -86,14 +86,14 @@ class Keys:
         """Forget all keys and number these instead.
 
         Raises:
-            ValueError: A key occurs twice.
+            ValueError: if a key occurs twice.
         """
         times = torch.zeros(len(states), dtype=torch.int64) if steps_left is None else steps_left
         keys = self._packed(states, times)
-        known = self._rows.rows
-        if np.array_equal(known, keys[: len(known)]):
+        stored = self._rows.rows
+        if np.array_equal(stored, keys[: len(stored)]):
             rows = self._rows  # A later state of the same table: most of the work is done.
-            rows.number(keys[len(known) :])
+            rows.number(keys[len(stored) :])
         else:
             rows = self._empty()
             rows.number(keys)

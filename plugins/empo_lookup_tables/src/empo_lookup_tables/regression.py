@@ -60,8 +60,8 @@ class TableRegression:
         """Move the table's answers towards the targets, by one step.
 
         Raises:
-            NonFiniteError: A target, weight or the learning rate is not finite, or errors are too
-                large to be squared; no answer changes.
+            NonFiniteError: if a target, weight or the learning rate is not finite, or errors are
+                too large to be squared; no answer changes.
         """
         table, values = self._table, self._table.values.detach()
         target, weight = target.to(values), weight.to(values)
@@ -87,18 +87,18 @@ class TableRegression:
 
     def memory_bytes(self) -> int:
         """Bytes taken by what is remembered beside the table."""
-        return sum(kept.nbytes for kept in self._rule.moments.values())
+        return sum(moment.nbytes for moment in self._rule.moments.values())
 
     def state_dict(self) -> dict[str, Tensor]:
         """State of the rule for each line that ``table.state_dict()`` has at this moment."""
         self._make_room()
-        return {name: self._table.saved(kept) for name, kept in self._rule.moments.items()}
+        return {name: self._table.saved(moment) for name, moment in self._rule.moments.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
         """Restore what ``state_dict`` returned, beside the table's own.
 
         Raises:
-            ValueError: It was saved by another rule.
+            ValueError: if the state was saved by another rule.
         """
         if state_dict.keys() != self._rule.moments.keys():
             raise ValueError(
@@ -123,8 +123,8 @@ class TableRegression:
         target = torch.where(weight > 0, target, 0.0)
         lines, weight, weighted = _combined(lines, weight, weight * target)
         value = table.values.index_select(0, lines)
-        asked = weight > 0
-        mean = torch.where(asked, weighted / weight, value)
+        has_weight = weight > 0
+        mean = torch.where(has_weight, weighted / weight, value)
         gradient = weight * (value - mean) * (2 / total)
         norm = float(torch.linalg.vector_norm(gradient))
         if math.isfinite(norm):
@@ -132,7 +132,7 @@ class TableRegression:
             entries = UniqueEntries(lines, value, mean, weight, count, gradient, norm)
             self._make_room()
             new = table.bounded(self._rule(entries, lr))
-            table.values.index_copy_(0, lines, torch.where(asked, new, value))
+            table.values.index_copy_(0, lines, torch.where(has_weight, new, value))
             table.counts.index_copy_(0, lines, count)
         return norm
 
@@ -146,23 +146,23 @@ class TableRegression:
         """The same in compiled loops."""
         if not math.isfinite(lr):
             return self._refused(target, weight, float(weight.sum()), lr)
-        told, rates = (target.numpy(), weight.numpy()), self._rates(lr)
+        targets, rates = (target.numpy(), weight.numpy()), self._rates(lr)
         line = self._table.lines(query).numpy()
-        outcome = self._moved_in_loops(Questions(line, *told), rates)
+        outcome = self._moved_in_loops(Questions(line, *targets), rates)
         if outcome.done == UNKNOWN:  # Now that errors are known to be finite.
             line = self._table.lines(query, grow=True).numpy()
-            outcome = self._moved_in_loops(Questions(line, *told), rates)
+            outcome = self._moved_in_loops(Questions(line, *targets), rates)
         if outcome.done == REFUSED:
             return self._refused(target, weight, outcome.total, lr)
         # Torch takes four times as long to read numbers from a list.
-        found = np.array([outcome.loss, outcome.norm], told[0].dtype)
-        return Fit(*torch.from_numpy(found).unbind())
+        numbers = np.array([outcome.loss, outcome.norm], targets[0].dtype)
+        return Fit(*torch.from_numpy(numbers).unbind())
 
-    def _moved_in_loops(self, asked: Questions, rates: Rates) -> Outcome:
-        questions, outputs = asked.target.shape
+    def _moved_in_loops(self, batch: Questions, rates: Rates) -> Outcome:
+        questions, outputs = batch.target.shape
         values, counts = self._table.arrays
         return fit_lines(
-            asked, np.zeros(2 << questions.bit_length(), np.int32), np.empty(questions, np.int32),
+            batch, np.zeros(2 << questions.bit_length(), np.int32), np.empty(questions, np.int32),
             np.zeros((2, questions, outputs)), values, counts, float(np.finfo(values.dtype).max),
             rates,
         )  # fmt: skip
@@ -171,10 +171,10 @@ class TableRegression:
         """Parameters of the rule."""
         table, rule = self._table, self._rule
         assert not isinstance(rule, Adam)
-        share, least, decay = rule.shares(lr)
+        share, min_share, decay = rule.shares(lr)
         low, high = BOUNDS[table.quantity]
         limits = -math.inf if low is None else low, math.inf if high is None else high
-        return Rates(share, least, decay, table.default, *limits)
+        return Rates(share, min_share, decay, table.default, *limits)
 
     def _refused(self, target: Tensor, weight: Tensor, total: float, lr: float) -> Fit:
         """Zeros where nothing was asked."""
@@ -185,9 +185,9 @@ class TableRegression:
     def _make_room(self) -> None:
         """As many lines of moments as the table has, on its device."""
         values = self._table.values
-        for name, kept in self._rule.moments.items():
-            if len(kept) < len(values):
-                wide = kept if len(kept) else values.new_zeros(0, values.shape[1])
+        for name, moment in self._rule.moments.items():
+            if len(moment) < len(values):
+                wide = moment if len(moment) else values.new_zeros(0, values.shape[1])
                 self._rule.moments[name] = grown(wide, len(values))
 
 
@@ -233,8 +233,8 @@ def _not_finite(table: LookupTable, target: Tensor, weight: Tensor, lr: float) -
     names = {"target": target, "weight": weight, "learning rate": torch.tensor(lr)}
     names["stored value"] = table.values[: table.num_entries * table.columns]
     wrong = [name for name, tensor in names.items() if not bool(tensor.isfinite().all())]
-    what = f"a {wrong[0]} is" if wrong else "errors are too large, so that their squares are"
+    problem = f"a {wrong[0]} is" if wrong else "errors are too large, so that their squares are"
     return NonFiniteError(
-        f"while a table of {table.quantity} was fitted, {what} not finite; nothing was changed. "
+        f"while a table of {table.quantity} was fitted, {problem} not finite; nothing was changed. "
         "Look at what the targets are computed from."
     )

@@ -56,7 +56,7 @@ class RunningMean:
         return entries.value.lerp(entries.mean, rate.clamp(min=self._min_rate))
 
     def shares(self, lr: float) -> tuple[float, float, float]:
-        """The same for compiled loops: ``share``, ``least`` and ``decay`` of ``kernels.Rates``."""
+        """``share``, ``min_share`` and ``decay`` of ``kernels.Rates``, for compiled loops."""
         return -1.0, self._min_rate, 0.0
 
 
@@ -77,7 +77,7 @@ class Step:
         return new
 
     def shares(self, lr: float) -> tuple[float, float, float]:
-        """The same for compiled loops: ``share``, ``least`` and ``decay`` of ``kernels.Rates``."""
+        """``share``, ``min_share`` and ``decay`` of ``kernels.Rates``, for compiled loops."""
         return lr, 0.0, lr * self._weight_decay
 
 
@@ -97,14 +97,16 @@ class Adam:
 
     def __call__(self, entries: UniqueEntries, lr: float) -> Float[Tensor, "line output"]:
         """The new values; the moments move along."""
-        asked = entries.weight > 0
+        has_weight = entries.weight > 0
         gradient = entries.gradient * cut(entries.norm, self._max_norm)
-        old = {name: kept.index_select(0, entries.lines) for name, kept in self.moments.items()}
+        old = {name: moment.index_select(0, entries.lines) for name, moment in self.moments.items()}
         steps = old["steps"] + 1
         mean = old["mean"].lerp(gradient, 1 - BETAS[0])
         square = old["square"].lerp(gradient.square(), 1 - BETAS[1])
         for name, new in (("mean", mean), ("square", square), ("steps", steps)):
-            self.moments[name].index_copy_(0, entries.lines, torch.where(asked, new, old[name]))
+            self.moments[name].index_copy_(
+                0, entries.lines, torch.where(has_weight, new, old[name])
+            )
         unbiased = square / (1 - BETAS[1] ** steps)
         step = mean / (1 - BETAS[0] ** steps) / (unbiased.sqrt() + EPSILON)
         return entries.value - lr * (step + self._weight_decay * (entries.value - self._default))

@@ -64,8 +64,8 @@ class LookupTable(nn.Module):
         self.default = _checked_default(params, quantity)
         self.columns = {"v_h_e": len(spec.goals), "x_h": len(spec.humans)}.get(quantity, 1)
         if not self.columns:
-            what = "goals" if quantity == "v_h_e" else "humans"
-            raise ConfigError(f"{spec.name!r} has no {what}, so there is no {quantity} to learn")
+            subject = "goals" if quantity == "v_h_e" else "humans"
+            raise ConfigError(f"{spec.name!r} has no {subject}, so there is no {quantity} to learn")
         outputs = spec.num_robot_actions if quantity == "q_r" else 1
         self.values = nn.Parameter(torch.full((_ENTRIES * self.columns, outputs), self.default))
         self.register_buffer("counts", torch.zeros_like(self.values), persistent=False)
@@ -148,8 +148,10 @@ class LookupTable(nn.Module):
         outputs = rows.shape[1]
         entries = rows.detach()[: self.num_entries * self.columns]
         entries = entries.view(self.num_entries, self.columns * outputs)
-        kept = self._kept()
-        return (entries if kept is None else entries[kept.to(rows.device)]).view(-1, outputs)
+        positions = self._kept()
+        return (entries if positions is None else entries[positions.to(rows.device)]).view(
+            -1, outputs
+        )
 
     def _selected(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
         lines = lines.to(self.values.device)
@@ -163,16 +165,16 @@ class LookupTable(nn.Module):
     ) -> Int[Tensor, " query"]:
         """The line of each question about a goal or human, given the entries of states."""
         name = "goal" if self.quantity == "v_h_e" else "human"
-        asked = query.goal if name == "goal" else query.human
-        if asked is None or asked.shape[0] != len(query):
-            number = "none" if asked is None else len(asked)
+        index = query.goal if name == "goal" else query.human
+        if index is None or index.shape[0] != len(query):
+            number = "none" if index is None else len(index)
             raise ValueError(
                 f"a table of {self.quantity} needs the {name} of each of {len(query)} questions, "
                 f"and there is {number}; give ValueQuery.{name}"
             )
         # An unknown entry is -1, so its lines are -columns ... -1.
         lines = np.empty(len(query), np.int64)
-        column = asked.to("cpu", torch.int64).contiguous().numpy()
+        column = index.to("cpu", torch.int64).contiguous().numpy()
         wrong = lines_of(
             entry.numpy(), state.contiguous().numpy(), column, self._columns_of, self.columns, lines
         )
@@ -215,14 +217,14 @@ class LookupTable(nn.Module):
     def _save_to_state_dict(
         self, destination: dict[str, Tensor], prefix: str, keep_vars: bool
     ) -> None:
-        kept, states, steps_left = self._kept(), self.states(), self.steps_left()
+        positions, states, steps_left = self._kept(), self.states(), self.steps_left()
         saved = {
-            "states": states if kept is None else states[kept],
+            "states": states if positions is None else states[positions],
             "values": self.saved(self.values),
             "counts": self.saved(self.counts),
         }
         if steps_left is not None:
-            saved["steps_left"] = steps_left if kept is None else steps_left[kept]
+            saved["steps_left"] = steps_left if positions is None else steps_left[positions]
         destination |= {prefix + name: tensor for name, tensor in saved.items()}
 
     def _load_from_state_dict(
@@ -236,11 +238,11 @@ class LookupTable(nn.Module):
         error_msgs: list[str],
     ) -> None:
         names = ["states", "values", "counts"] + ["steps_left"] * self.params.include_time
-        found = {key for key in state_dict if key.startswith(prefix)}
+        present = {key for key in state_dict if key.startswith(prefix)}
         expected = {prefix + name for name in names}
-        missing_keys += sorted(expected - found)
-        unexpected_keys += sorted(found - expected)
-        if expected - found:
+        missing_keys += sorted(expected - present)
+        unexpected_keys += sorted(present - expected)
+        if expected - present:
             return
         saved = {name: state_dict[prefix + name] for name in names}
         values, outputs = saved["values"], self.values.shape[1]

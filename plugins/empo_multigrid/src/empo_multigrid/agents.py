@@ -69,19 +69,19 @@ def populate(file: WorldFile, codes: list[Code], problems: Problems) -> list[Age
     pushers = {COLOUR_LETTERS[letter] for letter in file.can_push_rocks}
     agents = []
     for index, (cell, colour) in enumerate(places):
-        own = file.agents.get(index, AgentSettings())
+        settings = file.agents.get(index, AgentSettings())
         role = _role(file, index, colour, problems)
         label = f"{role if role != 'other' else 'agent'} {index} ({COLOURS[colour]})"
-        pushes = colour in pushers if own.can_push_rocks is None else own.can_push_rocks
+        pushes = colour in pushers if settings.can_push_rocks is None else settings.can_push_rocks
         agents.append(
             Agent(
-                name=own.name or label,
+                name=settings.name or label,
                 role=role,
                 cell=cell,
                 colour=colour,
                 direction=facing[index % len(facing)],
                 can_push_rocks=pushes,
-                can_enter_magic=own.can_enter_magic_walls,
+                can_enter_magic=settings.can_enter_magic_walls,
             )
         )
     _check_names(file, agents, problems)
@@ -94,8 +94,8 @@ def action_set(file: WorldFile, codes: list[Code]) -> tuple[int, ...]:
         return ACTION_SETS[file.action_class]
     # A kill button alone is not enough: so it is in the public implementation, where none
     # can then use it.
-    needed = any((code.layer, code.kind) in _NEEDS_OBJECT_ACTIONS for code in codes)
-    return ACTION_SETS["ObjectActions" if needed else "SmallActions"]
+    needs_objects = any((code.layer, code.kind) in _NEEDS_OBJECT_ACTIONS for code in codes)
+    return ACTION_SETS["ObjectActions" if needs_objects else "SmallActions"]
 
 
 def action_mask(
@@ -152,20 +152,20 @@ def _chosen(rule: ActionRule, number: int, agents: list[Agent], problems: Proble
 
 
 def _role(file: WorldFile, index: int, colour: int, problems: Problems) -> Role:
-    own = file.agents.get(index, AgentSettings()).role
-    said: list[tuple[str, Role]] = []
-    if own is not None:
-        said.append((f"agents.{index}.role", own))
+    role_setting = file.agents.get(index, AgentSettings()).role
+    roles: list[tuple[str, Role]] = []
+    if role_setting is not None:
+        roles.append((f"agents.{index}.role", role_setting))
     if index in (file.humans or ()):
-        said.append(("humans", "human"))
+        roles.append(("humans", "human"))
     if index in (file.robots or ()):
-        said.append(("robots", "robot"))
-    if len({role for _, role in said}) > 1:
-        keys = " and ".join(key for key, _ in said)
-        loc = ("agents", index, "role") if own is not None else ("robots",)
+        roles.append(("robots", "robot"))
+    if len({role for _, role in roles}) > 1:
+        keys = " and ".join(key for key, _ in roles)
+        loc = ("agents", index, "role") if role_setting is not None else ("robots",)
         problems.add(loc, f"{keys} disagree about agent {index}; keep one of them")
-    if said:
-        return said[0][1]
+    if roles:
+        return roles[0][1]
     if colour == YELLOW and file.humans is None:
         return "human"
     return "robot" if colour == GREY and file.robots is None else "other"
@@ -180,20 +180,20 @@ def _check_indices(file: WorldFile, count: int, problems: Problems) -> None:
     ]
     lists = [
         ((key, position), index)
-        for key, given in (("humans", file.humans), ("robots", file.robots))
-        for position, index in enumerate(given or ())
+        for key, indices in (("humans", file.humans), ("robots", file.robots))
+        for position, index in enumerate(indices or ())
     ]
     keys = [
         ((key, index), index)
-        for key, given in (("agents", file.agents), ("goals", file.goals))
-        for index in given
+        for key, indices in (("agents", file.agents), ("goals", file.goals))
+        for index in indices
     ]
     for loc, index in [*keys, *lists, *rules]:
         if index >= count:
             problems.add(loc, f"there is no agent {index}; {_range(count)}")
-    for key, given in (("humans", file.humans), ("robots", file.robots)):
-        for position, index in enumerate(given or ()):
-            if index in (given or ())[:position]:
+    for key, indices in (("humans", file.humans), ("robots", file.robots)):
+        for position, index in enumerate(indices or ()):
+            if index in (indices or ())[:position]:
                 problems.add((key, position), f"agent {index} is already listed")
     if file.orientations is not None and not file.orientations:
         problems.add(("orientations",), "is empty; give at least one direction, or drop the key")

@@ -75,10 +75,10 @@ def decompress_grid_batch_to_tensor(
     ground = appearances.ground[words & GROUND_MASK]
     item = appearances.item[words >> ITEM_AT & ITEM_MASK]
     pictures = torch.zeros((len(words), CHANNELS, words.shape[1]), device=words.device)
-    shown = torch.stack([ground, item], 1)
+    layers = torch.stack([ground, item], 1)
     # No channel is of ground and item alike, and what is invisible writes 0 to channels that
     # are filled below: no two things write to one place.
-    pictures.scatter_(1, (shown & 63).long(), (shown >> 6 & 15).float())
+    pictures.scatter_(1, (layers & 63).long(), (layers >> 6 & 15).float())
     pictures[:, OVERLAPPABLE] = (ground >> 10 & 1).float()
     pictures[:, IMMOBILE] = (ground >> 11).float()
     pictures[:, MOBILE] = (item >> 6 > 0).float()

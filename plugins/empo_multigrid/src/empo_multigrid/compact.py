@@ -15,7 +15,7 @@ from jaxtyping import Float32, Int, Int32, Int64
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_multigrid.channels import CHANNELS, CONDITION
 from empo_multigrid.codec import CONDITION_AT, decompress_grid_batch_to_tensor
 from empo_multigrid.descriptions import (
@@ -33,7 +33,7 @@ GLOBALS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class CompactFeatures:
+class CompactFeatures(Featurizer):
     """Reads compact rows of any layouts of one size."""
 
     height: int
@@ -64,7 +64,7 @@ class CompactFeatures:
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         if states.ndim != 2 or states.shape[1] != self.words:
             raise WorldError(
@@ -101,15 +101,15 @@ class Compactor:
         """The compact row of each state.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
-        seen = self.state_layout.seen(states)
+        parsed = self.state_layout.parsed(states)
         floats = self.state_layout.on(states.device).globals
         parts = (
-            self._grid(seen),
-            self._agents(seen).int(),
+            self._grid(parsed),
+            self._agents(parsed).int(),
             floats.view(torch.int32).expand(len(states), -1),
-            self._objects(seen).int(),
+            self._objects(parsed).int(),
         )
         return torch.cat(parts, 1)
 
@@ -118,7 +118,7 @@ class Compactor:
     ) -> Int32[Tensor, "state height width"]:
         """All that stands or lies in the cells of each state, see ``codec``."""
         layout = self.state_layout.layout
-        return self._grid(self.state_layout.seen(states)).view(-1, layout.height, layout.width)
+        return self._grid(self.state_layout.parsed(states)).view(-1, layout.height, layout.width)
 
     def tensorize_state_compact(
         self, states: Int[Tensor, "state word"]
@@ -128,45 +128,47 @@ class Compactor:
         Float32[Tensor, "state object object_feature"],
     ]:
         """Features besides the picture: globals, agents, objects."""
-        return self.described(self.state_layout.seen(states))
+        return self.described(self.state_layout.parsed(states))
 
     def described(
-        self, seen: ParsedStates
+        self, parsed: ParsedStates
     ) -> tuple[
         Float32[Tensor, "state feature"],
         Float32[Tensor, "state agent agent_feature"],
         Float32[Tensor, "state object object_feature"],
     ]:
         """As ``tensorize_state_compact``, of states that were looked at already."""
-        tables, width = self.state_layout.on(seen.rows.device), self.state_layout.layout.width
+        tables, width = self.state_layout.on(parsed.rows.device), self.state_layout.layout.width
         ground = tables.ground[tables.object_cell]
         return (
-            tables.globals.repeat(len(seen.rows), 1),
-            agent_features(self._agents(seen), width),
-            object_features(self._objects(seen), ground[None], width),
+            tables.globals.repeat(len(parsed.rows), 1),
+            agent_features(self._agents(parsed), width),
+            object_features(self._objects(parsed), ground[None], width),
         )
 
-    def _grid(self, seen: ParsedStates) -> Int32[Tensor, "state cell"]:
-        tables = self.state_layout.on(seen.rows.device)
-        grid = tables.ground.repeat(len(seen.rows), 1)
-        condition = (seen.rows[:, tables.changing] & CONDITION) << CONDITION_AT
+    def _grid(self, parsed: ParsedStates) -> Int32[Tensor, "state cell"]:
+        tables = self.state_layout.on(parsed.rows.device)
+        grid = tables.ground.repeat(len(parsed.rows), 1)
+        condition = (parsed.rows[:, tables.changing] & CONDITION) << CONDITION_AT
         grid[:, tables.changing_cell] += condition.int()
         # Zero is added somewhere where an item lies in no cell.
-        grid.scatter_add_(1, seen.spot, tables.item[seen.appearance] * seen.lies)
-        return grid.scatter_add_(1, seen.cells, tables.agent.expand(len(grid), -1))
+        grid.scatter_add_(1, parsed.spot, tables.item[parsed.appearance] * parsed.lies)
+        return grid.scatter_add_(1, parsed.cells, tables.agent.expand(len(grid), -1))
 
-    def _agents(self, seen: ParsedStates) -> Int64[Tensor, "state agent"]:
-        tables, layout = self.state_layout.on(seen.rows.device), self.state_layout.layout
-        agents = seen.rows[:, : layout.first_item_word].reshape(-1, layout.num_agents, AGENT_WORDS)
+    def _agents(self, parsed: ParsedStates) -> Int64[Tensor, "state agent"]:
+        tables, layout = self.state_layout.on(parsed.rows.device), self.state_layout.layout
+        agents = parsed.rows[:, : layout.first_item_word].reshape(
+            -1, layout.num_agents, AGENT_WORDS
+        )
         # The fields have bits of their own, so that their sum is all of them.
         words = (agents << tables.agent_shifts).sum(-1) + tables.able
         # One column more, for what is not carried.
         hands = torch.nn.functional.pad(words, (0, 1))
-        return hands.scatter_add_(1, seen.holder, tables.carried[seen.appearance])[:, :-1]
+        return hands.scatter_add_(1, parsed.holder, tables.carried[parsed.appearance])[:, :-1]
 
-    def _objects(self, seen: ParsedStates) -> Int64[Tensor, "state object"]:
-        tables = self.state_layout.on(seen.rows.device)
-        state = seen.rows[:, tables.object_word] * tables.object_changes
+    def _objects(self, parsed: ParsedStates) -> Int64[Tensor, "state object"]:
+        tables = self.state_layout.on(parsed.rows.device)
+        state = parsed.rows[:, tables.object_word] * tables.object_changes
         return tables.object_cell + (state << STATE_AT)
 
 

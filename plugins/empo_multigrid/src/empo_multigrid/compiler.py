@@ -58,7 +58,7 @@ def compile_world(
         The spec, the layout, and the initial state row.
 
     Raises:
-        ConfigError: Something in the file does not fit the rest of it.
+        ConfigError: if something in the file does not fit the rest of it.
     """
     problems = Problems(document)
     parts = _assemble(file, problems)
@@ -150,14 +150,14 @@ def _check_size(
     file: WorldFile, size: tuple[int, int], num_agents: int, moving: list[Item], problems: Problems
 ) -> None:
     width, height = size
-    for key, given, actual in (
+    for key, setting, actual in (
         ("grid_size", file.grid_size, max(size)),
         ("grid_size", file.grid_size, min(size)),
         ("width", file.width, width),
         ("height", file.height, height),
     ):
-        if given is not None and given != actual:
-            problems.add((key,), f"is {given} but the map is {width} x {height}; drop the key")
+        if setting is not None and setting != actual:
+            problems.add((key,), f"is {setting} but the map is {width} x {height}; drop the key")
     # The largest place of an item: an opened box in the last agent's hands.
     doubled = any(item.content_kind != NOTHING for item in moving)
     largest = (width * height + num_agents) * (1 + doubled) - 1

@@ -55,11 +55,11 @@ FIRST_BALL: Final = 8
 
 def carried_bits(kind: int, colour: int, content: int) -> int:
     """An item in its carrier's word; blocks and rocks, which are never carried, have no bits."""
-    number, shown = {codes.KEY: 1, codes.BALL: 2, codes.BOX: 3}.get(kind, 0), colour
+    number, carried_colour = {codes.KEY: 1, codes.BALL: 2, codes.BOX: 3}.get(kind, 0), colour
     if content:
         holds_ball = content >= FIRST_BALL
-        number, shown = 4 + holds_ball, content - (FIRST_BALL if holds_ball else 1)
-    return (number | 1 + shown << 3) << CARRIED_AT if number else 0
+        number, carried_colour = 4 + holds_ball, content - (FIRST_BALL if holds_ball else 1)
+    return (number | 1 + carried_colour << 3) << CARRIED_AT if number else 0
 
 
 def able_bits(enters_magic: Longs, pushes_rocks: Longs) -> Longs:
@@ -79,8 +79,8 @@ def agent_features(
     fields = _fields(words.device)
     shifts, masks, bases = fields.agent.unbind(-1)
     faces = (words >> DIRECTION_AT & 3)[..., None] == fields.directions
-    rest = (words[..., None] >> shifts & masks) + bases
-    return torch.cat([_place(words, width), faces, rest], -1).float()
+    details = (words[..., None] >> shifts & masks) + bases
+    return torch.cat([_place(words, width), faces, details], -1).float()
 
 
 def object_features(
@@ -102,9 +102,9 @@ def object_features(
     fields = _fields(words.device)
     is_kind = (ground & 15)[..., None] == fields.kinds
     shifts, masks, bases = fields.object[(ground & 15).long()].unbind(-1)
-    known = (words >> STATE_AT << STATE_OVER_GROUND) + (ground & GROUND_MASK)
-    rest = (known[..., None] >> shifts & masks) + bases
-    return torch.cat([is_kind.expand(*words.shape, -1), _place(words, width), rest], -1).float()
+    combined = (words >> STATE_AT << STATE_OVER_GROUND) + (ground & GROUND_MASK)
+    details = (combined[..., None] >> shifts & masks) + bases
+    return torch.cat([is_kind.expand(*words.shape, -1), _place(words, width), details], -1).float()
 
 
 def object_fields(

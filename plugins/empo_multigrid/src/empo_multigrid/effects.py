@@ -344,8 +344,8 @@ def record(t: Tables, s: Scene, agent: int, action: int, begun: int) -> None:
         word = t.fixed[fixed, WORD]
         state = s.row[word]
         if state & AWAITING and (state & PROGRAMMED_MASK) >> codes.PROGRAMMED_SHIFT == agent + 1:
-            kept = state & (ENABLED | PROGRAMMED_MASK)
-            s.row[word] = kept | ((action + 1) << codes.RECORDED_SHIFT)
+            flags = state & (ENABLED | PROGRAMMED_MASK)
+            s.row[word] = flags | ((action + 1) << codes.RECORDED_SHIFT)
 
 
 @nested

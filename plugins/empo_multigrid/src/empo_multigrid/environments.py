@@ -108,13 +108,13 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         """Act; the other agents act at the same time.
 
         Raises:
-            InvalidAction: The agent does not have the action here.
+            InvalidAction: if the agent does not have the action here.
         """
         game = self._game
         game.require_start()
-        own = game.check_action(self.agent, action)
+        checked = game.check_action(self.agent, action)
         actions = [
-            own if agent == self.agent else self._draw_action(agent)
+            checked if agent == self.agent else self._draw_action(agent)
             for agent in range(len(self.world.spec.agents))
         ]
         game.advance(actions, self.np_random)
@@ -178,9 +178,9 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
         chances = policy[0, self._pursued[agent], :number].numpy()
         return chances
 
-    def _checked_chances(self, agent: int, found: Sequence[float]) -> Sequence[float]:
+    def _checked_chances(self, agent: int, probabilities: Sequence[float]) -> Sequence[float]:
         """What a function says that an agent does, if the agent can do so."""
-        spec, chances = self.world.spec.agents[agent], np.asarray(found, dtype=np.float64)
+        spec, chances = self.world.spec.agents[agent], np.asarray(probabilities, dtype=np.float64)
         mask = self._game.mask(agent) > 0
         if chances.shape != mask.shape or not (
             (chances >= 0).all()
@@ -194,7 +194,7 @@ class MultigridEnv(gymnasium.Env[Observation, np.int64]):
                 "0, with a sum of 1, and 0 for what is not available. Available in this state are "
                 f"{can}. {state_text(self.world, self._game.current)}"
             )
-        return found
+        return probabilities
 
 
 class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc]
@@ -279,7 +279,7 @@ class MultigridParallelEnv(ParallelEnv[str, Observation, int]):  # type: ignore[
         """Take one step; every agent in ``agents`` acts.
 
         Raises:
-            InvalidAction: An agent has no action, or one it does not have here.
+            InvalidAction: if an agent has no action, or one it does not have here.
         """
         game, acting = self._game, self.agents
         game.require_start()

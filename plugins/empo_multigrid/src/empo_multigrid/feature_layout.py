@@ -108,11 +108,11 @@ class StateLayout:
         """Number of objects that are described one by one."""
         return int(np.isin(self.layout.fixed_kind, DESCRIBED).sum())
 
-    def seen(self, states: Int[Tensor, "state word"]) -> ParsedStates:
+    def parsed(self, states: Int[Tensor, "state word"]) -> ParsedStates:
         """Cells of all agents and objects.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         layout = self.layout
         words, first_item = layout.state_words, layout.first_item_word
@@ -162,9 +162,9 @@ def item_appearances(layout: Layout) -> list[tuple[int, int, int]]:
 
 def aspects(layout: Layout) -> list[int]:
     """Side of each magic wall, target of each button and switch; 0 for other fixed objects."""
-    what = zip(layout.fixed_kind, layout.fixed_side, layout.fixed_target, strict=True)
+    entries = zip(layout.fixed_kind, layout.fixed_side, layout.fixed_target, strict=True)
     return [
-        int(side if kind == codes.MAGIC_WALL else max(target, 0)) for kind, side, target in what
+        int(side if kind == codes.MAGIC_WALL else max(target, 0)) for kind, side, target in entries
     ]
 
 

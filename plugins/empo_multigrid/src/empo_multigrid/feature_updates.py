@@ -95,15 +95,15 @@ def _draw_item(
 @nested
 def _carried(t: UpdateTables, rows: Ints, state: int, agent: int) -> int:
     """Bits of what an agent carries."""
-    found = 0
+    bits = 0
     for item in range(t.size[ITEMS]):
         place, appearance = int(rows[state, t.size[FIRST_ITEM] + item]), item
         if place >= t.size[OPENED]:
             place -= t.size[OPENED]
             appearance += t.size[ITEMS]
         if place == t.size[CELLS] + agent:
-            found += t.item[appearance, 2]
-    return found
+            bits += t.item[appearance, 2]
+    return bits
 
 
 @nested
@@ -143,12 +143,15 @@ def _update_things(t: UpdateTables, before: Ints, after: Ints, out: Numbers, sta
     for number in range(len(t.object)):
         word = t.object[number, 0]
         if word >= 0 and before[state, word] != after[state, word]:
-            known = (int(after[state, word]) << t.state_shift) + t.object[number, 1]
+            combined = (int(after[state, word]) << t.state_shift) + t.object[number, 1]
             at = t.size[OBJECTS_AT] + OBJECT_FEATURES * number + FIRST_OF_OBJECT
             for feature in range(OBJECT_FEATURES - FIRST_OF_OBJECT):
                 shift, mask = t.fields[number, feature, 0], t.fields[number, feature, 1]
                 _put(
-                    out, state, at + feature, (known >> shift & mask) + t.fields[number, feature, 2]
+                    out,
+                    state,
+                    at + feature,
+                    (combined >> shift & mask) + t.fields[number, feature, 2],
                 )
 
 
@@ -164,16 +167,16 @@ def update(t: UpdateTables, before: Ints, after: Ints, out: Numbers) -> None:
             [state reader number].
     """
     for state in range(len(after)):
-        moved = False
+        has_moved = False
         for item in range(t.size[ITEMS]):
             word = t.size[FIRST_ITEM] + item
             if before[state, word] != after[state, word]:
-                moved = True
+                has_moved = True
                 _draw_item(t, out, state, item, int(before[state, word]), -1.0)
                 _draw_item(t, out, state, item, int(after[state, word]), 1.0)
         for agent in range(t.size[AGENTS]):
             _update_agent(t, before, after, out, state, agent)
-            if moved:
+            if has_moved:
                 carried = _carried(t, after, state, agent)
                 at = t.size[AGENTS_AT] + AGENT_FEATURES * agent + CARRIES
                 _put(out, state, at, float((carried >> CARRIED_AT & 7) - 1))

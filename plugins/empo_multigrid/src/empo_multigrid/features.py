@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float32, Int, Int16, Int64
 from torch import Tensor
 
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_multigrid.channels import (
     CHANNELS,
     CONDITION,
@@ -43,7 +43,7 @@ class _Brushes(NamedTuple):
         item: Where the channel of each item, then of each item opened, begins.
         item_value: What it shows there.
         agent: Where the channel of each agent begins.
-        one: What agents show.
+        unit: What agents show.
     """
 
     blank: Float32[Tensor, " flat"]
@@ -53,11 +53,13 @@ class _Brushes(NamedTuple):
     item: Int64[Tensor, " appearance"]
     item_value: Float32[Tensor, " appearance"]
     agent: Int64[Tensor, " agent"]
-    one: Float32[Tensor, ""]
+    unit: Float32[Tensor, ""]
 
 
-class MultigridFeatures:
+class MultigridFeatures(Featurizer):
     """Reads the state rows of one layout; equal for layouts that are read alike."""
+
+    can_update = True
 
     def __init__(self, state_layout: StateLayout) -> None:
         self.state_layout = state_layout
@@ -86,10 +88,10 @@ class MultigridFeatures:
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
-        seen = self.state_layout.seen(states)
-        return Features(self._picture(seen), *self._compactor.described(seen))
+        parsed = self.state_layout.parsed(states)
+        return Features(self._picture(parsed), *self._compactor.described(parsed))
 
     def update(
         self,
@@ -97,7 +99,7 @@ class MultigridFeatures:
         before: Int16[Tensor, "state word"],
         after: Int16[Tensor, "state word"],
     ) -> None:
-        """Change features of states to those of others, in place; see ``UpdatableFeaturizer``."""
+        """Change features of states to those of others, in place; see ``Featurizer``."""
         # Imported here because processes without a world need no compiled code.
         from empo_multigrid import feature_updates
 
@@ -131,20 +133,20 @@ class MultigridFeatures:
             STATE_OVER_GROUND,
         )
 
-    def _picture(self, seen: ParsedStates) -> Float32[Tensor, "state channel height width"]:
-        layout, device = self.state_layout.layout, seen.rows.device
+    def _picture(self, parsed: ParsedStates) -> Float32[Tensor, "state channel height width"]:
+        layout, device = self.state_layout.layout, parsed.rows.device
         brushes, changing = self._on(device), self.state_layout.on(device).changing
-        pictures = brushes.blank.repeat(len(seen.rows), 1)
-        conditions = (seen.rows[:, changing] & CONDITION) + brushes.first_value
+        pictures = brushes.blank.repeat(len(parsed.rows), 1)
+        conditions = (parsed.rows[:, changing] & CONDITION) + brushes.first_value
         pictures[:, brushes.spots] = brushes.values[conditions].flatten(1)
         # Zero is added to some spot where an item lies in no cell.
         spots = (
-            seen.spot + brushes.item[seen.appearance],
-            seen.spot + MOBILE * layout.num_cells,
-            seen.cells + brushes.agent,
+            parsed.spot + brushes.item[parsed.appearance],
+            parsed.spot + MOBILE * layout.num_cells,
+            parsed.cells + brushes.agent,
         )
-        agents = brushes.one.expand_as(seen.cells)
-        values = (brushes.item_value[seen.appearance] * seen.lies, seen.lies, agents)
+        agents = brushes.unit.expand_as(parsed.cells)
+        values = (brushes.item_value[parsed.appearance] * parsed.lies, parsed.lies, agents)
         pictures.scatter_add_(1, torch.cat(spots, 1), torch.cat(values, 1))
         return pictures.view(-1, CHANNELS, layout.height, layout.width)
 

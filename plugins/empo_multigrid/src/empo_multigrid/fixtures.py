@@ -80,7 +80,7 @@ def settings_by_cell(
     file: WorldFile, codes: list[Code], width: int, problems: Problems
 ) -> dict[int, Settings]:
     """Settings of ``objects`` for each cell, after checking that the object has such settings."""
-    found: dict[int, Settings] = {}
+    by_cell: dict[int, Settings] = {}
     for key, values in file.objects.items():
         loc = ("objects", key)
         place = cell_of_key(key)
@@ -92,27 +92,27 @@ def settings_by_cell(
             problems.add(loc, f"({x},{y}) is outside the {width} x {len(codes) // width} map")
             continue
         cell = y * width + x
-        if cell in found:
+        if cell in by_cell:
             problems.add(loc, f"the cell ({x},{y}) is given twice; merge the two")
-        found[cell] = Settings(key, values)
+        by_cell[cell] = Settings(key, values)
         code = codes[cell]
         allowed = _SETTINGS.get((code.layer, code.kind), ())
         for name in sorted(values.model_fields_set.difference(allowed)):
             has = f"which has {', '.join(allowed)}" if allowed else "which has no settings"
             problems.add((*loc, name), f"the map has {_a(code.name)} in ({x},{y}), {has}")
-    return found
+    return by_cell
 
 
 def items(codes: list[Code], settings: dict[int, Settings], problems: Problems) -> list[Item]:
     """Everything that moves, equal things side by side and by cell."""
-    found = []
+    listed = []
     for cell, code in enumerate(codes):
         if code.layer != "item":
             continue
-        own = settings.get(cell, _NONE)
-        kind, colour = _content(own, problems) if code.kind == BOX else (NOTHING, NOTHING)
-        found.append(Item(code.kind, code.colour, kind, colour, cell))
-    return sorted(found)
+        setting = settings.get(cell, _NONE)
+        kind, colour = _content(setting, problems) if code.kind == BOX else (NOTHING, NOTHING)
+        listed.append(Item(code.kind, code.colour, kind, colour, cell))
+    return sorted(listed)
 
 
 def fixtures(
@@ -124,26 +124,26 @@ def fixtures(
     problems: Problems,
 ) -> list[Fixture]:
     """Everything that stays in its cell, in reading order."""
-    found = []
+    listed = []
     for cell, code in enumerate(codes):
         if code.layer != "fixed":
             continue
-        own = settings.get(cell, _NONE)
+        setting = settings.get(cell, _NONE)
         enter = {MAGIC_WALL: MAGIC_ENTER, BUSH: file.enter_bush_success_prob}.get(code.kind, 0.0)
         solidify = file.solidify_probability if code.kind == MAGIC_WALL else 0.0
-        found.append(
+        listed.append(
             Fixture(
                 kind=code.kind,
                 cell=cell,
-                colour=_colour(own.values.trigger_colour, code.colour),
-                target=_colour(own.values.target_colour, code.target),
+                colour=_colour(setting.values.trigger_colour, code.colour),
+                target=_colour(setting.values.target_colour, code.target),
                 side=code.side,
-                enter=_given(own.values.enter_probability, enter),
-                solidify=_given(own.values.solidify_probability, solidify),
-                word=_word(code, own, num_agents, actions, problems),
+                enter=_given(setting.values.enter_probability, enter),
+                solidify=_given(setting.values.solidify_probability, solidify),
+                word=_word(code, setting, num_agents, actions, problems),
             )
         )
-    return found
+    return listed
 
 
 def stumble_chances(
@@ -158,11 +158,11 @@ def stumble_chances(
     ]
 
 
-def _content(own: Settings, problems: Problems) -> tuple[int, int]:
-    written = own.values.contains
+def _content(setting: Settings, problems: Problems) -> tuple[int, int]:
+    written = setting.values.contains
     if written is None:
         return NOTHING, NOTHING
-    loc = ("objects", own.key, "contains")
+    loc = ("objects", setting.key, "contains")
     try:
         code = decode(written)
     except ValueError as error:
@@ -175,10 +175,10 @@ def _content(own: Settings, problems: Problems) -> tuple[int, int]:
 
 
 def _word(
-    code: Code, own: Settings, num_agents: int, actions: tuple[int, ...], problems: Problems
+    code: Code, setting: Settings, num_agents: int, actions: tuple[int, ...], problems: Problems
 ) -> int:
     """The object's word in the initial row; ``NOTHING`` if it has none."""
-    values = own.values
+    values = setting.values
     if code.kind == MAGIC_WALL:
         return int(_given(values.active, True))
     if code.kind == KILL_BUTTON:
@@ -186,20 +186,22 @@ def _word(
     if code.kind == PAUSE_SWITCH:
         is_on, enabled = _given(values.is_on, False), _given(values.enabled, True)
         if is_on and not enabled:
-            loc = ("objects", own.key, "is_on")
+            loc = ("objects", setting.key, "is_on")
             problems.add(loc, "a disabled pause switch cannot be on; drop one of the two")
         return int(is_on) | int(enabled) << 1
     if code.kind == CONTROL_BUTTON:
-        return int(_given(values.enabled, True)) | _program(own, num_agents, actions, problems)
+        return int(_given(values.enabled, True)) | _program(setting, num_agents, actions, problems)
     return NOTHING if code.kind == DISABLING_SWITCH else code.word
 
 
-def _program(own: Settings, num_agents: int, actions: tuple[int, ...], problems: Problems) -> int:
+def _program(
+    setting: Settings, num_agents: int, actions: tuple[int, ...], problems: Problems
+) -> int:
     """The bits of a control button that say whom it makes do what."""
-    agent, action = own.values.programmed_agent, own.values.programmed_action
+    agent, action = setting.values.programmed_agent, setting.values.programmed_action
     if agent is None and action is None:
         return 0
-    loc = ("objects", own.key)
+    loc = ("objects", setting.key)
     if agent is None or action is None:
         problems.add(loc, "give both programmed_agent and programmed_action, or neither")
         return 0
@@ -218,8 +220,8 @@ def _given(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _colour(given: str | None, default: int) -> int:
-    return default if given is None else COLOURS.index(given)
+def _colour(name: str | None, default: int) -> int:
+    return default if name is None else COLOURS.index(name)
 
 
 def _a(name: str) -> str:

@@ -54,8 +54,8 @@ def resolve_world(
         simultaneity: As in ``MultigridParams``.
 
     Raises:
-        ConfigError: The file is missing or is no world.
-        WorldError: There is no such world in the library, or options came with a ready world.
+        ConfigError: if the file is missing or is no world.
+        WorldError: if there is no such world in the library, or options came with a ready world.
     """
     if isinstance(world, MultigridWorld):
         if max_steps is not None or simultaneity != "exact":
@@ -112,7 +112,7 @@ class Game:
         """The state row, which nothing may write to.
 
         Raises:
-            ResetNeeded: No episode was begun.
+            ResetNeeded: if no episode was begun.
         """
         if self._row is None:
             raise ResetNeeded("call reset() first")
@@ -157,7 +157,7 @@ class Game:
         """The action as a number.
 
         Raises:
-            InvalidAction: The agent does not have it.
+            InvalidAction: if the agent does not have it.
         """
         spec = self.world.spec.agents[agent]
         if type(action) is int:
@@ -230,12 +230,12 @@ def chosen_agent(world: MultigridWorld, agent: int | None) -> int:
 
 def goal_index(world: MultigridWorld, agent: int, name: str) -> int:
     """Position on the ``goal`` axis of an agent's goal."""
-    own = {world.spec.goals[goal].name: goal for goal in world.spec.goals_of(agent)}
-    if name not in own:
-        there = ", ".join(own) or "none"
-        who = world.spec.agents[agent].name
-        raise WorldError(f"{who} has no goal called {name!r}; its goals: {there}")
-    return own[name]
+    goals = {world.spec.goals[goal].name: goal for goal in world.spec.goals_of(agent)}
+    if name not in goals:
+        there = ", ".join(goals) or "none"
+        agent_name = world.spec.agents[agent].name
+        raise WorldError(f"{agent_name} has no goal called {name!r}; its goals: {there}")
+    return goals[name]
 
 
 def role_names(world: MultigridWorld) -> list[str]:

@@ -101,7 +101,7 @@ def _check_entries(
     loc: Loc, entries: list[GoalEntry], size: tuple[int, int], problems: Problems
 ) -> None:
     width, height = size
-    given: set[str] = set()
+    names: set[str] = set()
     for position, entry in enumerate(entries):
         for area in entry.cells:
             if area.right >= width or area.bottom >= height:
@@ -109,9 +109,9 @@ def _check_entries(
                     (*loc, position),
                     f"{area} is outside the map, whose last cell is ({width - 1},{height - 1})",
                 )
-        if entry.name is not None and entry.name in given:
+        if entry.name is not None and entry.name in names:
             problems.add((*loc, position, "name"), f"another goal is called {entry.name!r}, too")
-        given.add(entry.name or "")
+        names.add(entry.name or "")
     if entries and not any(entry.weight != 0 for entry in entries):
         problems.add(loc, "all weights are 0; give some goal a positive weight")
 
@@ -139,19 +139,21 @@ def _check_coverage(
     walkable = np.array([_is_walkable(code) for code in codes], dtype=np.bool_)
     reported: set[Loc] = set()
     for human in humans:
-        own = [index for index, goal in enumerate(goals.goals) if goal.human == human]
-        missing = np.flatnonzero(walkable & ~goals.cells[own].any(0))
+        goal_indices = [index for index, goal in enumerate(goals.goals) if goal.human == human]
+        missing = np.flatnonzero(walkable & ~goals.cells[goal_indices].any(0))
         loc: Loc = ("goals", human) if human in file.goals else ("possible_goals",)
         if file.possible_goals is None and human not in file.goals:
             loc = ("goals",)
         if not len(missing) or loc in reported:
             continue
         reported.add(loc)
-        shown = ", ".join(f"({cell % width},{cell // width})" for cell in missing[:_SHOWN_CELLS])
+        cells_text = ", ".join(
+            f"({cell % width},{cell // width})" for cell in missing[:_SHOWN_CELLS]
+        )
         more = f" and {len(missing) - _SHOWN_CELLS} more" if len(missing) > _SHOWN_CELLS else ""
         problems.add(
             loc,
-            f"no goal of agent {human} has the cell{'s'[: len(missing) > 1]} {shown}{more}; a "
+            f"no goal of agent {human} has the cell{'s'[: len(missing) > 1]} {cells_text}{more}; a "
             "human there might have no power. Add goals, or write 'goal_coverage: partial'",
         )
 

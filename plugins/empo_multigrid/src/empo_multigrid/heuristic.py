@@ -64,7 +64,7 @@ class PathHeuristic:
         self._known: dict[tuple[int, bytes], Costs] = {}
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; ``steps_left`` makes no difference."""
         spec = self._world.spec
@@ -92,8 +92,8 @@ class PathHeuristic:
             self._wants(view, view.closed_doors(), codes.TOGGLE)[:, None],
             self._walks_through(view, gain),
         ]
-        for wanted in rules:  # Later ones overrule earlier ones.
-            _overrule(policy, wanted, available)
+        for rule in rules:  # Later ones overrule earlier ones.
+            _overrule(policy, rule, available)
         self._stay(policy, achieved, available)
         return policy
 
@@ -103,11 +103,11 @@ class PathHeuristic:
         distinct, which = np.unique(maps, axis=0, return_inverse=True)
         costs = self._path_costs(distinct, view.agent, goals)
         which = which.reshape(-1, 1)
-        own = np.arange(len(goals))
-        here = costs[which, own, view.cells[:, None]]
+        goal_index = np.arange(len(goals))
+        here = costs[which, goal_index, view.cells[:, None]]
         around = view.around
         entered = np.take_along_axis(maps, np.maximum(around, 0), 1)
-        there = costs[which[..., None], own[:, None], np.maximum(around, 0)[:, None]]
+        there = costs[which[..., None], goal_index[:, None], np.maximum(around, 0)[:, None]]
         there[np.broadcast_to(((around < 0) | (entered == IMPASSABLE))[:, None], there.shape)] = (
             UNREACHABLE
         )
@@ -121,8 +121,8 @@ class PathHeuristic:
         if (len(self._known) + len(keys)) * size > _MEMORY:
             self._known.clear()
         new = [index for index, key in enumerate(keys) if key not in self._known]
-        found = path_costs(self._layout, maps[new], self._layout.goal_cells[goals])
-        self._known.update(zip([keys[index] for index in new], found, strict=True))
+        new_costs = path_costs(self._layout, maps[new], self._layout.goal_cells[goals])
+        self._known.update(zip([keys[index] for index in new], new_costs, strict=True))
         return np.stack([self._known[key] for key in keys])
 
     def _potential(self, costs: Costs) -> Floats:
@@ -154,43 +154,43 @@ class PathHeuristic:
 
     def _action(self, meaning: int) -> int | None:
         """The index of an action, None where the world lacks it."""
-        found = np.flatnonzero(self._layout.actions == meaning)
-        return int(found[0]) if len(found) else None
+        positions = np.flatnonzero(self._layout.actions == meaning)
+        return int(positions[0]) if len(positions) else None
 
     def _wants(self, view: Surroundings, target: Bools, meaning: int) -> Bools:
         """Turn to a target and use it [state action]; ``target`` is [state relative]."""
-        wanted = np.zeros((len(target), len(self._layout.actions)), dtype=np.bool_)
+        chosen = np.zeros((len(target), len(self._layout.actions)), dtype=np.bool_)
         action = self._action(meaning)
         if action is None:
-            return wanted
-        ahead = target[:, AHEAD]
-        wanted[:, action] = ahead
+            return chosen
+        is_ahead = target[:, AHEAD]
+        chosen[:, action] = is_ahead
         only_behind = target[:, BEHIND] & ~target[:, RIGHTWARD] & ~target[:, LEFTWARD]
         left, right = self._action(codes.LEFT), self._action(codes.RIGHT)
         for turn, other, side in ((left, right, LEFTWARD), (right, left, RIGHTWARD)):
             # Where agents turn one way only, three turns make the other.
             way = other if turn is None else turn
             if way is not None:
-                wanted[:, way] |= ~ahead & (target[:, side] | only_behind)
-        return wanted
+                chosen[:, way] |= ~is_ahead & (target[:, side] | only_behind)
+        return chosen
 
     def _walks_through(self, view: Surroundings, gain: Floats) -> Bools:
         """Forward, through an open door that is on the way [state goal action]."""
-        wanted = np.zeros((*gain.shape[:2], len(self._layout.actions)), dtype=np.bool_)
+        chosen = np.zeros((*gain.shape[:2], len(self._layout.actions)), dtype=np.bool_)
         forward = self._action(codes.FORWARD)
         if forward is not None:
-            wanted[..., forward] = view.open_door_ahead()[:, None] & (gain[..., AHEAD] > 0)
-        return wanted
+            chosen[..., forward] = view.open_door_ahead()[:, None] & (gain[..., AHEAD] > 0)
+        return chosen
 
     def _drops(self, view: Surroundings, gain: Floats) -> Bools:
         """Put down a key that opens nothing any more [state goal action]."""
-        wanted = np.zeros((*gain.shape[:2], len(self._layout.actions)), dtype=np.bool_)
+        chosen = np.zeros((*gain.shape[:2], len(self._layout.actions)), dtype=np.bool_)
         drop = self._action(codes.DROP)
         if drop is not None:
             useless = view.carries_useless_key() & view.has_room_ahead()
             aside = gain[..., AHEAD] <= 0
-            wanted[..., drop] = useless[:, None] & (aside | (self._params.drop == "at-once"))
-        return wanted
+            chosen[..., drop] = useless[:, None] & (aside | (self._params.drop == "at-once"))
+        return chosen
 
     def _stay(self, policy: Floats, achieved: Bools, available: Bools) -> None:
         """In the goal do what leaves the cell least: nothing, else turn."""
@@ -211,9 +211,9 @@ def _softmax(logits: Floats, allowed: Bools) -> Floats:
     return shares
 
 
-def _overrule(policy: Floats, wanted: Bools, available: Bools) -> None:
+def _overrule(policy: Floats, chosen: Bools, available: Bools) -> None:
     """Spread all probability evenly on the wanted actions, where some are available."""
-    wanted = np.broadcast_to(wanted & available[:, None], policy.shape)
-    count = wanted.sum(-1)
+    chosen = np.broadcast_to(chosen & available[:, None], policy.shape)
+    count = chosen.sum(-1)
     applies = count > 0
-    policy[applies] = wanted[applies] / count[applies][:, None]
+    policy[applies] = chosen[applies] / count[applies][:, None]

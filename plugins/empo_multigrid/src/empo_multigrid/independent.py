@@ -64,7 +64,7 @@ class IndependentEffects(NamedTuple):
         clash: Actions of an agent before that touch a common cell, by bits [agent action agent].
         executed: The action that an agent executes for each that it may choose [agent action].
         like: The first action that has the same one effect [agent action].
-        known: The outcome of each joint action whose actions are the first of their effects; older
+        listed: The outcome of each joint action whose actions are the first of their effects; older
             than the state's other outcomes where it is not known [joint action].
         row: The state with the effects of all agents but the first [word].
         action: Scratch [agent].
@@ -82,7 +82,7 @@ class IndependentEffects(NamedTuple):
     clash: Longs
     executed: Indices
     like: Longs
-    known: Longs
+    listed: Longs
     row: Ints
     action: Indices
     way: Indices
@@ -107,7 +107,7 @@ def empty_effects(agents: int, actions: int, words: int, joint: int) -> Independ
         clash=np.zeros((*shape, agents), np.int64),
         executed=np.zeros(shape, np.uint16),
         like=np.zeros(shape, np.int64),
-        known=np.full(joint, -1),
+        listed=np.full(joint, -1),
         row=np.zeros(words, np.int16),
         action=action,
         way=way,
@@ -270,10 +270,10 @@ def play_alone(
             stumble(t, s, events)
         else:
             enter(t, s, events, events.category[agent])
-        kept = keep_delta(t, s, p, solo, events, agent)
+        is_stored = keep_delta(t, s, p, solo, events, agent)
         unload(t, s)
         load(t, s, p.start)
-        if not kept:
+        if not is_stored:
             solo.outcomes[agent, action] = 0
             break
 
@@ -427,12 +427,12 @@ def expand_independent(
                 ways = 0
             elif ways == 1:
                 joint = base + solo.like[0, action]
-                known = solo.known[joint]
-                if known < oldest:
+                position = solo.listed[joint]
+                if position < oldest:
                     append_certain(t, solo, listing, action, count)
-                    solo.known[joint] = known = count
+                    solo.listed[joint] = position = count
                     count += 1
-                outcome[item] = known
+                outcome[item] = position
             else:
                 append_all(t, p, solo, listing, ways, count)
                 for way in range(ways):

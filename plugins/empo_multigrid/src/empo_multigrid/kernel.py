@@ -211,11 +211,11 @@ def pack(layout: Layout) -> Tables:
 @lru_cache(maxsize=64)
 def _neighbours(width: int, height: int) -> tuple[Ints, ...]:
     y, x = np.divmod(np.arange(width * height), width)
-    found = []
+    neighbours = []
     for dx, dy in zip(codes.DX, codes.DY, strict=True):
         inside = (x + dx >= 0) & (x + dx < width) & (y + dy >= 0) & (y + dy < height)
-        found.append(np.where(inside, (y + dy) * width + x + dx, -1).astype(np.int16))
-    return tuple(found)
+        neighbours.append(np.where(inside, (y + dy) * width + x + dx, -1).astype(np.int16))
+    return tuple(neighbours)
 
 
 def expansion(
@@ -237,7 +237,7 @@ def expansion(
     work = _workspace(tables, words)
     joint = 1 if actions is not None else choices**number
     pairs = len(states) * joint
-    asked = np.empty((0, number), np.int64) if actions is None else actions
+    joint_actions = np.empty((0, number), np.int64) if actions is None else actions
     items, outcomes, done = pairs + pairs // 8 + 256, pairs - pairs // 4 + 256, 0
     listing = Listing(
         np.zeros(pairs + 1, np.int64),
@@ -248,7 +248,7 @@ def expansion(
     )
     while True:
         solos = empty_effects(number, choices, words, joint)
-        done = expand(tables, work, solos, states, asked, done, listing)
+        done = expand(tables, work, solos, states, joint_actions, done, listing)
         item, outcome = int(listing.offsets[done * joint]), int(listing.used[0])
         if done == len(states):
             index, rows, probs = listing.outcome[:item], listing.rows[:outcome], listing.probs

@@ -42,44 +42,46 @@ class Surroundings:
         """Relative positions of doors that the agent can open now, `[state relative]`."""
         kind, colour, word = self._fixed_around()
         carried = np.take_along_axis(self._carried_keys(), np.maximum(colour, 0), 1)
-        found: Bools = (kind == codes.DOOR) & (
+        is_closed: Bools = (kind == codes.DOOR) & (
             (word == codes.DOOR_CLOSED) | ((word == codes.DOOR_LOCKED) & carried)
         )
-        return found
+        return is_closed
 
     def open_door_ahead(self) -> Bools:
         """True where the agent faces an open door that nothing blocks, `[state]`."""
         kind, _, word = self._fixed_around()
         is_open = (kind[:, AHEAD] == codes.DOOR) & (word[:, AHEAD] == codes.DOOR_OPEN)
-        found: Bools = is_open & self.free[:, AHEAD]
-        return found
+        is_open_ahead: Bools = is_open & self.free[:, AHEAD]
+        return is_open_ahead
 
     def useful_keys(self) -> Bools:
         """Relative positions of keys that the agent can use and take, `[state relative]`."""
-        found = np.zeros(self.around.shape, dtype=np.bool_)
+        is_useful = np.zeros(self.around.shape, dtype=np.bool_)
         for colour, places in self._keys:
             here = (self.around == places[:, None]) & (places >= 0)[:, None]
-            found |= here & self._locked[:, colour][:, None]
-        return found & ~self._carries_something[:, None]
+            is_useful |= here & self._locked[:, colour][:, None]
+        return is_useful & ~self._carries_something[:, None]
 
     def carries_useless_key(self) -> Bools:
         """True where the agent carries a key for which no locked door is left, `[state]`."""
-        found: Bools = np.any(self._carried_keys() & ~self._locked, axis=-1)
-        return found
+        is_useless: Bools = np.any(self._carried_keys() & ~self._locked, axis=-1)
+        return is_useless
 
     def has_room_ahead(self) -> Bools:
         """True where something could be put down ahead, `[state]`."""
-        layout, ahead = self._layout, self.around[:, AHEAD]
+        layout, cell_ahead = self._layout, self.around[:, AHEAD]
         kind, _, word = self._fixed_around()
         ground = (kind[:, AHEAD] == codes.NOTHING) | (
             (kind[:, AHEAD] == codes.BUSH) & (word[:, AHEAD] == 1)
         )
-        room: Bools = (ahead >= 0) & ground & (layout.terrain[np.maximum(ahead, 0)] != codes.WALL)
+        room: Bools = (
+            (cell_ahead >= 0) & ground & (layout.terrain[np.maximum(cell_ahead, 0)] != codes.WALL)
+        )
         for agent in range(layout.num_agents):
-            room &= self.rows[:, codes.AGENT_WORDS * agent + codes.CELL] != ahead
+            room &= self.rows[:, codes.AGENT_WORDS * agent + codes.CELL] != cell_ahead
         for item in range(layout.num_items):
             place = self.rows[:, layout.first_item_word + item]
-            room &= np.where(place >= layout.opened, place - layout.opened, place) != ahead
+            room &= np.where(place >= layout.opened, place - layout.opened, place) != cell_ahead
         return room
 
     def _fixed_around(self) -> tuple[Longs, Longs, Longs]:

@@ -47,8 +47,10 @@ _KILL = Code("fixed", codes.KILL_BUTTON, "kill button", codes.YELLOW, codes.GREY
 _PAUSE = Code("fixed", codes.PAUSE_SWITCH, "pause switch", codes.YELLOW, codes.GREY, word=2)
 
 
-def _disabling(target: int, what: str) -> Code:
-    return Code("fixed", codes.DISABLING_SWITCH, f"disabling switch for {what}", codes.GREY, target)
+def _disabling(target: int, target_name: str) -> Code:
+    return Code(
+        "fixed", codes.DISABLING_SWITCH, f"disabling switch for {target_name}", codes.GREY, target
+    )
 
 
 def _magic(side: int) -> Code:
@@ -102,7 +104,7 @@ def decode(code: str) -> Code:
     """Contents that a two-character code stands for.
 
     Raises:
-        ValueError: It means nothing; the message says what would be near.
+        ValueError: if the code means nothing; the message says what would be near.
     """
     if code in FIXED_CODES:
         return FIXED_CODES[code]
@@ -127,9 +129,9 @@ def _hint(first: str, second: str) -> str:
         fixed = ", ".join(code for code in FIXED_CODES if code[0] == first)
         also = f"; other codes with {first!r}: {fixed}" if fixed else ""
         return f"{COLOURED_CODES[first].name} {first!r} takes a colour letter ({letters}){also}"
-    known = list(all_codes())
-    folded = (code for code in known if code.lower() == (first + second).lower())
-    near = next(folded, None) or nearest(first + second, known, cutoff=0.5)
+    known_codes = list(all_codes())
+    folded = (code for code in known_codes if code.lower() == (first + second).lower())
+    near = next(folded, None) or nearest(first + second, known_codes, cutoff=0.5)
     if near:
         return f"did you mean {near!r}?"
     return f"a map has {' '.join(FIXED_CODES)} and {' '.join(COLOURED_CODES)} with a colour letter"
@@ -186,5 +188,8 @@ def tokens(written: str | list[str] | list[list[str]]) -> list[list[Token]]:
 
 
 def _pairs(line: str, loc: tuple[int, ...], number: int) -> list[Token]:
-    text, kept = "".join(line.split()), [i for i, char in enumerate(line) if not char.isspace()]
-    return [Token(text[i : i + 2], loc, number, kept[i]) for i in range(0, len(kept), 2)]
+    text, positions = (
+        "".join(line.split()),
+        [i for i, char in enumerate(line) if not char.isspace()],
+    )
+    return [Token(text[i : i + 2], loc, number, positions[i]) for i in range(0, len(positions), 2)]

@@ -49,8 +49,8 @@ def can_forward(layout: Layout, rows: Ints, agent: int) -> Bools:
         One answer per state [state].
     """
     directions = rows[:, codes.AGENT_WORDS * agent + codes.DIRECTION].astype(np.int64)
-    found: Bools = free_directions(layout, rows, agent)[np.arange(len(rows)), directions]
-    return found
+    is_free: Bools = free_directions(layout, rows, agent)[np.arange(len(rows)), directions]
+    return is_free
 
 
 def free_directions(layout: Layout, rows: Ints, agent: int) -> Bools:
@@ -89,8 +89,8 @@ def path_costs(layout: Layout, costs: Ints, goals: Bools) -> Costs:
     queue = np.zeros(layout.num_cells, np.int64)
     queued = np.zeros(layout.num_cells, np.bool_)
     table = pack(layout).cell
-    maps, wanted = np.ascontiguousarray(costs), np.ascontiguousarray(goals)
-    _path_costs(table, maps, wanted, queue, queued, out)
+    maps, goal_masks = np.ascontiguousarray(costs), np.ascontiguousarray(goals)
+    _path_costs(table, maps, goal_masks, queue, queued, out)
     return out
 
 

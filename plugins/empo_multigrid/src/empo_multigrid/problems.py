@@ -59,7 +59,7 @@ class Problems:
         """Raise what was found.
 
         Raises:
-            ConfigError: Something was.
+            ConfigError: if something was wrong.
         """
         if self._errors:
             raise joined(self._errors)

@@ -47,24 +47,24 @@ def sheet(
     actions taken, and fewer in large worlds. Overlays of one kind give pictures of one size.
 
     Raises:
-        WorldError: The overlay does not fit the world.
-        ValueError: The tile size is out of range.
+        WorldError: if the overlay does not fit the world.
+        ValueError: if the tile size is out of range.
     """
-    shown, found = overlay or Overlay(), scene(layout, row)
+    annotations, contents = overlay or Overlay(), scene(layout, row)
     if tile_size is None:
-        tile_size = usual_tile_size(layout.width, layout.height, shown)
+        tile_size = usual_tile_size(layout.width, layout.height, annotations)
     if not MIN_TILE <= tile_size <= MAX_TILE:
         raise ValueError(f"tile_size is {tile_size}: it must be from {MIN_TILE} to {MAX_TILE}")
 
     def paint(pen: Pen, human: int | None) -> None:
-        _board(layout, spec, found, shown, tile_size, pen, human)
+        _board(layout, spec, contents, annotations, tile_size, pen, human)
 
     tints = [AGENT_RGB[colour] for colour in layout.agent_colour]
-    return PictureSheet(spec, tints, shown, tile_size, layout.width, layout.height, paint)
+    return PictureSheet(spec, tints, annotations, tile_size, layout.width, layout.height, paint)
 
 
 def _board(
-    layout: Layout, spec: WorldSpec, found: Scene, overlay: Overlay, tile_size: int, pen: Pen,
+    layout: Layout, spec: WorldSpec, contents: Scene, overlay: Overlay, tile_size: int, pen: Pen,
     human: int | None,
 ) -> None:  # fmt: skip
     """The cells, what is in them, goals of a human or none, and arrows."""
@@ -73,28 +73,28 @@ def _board(
     ]
     goals = () if human is None else spec.goals_of(human)
     heat = _heat(layout, overlay.goal_values, goals)
-    for cell, each in enumerate(pens):
-        tiles.draw_ground(each, int(layout.terrain[cell]), int(layout.terrain_colour[cell]))
+    for cell, cell_pen in enumerate(pens):
+        tiles.draw_ground(cell_pen, int(layout.terrain[cell]), int(layout.terrain_colour[cell]))
         if not math.isnan(heat[cell]):
             # Lava and the like must stay visible.
             alpha = 0.85 if layout.terrain[cell] == codes.EMPTY else 0.5
-            each.rect((0.015, 0.015), (0.985, 0.985), heat_colour(heat[cell]), alpha=alpha)
-    for fixed, word in enumerate(found.fixed):
+            cell_pen.rect((0.015, 0.015), (0.985, 0.985), heat_colour(heat[cell]), alpha=alpha)
+    for fixed, word in enumerate(contents.fixed):
         draw_fixed(layout, pens[layout.fixed_cell[fixed]], fixed, word)
     pursued = None if human is None else overlay.pursued.get(human)
     # The pursued one comes last, on top.
     for goal in sorted(goals, key=lambda goal: goal == pursued):
         colour = AGENT_RGB[layout.agent_colour[spec.goals[goal].human]]
         _draw_goal_box(layout, layout.goal_cells[goal], pens, colour, thick=goal == pursued)
-    for cell, thing in found.loose.items():
+    for cell, thing in contents.loose.items():
         tiles.draw_thing(pens[cell], thing)
-    _draw_control_lines(layout, found, pens)
+    _draw_control_lines(layout, contents, pens)
     for agent in sorted({*overlay.policies, *overlay.actions}):
-        taken = overlay.actions.get(agent)
-        certain = [float(a == taken) for a in range(spec.num_actions[agent])]
+        chosen = overlay.actions.get(agent)
+        certain = [float(a == chosen) for a in range(spec.num_actions[agent])]
         probs = list(overlay.policies.get(agent, certain))
-        _draw_arrows(layout, found, pens, agent, probs, taken)
-    for index, view in enumerate(found.agents):
+        _draw_arrows(layout, contents, pens, agent, probs, chosen)
+    for index, view in enumerate(contents.agents):
         draw_agent(layout, pens[view.cell], view, index)
     if tile_size >= _MIN_TILE_WITH_NUMBERS:
         _write_heat(pens, heat)
@@ -134,15 +134,15 @@ def draw_fixed(layout: Layout, pen: Pen, fixed: int, word: int) -> None:
         tiles.draw_button(pen, kind, colour, target, enabled=True, on=False)
 
 
-def _draw_control_lines(layout: Layout, found: Scene, pens: list[Pen]) -> None:
+def _draw_control_lines(layout: Layout, contents: Scene, pens: list[Pen]) -> None:
     """A dashed line from each programmed control button to the agent it controls."""
-    for fixed, word in enumerate(found.fixed):
+    for fixed, word in enumerate(contents.fixed):
         if layout.fixed_kind[fixed] != codes.CONTROL_BUTTON:
             continue
         agent = control(word).agent
         if agent == codes.NOTHING:
             continue
-        here, there = int(layout.fixed_cell[fixed]), found.agents[agent].cell
+        here, there = int(layout.fixed_cell[fixed]), contents.agents[agent].cell
         x = there % layout.width - here % layout.width
         y = there // layout.width - here // layout.width
         colour = AGENT_RGB[layout.agent_colour[agent]]
@@ -186,18 +186,23 @@ def _towards(out: tuple[int, int], along: tuple[int, int], reach: float) -> Poin
 
 
 def _draw_arrows(
-    layout: Layout, found: Scene, pens: list[Pen], agent: int, probs: list[float], taken: int | None
+    layout: Layout,
+    contents: Scene,
+    pens: list[Pen],
+    agent: int,
+    probs: list[float],
+    chosen: int | None,
 ) -> None:
     """Arrows ahead and to the sides of an agent, as strong as the actions are probable.
 
     The one that is taken has a bold border.
     """
-    view = found.agents[agent]
+    view = contents.agents[agent]
     colour = AGENT_RGB[layout.agent_colour[agent]]
     turns = {codes.FORWARD: 0, codes.LEFT: 3, codes.RIGHT: 1}
     for action, prob in enumerate(probs):
         meaning = int(layout.actions[action])
-        if meaning not in turns or (prob < 0.005 and action != taken):
+        if meaning not in turns or (prob < 0.005 and action != chosen):
             continue
         pen = pens[view.cell].turned(view.direction + turns[meaning])
         length = 0.12 + 0.33 * prob
@@ -210,7 +215,7 @@ def _draw_arrows(
             (0.6, 0.5 + half * 0.4),
         ]  # fmt: skip
         pen.polygon(shaft, INK)
-        pen.outline(shaft, INK, 0.12 if action == taken else 0.04)
+        pen.outline(shaft, INK, 0.12 if action == chosen else 0.04)
         pen.polygon(shaft, blend(PAPER, colour, 0.25 + 0.75 * prob))
 
 

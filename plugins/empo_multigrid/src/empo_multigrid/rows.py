@@ -37,26 +37,26 @@ class RowCheck:
         """The rows, contiguous.
 
         Raises:
-            WorldError: They are not integers, of another length, or mean nothing.
+            WorldError: if the rows are not integers, of another length, or mean nothing.
         """
-        found: Ints = rows_as(self._name, self._words, np.dtype(np.int16), states)
-        if len(found):
-            wrong = (found.min(0) < self._low) | (found.max(0) > self._high)
-            programmed = found[:, self._controls] & PROGRAMMED_MASK
+        rows: Ints = rows_as(self._name, self._words, np.dtype(np.int16), states)
+        if len(rows):
+            wrong = (rows.min(0) < self._low) | (rows.max(0) > self._high)
+            programmed = rows[:, self._controls] & PROGRAMMED_MASK
             wrong[self._controls] |= (programmed > self._agents << codes.PROGRAMMED_SHIFT).any(0)
             if wrong.any():
-                raise self._error(found, int(np.flatnonzero(wrong)[0]))
-        return found
+                raise self._error(rows, int(np.flatnonzero(wrong)[0]))
+        return rows
 
-    def _error(self, found: np.ndarray, word: int) -> WorldError:
+    def _error(self, rows: np.ndarray, word: int) -> WorldError:
         if word < codes.AGENT_WORDS * self._agents and word % codes.AGENT_WORDS == codes.CELL:
-            what = f"puts agent {word // codes.AGENT_WORDS} outside the grid"
+            problem = f"puts agent {word // codes.AGENT_WORDS} outside the grid"
         else:
-            what = "means nothing"
-        worst = found[:, word].max() if found[:, word].max() > self._high[word] else None
-        value = found[:, word].min() if worst is None else worst
+            problem = "means nothing"
+        worst = rows[:, word].max() if rows[:, word].max() > self._high[word] else None
+        value = rows[:, word].min() if worst is None else worst
         return WorldError(
-            f"a state row of {self._name!r} has {value} as word {word}, which {what}; words "
+            f"a state row of {self._name!r} has {value} as word {word}, which {problem}; words "
             f"there range from {self._low[word]} to {self._high[word]}"
         )
 

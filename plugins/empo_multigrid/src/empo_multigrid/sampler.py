@@ -34,10 +34,10 @@ from empo_worlds.compilation import compiled, nested
 def pick(rows: Ints, probs: Floats, count: int, uniform: float, out: Ints, at: int) -> None:
     """Copy one of the first ``count`` rows, as a number in [0, 1) says."""
     item = 0
-    rest = uniform - probs[0]
-    while rest >= 0 and item < count - 1:
+    remainder = uniform - probs[0]
+    while remainder >= 0 and item < count - 1:
         item += 1
-        rest -= probs[item]
+        remainder -= probs[item]
     for word in range(out.shape[1]):
         out[at, word] = rows[item, word]
 

@@ -28,14 +28,14 @@ class _Glyphs:
 
     def __init__(self) -> None:
         self._number: dict[object, int] = {}
-        self.found = [("", "")]
+        self.glyphs = [("", "")]
 
     def number(self, key: object, name: Callable[[], str], paint: Callable[[Pen], None]) -> int:
         """The number of a glyph."""
         if key not in self._number:
-            self._number[key] = len(self.found)
+            self._number[key] = len(self.glyphs)
             picture = svg(SIZE, SIZE, lambda pen: paint(pen.inset(0, 0, SIZE)))
-            self.found.append((name(), picture))
+            self.glyphs.append((name(), picture))
         return self._number[key]
 
 
@@ -46,18 +46,18 @@ def sketch(layout: Layout, spec: WorldSpec, rows: Ints) -> Sketch:
     things = np.zeros((len(rows), layout.num_cells), np.int32)
     agents, places, headings = (np.zeros((len(rows), layout.num_agents), np.int32) for _ in "aph")
     for state, row in enumerate(rows):
-        found = scene(layout, row)
-        fixed = dict(zip(layout.fixed_cell.tolist(), enumerate(found.fixed), strict=True))
-        for cell in {*found.loose, *fixed}:
-            inside = found.loose.get(cell), *fixed.get(cell, (-1, -1))
+        contents = scene(layout, row)
+        fixed = dict(zip(layout.fixed_cell.tolist(), enumerate(contents.fixed), strict=True))
+        for cell in {*contents.loose, *fixed}:
+            inside = contents.loose.get(cell), *fixed.get(cell, (-1, -1))
             things[state, cell] = _thing(layout, spec, glyphs, inside)
-        for index, view in enumerate(found.agents):
+        for index, view in enumerate(contents.agents):
             agents[state, index] = _agent(layout, spec, glyphs, index, view)
             places[state, index], headings[state, index] = view.cell, view.direction
     return Sketch(
         width=layout.width,
         height=layout.height,
-        glyphs=tuple(glyphs.found),
+        glyphs=tuple(glyphs.glyphs),
         ground=np.array(ground),
         things=things,
         agents=agents,

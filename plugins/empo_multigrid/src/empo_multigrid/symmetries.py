@@ -53,7 +53,7 @@ def geometries(width: int, height: int) -> list[Geometry]:
     across = y * width + width - 1 - x
     over = (height - 1 - y) * width + x
     # Directions are east, south, west, north.
-    found = [
+    candidates = [
         Geometry("no mirror", np.arange(width * height), np.array([0, 1, 2, 3]), False),
         Geometry("mirror left and right", across, np.array([2, 1, 0, 3]), True),
         Geometry("mirror top and bottom", over, np.array([0, 3, 2, 1]), True),
@@ -61,33 +61,35 @@ def geometries(width: int, height: int) -> list[Geometry]:
     ]
     if width == height:
         turned = x * width + height - 1 - y
-        found.append(Geometry("rotate by a quarter turn", turned, np.array([1, 2, 3, 0]), False))
-        found.append(
+        candidates.append(
+            Geometry("rotate by a quarter turn", turned, np.array([1, 2, 3, 0]), False)
+        )
+        candidates.append(
             Geometry("mirror along a diagonal", x * width + y, np.array([1, 0, 3, 2]), True)
         )
-        found.append(
+        candidates.append(
             Geometry(
                 "mirror along the other diagonal", turned[across], np.array([3, 2, 1, 0]), True
             )
         )
-    return found
+    return candidates
 
 
 def find_symmetries(world: WorldModel, layout: Layout) -> list[Symmetry]:
     """Symmetries of a world from which all others follow, as far as they are of this kind."""
-    spec, found = world.spec, _exchanges(world, layout)
+    spec, symmetries = world.spec, _exchanges(world, layout)
     for geometry in geometries(layout.width, layout.height)[1:]:
         for agents in _arrangements(spec, layout):
             symmetry = _symmetry(spec, layout, geometry, agents)
             if symmetry is not None:
-                found.append(symmetry)
+                symmetries.append(symmetry)
                 break  # Others that move cells like this follow from it and the exchanges.
-    return found
+    return symmetries
 
 
 def _exchanges(world: WorldModel, layout: Layout) -> list[Symmetry]:
     """Exchanges of two agents who cannot be told apart, enough for all others to follow."""
-    found: list[Symmetry] = []
+    exchanges: list[Symmetry] = []
     stay = geometries(layout.width, layout.height)[0]
     alike = list(range(len(world.spec.agents)))
     for i, j in _pairs(world.spec, layout):
@@ -98,8 +100,8 @@ def _exchanges(world: WorldModel, layout: Layout) -> list[Symmetry]:
         states, _ = walked_states(world, SAMPLED_STATES)
         if false_symmetry(world, symmetry, states) is None:
             alike = [alike[i] if group == alike[j] else group for group in alike]
-            found.append(symmetry)
-    return found
+            exchanges.append(symmetry)
+    return exchanges
 
 
 def _pairs(spec: WorldSpec, layout: Layout) -> list[tuple[int, int]]:
@@ -136,9 +138,9 @@ def _arrangements(spec: WorldSpec, layout: Layout) -> Iterator[tuple[int, ...]]:
     pairs = _pairs(spec, layout)[:MOST_PAIRS]
     for pair in pairs:
         yield _swapped(spec, pair)
-    for one, two in itertools.combinations(pairs, 2):
-        if not set(one) & set(two):
-            yield _swapped(spec, one, two)
+    for first, second in itertools.combinations(pairs, 2):
+        if not set(first) & set(second):
+            yield _swapped(spec, first, second)
 
 
 def _swapped(spec: WorldSpec, *pairs: tuple[int, int]) -> tuple[int, ...]:
@@ -190,11 +192,11 @@ def _symmetry(
 def _actions(layout: Layout, geometry: Geometry) -> Int64[np.ndarray, " action"] | None:
     """The action that each action becomes; None where a world lacks one."""
     turns = {codes.LEFT: codes.RIGHT, codes.RIGHT: codes.LEFT} if geometry.swaps_turns else {}
-    known = layout.actions.tolist()
-    becomes = [turns.get(action, action) for action in known]
-    if not set(becomes) <= set(known):
+    actions = layout.actions.tolist()
+    becomes = [turns.get(action, action) for action in actions]
+    if not set(becomes) <= set(actions):
         return None
-    return np.array([known.index(action) for action in becomes], np.int64)
+    return np.array([actions.index(action) for action in becomes], np.int64)
 
 
 def _fixed(layout: Layout, geometry: Geometry) -> Int64[np.ndarray, " chosen"] | None:
@@ -224,22 +226,22 @@ def _goals(
     """The goal that each becomes; None where there is none like it."""
     back = np.argsort(geometry.cell)
     left = list(range(len(spec.goals)))
-    found = []
+    images = []
     for goal, cells in enumerate(layout.goal_cells):
         human, weight = agents[spec.goals[goal].human], spec.goals[goal].weight
-        moved = cells[back]
+        image_cells = cells[back]
         like = [
             other
             for other in left
             if spec.goals[other].human == human
             and spec.goals[other].weight == weight
-            and np.array_equal(layout.goal_cells[other], moved)
+            and np.array_equal(layout.goal_cells[other], image_cells)
         ]
         if not like:
             return None
-        found.append(like[0])
+        images.append(like[0])
         left.remove(like[0])
-    return tuple(found)
+    return tuple(images)
 
 
 class _RowMap:
@@ -268,12 +270,14 @@ class _RowMap:
         layout, rows = self._layout, states.numpy()
         images = rows.copy()
         per_agent = rows[:, : layout.first_item_word].reshape(len(rows), -1, codes.AGENT_WORDS)
-        moved = per_agent.copy()
-        moved[:, self._agents, codes.CELL] = self._cell[per_agent[:, :, codes.CELL]]
-        moved[:, self._agents, codes.DIRECTION] = self._direction[per_agent[:, :, codes.DIRECTION]]
-        moved[:, self._agents, codes.FLAGS] = per_agent[:, :, codes.FLAGS]
-        moved[:, self._agents, codes.FORCED] = self._forced[per_agent[:, :, codes.FORCED]]
-        images[:, : layout.first_item_word] = moved.reshape(len(rows), -1)
+        agent_images = per_agent.copy()
+        agent_images[:, self._agents, codes.CELL] = self._cell[per_agent[:, :, codes.CELL]]
+        agent_images[:, self._agents, codes.DIRECTION] = self._direction[
+            per_agent[:, :, codes.DIRECTION]
+        ]
+        agent_images[:, self._agents, codes.FLAGS] = per_agent[:, :, codes.FLAGS]
+        agent_images[:, self._agents, codes.FORCED] = self._forced[per_agent[:, :, codes.FORCED]]
+        images[:, : layout.first_item_word] = agent_images.reshape(len(rows), -1)
         items = slice(layout.first_item_word, layout.first_item_word + layout.num_items)
         images[:, items] = self._place[rows[:, items]]
         for group in np.unique(layout.item_group):
@@ -282,10 +286,10 @@ class _RowMap:
         for thing, other in enumerate(self._fixed):
             word = layout.fixed_word[thing]
             if word != codes.NOTHING:
-                found = rows[:, word]
+                column = rows[:, word]
                 if layout.fixed_kind[thing] == codes.CONTROL_BUTTON:
-                    found = self._renamed_button(found)
-                images[:, layout.fixed_word[other]] = found
+                    column = self._renamed_button(column)
+                images[:, layout.fixed_word[other]] = column
         return torch.from_numpy(images)
 
     def _renamed_button(self, words: Int16[np.ndarray, " state"]) -> Int16[np.ndarray, " state"]:
@@ -298,5 +302,5 @@ class _RowMap:
         renamed = np.append(0, self._agents + 1)[agent]
         word = low | renamed << codes.PROGRAMMED_SHIFT
         word |= self._forced[action].astype(np.int64) << codes.RECORDED_SHIFT
-        found: Int16[np.ndarray, " state"] = word.astype(np.int16)
-        return found
+        button_words: Int16[np.ndarray, " state"] = word.astype(np.int16)
+        return button_words

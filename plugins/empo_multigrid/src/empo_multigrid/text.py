@@ -47,15 +47,17 @@ def describe(layout: Layout, spec: WorldSpec, row: Ints) -> str:
     say; agents are an arrow in the direction they face, followed by their index. The topmost
     thing of a cell is shown: an agent hides what it stands on.
     """
-    found = scene(layout, row)
-    cells = [_cell_code(layout, found, cell) for cell in range(layout.num_cells)]
-    for index, agent in enumerate(found.agents):
+    contents = scene(layout, row)
+    cells = [_cell_code(layout, contents, cell) for cell in range(layout.num_cells)]
+    for index, agent in enumerate(contents.agents):
         # One character: 0-9, then letters, so that the columns stay aligned.
         cells[agent.cell] = ARROWS[agent.direction] + agent_mark(index)
     width = layout.width
     lines = [" ".join(cells[y * width : (y + 1) * width]) for y in range(layout.height)]
-    lines += [_agent_line(layout, spec, index, agent) for index, agent in enumerate(found.agents)]
-    return "\n".join(lines + _object_lines(layout, spec, found))
+    lines += [
+        _agent_line(layout, spec, index, agent) for index, agent in enumerate(contents.agents)
+    ]
+    return "\n".join(lines + _object_lines(layout, spec, contents))
 
 
 def agent_mark(index: int) -> str:
@@ -71,16 +73,16 @@ def thing_name(thing: VisibleItem) -> str:
     )
 
 
-def _cell_code(layout: Layout, found: Scene, cell: int) -> str:
-    if cell in found.loose:
-        kind, colour = found.loose[cell]
+def _cell_code(layout: Layout, contents: Scene, cell: int) -> str:
+    if cell in contents.loose:
+        kind, colour = contents.loose[cell]
         if (kind, colour) == (codes.KEY, codes.BLUE):
             return "KB"  # In a map, Kb is a kill button.
         code = _ITEMS[kind]
         return code if len(code) == 2 else code + _LETTERS[colour]
     fixed = int(layout.fixed_at[cell])
     if fixed != codes.NOTHING:
-        code = _fixed_code(layout, fixed, found.fixed[fixed])
+        code = _fixed_code(layout, fixed, contents.fixed[fixed])
         if code:
             return code
     terrain = int(layout.terrain[cell])
@@ -122,9 +124,9 @@ def agent_facts(spec: WorldSpec, index: int, agent: AgentView) -> str:
     return ", ".join(facts)
 
 
-def _object_lines(layout: Layout, spec: WorldSpec, found: Scene) -> list[str]:
+def _object_lines(layout: Layout, spec: WorldSpec, contents: Scene) -> list[str]:
     lines = []
-    for fixed, word in enumerate(found.fixed):
+    for fixed, word in enumerate(contents.fixed):
         facts = fixed_facts(layout, spec, fixed, word)
         if facts:
             name = FIXED_NAMES[int(layout.fixed_kind[fixed])]

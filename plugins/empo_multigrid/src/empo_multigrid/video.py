@@ -38,8 +38,8 @@ def trajectory_frames(
         tile_size: Pixels per cell.
 
     Raises:
-        ValueError: There are not as many overlays as states.
-        WorldError: An overlay does not fit the world.
+        ValueError: if there are not as many overlays as states.
+        WorldError: if an overlay does not fit the world.
     """
     if overlays is None:
         overlays = [None] * len(states)
@@ -64,17 +64,17 @@ def write_video(frames: Iterable[Frame], path: str | Path, fps: float = 4.0) -> 
         fps: Frames per second, for GIF at most 50.
 
     Raises:
-        ValueError: There are no frames, they differ in size or are no RGB pictures, ``fps``
-            is out of range, or the suffix is another one.
-        StorageError: The file cannot be written.
+        ValueError: if there are no frames, they differ in size or are no RGB pictures, ``fps`` is
+            out of range, or the suffix is another one.
+        StorageError: if the file cannot be written.
     """
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix == ".gif":
         return write_gif(frames, path, fps)
     if suffix != ".mp4":
-        known = " or ".join(SUFFIXES)
-        raise ValueError(f"{path} has suffix {path.suffix!r}: name a file that ends in {known}")
+        suffixes = " or ".join(SUFFIXES)
+        raise ValueError(f"{path} has suffix {path.suffix!r}: name a file that ends in {suffixes}")
     pictures = check_frames(frames)
     check_fps(fps)
     # The codec halves the resolution of colours, so both sides must be even.

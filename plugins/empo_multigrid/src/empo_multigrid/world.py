@@ -46,7 +46,7 @@ class MultigridWorld(BaseWorld):
         self._compactor = Compactor(StateLayout(layout))
 
     def content(self) -> tuple[Layout, Ints]:
-        """The layout and the start; see ``empo_core.protocols.Composed``."""
+        """The layout and the start; see ``empo_core.protocols.WorldModel``."""
         return self.layout, self._initial
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -67,9 +67,9 @@ class MultigridWorld(BaseWorld):
         )
 
     def expand(self, states: Int[Tensor, "state word"]) -> Expansion:
-        """All successors of every joint action; see ``empo_core.protocols.Expandable``."""
-        found = kernel.expansion(self._tables, self._checked(states), None)
-        return Expansion(*map(torch.from_numpy, found))
+        """All successors of every joint action; see ``empo_core.protocols.WorldModel``."""
+        arrays = kernel.expansion(self._tables, self._checked(states), None)
+        return Expansion(*map(torch.from_numpy, arrays))
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has; set by the world file's ``action_rules``."""
@@ -174,7 +174,7 @@ def load_world(params: MultigridParams) -> MultigridWorld:
     """The world of a world file.
 
     Raises:
-        ConfigError: The file is missing or not a valid world.
+        ConfigError: if the file is missing or not a valid world.
     """
     file, document = read_world_file(params.file)
     return _world(file, document, params.max_steps, params.simultaneity)
@@ -196,7 +196,7 @@ def world_from_text(
         name: What error messages call the text.
 
     Raises:
-        ConfigError: It is not a valid world.
+        ConfigError: if the text is not a valid world.
     """
     document = parse_yaml(text, name=name)
     file = validate_document(WorldFile, document)
@@ -212,7 +212,7 @@ def world_from_dict(
     """The world that a mapping with a world file's keys describes.
 
     Raises:
-        ConfigError: It is not a valid world, or not made of plain data.
+        ConfigError: if the data is not a valid world, or not made of plain data.
     """
     try:
         text = json.dumps(data, allow_nan=False)

@@ -67,10 +67,10 @@ def _rectangle(value: JsonValue) -> Rectangle:
             numbers = value
         case _:
             numbers = []
-    known = [number for number in numbers if type(number) is int and number >= 0]
-    if len(known) not in (2, 4) or len(known) < len(numbers):
+    valid = [number for number in numbers if type(number) is int and number >= 0]
+    if len(valid) not in (2, 4) or len(valid) < len(numbers):
         raise ValueError(f"is not a cell or rectangle; {_SPELLINGS}")
-    left, top, right, bottom = known * (2 if len(known) == 2 else 1)
+    left, top, right, bottom = valid * (2 if len(valid) == 2 else 1)
     return Rectangle(min(left, right), min(top, bottom), max(left, right), max(top, bottom))
 
 
@@ -295,7 +295,7 @@ def read_world_file(path: Path) -> tuple[WorldFile, Document]:
     """A world file and where everything in it was written.
 
     Raises:
-        ConfigError: It cannot be read or is not a world file.
+        ConfigError: if the file cannot be read or is not a world file.
     """
     document = read_yaml(path)
     return validate_document(WorldFile, document), document

@@ -32,18 +32,20 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def linear(read: int, said: int, *, bias: bool = True, active: int | None = None) -> nn.Linear:
+def linear(
+    in_features: int, out_features: int, *, bias: bool = True, active: int | None = None
+) -> nn.Linear:
     """A linear map whose answers start out moderate, few of its inputs being other than 0.
 
     Args:
-        read: How many inputs there are.
-        said: How many outputs.
+        in_features: How many inputs there are.
+        out_features: How many outputs.
         bias: Whether something is added.
         active: About how many inputs are not 0; None means all.
     """
-    made = nn.Linear(read, said, bias=bias)
+    made = nn.Linear(in_features, out_features, bias=bias)
     with torch.no_grad():
-        made.weight.normal_(0.0, (2 / max(active or read, 1)) ** 0.5)
+        made.weight.normal_(0.0, (2 / max(active or in_features, 1)) ** 0.5)
         if bias:
             made.bias.zero_()
     return made
@@ -61,9 +63,11 @@ def of_sparse(
         return plain
     used = [_used(part) for part in parts]
     # index_select would first copy parts of a larger tensor.
-    x = torch.cat([part[:, some] for part, some in zip(parts, used, strict=True)], 1)
+    x = torch.cat([part[:, columns_of] for part, columns_of in zip(parts, used, strict=True)], 1)
     begins = accumulate((part.shape[1] for part in parts[:-1]), initial=0)
-    columns = torch.cat([some + begin for some, begin in zip(used, begins, strict=True)])
+    columns = torch.cat(
+        [columns_of + begin for columns_of, begin in zip(used, begins, strict=True)]
+    )
     return functional.linear(x, layer.weight.index_select(1, columns), layer.bias)
 
 
@@ -101,9 +105,12 @@ class Layers(nn.Module):
         pairs = list(pairwise(sizes))
         self._activation = activation
         self.linears = nn.ModuleList(
-            linear(read, said, active=None if i else active) for i, (read, said) in enumerate(pairs)
+            linear(in_features, out_features, active=None if i else active)
+            for i, (in_features, out_features) in enumerate(pairs)
         )
-        self.norms = nn.ModuleList(nn.LayerNorm(said) for _, said in pairs if layer_norm)
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(out_features) for _, out_features in pairs if layer_norm
+        )
 
     def forward(
         self, x: Float[Tensor, "batch feature"], dropout: float = 0.0
@@ -178,7 +185,8 @@ class GridStates(Encoder):
         filters = max(hidden // 4, 8)
         channels = [shape.channels, *[filters] * convolutions]
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(read, said, kernel_size=3, padding=1) for read, said in pairwise(channels)
+            nn.Conv2d(in_features, out_features, kernel_size=3, padding=1)
+            for in_features, out_features in pairwise(channels)
         )
         parts = {
             "grid": (filters * shape.height * shape.width, hidden // 2),
@@ -187,7 +195,7 @@ class GridStates(Encoder):
         }
         parts = {name: sizes for name, sizes in parts.items() if sizes[0]}
         self.parts = nn.ModuleDict({name: Layers(part, activation) for name, part in parts.items()})
-        joined = sum(said for _, said in parts.values()) + shape.globals
+        joined = sum(out_features for _, out_features in parts.values()) + shape.globals
         self.joint = Layers([joined, hidden], activation, layer_norm=layer_norm)
         self.width = hidden
         self._has_globals = shape.globals > 0
@@ -200,10 +208,10 @@ class GridStates(Encoder):
         for convolution in others:
             picture = activation(convolution(picture))
         flat = {"grid": picture, "agents": features.agents, "objects": features.objects}
-        said = [part(flat[name].flatten(1)) for name, part in self.parts.items()]
+        codes = [part(flat[name].flatten(1)) for name, part in self.parts.items()]
         if self._has_globals:
-            said.append(features.globals)
-        code: Tensor = self.joint(torch.cat(said, 1))
+            codes.append(features.globals)
+        code: Tensor = self.joint(torch.cat(codes, 1))
         return code
 
 
@@ -218,13 +226,14 @@ class Humans(Encoder):
     def __init__(self, spec: WorldSpec, shape: FeatureShape, width: int, activation: str) -> None:
         super().__init__()
         self._activation, self.width = activation, width
-        self.own = nn.Parameter(0.5 * torch.randn(len(spec.humans), width))
+        embedding = 0.5 * torch.randn(len(spec.humans), width)
+        self.register_parameter("own", nn.Parameter(embedding))  # The name that files have.
         self.register_buffer("_humans", torch.tensor(spec.humans), persistent=False)
         self.features = linear(shape.agent_features, width) if reads_agents(shape) else None
 
     def forward(self, features: Features) -> Float[Tensor, "row code"]:
         """The code of each human, in each state if that matters."""
-        code = self.own
+        code: Tensor = self.get_parameter("own")
         if self.features is not None:
             code = self.features(features.agents.index_select(1, self._humans)) + code
         return ACTIVATIONS[self._activation](code).flatten(0, -2)
@@ -262,13 +271,14 @@ class Goals(Encoder):
         super().__init__()
         self._activation, self.width = activation, width
         numbers = goal_numbers(spec)
-        self.own = nn.Parameter(0.5 * torch.randn(len(spec.goals), width))
+        embedding = 0.5 * torch.randn(len(spec.goals), width)
+        self.register_parameter("own", nn.Parameter(embedding))  # The name that files have.
         self.register_buffer("_numbers", numbers, persistent=False)
         self.features = linear(numbers.shape[1], width) if numbers.shape[1] else None
 
     def forward(self, features: Features) -> Float[Tensor, "goal code"]:
         """The code of each goal, whatever the states."""
-        code = self.own
+        code: Tensor = self.get_parameter("own")
         if self.features is not None:
             code = self.features(self._numbers) + code
         return ACTIVATIONS[self._activation](code)

@@ -56,8 +56,8 @@ def export_onnx(network: Network, path: str | Path) -> None:
     """Write a file whose output ``value`` is what ``network`` answers.
 
     Raises:
-        ConfigError: The package ``onnx`` is missing.
-        StorageError: The file cannot be written.
+        ConfigError: if the package ``onnx`` is missing.
+        StorageError: if the file cannot be written.
     """
     inputs = onnx_inputs(network)
     names = [*inputs, "value"]
@@ -94,22 +94,22 @@ class _Graph(nn.Module):
 
     def forward(self, *inputs: Shaped[Tensor, "query ..."]) -> Float[Tensor, "query output"]:
         """The value of each question."""
-        given = dict(zip(self._names, inputs, strict=True))
+        named = dict(zip(self._names, inputs, strict=True))
         questions = inputs[0].shape[0]
-        if "states" in given:
-            given["globals"] = given["states"].to(torch.float32)
+        if "states" in named:
+            named["globals"] = named["states"].to(torch.float32)
         features = Features(
-            given.get("grid", torch.zeros(questions, 0, 0, 0)),
-            given.get("globals", torch.zeros(questions, 0)),
-            given.get("agents", torch.zeros(questions, 0, 0)),
-            given.get("objects", torch.zeros(questions, 0, 0)),
+            named.get("grid", torch.zeros(questions, 0, 0, 0)),
+            named.get("globals", torch.zeros(questions, 0)),
+            named.get("agents", torch.zeros(questions, 0, 0)),
+            named.get("objects", torch.zeros(questions, 0, 0)),
         )
-        steps_left = given.get("steps_left", torch.ones(questions, dtype=torch.int64))
+        steps_left = named.get("steps_left", torch.ones(questions, dtype=torch.int64))
         query = ValueQuery(
-            given.get("states", steps_left[:, None]),
+            named.get("states", steps_left[:, None]),
             steps_left,
-            given.get("human"),
-            given.get("goal"),
+            named.get("human"),
+            named.get("goal"),
         )
         network = self.network
         raw = network.raw_of(network.scaler.scaled(features, steps_left), query)

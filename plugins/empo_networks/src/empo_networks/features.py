@@ -94,8 +94,8 @@ class FeatureScaler(nn.Module):
         if not len(states) or not is_usual or not self._known.is_caching:
             return self.scaled(self.featurizer(states), steps_left)
         sizes = self._sizes
-        known = self._known(states, steps_left)
-        parts = torch.split(known, [math.prod(size) for size in sizes], 1)
+        scaled = self._known(states, steps_left)
+        parts = torch.split(scaled, [math.prod(size) for size in sizes], 1)
         grid, numbers, agents, objects = (
             part.view(len(states), *size) for part, size in zip(parts, sizes, strict=True)
         )
@@ -107,15 +107,15 @@ class FeatureScaler(nn.Module):
         key = (type(self), self.layout)
         if key not in memo:
             memo[key] = self(query.states, query.steps_left)
-        found = memo[key]
-        assert isinstance(found, Features)
-        return found
+        features = memo[key]
+        assert isinstance(features, Features)
+        return features
 
     @torch.no_grad()
     def scaled(self, features: Features, steps_left: Int[Tensor, " state"]) -> Features:
         """The same from features that were read already."""
-        found = self._timeless(features)
-        return replace(found, globals=self._timed(found.globals, steps_left))
+        timeless = self._timeless(features)
+        return replace(timeless, globals=self._timed(timeless.globals, steps_left))
 
     def _timeless(self, features: Features) -> Features:
         """Scaled features, but for the time."""

@@ -131,9 +131,9 @@ class Network(nn.Module):
         query: ValueQuery,
     ) -> Float[Tensor, "query 1"]:
         """Output for a row and a goal each: for all of both, of which those asked for are taken."""
-        every = functional.linear(x, self.out.weight * goals)
-        asked = row * len(goals) + given(query, "goal", self.quantity)
-        return every.flatten().index_select(0, asked)[:, None] + self.out.bias
+        products = functional.linear(x, self.out.weight * goals)
+        chosen = row * len(goals) + required(query, "goal", self.quantity)
+        return products.flatten().index_select(0, chosen)[:, None] + self.out.bias
 
     def unit(self, query: ValueQuery) -> Float[Tensor, "query 1"] | float:
         """How many U_r a value of the robot adds up, where episodes end; 1 for all others.
@@ -171,9 +171,9 @@ class Network(nn.Module):
         if "human" not in self.encoders:
             return state
         if self.quantity == "v_h_e":  # Every goal is the goal of one human.
-            slot = self._goal_slot.index_select(0, given(query, "goal", self.quantity))
+            slot = self._goal_slot.index_select(0, required(query, "goal", self.quantity))
         else:
-            slot = self._slot.index_select(0, given(query, "human", self.quantity))
+            slot = self._slot.index_select(0, required(query, "human", self.quantity))
         if state is None:
             state = torch.arange(query.steps_left.shape[0], device=slot.device)
         return state * len(self.humans) + slot
@@ -185,7 +185,7 @@ class Network(nn.Module):
         ``state_dict`` has them, and copies of it have copies of them.
 
         Raises:
-            ConfigError: This network is being fitted already.
+            ConfigError: if this network is being fitted already.
         """
         if not self._sharing or self.quantity == "v_h_e":
             return False
@@ -229,18 +229,18 @@ def code_of(encoder: nn.Module, features: Features, query: ValueQuery) -> Float[
     key = (encoder, *(weight._version for weight in encoder.parameters()))
     if key not in query.memo:
         query.memo[key] = encoder(features)
-    found = query.memo[key]
-    assert isinstance(found, Tensor)
-    return found
+    memoised = query.memo[key]
+    assert isinstance(memoised, Tensor)
+    return memoised
 
 
-def given(
+def required(
     query: ValueQuery, name: Literal["human", "goal"], quantity: Quantity
 ) -> Int[Tensor, " query"]:
     """Indices that each query names.
 
     Raises:
-        ValueError: The questions do not name it.
+        ValueError: if the questions do not name it.
     """
     index = query.human if name == "human" else query.goal
     if index is None:
@@ -252,7 +252,7 @@ def mlp(params: MlpParams, spec: WorldSpec, quantity: Quantity) -> Network:
     """A network with fully connected encoders.
 
     Raises:
-        ConfigError: The world lacks what the quantity is about, or the params do not fit it.
+        ConfigError: if the world lacks what the quantity is about, or the params do not fit it.
     """
     scaler = feature_scaler(params, spec, quantity)
     sizes = [params.hidden] * params.encoder_layers
@@ -265,7 +265,7 @@ def grid_conv(params: GridConvParams, spec: WorldSpec, quantity: Quantity) -> Ne
     """A network with convolutions.
 
     Raises:
-        ConfigError: The world has no grid, or as ``mlp``.
+        ConfigError: if the world has no grid, or as ``mlp``.
     """
     scaler = feature_scaler(params, spec, quantity)
     if not scaler.shape.channels:
@@ -285,7 +285,7 @@ def identity(params: IdentityParams, spec: WorldSpec, quantity: Quantity) -> Net
     """A network without encoders.
 
     Raises:
-        ConfigError: As ``mlp``.
+        ConfigError: as ``mlp``.
     """
     scaler = feature_scaler(params, spec, quantity)
     encoders: dict[str, Encoder] = {
@@ -302,11 +302,11 @@ def feature_scaler(params: NetworkParams, spec: WorldSpec, quantity: Quantity) -
     """Feature scaling of the states of a world.
 
     Raises:
-        ConfigError: The world lacks what the quantity is about.
+        ConfigError: if the world lacks what the quantity is about.
     """
-    needed = {"human": spec.humans, "goal": spec.goals}
+    members = {"human": spec.humans, "goal": spec.goals}
     for part in ASKED[quantity]:
-        if not needed.get(part, True):
+        if not members.get(part, True):
             raise ConfigError(f"{quantity} is about a {part}, and world {spec.name!r} has none")
     if quantity == "q_r" and not spec.robots:
         raise ConfigError(f"q_r values the actions of robots, and world {spec.name!r} has none")

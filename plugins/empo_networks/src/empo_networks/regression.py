@@ -59,9 +59,9 @@ class NetworkRegression:
         network = self._network
         raw, unit, share = network.raw(query, network.dropout), network.unit(query), weight / total
         # To derive the loss automatically takes longer than all of the backward pass.
-        said = raw.detach()
-        loss = (share * network.scale.loss(said, read, unit)).sum()
-        slope = share * network.scale.slope(said, read, unit)
+        output = raw.detach()
+        loss = (share * network.scale.loss(output, read, unit)).sum()
+        slope = share * network.scale.slope(output, read, unit)
         gradients = torch.autograd.grad(raw, self._parameters, slope)
         gradient = torch.cat([part.flatten() for part in gradients])
         norm = gradient.norm()
@@ -102,20 +102,20 @@ class NetworkRegression:
     def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor) -> str:
         """Message that names the first cause of something not finite."""
         quantity = self._network.quantity
-        for what, wrong in {
+        for name, wrong in {
             "weight": ~weight.isfinite(),
             "target": ~target.isfinite() & (weight > 0),
         }.items():
             if bool(wrong.any()):
                 row = int(wrong.any(1).int().argmax())
-                values = (weight if what == "weight" else target)[row].tolist()
-                return f"{what} {row} of {quantity} is {values}; {quantity} was left as it is"
+                values = (weight if name == "weight" else target)[row].tolist()
+                return f"{name} {row} of {quantity} is {values}; {quantity} was left as it is"
         for name, parameter in zip(self._names, self._parameters, strict=True):
             if not bool(parameter.isfinite().all()):
                 return f"parameter {name} of {quantity} is not finite"
-        what = "gradient" if bool(loss.isfinite()) else "loss"
+        culprit = "gradient" if bool(loss.isfinite()) else "loss"
         return (
-            f"the {what} of {quantity} is not finite; it was left as it is. "
+            f"the {culprit} of {quantity} is not finite; it was left as it is. "
             f"Lower its learning rate, or choose another space"
         )
 
@@ -129,20 +129,20 @@ class NetworkRegression:
         """Restore what ``state_dict`` returned.
 
         Raises:
-            ValueError: It belongs to another network.
+            ValueError: if the state belongs to another network.
         """
         weights = self._weights
-        for what, moment in state_dict.items():
+        for key, moment in state_dict.items():
             if moment.shape not in {torch.Size(), weights.shape}:
                 raise ValueError(
-                    f"the state of an optimiser has {what} of shape {list(moment.shape)}, which "
+                    f"the state of an optimiser has {key} of shape {list(moment.shape)}, which "
                     f"does not fit the {len(weights):,} weights of this {self._network.quantity} "
                     f"network; it was saved for other params or another world"
                 )
         self._forget()
         if state_dict:
-            for own, name in zip(self._moments, MOMENTS, strict=True):
-                own.copy_(state_dict[name])
+            for stored, name in zip(self._moments, MOMENTS, strict=True):
+                stored.copy_(state_dict[name])
             self._steps.copy_(state_dict["step"])
 
 

@@ -112,9 +112,9 @@ class Logit:
         """
         target = target.clamp(0.0, 1.0)
         # log(1 + exp(raw)) - t raw is the cross-entropy, which is least where p is t.
-        least = -torch.xlogy(target, target) - torch.xlogy(1 - target, 1 - target)
+        entropy = -torch.xlogy(target, target) - torch.xlogy(1 - target, 1 - target)
         cross_entropy: Tensor = functional.softplus(raw, threshold=40.0) - target * raw
-        return cross_entropy - least
+        return cross_entropy - entropy
 
     def slope(
         self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"],
@@ -186,7 +186,7 @@ def scale_of(quantity: Quantity, space: Space | None, exponent: float) -> Scale:
     """The scale of a quantity.
 
     Raises:
-        ConfigError: The quantity has no errors in that space.
+        ConfigError: if the quantity has no errors in that space.
     """
     spaces: tuple[Space, ...] = ("log", "value", "z")
     if quantity == "v_h_e":

@@ -7,14 +7,14 @@ from functools import cached_property
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import HumanPrior
+from empo_core.protocols import Environment, HumanPrior
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
 from empo_overcooked.kitchens import KitchenVectorEnv, Partner, env_spec
 from empo_overcooked.plugin import KitchenParams
 from empo_overcooked.world import OvercookedWorld
 
 
-class KitchenEnvironment:
+class KitchenEnvironment(Environment):
     """Copies of the run's kitchen; implements kind ``environment``."""
 
     uses_world = True
@@ -31,12 +31,12 @@ class KitchenEnvironment:
             registry: Where names are looked up; default: the installed plugins.
 
         Raises:
-            ConfigError: There is no kitchen, or the human has no such goal.
+            ConfigError: if there is no kitchen, or the human has no such goal.
         """
         world = context.world
         if not isinstance(world, OvercookedWorld):
-            found = "there is none" if world is None else f"it is {world.spec.name!r}"
-            raise ConfigError(f"environment 'overcooked' needs 'world_model: overcooked'; {found}")
+            actual = "there is none" if world is None else f"it is {world.spec.name!r}"
+            raise ConfigError(f"environment 'overcooked' needs 'world_model: overcooked'; {actual}")
         goals = [goal.name for goal in world.spec.goals]
         if params.goal not in goals:
             raise ConfigError(

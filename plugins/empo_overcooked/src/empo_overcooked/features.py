@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 from empo_overcooked.kitchen import (
     COOK_WORDS,
     COUNTER,
@@ -33,7 +33,7 @@ NEARNESS = 0.9
 
 
 @dataclass(frozen=True)
-class KitchenFeatures:
+class KitchenFeatures(Featurizer):
     """Words, one-hot, and what follows from several of them.
 
     That is where both cooks stand; the kind of tile that each faces, and what is on or in it; how
@@ -50,8 +50,8 @@ class KitchenFeatures:
     def shape(self) -> FeatureShape:
         """Numbers about the kitchen as a whole, and no others."""
         kitchen = self.kitchen
-        each = len(TILES) + self._contents + len(STATIONS)
-        cooks = len(kitchen.floor) ** 2 + 2 * each
+        cook_features = len(TILES) + self._contents + len(STATIONS)
+        cooks = len(kitchen.floor) ** 2 + 2 * cook_features
         return FeatureShape(
             globals=sum(kitchen.values) + cooks + self._stages + (DISH + kitchen.onions)
         )
@@ -70,17 +70,17 @@ class KitchenFeatures:
         """The features of each state, on the device of ``states``.
 
         Raises:
-            WorldError: The rows have another length.
+            WorldError: if the rows have another length.
         """
         words = len(self.kitchen.values)
         if states.ndim != 2 or states.shape[1] != words:
             raise WorldError(f"states must have shape [state, {words}]; got {list(states.shape)}")
         rows = states.long()
         parts = [self.words(rows), self._cooks(rows), self._pots(rows), self._items(rows)]
-        found = torch.cat(parts, 1)
-        empty = found.new_zeros
+        encoded = torch.cat(parts, 1)
+        empty = encoded.new_zeros
         return Features(
-            empty(len(rows), 0, 0, 0), found, empty(len(rows), 0, 0), empty(len(rows), 0, 0)
+            empty(len(rows), 0, 0, 0), encoded, empty(len(rows), 0, 0), empty(len(rows), 0, 0)
         )
 
     def words(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state feature"]:
@@ -95,23 +95,23 @@ class KitchenFeatures:
         """Both places, and what each cook faces and is near to."""
         places = len(self.kitchen.floor)
         robot, human = rows[:, PLACE], rows[:, COOK_WORDS + PLACE]
-        near, ahead, tile = (table.to(rows.device) for table in self._tables)
+        near, neighbour, tile = (table.to(rows.device) for table in self._tables)
         contents = self._in_cells(rows)
         parts = [one_hot(robot * places + human, places**2)]
-        for own, other, word in ((robot, human, 0), (human, robot, COOK_WORDS)):
-            cell = ahead[own, rows[:, word + FACING]]
+        for cook, other, word in ((robot, human, 0), (human, robot, COOK_WORDS)):
+            cell = neighbour[cook, rows[:, word + FACING]]
             inside = contents.gather(1, cell[:, None])[:, 0]
             parts += [one_hot(tile[cell], len(TILES)), one_hot(inside, self._contents)]
-            parts.append(near[other, own])
+            parts.append(near[other, cook])
         return torch.cat([part.float() for part in parts], 1)
 
     def _in_cells(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state cell"]:
         """What each counter and pot has; 0 for nothing."""
         kitchen = self.kitchen
-        found = rows.new_zeros(len(rows), len(kitchen.tile))
-        found[:, kitchen.counters] = rows[:, kitchen.first_counter : kitchen.first_pot]
-        found[:, kitchen.pots] = DISH + kitchen.onions + 1 + self._stage(rows)
-        return found
+        contents = rows.new_zeros(len(rows), len(kitchen.tile))
+        contents[:, kitchen.counters] = rows[:, kitchen.first_counter : kitchen.first_pot]
+        contents[:, kitchen.pots] = DISH + kitchen.onions + 1 + self._stage(rows)
+        return contents
 
     def _stage(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, "state pot"]:
         kitchen, full = self.kitchen, self.kitchen.onions
@@ -134,17 +134,19 @@ class KitchenFeatures:
     def _tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Nearness of stations, the cell ahead in each direction, and kinds of tiles."""
         kitchen = self.kitchen
-        ahead, tile = (torch.from_numpy(each).long() for each in (kitchen.ahead, kitchen.tile))
-        return self._near(), ahead, tile
+        neighbour, tile = (
+            torch.from_numpy(table).long() for table in (kitchen.neighbour, kitchen.tile)
+        )
+        return self._near(), neighbour, tile
 
     def _near(self) -> Float[Tensor, "place place station"]:
         """Of a cook who goes around a place: that place, its own, the kind of station."""
         kitchen = self.kitchen
-        kinds = kitchen.tile[kitchen.ahead]
-        found = np.zeros((*kitchen.distances.shape[:2], len(STATIONS)), np.float32)
+        kinds = kitchen.tile[kitchen.neighbour]
+        nearness = np.zeros((*kitchen.distances.shape[:2], len(STATIONS)), np.float32)
         for column, kind in enumerate(STATIONS):
             there = (kinds == kind).any(1)
             if there.any():
                 steps = kitchen.distances[:, :, there].min(2)
-                found[..., column] = np.where(steps < FAR, NEARNESS ** steps.astype(float), 0)
-        return torch.from_numpy(found)
+                nearness[..., column] = np.where(steps < FAR, NEARNESS ** steps.astype(float), 0)
+        return torch.from_numpy(nearness)

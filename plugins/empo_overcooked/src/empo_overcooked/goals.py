@@ -55,17 +55,17 @@ def achieved(
     onions = rows[:, kitchen.first_pot : -1 : 2]
     cooked = rows[:, kitchen.first_pot + 1 : -1 : 2]
     human = rows[:, COOK_WORDS : 2 * COOK_WORDS]
-    faced = kitchen.tile[kitchen.ahead[human[:, PLACE], human[:, FACING]]]
-    found = np.empty((len(rows), len(goals)), np.bool_)
+    faced = kitchen.tile[kitchen.neighbour[human[:, PLACE], human[:, FACING]]]
+    is_achieved = np.empty((len(rows), len(goals)), np.bool_)
     for column, (_, kind, about) in enumerate(goals):
         if kind == HOLD:
-            found[:, column] = human[:, HELD] == about
+            is_achieved[:, column] = human[:, HELD] == about
         elif kind == FILL:
-            found[:, column] = (onions == about).any(1)
+            is_achieved[:, column] = (onions == about).any(1)
         elif kind == READY:
-            found[:, column] = ((onions == about) & (cooked == kitchen.cook_time)).any(1)
+            is_achieved[:, column] = ((onions == about) & (cooked == kitchen.cook_time)).any(1)
         elif kind == SERVE:
-            found[:, column] = rows[:, -1] >= about
+            is_achieved[:, column] = rows[:, -1] >= about
         else:
-            found[:, column] = faced == about
-    return found
+            is_achieved[:, column] = faced == about
+    return is_achieved

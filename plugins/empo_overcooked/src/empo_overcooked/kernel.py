@@ -47,23 +47,23 @@ CHOICES = len(ACTIONS)
 @inlined
 def items_on_counters(rules: Rules, rows: Rows, row: int, item: int) -> int:
     """How many counters bear an item; with ``NOTHING``, how many bear anything."""
-    found = 0
+    count = 0
     for word in range(rules[FIRST_COUNTER], rules[FIRST_POT]):
         here = rows[row, word]
         if here != NOTHING and (item == NOTHING or here == item):
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 @inlined
 def pots_in_use(rules: Rules, states: States, state: int) -> int:
     """Pots with a soup that cooks or is ready, or with some onions but not all."""
-    found = 0
+    count = 0
     for word in range(rules[FIRST_POT], rules[SERVED], 2):
         onions, cooked = states[state, word], states[state, word + 1]
         if cooked > 0 or (onions > 0 and onions < rules[SOUP_ONIONS]):
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 @inlined
@@ -109,13 +109,13 @@ def use_counter(rules: Rules, rows: Rows, row: int, held: int, counter: int) -> 
 
 @nested
 def interact(
-    ahead: Moves, tile: Table, word: Table, rules: Rules,
+    neighbour: Moves, tile: Table, word: Table, rules: Rules,
     states: States, state: int, rows: Rows, row: int, cook: int,
 ) -> int:  # fmt: skip
     """Let a cook interact with what it faces; returns the event."""
     first = COOK_WORDS * cook
     held = first + HELD
-    cell = ahead[rows[row, first + PLACE], rows[row, first + FACING]]
+    cell = neighbour[rows[row, first + PLACE], rows[row, first + FACING]]
     kind, item = tile[cell], rows[row, held]
     if kind == COUNTER:
         use_counter(rules, rows, row, held, word[cell])
@@ -136,22 +136,22 @@ def interact(
 
 
 @inlined
-def target(ahead: Moves, place: Table, origin: int, action: int) -> int:
+def target(neighbour: Moves, place: Table, origin: int, action: int) -> int:
     """Where an action leads a cook whom nothing but walls hinders."""
     if action == 0 or action == INTERACT:
         return origin
-    there = place[ahead[origin, action - 1]]
+    there = place[neighbour[origin, action - 1]]
     return origin if there < 0 else there
 
 
 @inlined
 def move(
-    ahead: Moves, place: Table, rows: Rows, row: int, robot_action: int, human_action: int
+    neighbour: Moves, place: Table, rows: Rows, row: int, robot_action: int, human_action: int
 ) -> None:
     """Turn both cooks and let both walk; neither does where they would meet or swap."""
     robot, human = rows[row, PLACE], rows[row, COOK_WORDS + PLACE]
-    robot_there = target(ahead, place, robot, robot_action)
-    human_there = target(ahead, place, human, human_action)
+    robot_there = target(neighbour, place, robot, robot_action)
+    human_there = target(neighbour, place, human, human_action)
     meet = robot_there == human_there
     swap = robot_there == human and human_there == robot
     if not meet and not swap:
@@ -180,15 +180,15 @@ def write_successor(
     robot_action: int, human_action: int, rows: Rows, row: int, events: Events,
 ) -> None:  # fmt: skip
     """Write what follows a joint action, and the events of both cooks."""
-    ahead, tile, word, place, rules = tables
+    neighbour, tile, word, place, rules = tables
     for at in range(states.shape[1]):
         rows[row, at] = states[state, at]
     events[row, 0] = events[row, 1] = NO_EVENT
     if robot_action == INTERACT:
-        events[row, 0] = interact(ahead, tile, word, rules, states, state, rows, row, 0)
+        events[row, 0] = interact(neighbour, tile, word, rules, states, state, rows, row, 0)
     if human_action == INTERACT:
-        events[row, 1] = interact(ahead, tile, word, rules, states, state, rows, row, 1)
-    move(ahead, place, rows, row, robot_action, human_action)
+        events[row, 1] = interact(neighbour, tile, word, rules, states, state, rows, row, 1)
+    move(neighbour, place, rows, row, robot_action, human_action)
     cook_soups(rules, rows, row)
 
 

@@ -59,8 +59,8 @@ class Kitchen:
         """The kitchen that the params describe."""
         named = params.layout
         lines = LAYOUTS[named] if isinstance(named, str) else tuple(named)
-        most = params.counter_items
-        items = len("".join(lines)) if most is None else most
+        max_items = params.counter_items
+        items = len("".join(lines)) if max_items is None else max_items
         return cls(lines, params.onions, params.cook_time, items, params.soups)
 
     @property
@@ -82,37 +82,39 @@ class Kitchen:
     @cached_property
     def place(self) -> Table:
         """The place that each cell is; -1 where no cook can stand."""
-        found = np.full(len(self.tile), -1, np.int16)
-        found[self.floor] = np.arange(len(self.floor))
-        return found
+        index = np.full(len(self.tile), -1, np.int16)
+        index[self.floor] = np.arange(len(self.floor))
+        return index
 
     @cached_property
-    def ahead(self) -> Moves:
+    def neighbour(self) -> Moves:
         """The cell next to each place in each direction."""
         steps = np.array([x + y * self.width for x, y in MOVES])
-        found: Moves = self.floor[:, None] + steps.astype(np.int16)
-        return found
+        cells: Moves = self.floor[:, None] + steps.astype(np.int16)
+        return cells
 
     @cached_property
     def distances(self) -> Int16[np.ndarray, "place place place"]:
         """Steps that avoid a place, from another to another; ``FAR`` where there is no way."""
         count = len(self.floor)
-        steps = self.place[self.ahead]
-        found = np.full((count, count, count), FAR, np.int16)
+        steps = self.place[self.neighbour]
+        distances = np.full((count, count, count), FAR, np.int16)
         for avoided in range(count):
-            found[avoided, np.arange(count), np.arange(count)] = 0
+            distances[avoided, np.arange(count), np.arange(count)] = 0
             for _ in range(count):
                 for direction in range(len(MOVES)):
                     there = steps[:, direction]
                     onward = np.where((there >= 0) & (there != avoided), there, avoided)
-                    beyond = np.where((onward != avoided)[:, None], found[avoided][onward] + 1, FAR)
-                    found[avoided] = np.minimum(found[avoided], beyond)
-        return found
+                    beyond = np.where(
+                        (onward != avoided)[:, None], distances[avoided][onward] + 1, FAR
+                    )
+                    distances[avoided] = np.minimum(distances[avoided], beyond)
+        return distances
 
     @cached_property
     def counters(self) -> list[int]:
         """Cells of the counters within reach, ascending."""
-        return [cell for cell in np.unique(self.ahead).tolist() if self.tile[cell] == COUNTER]
+        return [cell for cell in np.unique(self.neighbour).tolist() if self.tile[cell] == COUNTER]
 
     @cached_property
     def pots(self) -> list[int]:
@@ -132,10 +134,10 @@ class Kitchen:
     @cached_property
     def word(self) -> Table:
         """The first word of each counter and pot; -1 of other cells."""
-        found = np.full(len(self.tile), -1, np.int16)
-        found[self.counters] = self.first_counter + np.arange(len(self.counters))
-        found[self.pots] = self.first_pot + 2 * np.arange(len(self.pots))
-        return found
+        words = np.full(len(self.tile), -1, np.int16)
+        words[self.counters] = self.first_counter + np.arange(len(self.counters))
+        words[self.pots] = self.first_pot + 2 * np.arange(len(self.pots))
+        return words
 
     @cached_property
     def values(self) -> tuple[int, ...]:
@@ -155,7 +157,7 @@ class Kitchen:
     @property
     def tables(self) -> Tables:
         """All that compiled rules read."""
-        return self.ahead, self.tile, self.word, self.place, self.rules
+        return self.neighbour, self.tile, self.word, self.place, self.rules
 
     def start(self) -> list[int]:
         """The state every episode starts from: both cooks face north, and nothing is there."""

@@ -51,7 +51,7 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         first: Number of the first copy, which random numbers depend on.
 
     Raises:
-        ConfigError: Episodes in the kitchen never end.
+        ConfigError: if episodes in the kitchen never end.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         actions = torch.from_numpy(action).view(-1, len(self._spec.agents))
         if self._partner is not None:
             policy = human_policy(self._world, self._partner.prior, copies.rows, 1)
-            own = policy[:, self._partner.goal, : len(ACTIONS)]
-            human = torch.multinomial(own, 1, generator=copies.generator)
+            partner_policy = policy[:, self._partner.goal, : len(ACTIONS)]
+            human = torch.multinomial(partner_policy, 1, generator=copies.generator)
             actions = torch.cat([actions, human], 1)
         rows, events = kernel.successors(
             self._world.kitchen, copies.rows.numpy(), actions.contiguous().numpy()

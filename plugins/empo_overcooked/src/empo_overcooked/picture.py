@@ -45,29 +45,29 @@ def sheet(
 
     Goals are framed in the colour of their value, at the station that they are about.
     """
-    shown, height = overlay or Overlay(), len(kitchen.lines)
+    annotations, height = overlay or Overlay(), len(kitchen.lines)
 
     def paint(pen: Pen, human: int | None) -> None:
         pens = [pen.inset(*kitchen.at(cell), 1) for cell in range(len(kitchen.tile))]
-        for each, kind in zip(pens, kitchen.tile.tolist(), strict=True):
-            draw_tile(each, kind)
+        for cell_pen, kind in zip(pens, kitchen.tile.tolist(), strict=True):
+            draw_tile(cell_pen, kind)
         for cell in kitchen.counters:
             draw_item(pens[cell], row[kitchen.word[cell]], 0.5, 0.5)
         for cell in kitchen.pots:
             onions, cooked = row[kitchen.word[cell] :][:2]
             draw_pot(pens[cell], onions, cooked / kitchen.cook_time)
         if human is not None:
-            _goals(pens, kitchen, goals, spec, shown)
+            _goals(pens, kitchen, goals, spec, annotations)
         for agent, tint in enumerate(TINTS):
             place, facing, held = row[COOK_WORDS * agent :][:COOK_WORDS]
             draw_cook(pens[kitchen.floor[place]], agent, tint, facing, held)
-            policy = shown.policies.get(agent)
-            taken = shown.actions.get(agent)
-            _moves(pens[kitchen.floor[place]], policy, taken)
+            policy = annotations.policies.get(agent)
+            chosen = annotations.actions.get(agent)
+            _moves(pens[kitchen.floor[place]], policy, chosen)
         pen.text((0.04, 0.03), f"served {row[-1]}", 0.18, anchor="lt", halo=PAPER)
 
-    tile = usual_tile_size(kitchen.width, height, shown)
-    return PictureSheet(spec, TINTS, shown, tile, kitchen.width, height, paint)
+    tile = usual_tile_size(kitchen.width, height, annotations)
+    return PictureSheet(spec, TINTS, annotations, tile, kitchen.width, height, paint)
 
 
 def draw_tile(pen: Pen, kind: int) -> None:
@@ -124,20 +124,20 @@ def _goals(
     kitchen: Kitchen,
     goals: Sequence[KitchenGoal],
     spec: WorldSpec,
-    shown: Overlay,
+    overlay: Overlay,
 ) -> None:
     """Frames, letters and the largest value of the goals of each station."""
-    pursued = shown.pursued.get(1)
+    pursued = overlay.pursued.get(1)
     for kind in (ONIONS, DISHES, POT, WINDOW):
         mine = [number for number, goal in enumerate(goals) if station(goal) == kind]
-        values = [] if shown.goal_values is None else [shown.goal_values[each] for each in mine]
+        values = [] if overlay.goal_values is None else [overlay.goal_values[goal] for goal in mine]
         best = max((value for value in values if value is not None), default=None)
         colour = INK if pursued in mine else GROUND if best is None else heat_colour(best)
         number = "" if best is None else f"{best:.2f}".removeprefix("0")
         for cell in kitchen.cells_of([kind]):
             frame = [(0.06, 0.06), (0.94, 0.06), (0.94, 0.94), (0.06, 0.94)]
             pens[cell].outline(frame, colour, 0.08)
-            keys = " ".join(goal_key(spec, each) for each in mine)
+            keys = " ".join(goal_key(spec, goal) for goal in mine)
             for at, text, anchor in (((0.9, 0.9), number, "rb"), ((0.1, 0.1), keys, "lt")):
                 pens[cell].text(at, text, 0.15, text_on(colour), anchor=anchor, halo=colour)
 
@@ -151,13 +151,13 @@ def station(goal: KitchenGoal) -> int:
     return {ONION: ONIONS, DISH: DISHES}.get(goal.about, POT) if goal.kind == HOLD else POT
 
 
-def _moves(pen: Pen, policy: Sequence[float] | None, taken: int | None) -> None:
+def _moves(pen: Pen, policy: Sequence[float] | None, chosen: int | None) -> None:
     """A line per direction, as long as it is likely, a dot for staying and a ring for the rest."""
     for action in range(INTERACT + 1):
-        p = float(action == taken) if policy is None else policy[action]
-        if p < 0.005 and action != taken:
+        p = float(action == chosen) if policy is None else policy[action]
+        if p < 0.005 and action != chosen:
             continue
-        bold = 0.05 if action == taken else 0
+        bold = 0.05 if action == chosen else 0
         if action == 0:
             pen.circle((0.5, 0.5), max(0.02, p / 8) + bold, INK)
         elif action == INTERACT:

@@ -155,16 +155,16 @@ def way(
     tables: Tables, distances: Distances, states: States, state: int, step: int, about: int
 ) -> int:
     """The action that leads to the nearest cell where a step is taken, and takes it there."""
-    ahead, _, _, place, _ = tables
+    neighbour, _, _, place, _ = tables
     here, facing = states[state, COOK_WORDS + PLACE], states[state, COOK_WORDS + FACING]
     robot = states[state, PLACE]
     nearest, goal, turn = FAR, -1, 0
-    for spot in range(len(ahead)):
+    for spot in range(len(neighbour)):
         # Where the robot stands in the only way, the human walks up to it.
         far = min(distances[robot, here, spot], FAR // 2 + distances[here, here, spot])
-        for direction in range(ahead.shape[1]):
+        for direction in range(neighbour.shape[1]):
             if far >= nearest or not is_aim(
-                tables, states, state, ahead[spot, direction], step, about
+                tables, states, state, neighbour[spot, direction], step, about
             ):
                 continue
             cost = far + (0 if spot == here and direction == facing else 1)
@@ -177,8 +177,8 @@ def way(
             return 1 + turn
         return 0 if step in (STAND, AWAIT) else INTERACT
     blocked = robot if distances[robot, here, goal] < FAR // 2 else here
-    for direction in range(ahead.shape[1]):
-        there = place[ahead[here, direction]]
+    for direction in range(neighbour.shape[1]):
+        there = place[neighbour[here, direction]]
         is_free = there >= 0 and there != blocked
         if is_free and distances[blocked, there, goal] < distances[blocked, here, goal]:
             return 1 + direction
@@ -207,7 +207,7 @@ def chosen_actions(
     kitchen: Kitchen, goals: Sequence[KitchenGoal], states: States
 ) -> Int8[np.ndarray, "state goal"]:
     """What the human does in each state for each goal that it has not achieved."""
-    wanted = np.array([(goal.kind, goal.about) for goal in goals], np.int64)
+    goal_codes = np.array([(goal.kind, goal.about) for goal in goals], np.int64)
     actions = np.empty((len(states), len(goals)), np.int8)
-    write_actions(kitchen.tables, kitchen.distances, wanted, states, actions)
+    write_actions(kitchen.tables, kitchen.distances, goal_codes, states, actions)
     return actions

@@ -20,7 +20,7 @@ class KitchenPlanner:
         """Keep what is needed.
 
         Raises:
-            ConfigError: The world is not a kitchen.
+            ConfigError: if the world is not a kitchen.
         """
         if not isinstance(world, OvercookedWorld):
             raise ConfigError(
@@ -30,9 +30,9 @@ class KitchenPlanner:
         self._world, self._noise = world, params.noise
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human; the same at any time."""
         noise = (~self._world.achieved(states)).double() * self._noise
-        wanted = self._world.wanted(states)[..., None] == torch.arange(len(ACTIONS))
-        return noise[..., None] / len(ACTIONS) + (1 - noise[..., None]) * wanted
+        is_chosen = self._world.goal_actions(states)[..., None] == torch.arange(len(ACTIONS))
+        return noise[..., None] / len(ACTIONS) + (1 - noise[..., None]) * is_chosen

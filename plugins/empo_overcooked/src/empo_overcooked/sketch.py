@@ -26,13 +26,13 @@ class _Glyphs:
     """Glyphs by name, numbered as they are first asked for."""
 
     def __init__(self) -> None:
-        self.found = {"": ""}
+        self.glyphs = {"": ""}
 
     def number(self, name: str, paint: Callable[[Pen], None]) -> int:
         """The number of a glyph."""
-        if name not in self.found:
-            self.found[name] = svg(SIZE, SIZE, lambda pen: paint(pen.inset(0, 0, SIZE)))
-        return list(self.found).index(name)
+        if name not in self.glyphs:
+            self.glyphs[name] = svg(SIZE, SIZE, lambda pen: paint(pen.inset(0, 0, SIZE)))
+        return list(self.glyphs).index(name)
 
 
 def sketch(
@@ -66,7 +66,7 @@ def sketch(
     return Sketch(
         width=kitchen.width,
         height=len(kitchen.lines),
-        glyphs=tuple(glyphs.found.items()),
+        glyphs=tuple(glyphs.glyphs.items()),
         ground=np.array(ground),
         things=things,
         agents=cooks,

@@ -61,7 +61,7 @@ class OvercookedWorld(BaseWorld):
         )
 
     def content(self) -> Kitchen:
-        """The kitchen; see ``empo_core.protocols.Composed``."""
+        """The kitchen; see ``empo_core.protocols.WorldModel``."""
         return self.kitchen
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -78,9 +78,11 @@ class OvercookedWorld(BaseWorld):
         chosen = None
         if actions is not None:
             chosen = checked_actions(self.spec, actions, len(rows)).contiguous().numpy()
-        found = torch.from_numpy(kernel.successors(self.kitchen, rows, chosen)[0])
+        successors = torch.from_numpy(kernel.successors(self.kitchen, rows, chosen)[0])
         return Successors(
-            torch.arange(len(found) + 1), found, torch.ones(len(found), dtype=torch.float64)
+            torch.arange(len(successors) + 1),
+            successors,
+            torch.ones(len(successors), dtype=torch.float64),
         )
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
@@ -92,7 +94,7 @@ class OvercookedWorld(BaseWorld):
         """True where each goal of ``spec.goals`` is achieved in each state."""
         return torch.from_numpy(goals.achieved(self.kitchen, self._goals, self._checked(states)))
 
-    def wanted(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state goal"]:
+    def goal_actions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state goal"]:
         """The action of a human who pursues each goal; that of the achieved is to stay."""
         rows = self._checked(states)
         actions = planner.chosen_actions(self.kitchen, self._goals, rows)
@@ -110,8 +112,8 @@ class OvercookedWorld(BaseWorld):
         order = np.arange(rows.shape[1])
         order[: 2 * COOK_WORDS] = np.roll(order[: 2 * COOK_WORDS], COOK_WORDS)
         both = torch.stack([rows, rows[:, order]], 1)
-        seen = KitchenFeatures(self.kitchen).words(both.flatten(0, 1))
-        return seen.view(*both.shape[:2], seen.shape[1])
+        words = KitchenFeatures(self.kitchen).words(both.flatten(0, 1))
+        return words.view(*both.shape[:2], words.shape[1])
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """A line about each cook, each thing that lies or cooks anywhere, and soups served."""

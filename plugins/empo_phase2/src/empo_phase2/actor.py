@@ -20,7 +20,6 @@ from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.ensemble import (
     EnsembleWorld,
-    ensemble_of,
     goal_index_of,
     layouts_of,
     members_of,
@@ -117,7 +116,7 @@ class Phase2Actor:
         """Start episodes in all environments.
 
         Raises:
-            SolveError: There is nothing to learn in the world.
+            SolveError: if there is nothing to learn in the world.
         """
         for member in members_of(world):
             check_world(member.spec)
@@ -227,9 +226,9 @@ class Phase2Actor:
     ) -> Int[Tensor, "env human"]:
         """The humans' next actions: for the goals that they pursue, or for exploration."""
         episodes, spec = self._episodes, self._world.spec
-        wanted = policy[torch.arange(len(episodes))[:, None], episodes.goal]
+        goal_policy = policy[torch.arange(len(episodes))[:, None], episodes.goal]
         uniform = self._random()
-        human = sample_actions(wanted, uniform)
+        human = sample_actions(goal_policy, uniform)
         if not any(self._explorers.humans):
             return human
         available = self._recorder.available()[state]
@@ -238,7 +237,7 @@ class Phase2Actor:
         ):
             number = spec.num_actions[index]
             scene = self._scene(available[:, index, :number], None, training_step)
-            explored = explorer.explore(wanted[:, position, :number], scene, self._generator)
+            explored = explorer.explore(goal_policy[:, position, :number], scene, self._generator)
             human[:, position] = sample_actions(explored, uniform[:, position])
             explorer.observe(scene, human[:, position])
         return human
@@ -295,8 +294,8 @@ class Phase2Actor:
         recorded, robot = transitions.human_action, transitions.action
         differs = (recorded != human).any(1)
         if differs.any():
-            found = self._successors.under(self._episodes.rows, recorded, robot)
-            other = sample_successors(found, self._episodes.rows, self._generator)
+            successors = self._successors.under(self._episodes.rows, recorded, robot)
+            other = sample_successors(successors, self._episodes.rows, self._generator)
             rows = torch.where(differs[:, None], other, rows)
         count = torch.zeros(len(rows), self._order.robot_actions, dtype=torch.int64)
         count[torch.arange(len(rows)), robot] = 1
@@ -324,9 +323,9 @@ class Phase2Actor:
         """Add the current timed states and their successors to the frontier."""
         episodes = self._episodes
         frontier.enter(episodes.rows, episodes.steps_left)
-        passed = 0 if self._world.spec.horizon is None else 1
+        elapsed = 0 if self._world.spec.horizon is None else 1
         counts = transitions.offsets.diff().view(len(episodes), -1).sum(1)
-        left = (episodes.steps_left - passed).repeat_interleave(counts)
+        left = (episodes.steps_left - elapsed).repeat_interleave(counts)
         alive = ~states.terminal[transitions.successor] & (left > 0)
         frontier.see(successors[alive], left[alive])
 
@@ -340,9 +339,9 @@ class Phase2Actor:
         uniform = torch.rand(len(over), generator=self._generator, dtype=torch.float64)
         chosen = (over & (uniform < self._settings.frontier_prob)).nonzero()[:, 0]
         self._begin_at(chosen, *frontier.draw(len(chosen), self._generator))
-        known = episodes.searches & ~over
-        known &= frontier.is_entered(episodes.rows, episodes.steps_left)
-        back = known.nonzero()[:, 0]
+        arrives = episodes.searches & ~over
+        arrives &= frontier.is_entered(episodes.rows, episodes.steps_left)
+        back = arrives.nonzero()[:, 0]
         self._begin_at(back, *frontier.draw_new(len(back), self._generator))
         return over | episodes.started
 
@@ -390,7 +389,7 @@ class Phase2ActorFactory:
         worlds: list[WorldModel] = [
             build(world) if isinstance(world, ComponentRef) else world() for world in self.worlds
         ]
-        return worlds[0] if len(worlds) == 1 else ensemble_of(worlds)
+        return worlds[0] if len(worlds) == 1 else EnsembleWorld(worlds)
 
     def prior(self, world: WorldModel) -> HumanPrior:
         """The human prior of a world that actors play."""

@@ -20,6 +20,7 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.protocols import (
     Aggregator,
+    Algorithm,
     CheckpointChoice,
     Collector,
     HumanPrior,
@@ -28,8 +29,8 @@ from empo_core.protocols import (
     WorldModel,
 )
 from empo_core.random_streams import Stream, seed_of, stream
+from empo_core.runs.directory import RESULTS
 from empo_core.stages import stage
-from empo_core.storage.run_directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_core.types import WorldSpec
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
@@ -37,7 +38,7 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.ensemble import goal_index_of, members_of
@@ -60,7 +61,7 @@ from empo_phase2.successors import SuccessorQuery
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_worlds.queries import is_terminal
 
 log = logging.getLogger(__name__)
@@ -104,8 +105,8 @@ class Problem:
         Other processes build the world from ``reference``, or are sent it where that is None.
 
         Raises:
-            ConfigError: There is no world, or it and the params do not fit together.
-            SolveError: There is nothing to learn in it.
+            ConfigError: if there is no world, or it and the params do not fit together.
+            SolveError: if there is nothing to learn in it.
         """
         if world is None:
             raise ConfigError(
@@ -113,9 +114,9 @@ class Problem:
                 "'world_model: multigrid/trivial' (see: empo worlds)"
             )
         check_world(world.spec)
-        own = reference if reference is not None else _Given(world)
+        main_world = reference if reference is not None else _Given(world)
         factory = Phase2ActorFactory(
-            worlds=(own, *params.ensemble.worlds), params=params, seed=seed
+            worlds=(main_world, *params.ensemble.worlds), params=params, seed=seed
         )
         played = factory.world() if params.ensemble.worlds else world
         settings = ActorSettings.of(params, played, seed)
@@ -131,7 +132,7 @@ class Problem:
 
     def replay(self, directory: Path | None = None) -> Replay:
         """An empty replay of the right shape; one that is mapped has its file in a directory."""
-        spec, kept = self.spec, self.params.replay
+        spec, replay_params = self.spec, self.params.replay
         full = self.settings.all_profiles
         shape = ReplayShape(
             words=spec.state_words,
@@ -145,9 +146,9 @@ class Problem:
             behaviour_actions=0 if self.settings.model_based else spec.num_robot_actions,
         )
         return Replay(
-            kept.capacity,
+            replay_params.capacity,
             shape,
-            storage=kept.storage,
+            storage=replay_params.storage,
             directory=directory,
             device=self.params.compute.device,
         )
@@ -168,16 +169,22 @@ class Problem:
         )
         generator = torch.Generator().manual_seed(0)
         start = world.initial_state()[None].repeat(WALKS, 1)
-        rows, human, seen = start, torch.zeros(WALKS, len(world.spec.humans), dtype=torch.long), []
+        rows, human, visited = (
+            start,
+            torch.zeros(WALKS, len(world.spec.humans), dtype=torch.long),
+            [],
+        )
         for _ in range(WALK_STEPS):
-            found = query.to_record(rows, human)
-            seen.append(found.states)
-            count = found.offsets.diff().view(WALKS, -1).sum(1)
+            successors = query.to_record(rows, human)
+            visited.append(successors.states)
+            count = successors.offsets.diff().view(WALKS, -1).sum(1)
             drawn = (torch.rand(WALKS, generator=generator) * count).long()
-            rows = found.states[(drawn + count.cumsum(0) - count).clamp(max=len(found.states) - 1)]
+            rows = successors.states[
+                (drawn + count.cumsum(0) - count).clamp(max=len(successors.states) - 1)
+            ]
             rows = torch.where(is_terminal(world, rows)[:, None], start, rows)
-        every, taken = torch.cat(seen), WALKS * WALK_STEPS
-        return len(every) / taken, len(torch.unique(every, dim=0)) / taken
+        all_states, num_steps = torch.cat(visited), WALKS * WALK_STEPS
+        return len(all_states) / num_steps, len(torch.unique(all_states, dim=0)) / num_steps
 
     def warn(self) -> None:
         """Warn about settings that are likely to learn badly."""
@@ -191,8 +198,8 @@ class Problem:
             )
         for member in members_of(self.world):
             check_reach(member, self.params.theory)
-            if found := warning(member, self.params.theory):
-                log.warning("%s", found)
+            if message := warning(member, self.params.theory):
+                log.warning("%s", message)
 
     def describe(self, row: Tensor) -> str:
         """A state for people, as the learner stores it."""
@@ -204,7 +211,7 @@ class Problem:
         """How many numbers all networks learn.
 
         Raises:
-            ConfigError: They cannot fit into RAM, or the human prior cannot.
+            ConfigError: if the networks cannot fit into RAM, or the human prior cannot.
         """
         self.factory.prior(self.world)  # Which sees whether it can.
         total, values = 0, self.params.values
@@ -218,15 +225,15 @@ class Problem:
             total += int(numbers)
         return total
 
-    def learner(self, timing: StageTimings, seed: int) -> Learner:
+    def learner(self, timers: Timers, seed: int) -> Learner:
         """A learner that has learned nothing yet."""
         aggregate: Aggregator = build(self.params.aggregator)
-        return Learner(self.params, self.spec, self.slots, aggregate, timing, seed)
+        return Learner(self.params, self.spec, self.slots, aggregate, timers, seed)
 
     def encoder(self) -> StateEncoder:
         """Sees states as the learner does, and ahead where Q_r is not learned."""
-        ahead = self.factory.prior(self.world) if self.params.values.q_r is None else None
-        return StateEncoder(self.world, self.params.replay.store, ahead)
+        prior = self.factory.prior(self.world) if self.params.values.q_r is None else None
+        return StateEncoder(self.world, self.params.replay.store, prior)
 
     def learned_values(self, learner: Learner, encoder: StateEncoder) -> ValueEstimator:
         """Value estimates of the run's world by a learner that goes on learning."""
@@ -239,8 +246,10 @@ class Problem:
         )
 
 
-class Phase2:
+class Phase2(Algorithm):
     """Learns Q_r, V_h^e and whatever else is not in closed form, from collected experience."""
+
+    has_intrinsic_reward = True
 
     def __init__(self, params: Phase2Params) -> None:
         self._params = params
@@ -257,9 +266,9 @@ class Phase2:
         problem.warn()
         problem.require_room()
         team = ExplorerSet(params.exploration, problem.spec)
-        timing = StageTimings(params.compute.device, enabled=params.reporting.time_stages)
+        timers = Timers(params.compute.device, enabled=params.reporting.time_stages)
         torch.manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
-        learner = problem.learner(timing, context.seed)
+        learner = problem.learner(timers, context.seed)
         encoder = problem.encoder()
         learned = problem.learned_values(learner, encoder)
         comparison = self._comparison(context, encoder)
@@ -269,13 +278,13 @@ class Phase2:
             replay = problem.replay(context.directory / "replay")
             tell = context.tracker.progress
             run = Phase2Learner(
-                params, learner, learned, replay, collector, team, timing, comparison, tell
+                params, learner, learned, replay, collector, team, timers, comparison, tell
             )
             loop = Loop(run, context, params.reporting)
             loop.run()
             warnings = run.warnings(problem.describe)
-            for found in warnings:
-                log.warning("%s", found)
+            for text in warnings:
+                log.warning("%s", text)
             env_steps = int(collector.counters()["env_steps"])
         finally:
             with best_effort("ending the collector"):
@@ -286,9 +295,9 @@ class Phase2:
                 best_effort(f"writing {PAGE}"),
                 stage(context.tracker.progress, "writing the page"),
             ):
-                wanted = Wanted(max_bytes=MAX_BYTES)
+                scope = InspectionScope(max_bytes=MAX_BYTES)
                 file = context.directory / PAGE
-                write_page(inspection(wanted), encoder.world, context.directory, file, wanted)
+                write_page(inspection(scope), encoder.world, context.directory, file, scope)
         start = encoder.world.initial_state()[None]
         return Phase2Result(
             params=params,
@@ -296,7 +305,7 @@ class Phase2:
             played=problem.world,
             steps=run.steps,
             env_steps=env_steps,
-            seconds=loop.pace.seconds,
+            seconds=loop.seconds,
             root=learned(start, torch.tensor([problem.spec.horizon or 1])),
             losses=run.losses,
             doubts=warnings,
@@ -309,7 +318,7 @@ class Phase2:
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
     ) -> tuple[RobotPolicy, HumanPrior]:
-        """The robots' policy learned so far; see ``empo_core.protocols.Playable``."""
+        """The robots' policy learned so far; see ``empo_core.protocols.Algorithm``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         prior = problem.factory.prior(members_of(problem.world)[0])
         file = context.directory / RESULTS / POLICY
@@ -320,14 +329,14 @@ class Phase2:
             policy.load(state["published"])
         return policy, prior
 
-    def inspection(self, context: RunContext, wanted: Wanted) -> Inspection:
+    def inspection(self, context: RunContext, scope: InspectionScope) -> Inspection:
         """The values learned so far; see ``empo_theory.inspection.Inspectable``.
 
         Where the run compared them with right ones, these are worked out again.
 
         Raises:
-            StorageError: The run has no checkpoint yet, or it is damaged.
-            WorldError: The state cannot be reached by that time.
+            StorageError: if the run has no checkpoint yet, or it is damaged.
+            WorldError: if the state cannot be reached by that time.
         """
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         learner = _learned(problem, context)
@@ -335,10 +344,10 @@ class Phase2:
         learned = problem.learned_values(learner, encoder)
         with tempfile.TemporaryDirectory() as folder:
             comparison = self._comparison(replace(context, directory=Path(folder)), encoder)
-            return self._inspect(problem, learned, encoder, comparison, wanted)
+            return self._inspect(problem, learned, encoder, comparison, scope)
 
     def intrinsic_reward(self, context: RunContext) -> LearnedReward:
-        """U_r as it was learned last; see ``empo_core.protocols.Empowering``."""
+        """U_r as it was learned last; see ``empo_core.protocols.Algorithm``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
         learner = _learned(problem, context)
         encoder = StateEncoder(problem.world, self._params.replay.store, None)
@@ -352,7 +361,7 @@ class Phase2:
         weights = problem.require_room()
         if weights <= FEW_WEIGHTS:
             # Whatever could not be built in a run should be found out now.
-            problem.learner(StageTimings(enabled=False), 0)
+            problem.learner(Timers(enabled=False), 0)
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay = problem.replay(Path(folder))
@@ -392,11 +401,11 @@ class Phase2:
         learned: ValueEstimator,
         encoder: StateEncoder,
         comparison: Comparison | None,
-        wanted: Wanted,
+        scope: InspectionScope,
     ) -> Inspection:
         prior = problem.factory.prior(encoder.world)
         right = None if comparison is None else comparison.right
-        return inspect(learned, encoder, prior, self._params.theory, wanted, right)
+        return inspect(learned, encoder, prior, self._params.theory, scope, right)
 
     def _comparison(self, context: RunContext, encoder: StateEncoder) -> Comparison | None:
         """The exact solution to compare with, if any."""
@@ -415,7 +424,7 @@ def _learned(problem: Problem, context: RunContext) -> Learner:
     Raises:
         StorageError: if there is no checkpoint, or none that fits.
     """
-    learner = problem.learner(StageTimings(enabled=False), context.seed)
+    learner = problem.learner(Timers(enabled=False), context.seed)
     with saved_state(context.directory, "newest") as state:
         learner.load_state_dict(state["learner"])
     return learner
@@ -435,7 +444,7 @@ def _refuse_misfits(params: Phase2Params, spec: WorldSpec, settings: ActorSettin
     """Refuse what would fail or mean nothing later.
 
     Raises:
-        ConfigError: Params and world do not fit together.
+        ConfigError: if params and world do not fit together.
     """
     if params.values.q_r is None and not settings.all_profiles:
         raise ConfigError(

@@ -58,16 +58,17 @@ class RobotBehaviour:
         """Act with these weights, named ``<quantity>.<parameter>``; others are not looked at.
 
         Raises:
-            NonFiniteError: One is not finite; it goes on acting with those that it has.
+            NonFiniteError: if a weight is not finite; the robot goes on acting with its weights of
+                before.
         """
         prefix = f"{self.quantity}."
-        own: dict[str, Any] = {
+        of_quantity: dict[str, Any] = {
             name.removeprefix(prefix): tensor
             for name, tensor in weights.items()
             if name.startswith(prefix)
         }
-        check_finite(own, f"a weight of {self.quantity} to act with")
-        self.network.load_state_dict(own)
+        check_finite(of_quantity, f"a weight of {self.quantity} to act with")
+        self.network.load_state_dict(of_quantity)
 
     @torch.no_grad()
     def policy(

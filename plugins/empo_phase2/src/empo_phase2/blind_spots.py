@@ -85,7 +85,7 @@ class BlindSpots:
     """Shares of the known situations.
 
     Attributes:
-        known: Number of known situations that were looked at, and of all that were entered.
+        num_known: Number of known situations that were looked at, and of all that were entered.
         never_entered: How many of them were never entered.
         valued: Number of known situations in which X_h was computed.
         at_floor: In how many of them a human's X_h is at its floor or below.
@@ -93,7 +93,7 @@ class BlindSpots:
             there is none.
     """
 
-    known: int
+    num_known: int
     never_entered: int
     valued: int
     at_floor: int
@@ -106,10 +106,10 @@ class BlindSpots:
             spec: The world.
             describe: Shows a state.
         """
-        unseen = self.never_entered / max(self.known, 1)
+        unseen = self.never_entered / max(self.num_known, 1)
         parts, after = [], ""
         if unseen > TOLERATED:
-            parts.append(f"{unseen:.1%} of {self.known:,} known situations were never entered")
+            parts.append(f"{unseen:.1%} of {self.num_known:,} known situations were never entered")
         if self.example is not None:
             row, left, human = self.example
             agent = spec.humans[human]
@@ -152,23 +152,23 @@ def blind_spots(
                 first = int(low[0])
                 row = part.states.rows[first].cpu()
                 example = row, int(part.steps_left[first]), int(x_h[first].argmin())
-    known = max(len(entered), int(was_entered.sum())) + never
-    return BlindSpots(known, never, len(chosen), at_floor, example)
+    num_known = max(len(entered), int(was_entered.sum())) + never
+    return BlindSpots(num_known, never, len(chosen), at_floor, example)
 
 
 def _situations(replay: Replay, spec: WorldSpec) -> tuple[States, Int[Tensor, " situation"]]:
     """The known situations of a replay in which an episode goes on, each once."""
-    span, passed = span_of(spec), 0 if spec.horizon is None else 1
+    span, elapsed = span_of(spec), 0 if spec.horizon is None else 1
     keys, places = np.empty(0, np.int64), replay.spread(MOST_ITEMS)
     for first in range(0, len(places), AT_ONCE):
         batch = replay.transitions(places[first : first + AT_ONCE])
         pairs = (len(batch.offsets) - 1) // len(batch)
-        left = batch.steps_left - passed
+        left = batch.steps_left - elapsed
         after = left.repeat_interleave(batch.offsets[::pairs].diff())
-        found = torch.cat(
+        new_keys = torch.cat(
             [batch.state.long() * span + batch.steps_left, batch.successor.long() * span + after]
         )
-        keys = np.union1d(keys, found.cpu().numpy())
+        keys = np.union1d(keys, new_keys.cpu().numpy())
     numbers = torch.from_numpy(keys)
     timed = TimedStates.of(replay.states(numbers // span).to("cpu"), numbers % span)
     going = timed.at(timed.alive.nonzero()[:, 0])

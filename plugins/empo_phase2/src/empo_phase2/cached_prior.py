@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_learning.state_cache import StateCache, policies_at
+from empo_learning.state_cache import StateCache
 from empo_phase2.ensemble import EnsembleWorld, goal_index_of, layouts_of
 from empo_worlds.policy_checks import checked_human_policy
 
@@ -35,7 +35,7 @@ class CachedPrior:
         return self._cache(rows, steps_left)
 
     def _policy(self, rows: Tensor, steps_left: Tensor) -> Tensor:
-        policy = policies_at(self._prior, rows, steps_left)
+        policy = self._prior.policy(rows, steps_left)
         if self._is_whole:
             policy = checked_human_policy(self._world, rows, policy)
         goal = self._goals.goal[layouts_of(self._world, rows)]

@@ -17,12 +17,13 @@ from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Algorithm, RunContext, Solution, WorldModel
+from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import StateDict
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Theory
 from empo_phase2.values import ValueEstimates
+from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 
 AT_ONCE = 4096
@@ -68,7 +69,7 @@ class SolvedStates:
     v_h_e: Float[Tensor, "state goal"]
 
     @classmethod
-    def of(cls, solution: Solution, world: WorldModel) -> SolvedStates:
+    def of(cls, solution: SolvedWorld, world: WorldModel) -> SolvedStates:
         """All timed states that an episode can go on from, the initial one first."""
         horizon = world.spec.horizon
         parts = []
@@ -103,7 +104,7 @@ class Comparison:
 
     def __init__(
         self,
-        solution: Solution,
+        solution: SolvedWorld,
         world: WorldModel,
         stored: Callable[[Int[Tensor, "state word"]], Int[Tensor, "state stored_word"]],
     ) -> None:
@@ -114,7 +115,7 @@ class Comparison:
         self._seen = np.zeros(len(self.right), np.bool_)
 
     @property
-    def seen(self) -> Bool[Tensor, " state"]:
+    def is_visited(self) -> Bool[Tensor, " state"]:
         """True for timed states that have been visited."""
         return torch.from_numpy(self._seen)
 
@@ -127,8 +128,8 @@ class Comparison:
         """Mark the timed states that an actor was in."""
         transitions = block.transitions
         rows = block.states.rows[transitions.state]
-        found = self._table.find(_keys(rows, transitions.steps_left))
-        self._seen[found[found >= 0]] = True
+        numbers = self._table.find(_keys(rows, transitions.steps_left))
+        self._seen[numbers[numbers >= 0]] = True
 
     def record(self, step: int, learned: Learned) -> dict[str, float]:
         """Compare what is learned now, and remember the result in ``history``."""
@@ -146,15 +147,15 @@ class Comparison:
         names = ValueEstimates.__slots__
         return ValueEstimates(*(torch.cat([getattr(part, n) for part in parts]) for n in names))
 
-    def measure(self, found: ValueEstimates) -> dict[str, float]:
+    def measure(self, estimates: ValueEstimates) -> dict[str, float]:
         """Errors of the values of all timed states: at the start, on average and at worst."""
         right = self.right
-        off = (found.v_r.double() - right.v_r).abs()
+        off = (estimates.v_r.double() - right.v_r).abs()
         metrics = _spread("V_r", "abs", off) | _spread("V_r", "rel", off / right.v_r.abs())
-        variation = (found.pi_r.double() - right.pi_r).abs().sum(1) / 2
+        variation = (estimates.pi_r.double() - right.pi_r).abs().sum(1) / 2
         metrics |= _spread("pi_r", "tv", variation)
         # The worst goal counts at the start; elsewhere goals and states count alike.
-        error = (found.v_h_e.double() - right.v_h_e).abs()
+        error = (estimates.v_h_e.double() - right.v_h_e).abs()
         metrics["Compare/V_h_e_root_abs"] = float(error[0].max())
         metrics["Compare/V_h_e_mean_abs"] = float(error.mean())
         metrics["Compare/V_h_e_max_abs"] = float(error.max())
@@ -163,7 +164,7 @@ class Comparison:
     def state_dict(self) -> StateDict:
         """The history, and what has been seen."""
         gaps = [{"step": gap.step, "metrics": dict(gap.metrics)} for gap in self.history]
-        return {"history": gaps, "seen": self.seen.clone()}
+        return {"history": gaps, "seen": self.is_visited.clone()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
@@ -177,26 +178,26 @@ def solver_for(
     """An algorithm, named by its component, with params that make it solve what is learned.
 
     Raises:
-        UnknownComponentError: There is no such algorithm.
-        ConfigError: It cannot be told to solve the same problem.
+        UnknownComponentError: if there is no such algorithm.
+        ConfigError: if the algorithm cannot be told to solve the same problem.
     """
     registry = registry if registry is not None else installed()
-    known = registry.get("algorithm", name).params_model().model_fields
-    symbols = _symbols(known["theory"].annotation) if "theory" in known else frozenset()
+    fields = registry.get("algorithm", name).params_model().model_fields
+    symbols = _symbols(fields["theory"].annotation) if "theory" in fields else frozenset()
     missing = [f"theory.{key}" for key in SHARED if key not in symbols]
-    missing += [key for key in ("human_prior",) if key not in known]
+    missing += [key for key in ("human_prior",) if key not in fields]
     if missing:
         raise ConfigError(
             f"reporting.compare: algorithm {name!r} cannot solve what is learned here: it has no "
             f"{', '.join(missing)} among its params; compare with another, e.g. exact, or with none"
         )
-    given: dict[str, Any] = {key: getattr(theory, key) for key in SHARED}
+    theory_params: dict[str, Any] = {key: getattr(theory, key) for key in SHARED}
     if "accrual" in symbols:
-        given["accrual"] = "discrete"  # Learners count U_r once per step.
-    params: dict[str, Any] = {"theory": given, "human_prior": human_prior}
+        theory_params["accrual"] = "discrete"  # Learners count U_r once per step.
+    params: dict[str, Any] = {"theory": theory_params, "human_prior": human_prior}
     # Nothing reads the solver's own rollouts and page.
     usual = {"rollouts": 0, "keep": "all", "inspector": False}
-    params |= {key: value for key, value in usual.items() if key in known}
+    params |= {key: value for key, value in usual.items() if key in fields}
     return AlgorithmRef.model_validate(
         {"name": name, "params": params}, context={"registry": registry}
     )
@@ -214,12 +215,12 @@ def solve(
     directory: Path,
     seed: int = 0,
     registry: Registry | None = None,
-) -> Solution:
+) -> SolvedWorld:
     """The solution of a world by another algorithm, whose files go into a directory.
 
     Raises:
-        ConfigError: It does not know the right values of every state.
-        SolveError: It cannot solve the world.
+        ConfigError: if the solution does not know the right values of every state.
+        SolveError: if the algorithm cannot solve the world.
     """
     directory.mkdir(parents=True, exist_ok=True)
     algorithm: Algorithm = build(reference, registry=registry)
@@ -227,11 +228,11 @@ def solve(
         world=world, seed=seed, directory=directory, tracker=TrackerGroup([]), resume=False
     )
     result = algorithm.run(context)
-    if not isinstance(result, Solution):
+    if not isinstance(result, SolvedWorld):
         raise ConfigError(
             f"reporting.compare: algorithm {reference.name!r} does not tell the values of every "
-            f"state (its result, a {type(result).__name__}, is no Solution); compare with another, "
-            "e.g. exact, or with none"
+            f"state (its result, a {type(result).__name__}, is no SolvedWorld); compare with "
+            "another, e.g. exact, or with none"
         )
     return result
 
@@ -244,10 +245,10 @@ def _keys(
     return keys.numpy()
 
 
-def _spread(what: str, unit: str, values: Float[Tensor, " state"]) -> dict[str, float]:
+def _spread(name: str, unit: str, values: Float[Tensor, " state"]) -> dict[str, float]:
     """A difference at the start, on average and at worst."""
     return {
-        f"Compare/{what}_root_{unit}": float(values[0]),
-        f"Compare/{what}_mean_{unit}": float(values.mean()),
-        f"Compare/{what}_max_{unit}": float(values.max()),
+        f"Compare/{name}_root_{unit}": float(values[0]),
+        f"Compare/{name}_mean_{unit}": float(values.mean()),
+        f"Compare/{name}_max_{unit}": float(values.max()),
     }

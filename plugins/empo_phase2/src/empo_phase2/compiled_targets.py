@@ -84,7 +84,7 @@ class CompiledTargets:
         cache: TargetCache,
     ) -> BatchTargets:
         """The targets of a batch; see ``TargetComputer``."""
-        stage = self._plain.timing.stage
+        stage = self._plain.timers
         with stage("stage1_collect"):
             keys = self._keys(batch)
         with stage("stage2_encode"):
@@ -93,32 +93,32 @@ class CompiledTargets:
             states = partial(encode, spec=self._plain.spec, look_up=look_up)
             place, distinct = cache.ask(keys, states, partial(situations, values=values))
         with stage("stage4_aggregate"):
-            asked = asked_of(batch, place, distinct, uniform)
+            questions = asked_of(batch, place, distinct, uniform)
             setting = self._setting(batch, values, theory)
-            found = self._aggregated(asked, setting, cache.values)
-        if found is None:
+            targets = self._aggregated(questions, setting, cache.values)
+        if targets is None:
             # It finds out what is wrong.
             return self._plain(batch, look_up, values, theory, uniform)
         learned, x_h, u_r, v_r = values.networks, None, None, None
         if {"x_h", "u_r", "v_r"} & learned.keys():
             start = torch.from_numpy(place[: len(batch)]).long()
-            at = {name: known[start].to(found.q_r) for name, known in cache.values.items()}
-            own = found.q_r if setting.looks_ahead else at["q_r"]
+            at = {name: column[start].to(targets.q_r) for name, column in cache.values.items()}
+            q_values = targets.q_r if setting.looks_ahead else at["q_r"]
             x_h = values.power(sources, at["v_h_e"]) if "x_h" in learned else None
             u_r = values.reward(at["x_h"]) if "u_r" in learned else None
-            v_r = mean_value(at["u_r"], own, found.pi_r) if "v_r" in learned else None
+            v_r = mean_value(at["u_r"], q_values, targets.pi_r) if "v_r" in learned else None
         return BatchTargets(
             sources=sources,
-            q_r=found.q_r,
-            q_r_weight=found.q_r_weight,
-            pi_r=found.pi_r,
-            v_h_e=found.v_h_e,
-            v_h_e_weight=found.v_h_e_weight,
+            q_r=targets.q_r,
+            q_r_weight=targets.q_r_weight,
+            pi_r=targets.pi_r,
+            v_h_e=targets.v_h_e,
+            v_h_e_weight=targets.v_h_e_weight,
             x_h=x_h,
             u_r=u_r,
             v_r=v_r,
             distinct=len(distinct),
-            items=len(asked.prob),
+            items=len(questions.prob),
             must_be_finite={},
         )
 
@@ -138,23 +138,23 @@ class CompiledTargets:
             plain.model_based, "v_r" in values.networks, plain.looks_ahead(batch, values),
         )  # fmt: skip
 
-    def _aggregated(self, batch: Batch, setting: Setting, known: Values) -> Targets | None:
+    def _aggregated(self, batch: Batch, setting: Setting, values: Values) -> Targets | None:
         """The targets, if all are finite."""
-        count, slots, most = batch.human_policy.shape
+        count, slots, num_actions = batch.human_policy.shape
         if slots and not self._knows_profiles:
             self._people = self._people._replace(action=self._plain.profiles.action.numpy())
         self._knows_profiles |= slots > 0
-        if self._values is not known:
-            self._values = known
-            self._known = Known(*(known[name].numpy() for name in Known._fields))
+        if self._values is not values:
+            self._values = values
+            self._known = Known(*(values[name].numpy() for name in Known._fields))
         robot, _, mean, chance = self._scratch
-        if mean.shape[1] != most:
-            self._scratch = self._scratch._replace(mean=np.empty((len(mean), most)))
+        if mean.shape[1] != num_actions:
+            self._scratch = self._scratch._replace(mean=np.empty((len(mean), num_actions)))
         columns = (robot.shape[1],) * 3 + (len(chance),) * 2
-        found = Found(*(np.empty((count, width), self._dtype) for width in columns))
-        if not put_targets(batch, self._people, self._known, setting, self._scratch, found):
+        targets = Found(*(np.empty((count, width), self._dtype) for width in columns))
+        if not put_targets(batch, self._people, self._known, setting, self._scratch, targets):
             return None
-        return Targets(*map(torch.from_numpy, found))
+        return Targets(*map(torch.from_numpy, targets))
 
 
 def asked_of(
@@ -176,11 +176,11 @@ def asked_of(
 @torch.no_grad()
 def situations(states: TimedStates, values: Quantities) -> Values:
     """The columns of ``target_kernels.Known``."""
-    found = lasting_values(states, values)
+    lasting = lasting_values(states, values)
     nothing = torch.zeros(len(states), dtype=torch.float64)
-    found = {"q_r": nothing[:, None][:, :0], "v_r": nothing} | found
-    known = {name: value.double() for name, value in found.items()}
-    return known | {
+    lasting = {"q_r": nothing[:, None][:, :0], "v_r": nothing} | lasting
+    columns = {name: value.double() for name, value in lasting.items()}
+    return columns | {
         "layout": states.states.layout,
         "alive": states.alive,
         # In one piece, as later ones are: kernels are compiled for each layout in memory.

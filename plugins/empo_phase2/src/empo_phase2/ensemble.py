@@ -14,7 +14,7 @@ from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError, WorldError
 from empo_core.experiment import build
 from empo_core.features import Features, FeatureShape, Featurizer
-from empo_core.protocols import Compactable, HumanPrior, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec
 from empo_core.world_content import world_digest
 from empo_phase2.goal_index import GoalIndex
@@ -25,27 +25,11 @@ from empo_worlds.queries import sample_successors
 from empo_worlds.rows import state_rows
 
 
-def ensemble_of(worlds: Sequence[WorldModel]) -> EnsembleWorld:
-    """The worlds as one; its states have compact rows where all of theirs do, of equal size.
-
-    Raises:
-        SolveError: The worlds differ in what has to be the same for one learner.
-    """
-    compactable = [world for world in worlds if isinstance(world, Compactable)]
-    if len(compactable) == len(worlds):
-        width = {
-            world.compact(whole.initial_state()[None]).shape[1]
-            for world, whole in zip(compactable, worlds, strict=True)
-        }
-        if len(width) == len({world.compact_features.shape for world in compactable}) == 1:
-            return CompactEnsemble(worlds)
-    return EnsembleWorld(worlds)
-
-
-class EnsembleWorld:
+class EnsembleWorld(WorldModel):
     """Worlds side by side: a row is the number of the layout, then its row, padded with 0.
 
-    A world knows nothing of the others: no transition changes the layout.
+    A world knows nothing of the others: no transition changes the layout. States have compact
+    rows where all of the worlds have compact rows of one form.
 
     Attributes:
         worlds: The worlds; their positions are the numbers of the layouts.
@@ -56,15 +40,17 @@ class EnsembleWorld:
         """Join the worlds.
 
         Raises:
-            SolveError: They differ in what has to be the same for one learner.
+            SolveError: if the worlds differ in what has to be the same for one learner.
         """
         self.worlds = tuple(worlds)
         self.spec = _union([world.spec for world in worlds])
         counts = [len(world.spec.goals) for world in worlds]
         self._first_goal = [sum(counts[:layout]) for layout in range(len(counts))]
+        forms = {_compact_form(world) for world in worlds}
+        self._is_compact = len(forms) == 1 and None not in forms
 
     def content(self) -> list[str]:
-        """The digests of the worlds; see ``empo_core.protocols.Composed``."""
+        """The digests of the worlds; see ``empo_core.protocols.WorldModel``."""
         return [world_digest(world) for world in self.worlds]
 
     def initial_state(self) -> Int[Tensor, " word"]:
@@ -83,7 +69,7 @@ class EnsembleWorld:
         """Which world each state belongs to.
 
         Raises:
-            WorldError: There is no such world, or the rows have another length.
+            WorldError: if there is no such world, or the rows have another length.
         """
         if states.ndim != 2 or states.shape[1] != self.spec.state_words:
             raise WorldError(
@@ -103,14 +89,14 @@ class EnsembleWorld:
         self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
     ) -> Successors:
         """All successors; see ``empo_core.protocols.WorldModel``."""
-        each = self.spec.num_joint_actions if actions is None else 1
+        num_joint = self.spec.num_joint_actions if actions is None else 1
         parts, pairs = [], []
         for layout, index, rows in self.split(states):
-            found = successors_of(
+            successors = successors_of(
                 self.worlds[layout], rows, None if actions is None else actions[index]
             )
-            parts.append(replace(found, states=self._wrapped(layout, found.states)))
-            pairs.append((index[:, None] * each + torch.arange(each)).flatten())
+            parts.append(replace(successors, states=self._wrapped(layout, successors.states)))
+            pairs.append((index[:, None] * num_joint + torch.arange(num_joint)).flatten())
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -121,17 +107,19 @@ class EnsembleWorld:
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has."""
         shape = len(states), len(self.spec.agents), max(self.spec.num_actions)
-        found = torch.zeros(shape, dtype=torch.bool)
+        is_available = torch.zeros(shape, dtype=torch.bool)
         for layout, index, rows in self.split(states):
-            found[index] = available_in(self.worlds[layout], rows)
-        return found
+            is_available[index] = available_in(self.worlds[layout], rows)
+        return is_available
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """True where a goal is achieved; never where it is another world's."""
-        found = torch.zeros(len(states), len(self.spec.goals), dtype=torch.bool)
+        is_achieved = torch.zeros(len(states), len(self.spec.goals), dtype=torch.bool)
         for layout, index, rows in self.split(states):
-            found[index[:, None], self.goals_of(layout)] = achieved_in(self.worlds[layout], rows)
-        return found
+            is_achieved[index[:, None], self.goals_of(layout)] = achieved_in(
+                self.worlds[layout], rows
+            )
+        return is_achieved
 
     def step(
         self,
@@ -141,6 +129,31 @@ class EnsembleWorld:
     ) -> Int[Tensor, "state word"]:
         """One sampled successor per state."""
         return sample_successors(self.transitions(states, actions), states, generator)
+
+    @property
+    def compact_features(self) -> Featurizer | None:
+        """Reads compact rows of all the worlds."""
+        return self.worlds[0].compact_features if self._is_compact else None
+
+    def compact(
+        self, states: Int[Tensor, "state word"]
+    ) -> Int[Tensor, "state compact_word"] | None:
+        """The compact row of each state, without the number of its layout."""
+        if not self._is_compact:
+            return None
+        parts = {
+            layout: (index, self.worlds[layout].compact(rows))
+            for layout, index, rows in self.split(states)
+        }
+        if not parts:
+            return self.worlds[0].compact(states[:0, 1:])
+        compact: Tensor | None = None
+        for index, part in parts.values():
+            assert part is not None
+            if compact is None:
+                compact = part.new_zeros(len(states), part.shape[1])
+            compact[index] = part
+        return compact
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The world's name, and what it says about the state."""
@@ -169,28 +182,10 @@ class EnsembleWorld:
         return whole
 
 
-class CompactEnsemble(EnsembleWorld):
-    """Worlds whose compact rows have the same form, so that they need no number of a layout."""
-
-    @property
-    def compact_features(self) -> Featurizer:
-        """Reads compact rows of all the worlds."""
-        return self._compactable(0).compact_features
-
-    def compact(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state compact_word"]:
-        """The compact row of each state."""
-        found: Tensor | None = None
-        for layout, index, rows in self.split(states):
-            part = self._compactable(layout).compact(rows)
-            if found is None:
-                found = part.new_zeros(len(states), part.shape[1])
-            found[index] = part
-        return self._compactable(0).compact(states[:0, 1:]) if found is None else found
-
-    def _compactable(self, layout: int) -> Compactable:
-        world = self.worlds[layout]
-        assert isinstance(world, Compactable)
-        return world
+def _compact_form(world: WorldModel) -> tuple[int, FeatureShape] | None:
+    """Words and features of a world's compact rows; None where it has none."""
+    rows, features = world.compact(world.initial_state()[None]), world.compact_features
+    return None if rows is None or features is None else (rows.shape[1], features.shape)
 
 
 class EnsemblePrior:
@@ -205,21 +200,21 @@ class EnsemblePrior:
         self._width = max(spec.num_actions[human] for human in spec.humans)
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities; see ``empo_core.protocols.HumanPrior``."""
         shape = len(states), len(self._world.spec.goals), self._width
-        found = torch.zeros(shape, dtype=torch.float64)
+        policies = torch.zeros(shape, dtype=torch.float64)
         for layout, index, rows in self._world.split(states):
             policy = human_policy(
-                self._world.worlds[layout], self._priors[layout], rows, steps_left
+                self._world.worlds[layout], self._priors[layout], rows, steps_left[index]
             )
-            found[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
-        return found
+            policies[index[:, None], self._world.goals_of(layout)] = policy[..., : self._width]
+        return policies
 
 
 @dataclass(frozen=True)
-class EnsembleFeatures:
+class EnsembleFeatures(Featurizer):
     """Reads rows of an ensemble: each as its world does, padded with 0 to the largest size.
 
     Attributes:
@@ -273,8 +268,8 @@ def _put(whole: Tensor, index: Tensor, part: Tensor) -> None:
     """Write the part of some states into the corner of the larger whole."""
     padding = [
         pad
-        for size, own in zip(reversed(whole.shape[1:]), reversed(part.shape[1:]), strict=True)
-        for pad in (0, size - own)
+        for size, part_size in zip(reversed(whole.shape[1:]), reversed(part.shape[1:]), strict=True)
+        for pad in (0, size - part_size)
     ]
     whole[index] = torch.nn.functional.pad(part.to(whole.dtype), padding)
 
@@ -282,10 +277,10 @@ def _put(whole: Tensor, index: Tensor, part: Tensor) -> None:
 def _union(specs: Sequence[WorldSpec]) -> WorldSpec:
     first = specs[0]
     for layout, spec in enumerate(specs):
-        for what, of_first, own in _to_agree(first, spec):
-            if of_first != own:
+        for subject, of_first, of_this in _to_agree(first, spec):
+            if of_first != of_this:
                 raise SolveError(
-                    f"world {layout} of the ensemble, {spec.name!r}, has {what} {own}, but "
+                    f"world {layout} of the ensemble, {spec.name!r}, has {subject} {of_this}, but "
                     f"{first.name!r} has {of_first}; worlds of an ensemble must agree in that"
                 )
     dtypes = [spec.state_dtype for spec in specs] + [torch.int16]  # For the layout's number.

@@ -53,7 +53,7 @@ class Episodes:
         self.layout = (first + count) % len(starts)
         self.rows = starts[self.layout]
         self.steps_left = torch.full_like(count, 1 if horizon is None else horizon)
-        self.taken, self.played = torch.zeros_like(count), torch.zeros_like(count)
+        self.steps_done, self.played = torch.zeros_like(count), torch.zeros_like(count)
         self.started = torch.ones_like(count, dtype=torch.bool)
         self.searches = torch.zeros_like(self.started)
         self.goal = torch.zeros(environments, len(belongs), dtype=torch.int64)
@@ -75,13 +75,13 @@ class Episodes:
 
         An episode that is cut leaves no mark: the states it ends with have time left.
         """
-        self.rows, self.taken = rows, self.taken + 1
+        self.rows, self.steps_done = rows, self.steps_done + 1
         over = terminal
         if self._horizon is not None:
             self.steps_left = self.steps_left - 1
             over = over | (self.steps_left == 0)
         if self._cut is not None:
-            over = over | (self.taken >= self._cut)
+            over = over | (self.steps_done >= self._cut)
         self.started = over
         if over.any():
             self._restart(over)
@@ -100,7 +100,7 @@ class Episodes:
         """
         self.rows, self.steps_left = self.rows.clone(), self.steps_left.clone()
         self.rows[which], self.steps_left[which] = rows, steps_left
-        self.taken[which], self.started[which], self.searches[which] = 0, True, True
+        self.steps_done[which], self.started[which], self.searches[which] = 0, True, True
         if layout is not None:
             self.layout = self.layout.clone()
             self.layout[which] = layout
@@ -110,7 +110,7 @@ class Episodes:
         moves_on = over & (self.played % self._per_world == 0)
         self.layout = (self.layout + moves_on) % len(self._starts)
         self.rows = torch.where(over[:, None], self._starts[self.layout], self.rows)
-        self.taken = self.taken.masked_fill(over, 0)
+        self.steps_done = self.steps_done.masked_fill(over, 0)
         self.searches = self.searches & ~over
         if self._horizon is not None:
             self.steps_left = self.steps_left.masked_fill(over, self._horizon)

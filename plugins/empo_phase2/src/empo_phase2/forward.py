@@ -48,17 +48,17 @@ def forward(
     states: TimedStates,
     values: Quantities,
     beta_r: float,
-    known: Callable[[Callable[[TimedStates], Values]], Values] | None = None,
+    lookup: Callable[[Callable[[TimedStates], Values]], Values] | None = None,
 ) -> ForwardValues:
     """Stage 3: all values of the distinct timed states."""
     value = partial(lasting_values, values=values)
-    found = value(states) if known is None else known(value)
-    q_r, pi_r, v_r = found.get("q_r"), None, found.get("v_r")
+    columns = value(states) if lookup is None else lookup(value)
+    q_r, pi_r, v_r = columns.get("q_r"), None, columns.get("v_r")
     if q_r is not None:
         pi_r = policy_of(q_r, states.states.available, beta_r)
     if v_r is None:
-        v_r = values.v_r(states, found["u_r"], q_r, pi_r)
-    return ForwardValues(found["v_h_e"], found["x_h"], found["u_r"], q_r, pi_r, v_r)
+        v_r = values.v_r(states, columns["u_r"], q_r, pi_r)
+    return ForwardValues(columns["v_h_e"], columns["x_h"], columns["u_r"], q_r, pi_r, v_r)
 
 
 def lasting_values(states: TimedStates, values: Quantities) -> Values:
@@ -69,13 +69,13 @@ def lasting_values(states: TimedStates, values: Quantities) -> Values:
 
 def _values(states: TimedStates, values: Quantities) -> Values:
     """The same of one block; each network is asked once."""
-    found = {"v_h_e": values.v_h_e(states)}
-    found["x_h"] = values.x_h(states, found["v_h_e"])
-    found["u_r"] = values.u_r(states, found["x_h"])
+    columns = {"v_h_e": values.v_h_e(states)}
+    columns["x_h"] = values.x_h(states, columns["v_h_e"])
+    columns["u_r"] = values.u_r(states, columns["x_h"])
     for name, ask in {"q_r": values.q_r, "v_r": values.v_r}.items():
         if name in values.networks:
-            found[name] = ask(states)
-    return found
+            columns[name] = ask(states)
+    return columns
 
 
 def blocks(states: TimedStates, values: Quantities) -> Iterator[TimedStates]:

@@ -55,10 +55,10 @@ class Frontier:
 
         Fewer than ``count`` only where nothing is known yet.
         """
-        known = self._table.count
+        num_rows = self._table.count
         drawn = self._waiting(count, generator)
-        if len(drawn) < count and known:
-            others = torch.randint(known, (count - len(drawn),), generator=generator)
+        if len(drawn) < count and num_rows:
+            others = torch.randint(num_rows, (count - len(drawn),), generator=generator)
             drawn = np.concatenate([drawn, others.numpy()])
         return self._at(drawn)
 

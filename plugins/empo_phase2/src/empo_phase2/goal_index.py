@@ -44,7 +44,11 @@ class GoalIndex:
         width = [max(len(goals[k]) for goals in goals_of) for k in range(len(spec.humans))]
         goal = torch.tensor(
             [
-                [g for k, own in enumerate(goals) for g in own + [-1] * (width[k] - len(own))]
+                [
+                    g
+                    for k, indices in enumerate(goals)
+                    for g in indices + [-1] * (width[k] - len(indices))
+                ]
                 for goals in goals_of
             ],
             dtype=torch.int64,

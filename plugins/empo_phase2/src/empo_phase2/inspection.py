@@ -8,13 +8,12 @@ from torch import Tensor
 from empo_core.protocols import HumanPrior
 from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import with_right_values
-from empo_learning.state_cache import policies_at
 from empo_phase2.compare import SolvedStates
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import LEAST_Q
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.values import ValueEstimator
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory, TheoryParams
 from empo_worlds.policy_checks import checked_human_policy
 
@@ -24,7 +23,7 @@ def inspect(
     encoder: StateEncoder,
     prior: HumanPrior,
     theory: Phase2Theory,
-    wanted: Wanted,
+    scope: InspectionScope,
     right: SolvedStates | None = None,
 ) -> Inspection:
     """What a learner thinks of the first world's states; see ``empo_theory.inspection``.
@@ -34,23 +33,23 @@ def inspect(
         encoder: Sees the world's states as the learner does.
         prior: How humans act in that world.
         theory: The parameters that were learned.
-        wanted: Where to begin, and how much to keep.
+        scope: Where to begin, and how much to keep.
         right: Exact values, if they are known.
     """
 
     def estimate(rows: Int[Tensor, "state word"], left: Int[Tensor, " state"]) -> Estimates:
-        found = learned(rows, left)
-        q_r = found.q_r.double().clamp(max=LEAST_Q)
-        humans = checked_human_policy(encoder.world, rows, policies_at(prior, rows, left))
-        return Estimates(found.v_r, found.v_h_e, q_r, humans)
+        estimates = learned(rows, left)
+        q_r = estimates.q_r.double().clamp(max=LEAST_Q)
+        humans = checked_human_policy(encoder.world, rows, prior.policy(rows, left))
+        return Estimates(estimates.v_r, estimates.v_h_e, q_r, humans)
 
     shared = theory.model_dump(include=set(TheoryParams.model_fields))
     complete = CompleteTheory(**shared)
     run = LearnedRun(encoder.world, complete, theory.x_h_floor, estimate)
-    found = run.inspection(wanted)
+    result = run.inspection(scope)
     if right is None:
-        return found
+        return result
     values = (right.v_r, right.v_h_e)
     return with_right_values(
-        found, right.rows.numpy(), right.steps_left.numpy(), *(each.numpy() for each in values)
+        result, right.rows.numpy(), right.steps_left.numpy(), *(tensor.numpy() for tensor in values)
     )

@@ -115,8 +115,8 @@ def _joint_actions(spec: WorldSpec, agents: Sequence[int]) -> Int[Tensor, "choic
     for agent in agents:
         number *= spec.num_actions[agent]
     actions = torch.zeros(number, len(spec.agents), dtype=torch.int64)
-    rest = torch.arange(number)
+    remaining = torch.arange(number)
     for agent in agents:
-        actions[:, agent] = rest % spec.num_actions[agent]
-        rest = rest // spec.num_actions[agent]
+        actions[:, agent] = remaining % spec.num_actions[agent]
+        remaining = remaining // spec.num_actions[agent]
     return actions

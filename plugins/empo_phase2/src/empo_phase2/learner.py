@@ -19,8 +19,8 @@ from empo_core.trees import StateDict, whole_number
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
 from empo_learning.finite import check_finite
 from empo_learning.regression import regression_of
-from empo_learning.stage_timings import StageTimings
 from empo_learning.state_tree import flatten
+from empo_learning.timers import Timers
 from empo_phase2.behaviour import build_networks
 from empo_phase2.compiled_targets import CompiledTargets
 from empo_phase2.experience import States, Transitions
@@ -70,7 +70,7 @@ class Learner:
         spec: WorldSpec,
         goals: GoalIndex,
         aggregate: Aggregator,
-        timing: StageTimings,
+        timers: Timers,
         seed: int,
     ) -> None:
         """Build networks with weights drawn from torch's global generator.
@@ -80,7 +80,7 @@ class Learner:
             spec: Shape and meaning of state rows.
             goals: The goals, by slot.
             aggregate: Adds up successors.
-            timing: Measures the stages of target computation.
+            timers: Measures the stages of target computation.
             seed: That of the run, which the choice of transitions depends on.
         """
         self._params, self._schedule, self._spec = params, WarmUpSchedule(params), spec
@@ -102,7 +102,7 @@ class Learner:
         self._targets = copy.deepcopy(self.networks)
         self.values = Quantities(self.networks, spec, goals, params.theory, aggregate)
         self._target_values = Quantities(self._targets, spec, goals, params.theory, aggregate)
-        plain = target_computer(params, spec, goals, aggregate, timing)
+        plain = target_computer(params, spec, goals, aggregate, timers)
         self._compute = compiled(plain, params, self.networks["v_h_e"])
         self._cache = TargetCache()
         self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
@@ -127,7 +127,7 @@ class Learner:
             The targets, and loss and gradient norm of each active quantity.
 
         Raises:
-            NonFiniteError: Something is not finite and ``on_nan`` is ``stop``.
+            NonFiniteError: if something is not finite and ``on_nan`` is ``stop``.
         """
         schedule = self._schedule
         index = replay.sample_indices(
@@ -164,12 +164,12 @@ class Learner:
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
-        given = self._params.optimiser.lr
-        if isinstance(given, dict):
-            given = given[quantity]
-        if given is None:
-            given = self._regressions[quantity].default_lr(sampled=self.is_sampled)
-        return given * self._schedule.lr_factor(step)
+        lr = self._params.optimiser.lr
+        if isinstance(lr, dict):
+            lr = lr[quantity]
+        if lr is None:
+            lr = self._regressions[quantity].default_lr(sampled=self.is_sampled)
+        return lr * self._schedule.lr_factor(step)
 
     @property
     def is_sampled(self) -> bool:
@@ -195,7 +195,7 @@ class Learner:
         """Compute targets with newer values from now on.
 
         Raises:
-            NonFiniteError: A weight is not finite.
+            NonFiniteError: if a weight is not finite.
         """
         rate = self._params.optimiser.target_rate
         # All before any is loaded, since encoders may be shared.
@@ -212,7 +212,7 @@ class Learner:
         """Weights that actors act with, on the CPU, named ``<quantity>.<parameter>``.
 
         Raises:
-            NonFiniteError: A weight is not finite.
+            NonFiniteError: if a weight is not finite.
         """
         quantity: Quantity = "q_r" if "q_r" in self.networks else "v_r"
         state = self.networks[quantity].state_dict()
@@ -228,7 +228,7 @@ class Learner:
         """Everything needed to resume exactly.
 
         Raises:
-            NonFiniteError: Something in it is not finite.
+            NonFiniteError: if something in it is not finite.
         """
         state = {
             "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
@@ -322,7 +322,7 @@ def target_computer(
     spec: WorldSpec,
     goals: GoalIndex,
     aggregate: Aggregator,
-    timing: StageTimings,
+    timers: Timers,
 ) -> TargetComputer:
     """Computes targets in tensor operations, on any device."""
     return TargetComputer(
@@ -330,7 +330,7 @@ def target_computer(
         goals,
         aggregate,
         model_based=params.targets.model_based,
-        timing=timing,
+        timers=timers,
         advantage_floor=params.targets.q_r_advantage_floor,
     )
 

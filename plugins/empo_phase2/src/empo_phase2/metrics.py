@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 
 import torch
-from rich.console import Console, RenderableType
 from torch import Tensor
 
 from empo_core.protocols import Collector
 from empo_core.types import Fit, Quantity
-from empo_learning.stage_timings import StageTimings
 from empo_phase2.learner import Learner
 from empo_phase2.params import QUANTITIES
 from empo_phase2.replay.buffer import Replay
@@ -27,12 +24,12 @@ def of_step(
     fits: Mapping[Quantity, Fit],
 ) -> dict[str, float]:
     """Numbers about one training step."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for quantity, fit in fits.items():
-        found[f"loss/{quantity}"] = float(fit.loss)
-        found[f"optim/grad_norm_{quantity}"] = float(fit.gradient_norm)
-        found[f"optim/lr_{quantity}"] = learner.lr(quantity, step)
-        found[f"value/{quantity}_prediction_mean"] = learner.predicted(quantity, targets)
+        metrics[f"loss/{quantity}"] = float(fit.loss)
+        metrics[f"optim/grad_norm_{quantity}"] = float(fit.gradient_norm)
+        metrics[f"optim/lr_{quantity}"] = learner.lr(quantity, step)
+        metrics[f"value/{quantity}_prediction_mean"] = learner.predicted(quantity, targets)
     for name, target, weight in (
         ("q_r", targets.q_r, targets.q_r_weight),
         ("v_h_e", targets.v_h_e, targets.v_h_e_weight),
@@ -41,8 +38,8 @@ def of_step(
         ("v_r", targets.v_r, None),
     ):
         if target is not None:
-            found[f"value/{name}_target_mean"] = _mean(target, weight)
-    found |= {
+            metrics[f"value/{name}_target_mean"] = _mean(target, weight)
+    metrics |= {
         "policy/beta_r": schedule.beta_r(step),
         "optim/is_warm_up": float(step < schedule.warm_up_end),
         "optim/stage": float(STAGES.index(schedule.stage(step))),
@@ -55,48 +52,40 @@ def of_step(
         "optim/batch_distinct_states": float(targets.distinct),
         "optim/skipped_fits": float(learner.skipped),
     }
-    return found | _of_networks(learner)
+    return metrics | _of_networks(learner)
 
 
 def of_collection(collector: Collector, replay: Replay) -> dict[str, float]:
     """Numbers about where experience comes from and how much is remembered."""
     counters = collector.counters()
-    found = {f"collect/{name}": float(value) for name, value in counters.items()}
-    return found | {
+    metrics = {f"collect/{name}": float(value) for name, value in counters.items()}
+    return metrics | {
         "collect/replay_transitions": float(len(replay)),
         "collect/replay_distinct_states": float(replay.distinct_states),
         "collect/replay_bytes_per_transition": replay.bytes_per_transition(),
     }
 
 
-def of_stages(timing: StageTimings) -> dict[str, float]:
-    """Milliseconds and share of each stage of target computation."""
-    stages = timing.stats()
-    whole = max(sum(stages.values()), 1e-12)
-    found = {f"time/stage_{name}_ms": ms for name, ms in stages.items()}
-    return found | {f"time/stage_{name}_percent": 100 * ms / whole for name, ms in stages.items()}
-
-
-def as_text(table: RenderableType) -> str:
-    """A table as lines of plain text, for a log."""
-    stream = io.StringIO()
-    # In the kernel of a notebook rich would display it, too.
-    Console(file=stream, width=100, markup=False, emoji=False, force_jupyter=False).print(table)
-    return stream.getvalue().rstrip()
+def of_stages(seconds: Mapping[str, float], steps: int) -> dict[str, float]:
+    """Milliseconds per step, and share, of each stage of target computation."""
+    whole = max(sum(seconds.values()), 1e-12)
+    ms = {f"time/stage_{name}_ms": 1e3 * part / steps for name, part in seconds.items()}
+    shares = {f"time/stage_{name}_percent": 100 * s / whole for name, s in seconds.items()}
+    return ms | shares
 
 
 def _of_networks(learner: Learner) -> dict[str, float]:
     """Sizes of weights, and of tables that grow."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for quantity, network in learner.networks.items():
         squares = [parameter.detach().square().sum() for parameter in network.parameters()]
         if squares:
-            found[f"optim/weight_norm_{quantity}"] = float(torch.stack(squares).sum().sqrt())
+            metrics[f"optim/weight_norm_{quantity}"] = float(torch.stack(squares).sum().sqrt())
         entries = getattr(network, "num_entries", None)
         if entries is not None:
-            found[f"value/table_entries_{quantity}"] = float(entries)
-    sizes = [size for name, size in found.items() if name.startswith("value/table_entries_")]
-    return found | ({"value/table_entries_total": sum(sizes)} if sizes else {})
+            metrics[f"value/table_entries_{quantity}"] = float(entries)
+    sizes = [size for name, size in metrics.items() if name.startswith("value/table_entries_")]
+    return metrics | ({"value/table_entries_total": sum(sizes)} if sizes else {})
 
 
 def _mean(values: Tensor, weight: Tensor | None) -> float:

@@ -141,10 +141,10 @@ class Targets(Config):
     @model_validator(mode="before")
     @classmethod
     def _look_one_step_ahead(cls, params: Any) -> Any:
-        gone = {"v_h_e", "q_r", "n"} & set(params if isinstance(params, Mapping) else ())
-        if gone:
+        removed = {"v_h_e", "q_r", "n"} & set(params if isinstance(params, Mapping) else ())
+        if removed:
             raise ValueError(
-                f"there is no {' or '.join(sorted(gone))} any more: targets of several steps "
+                f"there is no {' or '.join(sorted(removed))} any more: targets of several steps "
                 "valued a team that explores; leave it out, and targets look one step ahead "
                 "(targets.model_based and targets.max_pairs say whether they are sampled)"
             )

@@ -76,14 +76,17 @@ def gap(comparison: Comparison) -> Figure:
     return figure
 
 
-def values(comparison: Comparison, found: ValueEstimates) -> Figure:
+def values(comparison: Comparison, estimates: ValueEstimates) -> Figure:
     """Learned V_r over right V_r, one point per state and number of remaining steps."""
     figure, (axes,) = new_figure(width=4.8, height=4.2)
-    right, seen = comparison.right.v_r, comparison.seen
-    groups = ((~seen, "never visited", COLOURS[1], "x"), (seen, "visited", COLOURS[0], "o"))
+    right, is_visited = comparison.right.v_r, comparison.is_visited
+    groups = (
+        (~is_visited, "never visited", COLOURS[1], "x"),
+        (is_visited, "visited", COLOURS[0], "o"),
+    )
     for group, label, colour, marker in groups:
         if group.any():
-            axes.plot(right[group], found.v_r[group], marker, ms=3, color=colour, label=label)
+            axes.plot(right[group], estimates.v_r[group], marker, ms=3, color=colour, label=label)
     low, high = float(right.min()), float(right.max())
     axes.plot([low, high], [low, high], "k-", linewidth=0.8, label="learned = right")
     axes.set(title="V_r of each state and time", xlabel="right V_r", ylabel="learned V_r")

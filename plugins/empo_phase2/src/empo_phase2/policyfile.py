@@ -14,13 +14,13 @@ from torch import Tensor
 from empo_core.errors import StorageError
 from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
-from empo_core.storage.atomic import StrictModel
-from empo_core.storage.inputs import in_this_run
+from empo_core.runs.atomic import StrictModel
+from empo_core.runs.inputs import in_this_run
 from empo_core.types import AgentSpec, Goal, Role, WorldSpec
 from empo_core.world_content import world_digest
 from empo_learning.saved_model import Format, read_model, rebuilding, write_model
 from empo_phase2.behaviour import RobotBehaviour
-from empo_phase2.ensemble import EnsembleWorld, ensemble_of, prior_of
+from empo_phase2.ensemble import EnsembleWorld, prior_of
 from empo_phase2.params import Phase2Params
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
@@ -81,17 +81,17 @@ class LearnedPolicy:
         """Act with these weights from now on, named as a learner publishes them."""
         self._behaviour.load(weights)
 
-    def probabilities(
+    def policy(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action; unavailable ones have 0."""
         parts = [torch.zeros(0, self._num_actions, dtype=torch.float64)]
         for first in range(0, len(states), AT_ONCE):
             part = slice(first, first + AT_ONCE)
-            found = self._behaviour.policy(
+            policy = self._behaviour.policy(
                 *self._encoder(states[part], steps_left[part]), self._beta_r
             )
-            parts.append(found.double())
+            parts.append(policy.double())
         chances = torch.cat(parts)
         return chances / chances.sum(1, keepdim=True)
 
@@ -108,8 +108,8 @@ def save_policy(
         weights: What the learner published last.
 
     Raises:
-        NonFiniteError: A weight is not finite.
-        StorageError: The file cannot be written.
+        NonFiniteError: if a weight is not finite.
+        StorageError: if the file cannot be written.
     """
     quantity = "v_r" if params.values.q_r is None else "q_r"
     store = params.replay.store
@@ -124,8 +124,10 @@ def save_policy(
         learned=_described(learner_spec(world, store)),
         world=world_digest(world) if store == "rows" else None,
     )
-    own = {name: each for name, each in weights.items() if name.startswith(f"{quantity}.")}
-    write_model(Path(path), FORMAT, body, own)
+    of_quantity = {
+        name: tensor for name, tensor in weights.items() if name.startswith(f"{quantity}.")
+    }
+    write_model(Path(path), FORMAT, body, of_quantity)
 
 
 def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
@@ -137,7 +139,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
             ``replay.store: compact`` it may be any world with the same agents, horizon and size.
 
     Raises:
-        StorageError: The file is missing, damaged, foreign, or written by another version; a
+        StorageError: if the file is missing, damaged, foreign, or written by another version; a
             plugin that it needs is not installed; or the world is another.
     """
     path = Path(path)
@@ -147,7 +149,7 @@ def load_policy(path: str | Path, world: WorldModel) -> LearnedPolicy:
         params = Phase2Params.model_validate(in_this_run(body.params, path.resolve().parents[1]))
         played = world
         if params.ensemble.worlds and not isinstance(world, EnsembleWorld):
-            played = ensemble_of([world, *map(build, params.ensemble.worlds)])
+            played = EnsembleWorld([world, *map(build, params.ensemble.worlds)])
     here = learner_spec(played, params.replay.store)
     _check_fit(path, body, here, None if body.world is None else world_digest(played))
     prior = prior_of(params.human_prior, played) if params.values.q_r is None else None
@@ -192,36 +194,37 @@ def _check_fit(path: Path, body: _Body, here: WorldSpec, world: str | None) -> N
     """Refuse a world that the policy was not learned for.
 
     Raises:
-        StorageError: It is one of these; the message names the first difference.
+        StorageError: if the policy was not learned for the world; the message names the first
+            difference.
     """
-    known, found = body.learned.model_dump(), _described(here).model_dump()
+    recorded, actual = body.learned.model_dump(), _described(here).model_dump()
     # Compact rows describe their world, so goals and names may differ.
     fixed = ["agents", "horizon", "features", "state_words", "state_dtype"]
     if body.world is not None:
         fixed.append("goals")
     else:
-        for side in (known, found):
+        for side in (recorded, actual):
             side["agents"] = [{**agent, "name": ""} for agent in side["agents"]]
     for key in fixed:
-        if known[key] != found[key]:
+        if recorded[key] != actual[key]:
             raise StorageError(
-                f"{path}: was learned in {known['name']!r}, which differs from this "
-                f"{here.name!r}: its {key} {_difference(known[key], found[key])}"
+                f"{path}: was learned in {recorded['name']!r}, which differs from this "
+                f"{here.name!r}: its {key} {_difference(recorded[key], actual[key])}"
             )
     if world != body.world:
         raise StorageError(
-            f"{path}: was learned in {known['name']!r}, which differs from this {here.name!r}: it "
-            "starts in another state, or its first step leads elsewhere, or a later one does"
+            f"{path}: was learned in {recorded['name']!r}, which differs from this {here.name!r}: "
+            "it starts in another state, or its first step leads elsewhere, or a later one does"
         )
 
 
-def _difference(known: object, found: object) -> str:
+def _difference(recorded: object, actual: object) -> str:
     """First difference of two values, in words."""
-    if isinstance(known, list) and isinstance(found, list):
-        if len(known) != len(found):
-            return f"were {len(known)} in number, not {len(found)}"
+    if isinstance(recorded, list) and isinstance(actual, list):
+        if len(recorded) != len(actual):
+            return f"were {len(recorded)} in number, not {len(actual)}"
         at = next(
-            i for i, (one, other) in enumerate(zip(known, found, strict=True)) if one != other
+            i for i, (left, right) in enumerate(zip(recorded, actual, strict=True)) if left != right
         )
-        return f"had {known[at]} in place {at}, not {found[at]}"
-    return f"was {known}, not {found}"
+        return f"had {recorded[at]} in place {at}, not {actual[at]}"
+    return f"was {recorded}, not {actual}"

@@ -81,8 +81,8 @@ class HumanProfiles:
         mean = torch.einsum("nsa,nsh->nha", policy, self.share[layout])
         action = sample_actions(mean, action_uniform)
         ratio = policy / mean[:, self.human].clamp(min=1e-300)
-        own = ratio.gather(2, action[:, self.human, None])[..., 0]
-        return action, slot_uniform * ratio.amax(2) < own
+        chosen_ratio = ratio.gather(2, action[:, self.human, None])[..., 0]
+        return action, slot_uniform * ratio.amax(2) < chosen_ratio
 
     def probabilities(
         self, policy: Float[Tensor, "state slot action"], layout: Int[Tensor, " state"]
@@ -90,10 +90,10 @@ class HumanProfiles:
         """Probability of each profile on average over goals, and given each slot's goal."""
         share = self.share.to(policy.dtype)[layout]
         mean = torch.einsum("nsa,nsh->nha", policy, share)
-        taken = mean[:, self._position, self.action]  # [state profile human]
-        own = policy.gather(2, self.action.T[self.human].expand(policy.shape[0], -1, -1))
-        others = _product_of_others(taken)[:, :, self.human]
-        return taken.prod(-1), own.transpose(1, 2) * others
+        chosen_mean = mean[:, self._position, self.action]  # [state profile human]
+        chosen_policy = policy.gather(2, self.action.T[self.human].expand(policy.shape[0], -1, -1))
+        others = _product_of_others(chosen_mean)[:, :, self.human]
+        return chosen_mean.prod(-1), chosen_policy.transpose(1, 2) * others
 
 
 def _product_of_others(

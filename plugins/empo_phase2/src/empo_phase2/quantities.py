@@ -173,9 +173,9 @@ def _repeated(count: int, times: int, device: torch.device) -> Int[Tensor, " ite
 
 
 @lru_cache(maxsize=16)
-def _tiled(asked: Int[Tensor, " slot"], times: int) -> Int[Tensor, " query"]:
+def _tiled(index: Int[Tensor, " slot"], times: int) -> Int[Tensor, " query"]:
     """Shared likewise."""
-    return asked.repeat(times)
+    return index.repeat(times)
 
 
 def mean_value(

@@ -38,5 +38,5 @@ def step_bytes(
     ragged = batch * items * (ITEM_BYTES + SLOT_BYTES * slots)
     row = spec.state_words * spec.state_dtype.itemsize
     flat = distinct * (2 * row + STATE_BYTES + VALUE_BYTES * (slots + spec.num_robot_actions))
-    kept = 4 * (MOST_NUMBERS + MOMENTS * weights)
-    return int(max(valued + ragged + flat, fitted)) + kept
+    optimiser_bytes = 4 * (MOST_NUMBERS + MOMENTS * weights)
+    return int(max(valued + ragged + flat, fitted)) + optimiser_bytes

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from empo_core.best_effort import best_effort
 from empo_core.protocols import Weights, WorldModel
-from empo_core.storage.arrays import write_file
-from empo_core.storage.run_directory import strict_json
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import strict_json
 from empo_core.tables import or_achieved, report_table
 from empo_core.types import WorldSpec
 from empo_inspector.explanation import Explanation, explain
@@ -31,7 +31,7 @@ from empo_phase2.policyfile import save_policy
 from empo_phase2.values import ValueEstimates
 from empo_phase2.world_checks import warning
 from empo_pictures.notebooks import NotebookReport
-from empo_theory.inspection import Inspection, Wanted
+from empo_theory.inspection import Inspection, InspectionScope
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
@@ -67,7 +67,7 @@ class Phase2Result(NotebookReport):
     losses: Curve
     doubts: Sequence[str]
     weights: Weights
-    inspection: Callable[[Wanted], Inspection]
+    inspection: Callable[[InspectionScope], Inspection]
     comparison: Comparison | None = None
     assessed: ValueEstimates | None = None
 
@@ -94,7 +94,7 @@ class Phase2Result(NotebookReport):
     def report(self) -> RenderableType:
         """Tables for people."""
         tables: list[RenderableType] = [self._values(), self._robot(), self._goals()]
-        tables += [Text(f"warning: {found}", style="yellow") for found in self._warnings()]
+        tables += [Text(f"warning: {text}", style="yellow") for text in self._warnings()]
         return Group(*tables, *([self._gap_table()] if self.gap else []), self._effort())
 
     def explain(
@@ -113,12 +113,12 @@ class Phase2Result(NotebookReport):
             versus: Another one; None means the most probable one that is not equally good.
 
         Raises:
-            WorldError: The state cannot be reached by then, the episode is over there, or an
+            WorldError: if the state cannot be reached by then, the episode is over there, or an
                 action is not available.
         """
-        wanted = Wanted(start=None if state is None else np.array(state), time=time)
-        found = self.inspection(wanted)
-        return explain(found, self._world, start_of(found, wanted), time, action, versus)
+        scope = InspectionScope(start=None if state is None else np.array(state), time=time)
+        inspection = self.inspection(scope)
+        return explain(inspection, self._world, start_of(inspection, scope), time, action, versus)
 
     def inspect(self, height: int = HEIGHT) -> NotebookPage:
         """The page that shows every decision, for a notebook or, by ``write``, for a browser.
@@ -126,7 +126,9 @@ class Phase2Result(NotebookReport):
         Args:
             height: Its height in a notebook, in pixels.
         """
-        return notebook_page(self.inspection(Wanted(max_bytes=MAX_BYTES)), self._world, height)
+        return notebook_page(
+            self.inspection(InspectionScope(max_bytes=MAX_BYTES)), self._world, height
+        )
 
     @property
     def _world(self) -> WorldModel:
@@ -147,8 +149,8 @@ class Phase2Result(NotebookReport):
 
     def _warnings(self) -> list[str]:
         """Of terminal states that robots are drawn to, and of what was not learned well."""
-        found = (warning(member, self.params.theory) for member in members_of(self.played))
-        return [*(each for each in found if each), *self.doubts]
+        texts = (warning(member, self.params.theory) for member in members_of(self.played))
+        return [*(text for text in texts if text), *self.doubts]
 
     def _root(self) -> dict[str, Any]:
         root, achieved = self.root, self._achieved()
@@ -219,22 +221,22 @@ class Phase2Result(NotebookReport):
 
     def _achieved(self) -> list[bool]:
         """Whether the start state is in each goal."""
-        found: list[bool] = self.played.achieved(self.played.initial_state()[None])[0].tolist()
-        return found
+        achieved: list[bool] = self.played.achieved(self.played.initial_state()[None])[0].tolist()
+        return achieved
 
     def _gap_table(self) -> Table:
         """The gap to the right values at the start, on average, and at worst."""
         gap = self.gap
         title = f"Gap to {self.params.reporting.compare} ({gap['Compare/coverage']:.1%} seen)"
         table = report_table(title, "quantity", "start", "mean", "worst")
-        for name, unit, what in (
+        for name, unit, label in (
             ("V_r", "rel", "V_r, relative"),
             ("V_r", "abs", "V_r, absolute"),
             ("pi_r", "tv", "policy, total variation"),
             ("V_h_e", "abs", "V_h^e, absolute"),
         ):
             numbers = [gap[f"Compare/{name}_{part}_{unit}"] for part in ("root", "mean", "max")]
-            table.add_row(what, *(f"{number:.4g}" for number in numbers))
+            table.add_row(label, *(f"{number:.4g}" for number in numbers))
         return table
 
     def _effort(self) -> str:
@@ -243,9 +245,9 @@ class Phase2Result(NotebookReport):
             f"{self.seconds:.1f} s"
         )
 
-    def _columns(self, what: str = "value") -> tuple[str, ...]:
+    def _columns(self, heading: str = "value") -> tuple[str, ...]:
         """A column for what was learned, and one for what is right where that is known."""
-        return (what, "right") if self.comparison is not None else (what,)
+        return (heading, "right") if self.comparison is not None else (heading,)
 
 
 def as_csv(curve: Curve) -> str:

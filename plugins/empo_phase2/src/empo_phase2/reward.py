@@ -30,10 +30,10 @@ class LearnedReward:
         with self._values.evaluating():
             for first in range(0, len(states), AT_ONCE):
                 part = slice(first, first + AT_ONCE)
-                known, found = self._encoder(states[part], steps_left[part])
-                known = known.to(self._device)
+                distinct, encoded = self._encoder(states[part], steps_left[part])
+                distinct = distinct.to(self._device)
                 timed = TimedStates.of(
-                    known.at(found.state.to(self._device)), steps_left[part].to(self._device)
+                    distinct.at(encoded.state.to(self._device)), steps_left[part].to(self._device)
                 )
                 v_h_e = self._values.v_h_e(timed)
                 u_r = self._values.u_r(timed, self._values.x_h(timed, v_h_e))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor
@@ -14,7 +13,7 @@ from empo_core.types import Fit, Quantity
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.learner import Evaluated
 from empo_learning.learner import Learner as LoopLearner
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2 import metrics
 from empo_phase2.blind_spots import EnteredSituations, blind_spots
 from empo_phase2.compare import Comparison
@@ -33,8 +32,6 @@ WORST_MISFIT = 0.25
 WORST_GAP = 0.1
 """Error of V_r at the start, relative to the right value, above which results are wrong."""
 
-log = logging.getLogger(__name__)
-
 
 class Phase2Learner(LoopLearner):
     """One training step after the other, each with the experience that is due before it.
@@ -51,19 +48,19 @@ class Phase2Learner(LoopLearner):
         replay: Replay,
         collector: Collector,
         explorers: ExplorerSet,
-        timing: StageTimings,
+        timers: Timers,
         comparison: Comparison | None,
         tell: Tell,
     ) -> None:
         self._params, self._schedule = params, WarmUpSchedule(params)
         self._learner, self._learned, self._replay = learner, learned, replay
         self._collector, self._explorers = collector, explorers
-        self._timing, self._comparison, self._tell = timing, comparison, tell
+        self._timers, self._comparison, self._tell = timers, comparison, tell
         self._entered = EnteredSituations()
         self._published: Weights = {}
         self._exploration: dict[str, float] = {}
         self._newest: tuple[BatchTargets, Mapping[Quantity, Fit]] | None = None
-        self.steps = 0
+        self.steps = self._line_steps = 0
         self.total_steps = params.total_steps
         self.losses: BoundedCurve[tuple[int, dict[str, float]]] = BoundedCurve()
 
@@ -87,8 +84,8 @@ class Phase2Learner(LoopLearner):
 
     def warnings(self, describe: Callable[[Tensor], str]) -> list[str]:
         """What is wrong with what was learned, as far as that can be told; ``describe`` a state."""
-        found = [] if self._newest is None else [*self._misfits(*self._newest)]
-        return [*found, *self._gap(), *self._blind_spots(describe)]
+        texts = [] if self._newest is None else [*self._misfits(*self._newest)]
+        return [*texts, *self._gap(), *self._blind_spots(describe)]
 
     def _misfits(self, targets: BatchTargets, fits: Mapping[Quantity, Fit]) -> Iterator[str]:
         """Quantities that training leaves far from their targets."""
@@ -118,22 +115,21 @@ class Phase2Learner(LoopLearner):
         if not len(self._replay):
             return
         values, device = self._learner.values, self._params.compute.device
-        found = blind_spots(self._replay, self._entered, values, device)
-        if warning := found.warning(values.spec, describe):
+        spots = blind_spots(self._replay, self._entered, values, device)
+        if warning := spots.warning(values.spec, describe):
             yield warning
 
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest training step, and about collection."""
-        found = metrics.of_collection(self._collector, self._replay) | self._exploration
+        numbers = metrics.of_collection(self._collector, self._replay) | self._exploration
         if self._newest is not None:
             targets, fits = self._newest
             self.losses.append((self.steps, {q: float(fit.loss) for q, fit in fits.items()}))
-            found |= metrics.of_step(self.steps - 1, self._schedule, self._learner, targets, fits)
-        if self._timing.enabled:
-            found |= metrics.of_stages(self._timing)
-            log.info("%s", metrics.as_text(self._timing.table()))
-            self._timing.reset()
-        return found
+            numbers |= metrics.of_step(self.steps - 1, self._schedule, self._learner, targets, fits)
+        if self._timers.enabled:
+            numbers |= metrics.of_stages(self._timers.lap(), max(self.steps - self._line_steps, 1))
+        self._line_steps = self.steps
+        return numbers
 
     def evaluate(self) -> Evaluated | None:
         """The gap to the right values, where they are known."""
@@ -141,7 +137,7 @@ class Phase2Learner(LoopLearner):
             return None
         with self.interruptible():
             gap = self._comparison.record(self.steps, self._learned)
-        named = {name.replace("Compare/", "eval/").lower(): each for name, each in gap.items()}
+        named = {name.replace("Compare/", "eval/").lower(): value for name, value in gap.items()}
         return Evaluated(named, -gap["Compare/V_r_mean_rel"])
 
     def state_dict(self, *, midway: bool) -> StateDict:
@@ -160,7 +156,7 @@ class Phase2Learner(LoopLearner):
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from what ``state_dict`` returned."""
-        self.steps = whole_number(state_dict["steps"])
+        self.steps = self._line_steps = whole_number(state_dict["steps"])
         self.losses.load_state_dict(state_dict["losses"])
         self._learner.load_state_dict(state_dict["learner"])
         self._replay.load_state_dict(state_dict["replay"])

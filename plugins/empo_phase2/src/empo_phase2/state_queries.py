@@ -54,9 +54,9 @@ class StateEncoder:
         successor, prob = offsets[:0], torch.zeros(0)
         if self._prior is not None:
             policy = self._prior(rows, steps_left)
-            found = self._order.arranged(successors_of(self._whole, rows), count)
-            successor = self._recorder.number(found.states)
-            offsets, prob = found.offsets, found.prob.float()
+            successors = self._order.arranged(successors_of(self._whole, rows), count)
+            successor = self._recorder.number(successors.states)
+            offsets, prob = successors.offsets, successors.prob.float()
         zeros = torch.zeros(count, len(self._whole.spec.humans), dtype=torch.int64)
         transitions = Transitions(
             state=state,

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Compactable, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
 from empo_phase2.ensemble import EnsembleWorld, layouts_of
 from empo_phase2.experience import States
@@ -24,11 +24,12 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
     """The spec of a world with rows as they are stored: ``"rows"`` or ``"compact"``.
 
     Raises:
-        ConfigError: The world has no compact rows, or its worlds have some of unequal size.
+        ConfigError: if the world has no compact rows, or its worlds have some of unequal size.
     """
     if store == "rows":
         return world.spec
-    if not isinstance(world, Compactable):
+    rows, features = world.compact(world.initial_state()[None]), world.compact_features
+    if rows is None or features is None:
         why = "has no compact rows"
         if isinstance(world, EnsembleWorld):
             why = "has no compact rows, or of unequal size, in some of its worlds"
@@ -36,9 +37,9 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
             f"replay.store: {world.spec.name!r} {why}, so it cannot be stored as 'compact'; "
             "store 'rows'"
         )
-    rows = world.compact(world.initial_state()[None])
     if isinstance(world, EnsembleWorld):
         starts = world.compact(world.initial_states())
+        assert starts is not None
         # Worlds whose goals are the same, too, have the same values.
         kinds = {
             (tuple(row), member.spec.goals)
@@ -54,7 +55,7 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
         world.spec,
         state_words=rows.shape[1],
         state_dtype=rows.dtype,
-        features=world.compact_features,
+        features=features,
     )
 
 
@@ -100,8 +101,9 @@ class StateRecorder:
         """Rows of the world as the learner gets them."""
         if self._store == "rows":
             return rows
-        assert isinstance(self._world, Compactable)
-        return self._world.compact(rows)
+        compact = self._world.compact(rows)
+        assert compact is not None
+        return compact
 
     def _look(self, rows: Tensor) -> None:
         world = self._world

@@ -101,9 +101,9 @@ class SuccessorQuery:
         return self._checked(successors_of(self._world, rows, self._order.actions(human, robot)))
 
     def _under_every_robot_action(self, rows: Tensor, human: Tensor) -> Successors:
-        every = rows.repeat_interleave(self._order.robot_actions, 0)
+        repeated = rows.repeat_interleave(self._order.robot_actions, 0)
         actions = self._order.under_every_robot_action(human)
-        return self._checked(successors_of(self._world, every, actions))
+        return self._checked(successors_of(self._world, repeated, actions))
 
     def _pairs(self, human: Tensor) -> Int[Tensor, "env robot_action"]:
         """Position of the successors of each robot action among those of all profiles."""
@@ -115,7 +115,7 @@ class SuccessorQuery:
         """The same successors.
 
         Raises:
-            SolveError: Transitions take other times than one step.
+            SolveError: if transitions take other times than one step.
         """
         duration = successors.duration
         if duration is not None and bool((duration != 1).any()):

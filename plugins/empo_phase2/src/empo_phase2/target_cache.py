@@ -98,8 +98,8 @@ class TargetCache:
         """Positions of timed states that may occur often, and each once; None if one is new."""
         place, distinct = np.empty((2, len(keys)), np.int32)
         rows, slots = self._keys.arrays
-        seen = np.zeros(len(self), np.bool_)
-        count = places(keys.view(np.uint64), rows, slots, seen, place, distinct)
+        is_listed = np.zeros(len(self), np.bool_)
+        count = places(keys.view(np.uint64), rows, slots, is_listed, place, distinct)
         return None if count < 0 else (place, distinct[:count])
 
     def ask(
@@ -109,16 +109,16 @@ class TargetCache:
         value: Callable[[TimedStates], Values],
     ) -> tuple[Int32[np.ndarray, " occurrence"], Int32[np.ndarray, " distinct"]]:
         """The same, with values computed where they are new; see ``__call__``."""
-        found = self.find(keys)
-        if found is not None:
-            self._asked += len(found[1])
-            return found
+        hit = self.find(keys)
+        if hit is not None:
+            self._asked += len(hit[1])
+            return hit
         distinct = RowTable(1, keys.dtype)
         distinct.number(keys)
         self(torch.from_numpy(distinct.rows[:, 0]), states, value)
-        found = self.find(keys)
-        assert found is not None
-        return found
+        hit = self.find(keys)
+        assert hit is not None
+        return hit
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""
@@ -144,7 +144,9 @@ class TargetCache:
         self._freed_states = whole_number(state_dict["freed_states"])
         no_key = torch.zeros(0, dtype=torch.int64)
         key, expected = state_dict["key"], state_dict["expected"]
-        key, expected = (tensor_like(each, no_key.new_zeros(len(each))) for each in (key, expected))
+        key, expected = (
+            tensor_like(tensor, no_key.new_zeros(len(tensor))) for tensor in (key, expected)
+        )
         values, like = state_dict["values"], {}
         if len(key):
             for name, column in columns.items():
@@ -158,7 +160,7 @@ class TargetCache:
         return self._keys.rows[:, 0].copy()
 
     def _is_full(self, more: int) -> bool:
-        columns = sum(known[0].numel() for known in self.values.values())
+        columns = sum(arrays[0].numel() for arrays in self.values.values())
         return len(self) > 0 and (len(self) + more) * columns > MOST_NUMBERS
 
     def _add(self, key: Int64[np.ndarray, " distinct"], values: Values) -> None:

@@ -125,7 +125,7 @@ def timed_keys(
 
 @compiled
 def places(
-    keys: Ints, rows: NDArray[np.uint64], slots: Places, seen: Flags, place: Places,
+    keys: Ints, rows: NDArray[np.uint64], slots: Places, is_listed: Flags, place: Places,
     distinct: Places,
 ) -> int:  # fmt: skip
     """Look up keys of timed states; returns how many are distinct, or -1 if one is unknown.
@@ -134,7 +134,7 @@ def places(
         keys: The keys [occurrence 1].
         rows: All known keys [situation 1].
         slots: Their hash table, as in ``row_table``.
-        seen: A False for each of them.
+        is_listed: A False for each of them.
         place: Gets the position of each key.
         distinct: Gets every position once, in order of first occurrence.
     """
@@ -147,8 +147,8 @@ def places(
         if i < 0:
             return -1
         place[item] = i
-        if not seen[i]:
-            seen[i] = True
+        if not is_listed[i]:
+            is_listed[i] = True
             distinct[count] = i
             count += 1
     return count
@@ -181,34 +181,34 @@ def put_policy(robot: Floats, available: Flags, i: int, beta_r: float) -> None:
 
 
 @inlined
-def value_robot(known: Known, i: int, setting: Setting, robot: Floats) -> float:
+def value_robot(table: Known, i: int, setting: Setting, robot: Floats) -> float:
     """Bring V_r of a situation up to date, equation (9); returns 0, or NaN where that is wrong.
 
     The policy in ``robot`` is overwritten.
     """
     wrong = 0.0
-    for s in range(known.v_h_e.shape[1]):
-        wrong += 0.0 * known.v_h_e[i, s]
-    if known.alive[i]:
-        wrong += 0.0 * known.u_r[i]
-        for h in range(known.x_h.shape[1]):
-            wrong += 0.0 * known.x_h[i, h]
-        for a in range(known.q_r.shape[1]):
-            if known.available[i, a]:
-                wrong += 0.0 * known.q_r[i, a]
+    for s in range(table.v_h_e.shape[1]):
+        wrong += 0.0 * table.v_h_e[i, s]
+    if table.alive[i]:
+        wrong += 0.0 * table.u_r[i]
+        for h in range(table.x_h.shape[1]):
+            wrong += 0.0 * table.x_h[i, h]
+        for a in range(table.q_r.shape[1]):
+            if table.available[i, a]:
+                wrong += 0.0 * table.q_r[i, a]
         if not setting.is_v_r_learned:
-            for a in range(known.q_r.shape[1]):
-                robot[POLICY, a] = known.q_r[i, a]
-            put_policy(robot, known.available, i, setting.beta_r)
-            value = known.u_r[i]
-            for a in range(known.q_r.shape[1]):
+            for a in range(table.q_r.shape[1]):
+                robot[POLICY, a] = table.q_r[i, a]
+            put_policy(robot, table.available, i, setting.beta_r)
+            value = table.u_r[i]
+            for a in range(table.q_r.shape[1]):
                 if robot[POLICY, a] != 0.0:
-                    value += robot[POLICY, a] * known.q_r[i, a]
-            known.v_r[i] = value
+                    value += robot[POLICY, a] * table.q_r[i, a]
+            table.v_r[i] = value
     elif not setting.is_v_r_learned:
-        known.v_r[i] = setting.terminal_value
-    known.beta_r[i] = setting.beta_r
-    return wrong + 0.0 * known.v_r[i]
+        table.v_r[i] = setting.terminal_value
+    table.beta_r[i] = setting.beta_r
+    return wrong + 0.0 * table.v_r[i]
 
 
 @inlined
@@ -228,17 +228,17 @@ def put_mean_actions(batch: Batch, people: People, t: int, layout: int, mean: Fl
 def put_chances(batch: Batch, people: People, t: int, p: int, scratch: Scratch) -> None:
     """Probability of a profile given that a slot's human pursues its goal, for each slot."""
     for s in range(batch.human_policy.shape[1]):
-        own = people.human[s]
-        chance = 1.0 * (batch.human_policy[t, s, people.action[p, own]])
+        human = people.human[s]
+        chance = 1.0 * (batch.human_policy[t, s, people.action[p, human]])
         for h in range(people.action.shape[1]):
-            if h != own:
+            if h != human:
                 chance *= scratch.mean[h, people.action[p, h]]
         scratch.chance[s] = chance
 
 
 @inlined
 def put_q_r(
-    batch: Batch, people: People, known: Known, t: int, gamma_r: float, scratch: Scratch
+    batch: Batch, people: People, table: Known, t: int, gamma_r: float, scratch: Scratch
 ) -> None:
     """Q_r of all actions where a transition starts, equation (4)."""
     count, actions = len(batch.action), scratch.robot.shape[1]
@@ -253,22 +253,22 @@ def put_q_r(
                 chance *= scratch.mean[h, people.action[p, h]]
         for a in range(actions):
             pair = (t * profiles + p) * actions + a
-            worth = 0.0
+            next_value = 0.0
             for item in range(batch.offsets[pair], batch.offsets[pair + 1]):
                 here = batch.place[count + item]
-                worth += batch.prob[item] * known.v_r[here]
-            scratch.robot[VALUE, a] += chance * worth
+                next_value += batch.prob[item] * table.v_r[here]
+            scratch.robot[VALUE, a] += chance * next_value
 
 
 @inlined
 def put_weights(
-    batch: Batch, known: Known, t: int, i: int, setting: Setting, scratch: Scratch
+    batch: Batch, table: Known, t: int, i: int, setting: Setting, scratch: Scratch
 ) -> None:
     """Weights of the errors of Q_r, see ``targets.decision_weight``; the policy where it acts."""
     actions = scratch.robot.shape[1]
     number, total = 0, 0.0
     for a in range(actions):
-        exists = known.available[i, a]
+        exists = table.available[i, a]
         acts = scratch.robot[POLICY, a]
         weight = exists * (acts * (1 - acts) + setting.floor)
         if setting.floor < 0:
@@ -282,7 +282,7 @@ def put_weights(
             if mean > 0:
                 scratch.robot[WEIGHT, a] /= max(mean, 1e-12)
             else:
-                scratch.robot[WEIGHT, a] = known.available[i, a]
+                scratch.robot[WEIGHT, a] = table.available[i, a]
         if not setting.model_based and a != batch.action[t]:
             scratch.robot[WEIGHT, a] = 0.0
 
@@ -294,15 +294,15 @@ def evaluates_policy(batch: Batch, t: int, robot: Floats) -> bool:
     for a in range(robot.shape[1]):
         if batch.behaviour[t, a] > 0.0:
             top = max(top, robot[POLICY, a] / batch.behaviour[t, a])
-    taken = batch.action[t]
-    if not batch.behaviour[t, taken] > 0.0:
+    action = batch.action[t]
+    if not batch.behaviour[t, action] > 0.0:
         return False
-    return batch.uniform[t] * top < robot[POLICY, taken] / batch.behaviour[t, taken]
+    return batch.uniform[t] * top < robot[POLICY, action] / batch.behaviour[t, action]
 
 
 @inlined
 def put_v_h_e(
-    batch: Batch, people: People, known: Known, t: int, setting: Setting, scratch: Scratch
+    batch: Batch, people: People, table: Known, t: int, setting: Setting, scratch: Scratch
 ) -> None:
     """V_h^e of each slot where a transition starts, equation (6)."""
     count, actions = len(batch.action), scratch.robot.shape[1]
@@ -323,30 +323,30 @@ def put_v_h_e(
                 here = batch.place[count + item]
                 chance = acts * batch.prob[item]
                 for s in range(slots):
-                    worth = setting.gamma_h * known.v_h_e[here, s]
-                    if known.achieved[here, s]:
-                        worth = 1.0
-                    scratch.human[VALUE, s] += scratch.chance[s] * chance * worth
-    layout = known.layout[batch.place[t]]
+                    payoff = setting.gamma_h * table.v_h_e[here, s]
+                    if table.achieved[here, s]:
+                        payoff = 1.0
+                    scratch.human[VALUE, s] += scratch.chance[s] * chance * payoff
+    layout = table.layout[batch.place[t]]
     is_policy = setting.model_based or evaluates_policy(batch, t, scratch.robot)
     for s in range(slots):
-        asked = is_policy and batch.acts_for[t, s]
-        scratch.human[WEIGHT, s] = 1.0 * (asked and people.exists[layout, s])
+        is_used = is_policy and batch.acts_for[t, s]
+        scratch.human[WEIGHT, s] = 1.0 * (is_used and people.exists[layout, s])
 
 
 @inlined
-def put_found(scratch: Scratch, t: int, found: Found) -> float:
+def put_found(scratch: Scratch, t: int, targets: Found) -> float:
     """Write down the targets of a transition; returns 0, or NaN where one is not finite."""
     wrong = 0.0
     for a in range(scratch.robot.shape[1]):
-        found.q_r[t, a] = scratch.robot[VALUE, a]
-        found.q_r_weight[t, a] = scratch.robot[WEIGHT, a]
-        found.pi_r[t, a] = scratch.robot[POLICY, a]
+        targets.q_r[t, a] = scratch.robot[VALUE, a]
+        targets.q_r_weight[t, a] = scratch.robot[WEIGHT, a]
+        targets.pi_r[t, a] = scratch.robot[POLICY, a]
         if scratch.robot[WEIGHT, a] != 0.0:
             wrong += 0.0 * scratch.robot[VALUE, a]
     for s in range(scratch.human.shape[1]):
-        found.v_h_e[t, s] = scratch.human[VALUE, s]
-        found.v_h_e_weight[t, s] = scratch.human[WEIGHT, s]
+        targets.v_h_e[t, s] = scratch.human[VALUE, s]
+        targets.v_h_e_weight[t, s] = scratch.human[WEIGHT, s]
         if scratch.human[WEIGHT, s] != 0.0:
             wrong += 0.0 * scratch.human[VALUE, s]
     return wrong
@@ -354,7 +354,7 @@ def put_found(scratch: Scratch, t: int, found: Found) -> float:
 
 @compiled
 def put_targets(
-    batch: Batch, people: People, known: Known, setting: Setting, scratch: Scratch, found: Found
+    batch: Batch, people: People, table: Known, setting: Setting, scratch: Scratch, targets: Found
 ) -> bool:
     """Fill in the targets of a batch; returns False where a value or target is not finite."""
     wrong = 0.0
@@ -363,20 +363,20 @@ def put_targets(
             wrong += 0.0 * people.weight[layout, s]
     for distinct in range(len(batch.distinct)):
         i = batch.distinct[distinct]
-        if known.beta_r[i] != setting.beta_r:
-            wrong += value_robot(known, i, setting, scratch.robot)
+        if table.beta_r[i] != setting.beta_r:
+            wrong += value_robot(table, i, setting, scratch.robot)
     for t in range(len(batch.action)):
         i = batch.place[t]
         if batch.human_policy.shape[1] > 0:
-            put_mean_actions(batch, people, t, known.layout[i], scratch.mean)
-        put_q_r(batch, people, known, t, setting.gamma_r, scratch)
+            put_mean_actions(batch, people, t, table.layout[i], scratch.mean)
+        put_q_r(batch, people, table, t, setting.gamma_r, scratch)
         for a in range(scratch.robot.shape[1]):
             if setting.looks_ahead:
                 scratch.robot[POLICY, a] = scratch.robot[VALUE, a]
             else:
-                scratch.robot[POLICY, a] = known.q_r[i, a]
-        put_policy(scratch.robot, known.available, i, setting.beta_r)
-        put_weights(batch, known, t, i, setting, scratch)
-        put_v_h_e(batch, people, known, t, setting, scratch)
-        wrong += put_found(scratch, t, found)
+                scratch.robot[POLICY, a] = table.q_r[i, a]
+        put_policy(scratch.robot, table.available, i, setting.beta_r)
+        put_weights(batch, table, t, i, setting, scratch)
+        put_v_h_e(batch, people, table, t, setting, scratch)
+        wrong += put_found(scratch, t, targets)
     return wrong == 0.0

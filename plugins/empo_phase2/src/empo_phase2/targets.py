@@ -39,7 +39,7 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
-from empo_learning.stage_timings import StageTimings
+from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions
 from empo_phase2.forward import ForwardValues, blocks, forward
 from empo_phase2.goal_index import GoalIndex
@@ -123,10 +123,10 @@ def collect(batch: Transitions, spec: WorldSpec) -> CollectedStates:
     transitions, pairs = batch.state.shape[0], batch.offsets.shape[0] - 1
     index = torch.repeat_interleave(batch.offsets.diff())
     # Without a horizon no step is ever counted down.
-    passed = 0 if spec.horizon is None else 1
+    elapsed = 0 if spec.horizon is None else 1
     of_transition = index // max(1, pairs // max(1, transitions))
     states = [batch.state, batch.successor]
-    steps = [batch.steps_left, batch.steps_left[of_transition] - passed]
+    steps = [batch.steps_left, batch.steps_left[of_transition] - elapsed]
     keys = torch.cat(states).long() * span_of(spec) + torch.cat(steps)
     distinct, inverse = torch.unique(keys, return_inverse=True)
     source, item = inverse.split([part.shape[0] for part in states])
@@ -172,7 +172,7 @@ def aggregate_q_r(
 
 
 def aggregate_v_h_e(
-    worth: Float[Tensor, "item slot"],
+    payoff: Float[Tensor, "item slot"],
     collected: CollectedStates,
     profile_prob: Float[Tensor, "transition profile slot"],
     pi_r: Float[Tensor, "transition robot_action"],
@@ -183,14 +183,14 @@ def aggregate_v_h_e(
     This is equation (6); the robots' actions are averaged over, not maximised.
 
     Args:
-        worth: The bracket of each successor s'.
+        payoff: The bracket of each successor s'.
         collected: The successors.
         profile_prob: Probability of each joint action a_H of the humans while the slot's human
             pursues the slot's goal g.
         pi_r: The robots' policy.
         aggregate: Sums over the successors of each pair.
     """
-    pairs = aggregate(worth, collected.pairs, weight=collected.prob)
+    pairs = aggregate(payoff, collected.pairs, weight=collected.prob)
     transitions, profiles, slots = profile_prob.shape
     pairs = pairs.view(transitions, profiles, -1, slots)
     return (profile_prob * torch.einsum("tr,tprs->tps", pi_r, pairs)).sum(1)
@@ -237,7 +237,7 @@ class TargetComputer:
         aggregate: Aggregator,
         *,
         model_based: bool,
-        timing: StageTimings,
+        timers: Timers,
         advantage_floor: float | None = None,
     ) -> None:
         """Prepare the computation.
@@ -247,12 +247,12 @@ class TargetComputer:
             goals: The goals, by slot.
             aggregate: Sums over successors.
             model_based: Whether all robot actions have successors; else only the taken one.
-            timing: Measures the stages.
+            timers: Measures the stages.
             advantage_floor: Weigh errors of Q_r by the decisions that depend on them, and by this.
         """
         self.spec, self.goals, self._aggregate = spec, goals, aggregate
         self.advantage_floor = advantage_floor
-        self.model_based, self.timing = model_based, timing
+        self.model_based, self.timers = model_based, timers
         self.profiles = HumanProfiles(spec, goals)
 
     @torch.no_grad()
@@ -275,40 +275,42 @@ class TargetComputer:
             uniform: Numbers in [0, 1) for the rejection test; needed without a model.
             cache: Values that are in it are read there, and others are put into it.
         """
-        stage = self.timing.stage
+        stage = self.timers
         with stage("stage1_collect"):
             collected = collect(batch, self.spec)
         with stage("stage2_encode"):
             timed = encode(collected.key, self.spec, look_up)
             sources = timed.at(collected.source)
         with stage("stage3_forward"):
-            known = None
+            lookup = None
             if cache is not None:
                 states = partial(encode, spec=self.spec, look_up=look_up)
 
-                def known(value: Callable[[TimedStates], Values]) -> Values:
+                def lookup(value: Callable[[TimedStates], Values]) -> Values:
                     place = cache(collected.key, states, value)
-                    return {name: each[place] for name, each in cache.values.items()}
+                    return {name: column[place] for name, column in cache.values.items()}
 
-            found = forward(timed, values, theory.beta_r, known)
+            forward_values = forward(timed, values, theory.beta_r, lookup)
         with stage("stage4_aggregate_q_r"):
             profile_prob, by_slot = self.profiles.of(batch, sources.states.layout)
-            q_r = aggregate_q_r(found.v_r, collected, profile_prob, theory.gamma_r, self._aggregate)
-            own = q_r
-            if found.q_r is not None and not self.looks_ahead(batch, values):
-                own = found.q_r[collected.source]
-            pi_r = policy_of(own, sources.states.available, theory.beta_r)
+            q_r = aggregate_q_r(
+                forward_values.v_r, collected, profile_prob, theory.gamma_r, self._aggregate
+            )
+            source_q_r = q_r
+            if forward_values.q_r is not None and not self.looks_ahead(batch, values):
+                source_q_r = forward_values.q_r[collected.source]
+            pi_r = policy_of(source_q_r, sources.states.available, theory.beta_r)
             q_r_weight = sources.states.available.to(q_r.dtype)
             if not self.model_based:
-                q_r_weight = taken(batch, q_r)
+                q_r_weight = action_weight(batch, q_r)
             if self.advantage_floor is not None:
                 exists = sources.states.available
                 q_r_weight = q_r_weight * decision_weight(pi_r, exists, self.advantage_floor)
         with stage("stage5_aggregate_v_h_e"):
-            worth = torch.where(timed.states.achieved, 1.0, theory.gamma_h * found.v_h_e)
-            acts = pi_r if self.model_based else taken(batch, q_r)
+            payoff = torch.where(timed.states.achieved, 1.0, theory.gamma_h * forward_values.v_h_e)
+            acts = pi_r if self.model_based else action_weight(batch, q_r)
             v_h_e = aggregate_v_h_e(
-                worth[collected.item], collected, by_slot, acts, self._aggregate
+                payoff[collected.item], collected, by_slot, acts, self._aggregate
             )
             exists = self.goals.goal[sources.states.layout] >= 0
             v_h_e_weight = (exists & batch.acts_for).to(v_h_e.dtype)
@@ -316,7 +318,7 @@ class TargetComputer:
                 assert uniform is not None
                 v_h_e_weight *= evaluates_policy(batch, pi_r, uniform)[:, None]
         learned, start = values.networks, collected.source
-        must_be_finite = _inputs_and_values(batch, self.goals, timed, found) | {
+        must_be_finite = _inputs_and_values(batch, self.goals, timed, forward_values) | {
             "the target of Q_r": torch.where(q_r_weight > 0, q_r, 0.0),
             "the target of V_h^e": torch.where(v_h_e_weight > 0, v_h_e, 0.0),
         }
@@ -327,9 +329,11 @@ class TargetComputer:
             pi_r=pi_r,
             v_h_e=v_h_e,
             v_h_e_weight=v_h_e_weight,
-            x_h=values.power(sources, found.v_h_e[start]) if "x_h" in learned else None,
-            u_r=values.reward(found.x_h[start]) if "u_r" in learned else None,
-            v_r=mean_value(found.u_r[start], own, pi_r) if "v_r" in learned else None,
+            x_h=values.power(sources, forward_values.v_h_e[start]) if "x_h" in learned else None,
+            u_r=values.reward(forward_values.x_h[start]) if "u_r" in learned else None,
+            v_r=mean_value(forward_values.u_r[start], source_q_r, pi_r)
+            if "v_r" in learned
+            else None,
             distinct=len(timed),
             items=len(collected.item),
             must_be_finite=must_be_finite,
@@ -342,7 +346,7 @@ class TargetComputer:
 
 
 def _inputs_and_values(
-    batch: Transitions, goals: GoalIndex, timed: TimedStates, found: ForwardValues
+    batch: Transitions, goals: GoalIndex, timed: TimedStates, forward_values: ForwardValues
 ) -> dict[str, Tensor]:
     """Everything that targets are computed from, causes first; 0 where it is not read."""
     over = ~timed.alive
@@ -350,18 +354,18 @@ def _inputs_and_values(
         "a successor's probability": batch.prob,
         "the humans' policy": batch.human_policy,
         "a goal's weight": goals.weight,
-        "V_h^e": found.v_h_e,
-        "X_h": found.x_h.masked_fill(over[:, None], 0.0),
-        "U_r": found.u_r.masked_fill(over, 0.0),
+        "V_h^e": forward_values.v_h_e,
+        "X_h": forward_values.x_h.masked_fill(over[:, None], 0.0),
+        "U_r": forward_values.u_r.masked_fill(over, 0.0),
     }
-    if found.q_r is not None:
+    if forward_values.q_r is not None:
         missing = over[:, None] | ~timed.states.available
-        named["Q_r"] = found.q_r.masked_fill(missing, 0.0)
+        named["Q_r"] = forward_values.q_r.masked_fill(missing, 0.0)
     # Last, for it may follow from all others.
-    return named | {"V_r": found.v_r}
+    return named | {"V_r": forward_values.v_r}
 
 
-def taken(
+def action_weight(
     batch: Transitions, like: Float[Tensor, "transition robot_action"]
 ) -> Float[Tensor, "transition robot_action"]:
     """One-hot joint robot action of each transition."""
@@ -379,8 +383,8 @@ def evaluates_policy(
     """
     behaviour = batch.behaviour.to(pi_r.dtype)
     ratio = torch.where(behaviour > 0, pi_r / behaviour.clamp(min=1e-38), 0.0)
-    own = ratio.gather(1, batch.action.long()[:, None])[:, 0]
-    return uniform.to(pi_r.dtype) * ratio.amax(1) < own
+    chosen_ratio = ratio.gather(1, batch.action.long()[:, None])[:, 0]
+    return uniform.to(pi_r.dtype) * ratio.amax(1) < chosen_ratio
 
 
 def decision_weight(

@@ -70,13 +70,20 @@ class ValueEstimator:
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         values = self._values
         with values.evaluating():
-            found = forward(sources, values, self._theory.beta_r)
-            q_r, pi_r = found.q_r, found.pi_r
+            forward_values = forward(sources, values, self._theory.beta_r)
+            q_r, pi_r = forward_values.q_r, forward_values.pi_r
             if q_r is None or pi_r is None:
                 q_r = self._one_step_q_r(states, transitions)
                 pi_r = policy_of(q_r, sources.states.available, self._theory.beta_r)
         q_r = q_r.masked_fill(~sources.states.available, math.nan)
-        parts = (found.v_r, q_r, pi_r, found.u_r, found.x_h, self._by_goal(found.v_h_e))
+        parts = (
+            forward_values.v_r,
+            q_r,
+            pi_r,
+            forward_values.u_r,
+            forward_values.x_h,
+            self._by_goal(forward_values.v_h_e),
+        )
         return ValueEstimates(*(part.cpu() for part in parts))
 
     def _one_step_q_r(self, states: States, transitions: Transitions) -> Tensor:

@@ -29,7 +29,7 @@ def check_world(spec: WorldSpec) -> None:
     """Refuse worlds in which there is nothing to learn.
 
     Raises:
-        UnsuitableWorldError: Humans, robots or goals are missing, or an agent has no role.
+        UnsuitableWorldError: if humans, robots or goals are missing, or an agent has no role.
     """
     if not spec.robots:
         raise UnsuitableWorldError(
@@ -49,7 +49,7 @@ def check_starts(world: WorldModel, starts: Int[Tensor, "layout word"]) -> None:
     """Refuse worlds that start in a terminal state.
 
     Raises:
-        SolveError: Episodes are over when they begin.
+        SolveError: if episodes are over when they begin.
     """
     stuck = ~available_in(world, starts).any(2).all(1)
     if bool(stuck.any()):
@@ -66,7 +66,7 @@ def check_reach(world: WorldModel, theory: TheoryParams) -> None:
     at, so power may be 0 in further states.
 
     Raises:
-        SolveError: In a state that can be reached a human cannot attain any goal that counts,
+        SolveError: if in a state that can be reached a human cannot attain any goal that counts,
             whatever anyone does, so X_h is 0 there and U_r not defined.
     """
     spec = world.spec
@@ -78,24 +78,26 @@ def check_reach(world: WorldModel, theory: TheoryParams) -> None:
         goals = [g for g in spec.goals_of(human) if counted[g]]
         # A goal that holds at the start was not achieved by anyone.
         never = [spec.goals[g].name for g in goals if not reach.achieved[reach.after, g].any()]
-        who = f"{spec.agents[human].name} (agent {human}) of {spec.name!r}"
+        human_name = f"{spec.agents[human].name} (agent {human}) of {spec.name!r}"
         if len(never) == len(goals):
             raise SolveError(
-                f"{who} cannot reach any of its goals ({', '.join(never)}), so its power is 0 and "
-                "U_r infinite whatever the robots do. Add goals that it can reach."
+                f"{human_name} cannot reach any of its goals ({', '.join(never)}), so its power is "
+                "0 and U_r infinite whatever the robots do. Add goals that it can reach."
             )
         dead_end = reach.dead_end(np.asarray(reach.achieved[:, goals].any(1)), spec.horizon)
         if dead_end is not None:
             state, time = dead_end
             when = "" if spec.horizon is None else f" after {time} steps"
             raise SolveError(
-                f"{who} can attain none of its goals (of positive weight, where weights count) "
-                f"from a state reached{when}, so X_h is 0 and U_r is not finite. Add goals that "
-                "cover every cell where the human can be, or remove the dead end. The state is:\n"
-                f"{world.describe(torch.from_numpy(reach.rows[state].copy()))}"
+                f"{human_name} can attain none of its goals (of positive weight, where weights "
+                f"count) from a state reached{when}, so X_h is 0 and U_r is not finite. Add goals "
+                "that cover every cell where the human can be, or remove the dead end. The state "
+                f"is:\n{world.describe(torch.from_numpy(reach.rows[state].copy()))}"
             )
         if never:
-            log.info("%s can never reach %s of its %d goals", who, ", ".join(never), len(goals))
+            log.info(
+                "%s can never reach %s of its %d goals", human_name, ", ".join(never), len(goals)
+            )
 
 
 def warning(world: WorldModel, theory: TheoryParams) -> str | None:
@@ -129,24 +131,24 @@ class Reach:
         start = world.initial_state()[None]
         table = RowTable(spec.state_words, start.numpy().dtype)
         table.number(start.numpy())
-        known, steps = 0, []
+        num_known, steps = 0, []
         for _ in range(spec.horizon or MOST_PAIRS):
-            rows = torch.from_numpy(table.rows[known:].copy())
+            rows = torch.from_numpy(table.rows[num_known:].copy())
             if not len(rows):
                 break
             if table.count * spec.num_joint_actions > MOST_PAIRS:
                 return None
-            found = successors_of(world, rows)
-            items = found.offsets[:: spec.num_joint_actions].diff().numpy()
-            source = known + np.arange(len(rows)).repeat(items)
-            known = table.count
-            possible = (found.prob > 0).numpy()
-            number = table.number(found.states.numpy()[possible]).astype(np.int64)
+            successors = successors_of(world, rows)
+            items = successors.offsets[:: spec.num_joint_actions].diff().numpy()
+            source = num_known + np.arange(len(rows)).repeat(items)
+            num_known = table.count
+            possible = (successors.prob > 0).numpy()
+            number = table.number(successors.states.numpy()[possible]).astype(np.int64)
             steps.append(np.unique(source[possible] << 32 | number))
         pairs = np.concatenate(steps)
-        every = torch.from_numpy(table.rows.copy())
+        all_rows = torch.from_numpy(table.rows.copy())
         return cls(
-            every.numpy(), achieved_in(world, every).numpy(), pairs >> 32, pairs & 0xFFFFFFFF
+            all_rows.numpy(), achieved_in(world, all_rows).numpy(), pairs >> 32, pairs & 0xFFFFFFFF
         )
 
     def dead_end(

@@ -5,18 +5,14 @@ from __future__ import annotations
 import base64
 import html
 import io
-from typing import TYPE_CHECKING
 
 from jaxtyping import Int
 from rich.console import Console, RenderableType
 from torch import Tensor
 
 from empo_core.printable import printable
-from empo_core.protocols import Drawable
+from empo_core.protocols import WorldModel
 from empo_pictures.pictures import Frame, png_bytes
-
-if TYPE_CHECKING:
-    from empo_core.protocols import WorldModel
 
 MOST_BYTES = 180_000
 """Bytes of HTML: a cell's output is saved in its notebook, so what makes it larger is left out."""
@@ -88,13 +84,12 @@ class NotebookState(_NotebookView):
         self.state = state
 
     def _content(self) -> tuple[RenderableType, Frame | None]:
-        frame = self.world.render(self.state) if isinstance(self.world, Drawable) else None
-        return self.world.describe(self.state), frame
+        return self.world.describe(self.state), self.world.render(self.state)
 
 
-class NotebookWorld(_NotebookView):
+class NotebookWorld(_NotebookView, WorldModel):
     """A world that notebooks show as its title and initial state."""
 
-    def _content(self: WorldModel) -> tuple[RenderableType, Frame | None]:
+    def _content(self) -> tuple[RenderableType, Frame | None]:
         text, frame = NotebookState(self, self.initial_state())._content()
         return f"{self.spec.name}\n{text}", frame

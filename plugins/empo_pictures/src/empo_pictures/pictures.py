@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +15,7 @@ import numpy as np
 from jaxtyping import UInt8
 from numpy.typing import ArrayLike
 
-from empo_core.errors import StorageError
+from empo_core.runs.atomic import refused, write_file
 from empo_core.types import Overlay, WorldSpec
 
 if TYPE_CHECKING:
@@ -178,18 +176,9 @@ def replace_file(path: Path, content: bytes) -> Path:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the target: a rename is atomic only within one file system.
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            with draft.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+        raise refused(path, error) from error
+    write_file(path, content)
     return path
 
 

@@ -13,10 +13,17 @@ import torch
 
 from empo_core.best_effort import best_effort
 from empo_core.experiment import build
-from empo_core.protocols import CheckpointChoice, HumanPrior, RobotPolicy, RunContext, WorldModel
+from empo_core.protocols import (
+    Algorithm,
+    CheckpointChoice,
+    HumanPrior,
+    RobotPolicy,
+    RunContext,
+    WorldModel,
+)
 from empo_core.protocols.environments import EnvSpec, VectorEnv
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_core.threads import torch_threads
 from empo_environments.normalisation import Normaliser
 from empo_learning.allocator import keep_freed_memory
@@ -56,7 +63,7 @@ SOURCE = "reward"
 """Folder of a run for what the source of a reward leaves behind."""
 
 
-class RolloutAlgorithm:
+class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
 
     def __init__(self, params: RolloutParams) -> None:
@@ -106,7 +113,7 @@ class RolloutAlgorithm:
         batches = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES, rank)))
         updater = Updater(
             policy,
-            [(build(each.loss), each.weight) for each in params.losses],
+            [(build(entry.loss), entry.weight) for entry in params.losses],
             params,
             plan,
             env_spec,
@@ -178,7 +185,7 @@ class RolloutAlgorithm:
             iterations=learner.iteration,
             history=[
                 Mark(steps, seconds, *(math.nan if mean is None else mean for mean in means))
-                for (steps, *means), seconds in zip(learner.history, loop.pace.lines, strict=True)
+                for (steps, *means), seconds in zip(learner.history, loop.lines, strict=True)
             ],
             evaluations=learner.evaluations,
             reasons=learner.episode_statistics.reasons,
@@ -195,7 +202,7 @@ class RolloutAlgorithm:
     def restore(
         self, context: RunContext, checkpoint: CheckpointChoice = "newest"
     ) -> tuple[RobotPolicy, HumanPrior] | RolloutPlayer:
-        """What was learned so far; see ``empo_core.protocols.Playable``.
+        """What was learned so far; see ``empo_core.protocols.Algorithm``.
 
         Robots without memory are asked about single states of their world. Whatever else has
         learned plays in the environments of the run.
@@ -220,7 +227,7 @@ class RolloutAlgorithm:
         """The policy that a run left.
 
         Raises:
-            StorageError: It left none.
+            StorageError: if the run left no policy.
         """
         path = context.directory / RESULTS / POLICY
         if checkpoint == "newest" and path.exists():
@@ -269,22 +276,22 @@ def _normalisation(normaliser: Normaliser | None) -> ObservationNormalisation | 
     """The last step of a run's normalisation, for its policy; None: observations stay."""
     if normaliser is None or normaliser.observations is None:
         return None
-    found = normaliser.observations.state_dict()
-    return ObservationNormalisation(found["mean"], found["variance"], normaliser.clip)
+    moments = normaliser.observations.state_dict()
+    return ObservationNormalisation(moments["mean"], moments["variance"], normaliser.clip)
 
 
 def _require_room(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> None:
     """Refuse a policy, or a rollout, that cannot fit into RAM.
 
     Raises:
-        ConfigError: One cannot.
+        ConfigError: if the policy or a rollout cannot fit into RAM.
     """
     numbers = num_parameters(lambda: [blank_policy(params.policy, env_spec)])
     require_room_for_networks("algorithm.params.policy", params.policy, numbers)
-    seen = env_spec.observations
-    step = seen.words * (1 if seen.dtype == "uint8" else 4) + STEP_BYTES
-    what = f"a rollout of {plan.batch_size:,} steps takes at least"
-    require_room("algorithm.params", params, step * plan.batch_size, what)
+    observations = env_spec.observations
+    step = observations.words * (1 if observations.dtype == "uint8" else 4) + STEP_BYTES
+    purpose = f"a rollout of {plan.batch_size:,} steps takes at least"
+    require_room("algorithm.params", params, step * plan.batch_size, purpose)
 
 
 def _environment_params(params: RolloutParams) -> object:
@@ -306,11 +313,11 @@ def _warnings(params: RolloutParams, world: WorldModel | None, source: Path) -> 
     if world is None or not isinstance(environment, WorldParams) or _humans_learn(params):
         return []
     reward = environment.reward
-    found = warnings_of(reward, source) if isinstance(reward, PowerReward) else []
+    warnings = warnings_of(reward, source) if isinstance(reward, PowerReward) else []
     state = first_terminal(world)
     if state is not None:
-        found.append(attraction(world, state, "no U_r < 0 is paid from there on"))
-    return found
+        warnings.append(attraction(world, state, "no U_r < 0 is paid from there on"))
+    return warnings
 
 
 def _tell(plan: VecPlan, warnings: Sequence[str]) -> None:

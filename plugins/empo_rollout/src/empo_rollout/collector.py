@@ -114,7 +114,7 @@ class RolloutCollector:
             "parked": len(self._parked),
             "normalised": None
             if self.normaliser is None
-            else [torch.from_numpy(each.observation.copy()) for each in self._parked],
+            else [torch.from_numpy(time_step.observation.copy()) for time_step in self._parked],
         }
 
     def load_state_dict(self, state_dict: StateDict) -> bool:
@@ -192,7 +192,7 @@ def build_normaliser(params: RolloutParams, env_spec: EnvSpec) -> Normaliser | N
     """Normalises what agents of these environments see and are paid, where that is asked for.
 
     Raises:
-        ConfigError: Observations cannot be normalised.
+        ConfigError: if observations cannot be normalised.
     """
     if params.normalise is None:
         return None

@@ -14,7 +14,6 @@ from empo_core.protocols.environments import (
     Environment,
     EnvironmentContext,
     EnvSpec,
-    SteppedTogether,
     VectorEnv,
     VectorLayout,
 )
@@ -48,7 +47,7 @@ class EnvironmentFactory:
         """Build the environment component; no copy is made.
 
         Raises:
-            ConfigError: There is a world and none is used, or the other way round; or neither a
+            ConfigError: if there is a world and none is used, or the other way round; or neither a
                 component nor a function makes environments.
         """
         self._params, self._seed = params, seed
@@ -73,7 +72,7 @@ class EnvironmentFactory:
         """Sizes of everything.
 
         Raises:
-            ConfigError: Sizes do not fit each other, and ``strict`` forbids to adjust them.
+            ConfigError: if sizes do not fit each other, and ``strict`` forbids to adjust them.
         """
         sizes, experience, update = (
             self._params.vectorisation, self._params.experience, self._params.update,
@@ -141,19 +140,18 @@ class EnvironmentFactory:
         if sizes.backend != "auto":
             return sizes.backend == "process"
         environment = self._environment
-        together = isinstance(environment, SteppedTogether) and environment.steps_together
-        return usable_processors() > 1 and not together
+        return usable_processors() > 1 and not environment.steps_together
 
 
 def _environment(
     params: RolloutParams, context: EnvironmentContext, make_env: Callable[[], Any] | None
 ) -> Environment:
     named = params.environment
-    own = of_caller(
+    caller_environment = of_caller(
         make_env, is_named=named is not None, where=WHERE, example="gymnasium/CartPole-v1"
     )
-    if own is not None:
-        return own
+    if caller_environment is not None:
+        return caller_environment
     assert named is not None  # Else it was refused.
     try:
         environment: Environment = build(named, context)

@@ -124,34 +124,34 @@ class RolloutLearner(Learner):
         """Numbers about the newest update, and about episodes."""
         self.episode_statistics = ended = self._episodes.statistics(self._group)
         self.history.append((self.steps, ended.mean_return, ended.mean_length))
-        found = {**self._numbers, **ended.metrics(), "time/iteration": float(self.iteration)}
+        numbers = {**self._numbers, **ended.metrics(), "time/iteration": float(self.iteration)}
         environments = seconds.get("rollout/env", 0.0) + seconds.get("rollout/send", 0.0)
         if environments:
-            found["time/env_steps_per_second"] = (self.steps - self._line_steps) / environments
+            numbers["time/env_steps_per_second"] = (self.steps - self._line_steps) / environments
         self._line_steps = self.steps
         whole = sum(part for name, part in seconds.items() if "/" not in name)
         self._shares = {name: 100 * part / whole for name, part in seconds.items() if whole}
-        return found
+        return numbers
 
-    def narration(self) -> list[str]:
+    def status(self) -> list[str]:
         """One line of timing, mean return, and reasons of episode ends."""
-        return narration(self._shares, self.episode_statistics)
+        return status(self._shares, self.episode_statistics)
 
     def evaluate(self) -> Evaluated | None:
         """Play whole episodes; in rank 0, for all."""
         episodes = self._params.reporting.evaluation_episodes
         if not episodes:
             return None
-        found = None
+        evaluation = None
         if self._group.is_first:
             with contextlib.suppress(KeyboardInterrupt), self.interruptible():
-                found = self._played(episodes)
-        found = self._group.shared(found)
-        if found is None:
+                evaluation = self._played(episodes)
+        evaluation = self._group.shared(evaluation)
+        if evaluation is None:
             raise EvaluationInterrupted
-        self.evaluations.append((self.iteration, self.steps, found))
-        log.info("evaluation after %s steps: %s", f"{self.steps:,}", found)
-        return Evaluated(found.metrics(), found.mean_return)
+        self.evaluations.append((self.iteration, self.steps, evaluation))
+        log.info("evaluation after %s steps: %s", f"{self.steps:,}", evaluation)
+        return Evaluated(evaluation.metrics(), evaluation.mean_return)
 
     def state_dict(self, *, midway: bool) -> StateDict:
         """State that all ranks share, and the state of each rank.
@@ -159,7 +159,7 @@ class RolloutLearner(Learner):
         Midway the environments are somewhere on the way: they begin new episodes later.
         """
         normaliser = self._collector.normaliser
-        own = {
+        rank_state = {
             "updater": self._updater.state_dict(),
             "episodes": self._episodes.state_dict(),
             "collector": None if midway else self._collector.state_dict(),
@@ -169,9 +169,9 @@ class RolloutLearner(Learner):
             "iteration": self.iteration,
             "steps": self.steps,
             "history": self.history.state_dict(),
-            "evaluations": [[i, n, asdict(each)] for i, n, each in self.evaluations],
+            "evaluations": [[i, n, asdict(evaluation)] for i, n, evaluation in self.evaluations],
             "policy": self._policy.state_dict(),
-            "ranks": self._group.gathered(own),
+            "ranks": self._group.gathered(rank_state),
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -181,26 +181,26 @@ class RolloutLearner(Learner):
         of their own.
         """
         ranks, rank = state_dict["ranks"], self._group.rank
-        own = ranks[rank] if rank < len(ranks) else {**ranks[0], "collector": None}
+        rank_state = ranks[rank] if rank < len(ranks) else {**ranks[0], "collector": None}
         self.iteration = whole_number(state_dict["iteration"])
         self.steps = whole_number(state_dict["steps"])
         self._line_steps = self.steps
         self.history.load_state_dict(state_dict["history"])
-        self.evaluations = [(i, n, Evaluation(**each)) for i, n, each in state_dict["evaluations"]]
+        self.evaluations = [(i, n, Evaluation(**data)) for i, n, data in state_dict["evaluations"]]
         self._policy.load_state_dict(state_dict["policy"])
-        self._updater.load_state_dict(own["updater"])
+        self._updater.load_state_dict(rank_state["updater"])
         if rank >= len(ranks):
             self._updater.reseed(seed_of(stream(self._seed, Stream.BATCHES, rank)))
-        self._episodes.load_state_dict(own["episodes"])
+        self._episodes.load_state_dict(rank_state["episodes"])
         self.episode_statistics = self._episodes.statistics(self._group)
         if self._collector.normaliser is not None:
-            self._collector.normaliser.load_state_dict(own["normaliser"])
-        if not self._put_back(own["collector"]):
+            self._collector.normaliser.load_state_dict(rank_state["normaliser"])
+        if not self._put_back(rank_state["collector"]):
             self._episodes.forget_unfinished()
             log.warning(
                 "the environments cannot be put back exactly where they were%s: they begin new "
                 "episodes, so the run goes on, but not as it would have without a break",
-                why_not_exact(own["collector"]),
+                why_not_exact(rank_state["collector"]),
             )
 
     def _put_back(self, collector: StateDict | None) -> bool:
@@ -216,13 +216,13 @@ class RolloutLearner(Learner):
             return self._outcomes(episodes, seed_of(seed))
 
     def _outcomes(self, episodes: int, seed: int) -> Evaluation:
-        vector, each = self._environments.evaluation(episodes)
+        vector, episodes_each = self._environments.evaluation(episodes)
         try:
-            found = outcomes(
+            outcome = outcomes(
                 self._policy,
                 vector,
                 EvaluationPlan(
-                    episodes_each=each,
+                    episodes_each=episodes_each,
                     most_steps=self._params.reporting.evaluation_steps,
                     deterministic=self._params.reporting.deterministic,
                 ),
@@ -231,13 +231,13 @@ class RolloutLearner(Learner):
                 device=self._group.device(self._params.compute.device),
                 normaliser=self._collector.normaliser,
             )
-            return found.statistics(vector.spec.reasons)
+            return outcome.statistics(vector.spec.reasons)
         finally:
             with best_effort("closing the environments of an evaluation"):
                 vector.close()
 
 
-def narration(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:
+def status(shares: Mapping[str, float], statistics: EpisodeStatistics) -> list[str]:
     """Remarks for people who watch a run; ``shares`` are per cent of the time by timer."""
     parts = [f"{shares.get(name, 0):.0f} % {name}" for name in ("rollout", "train")]
     if statistics.mean_return is not None:

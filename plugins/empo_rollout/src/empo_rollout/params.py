@@ -239,8 +239,8 @@ class UpdateParams(Config):
     @model_validator(mode="after")
     def _has_an_effect(self) -> UpdateParams:
         default = UpdateParams.model_construct()
-        given = (self.prio_alpha, self.prio_beta0) != (default.prio_alpha, default.prio_beta0)
-        if given and self.sampling != "prioritized":
+        is_set = (self.prio_alpha, self.prio_beta0) != (default.prio_alpha, default.prio_beta0)
+        if is_set and self.sampling != "prioritized":
             raise ValueError(
                 "prio_alpha and prio_beta0 belong to sampling 'prioritized': set that, or drop them"
             )

@@ -91,7 +91,7 @@ class VecPlan:
         """Check that environments were built as planned.
 
         Raises:
-            ConfigError: It has another number of agents, environments or blocks.
+            ConfigError: if there is another number of agents, environments or blocks.
         """
         planned = {"agents": self.agents, "envs": self.envs, "blocks": self.blocks}
         built = {
@@ -151,9 +151,9 @@ class SizeRequest:
         """Refuse sizes below 1.
 
         Raises:
-            ConfigError: Has a line for each.
+            ConfigError: if a size is below 1, with a line for each.
         """
-        sizes = {each.name: getattr(self, each.name) for each in fields(self)}
+        sizes = {field.name: getattr(self, field.name) for field in fields(self)}
         wrong = [
             f"{name}: must be at least 1, not {size}"
             for name, size in sizes.items()
@@ -167,7 +167,7 @@ def plan_vectorisation(request: SizeRequest) -> VecPlan:
     """Sizes that fit each other, as close as can be to those that are asked for.
 
     Raises:
-        ConfigError: ``strict``, and sizes do not fit. Has a line for each problem, with the
+        ConfigError: if ``strict``, and sizes do not fit. Has a line for each problem, with the
             nearest size that fits.
     """
     fit = _Fitter()
@@ -209,8 +209,8 @@ def _horizon(request: SizeRequest, workers: int, blocks: int) -> int:
     envs, batch = request.envs, request.batch_size or DEFAULT_BATCH
     if envs is None:
         _, envs = _targeted(_Fitter(), request, workers, blocks, None)
-    most = MEMORY_HORIZON if request.remembers else batch
-    return min(max(batch // (envs * request.agents), SHORTEST_HORIZON), most, batch)
+    max_horizon = MEMORY_HORIZON if request.remembers else batch
+    return min(max(batch // (envs * request.agents), SHORTEST_HORIZON), max_horizon, batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,15 +218,15 @@ class _Problem:
     """A size that does not fit, and the nearest one that does."""
 
     name: str
-    given: int
+    requested: int
     fitting: int
     why: str
 
     def adjusted(self) -> str:
-        return f"{self.name} {self.given} -> {self.fitting} ({self.why})"
+        return f"{self.name} {self.requested} -> {self.fitting} ({self.why})"
 
     def refused(self) -> str:
-        return f"{self.name}: {self.given} does not fit, {self.fitting} does: {self.why}"
+        return f"{self.name}: {self.requested} does not fit, {self.fitting} does: {self.why}"
 
 
 @dataclass(slots=True)
@@ -235,17 +235,17 @@ class _Fitter:
 
     problems: list[_Problem] = field(default_factory=list)
 
-    def __call__(self, name: str, given: int, fitting: int, why: str) -> int:
+    def __call__(self, name: str, requested: int, fitting: int, why: str) -> int:
         """``fitting``; a problem is noted where it is not what was given.
 
         A size that was replaced before and still does not fit is one problem with two reasons.
         """
-        if given != fitting:
-            problem = _Problem(name, given, fitting, why)
+        if requested != fitting:
+            problem = _Problem(name, requested, fitting, why)
             last = self.problems[-1] if self.problems else None
-            if last is not None and (last.name, last.fitting) == (name, given):
+            if last is not None and (last.name, last.fitting) == (name, requested):
                 self.problems.pop()
-                problem = _Problem(name, last.given, fitting, f"{last.why}; {why}")
+                problem = _Problem(name, last.requested, fitting, f"{last.why}; {why}")
             self.problems.append(problem)
         return fitting
 
@@ -262,12 +262,12 @@ def _team(fit: _Fitter, request: SizeRequest) -> tuple[int, int]:
         fitting = max(size for size in _divisors(envs) if size <= blocks)
         blocks = fit("async_factor", blocks, fitting, f"must divide {envs} environments")
     # At least one worker for each block, even if they have to share processors.
-    most = max(workers or request.processors or usable_processors(), blocks) // blocks
+    max_workers = max(workers or request.processors or usable_processors(), blocks) // blocks
     why = f"must be a multiple of async_factor {blocks}"
     if envs is not None:
-        most = max(size for size in _divisors(envs // blocks) if size <= most)
+        max_workers = max(size for size in _divisors(envs // blocks) if size <= max_workers)
         why += f" that divides {envs} environments"
-    fitting = most * blocks
+    fitting = max_workers * blocks
     return (fitting if workers is None else fit("workers", workers, fitting, why)), blocks
 
 
@@ -288,13 +288,15 @@ def _targeted(
     return target, per_block * blocks
 
 
-def _segments(fit: _Fitter, given: int | None, num_agents: int, blocks: int, horizon: int) -> int:
+def _segments(
+    fit: _Fitter, requested: int | None, num_agents: int, blocks: int, horizon: int
+) -> int:
     """Segments of a rollout: at least one per agent, and whole blocks of them."""
-    if given is None:
+    if requested is None:
         return num_agents
     batch = num_agents * horizon
     why = f"each of {num_agents} agents needs one of {horizon} steps: batch_size {batch}"
-    enough = fit("segments", given, max(given, num_agents), why)
+    enough = fit("segments", requested, max(requested, num_agents), why)
     fitting = _multiple(enough, num_agents // blocks)
     why = (
         f"must be a multiple of the {num_agents // blocks} agents that arrive together: "
@@ -303,10 +305,10 @@ def _segments(fit: _Fitter, given: int | None, num_agents: int, blocks: int, hor
     return fit("segments", enough, fitting, why)
 
 
-def _minibatch(fit: _Fitter, given: int, batch: int, unit: int) -> int:
+def _minibatch(fit: _Fitter, requested: int, batch: int, unit: int) -> int:
     """Steps of a minibatch: whole segments (``unit`` steps each), and a divisor of the batch."""
     why = f"must be whole segments of bptt_horizon {unit}"
-    whole = fit("minibatch_size", given, _multiple(given, unit), why)
+    whole = fit("minibatch_size", requested, _multiple(requested, unit), why)
     within = fit("minibatch_size", whole, min(whole, batch), f"must be within batch_size {batch}")
     # Nearest as a ratio: 1 instead of 2 changes as much as 4 instead of 2.
     near = min(
@@ -315,15 +317,18 @@ def _minibatch(fit: _Fitter, given: int, batch: int, unit: int) -> int:
     return fit("minibatch_size", within, near * unit, f"must divide batch_size {batch}")
 
 
-def _accumulate(fit: _Fitter, most: int | None, minibatch: int, unit: int) -> int:
-    """Number of equal parts of at most ``most`` steps that a minibatch is divided into."""
-    if most is None or most >= minibatch:
+def _accumulate(fit: _Fitter, max_size: int | None, minibatch: int, unit: int) -> int:
+    """Number of equal parts of at most ``max_size`` steps that a minibatch is divided into."""
+    if max_size is None or max_size >= minibatch:
         return 1
     # A segment is the least there is.
-    part = max(size for size in _divisors(minibatch // unit) if size <= max(most // unit, 1)) * unit
+    part = (
+        max(size for size in _divisors(minibatch // unit) if size <= max(max_size // unit, 1))
+        * unit
+    )
     segments = "" if unit == 1 else f"must be whole segments of bptt_horizon {unit} and "
     why = f"{segments or 'must '}divide minibatch_size {minibatch}"
-    return minibatch // fit("max_minibatch_size", most, part, why)
+    return minibatch // fit("max_minibatch_size", max_size, part, why)
 
 
 def _remarks(plan: VecPlan, target: int | None, order: Order) -> Iterator[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from empo_core.best_effort import best_effort
-from empo_core.protocols import PlayedEpisodes
+from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_rollout.evaluation import EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
@@ -18,7 +18,7 @@ UNFINISHED = "unfinished"
 """Reason of episodes that had not ended when waiting ended."""
 
 
-class RolloutPlayer:
+class RolloutPlayer(EpisodePlayer):
     """Lets a policy act in the environments of its run; an ``empo_core.protocols.EpisodePlayer``.
 
     Actions are drawn, or the likeliest ones, as ``reporting.deterministic`` says.
@@ -40,14 +40,14 @@ class RolloutPlayer:
         """
         reporting = self._params.reporting
         agents = self._environments.spec.agents
-        vector, each = self._environments.evaluation(episodes * len(agents))
+        vector, episodes_each = self._environments.evaluation(episodes * len(agents))
         plan = EvaluationPlan(
-            episodes_each=each,
+            episodes_each=episodes_each,
             most_steps=reporting.evaluation_steps if max_steps is None else max_steps,
             deterministic=reporting.deterministic,
         )
         try:
-            found = outcomes(
+            outcome = outcomes(
                 self._policy,
                 vector,
                 plan,
@@ -61,15 +61,15 @@ class RolloutPlayer:
                 vector.close()
         played = []
         for index, name in enumerate(agents):
-            mine = found.agent == index
+            mine = outcome.agent == index
             if not mine.any():
                 continue  # An agent that never acted.
-            counts = np.bincount(found.reasons[mine] % len(reasons), minlength=len(reasons))
+            counts = np.bincount(outcome.reasons[mine] % len(reasons), minlength=len(reasons))
             played.append(
                 PlayedEpisodes(
                     group={"agent": name},
-                    returns=found.returns[mine],
-                    lengths=found.lengths[mine],
+                    returns=outcome.returns[mine],
+                    lengths=outcome.lengths[mine],
                     ends={name: int(n) for name, n in zip(reasons, counts, strict=True) if n},
                 )
             )

@@ -87,7 +87,7 @@ class RemoteCollector:
         """Begin the first episodes.
 
         Raises:
-            CollectError: No actor can be started.
+            CollectError: if no actor can be started.
         """
         self._begin(seed, [None] * self._params.actors)
 
@@ -95,17 +95,19 @@ class RemoteCollector:
         """The next rollout; ``version`` is how often the policy was trained.
 
         Raises:
-            CollectError: An actor raised, or has failed too often.
+            CollectError: if an actor raised, or has failed too often.
         """
         with self._timers("env"):
             weights = {name: value.cpu() for name, value in self._policy.state_dict().items()}
-            found = self._answers(version, save(weights))
-        for actor in sorted(found):
-            self._observe(actor, found[actor])
-        self._take_in([found[actor].fresh for actor in sorted(found)])
-        some = next(iter(found.values())).rollout
+            collected = self._answers(version, save(weights))
+        for actor in sorted(collected):
+            self._observe(actor, collected[actor])
+        self._take_in([collected[actor].fresh for actor in sorted(collected)])
+        example = next(iter(collected.values())).rollout
         actors = range(self._params.actors)
-        return self._joined([found[a].rollout if a in found else _absent(some) for a in actors])
+        return self._joined(
+            [collected[a].rollout if a in collected else _absent(example) for a in actors]
+        )
 
     def state_dict(self) -> StateDict:
         """Seed, and the state of each actor behind its last segment."""
@@ -133,24 +135,24 @@ class RemoteCollector:
 
     def _answers(self, version: int, weights: bytes) -> dict[int, Collected]:
         """What the actors have collected; without those that are late, if none is waited for."""
-        found: dict[int, Collected] = {}
+        collected: dict[int, Collected] = {}
         others_at = 0.0
-        while len(found) < self._params.actors:
-            missing = [a for a in range(self._params.actors) if a not in found]
+        while len(collected) < self._params.actors:
+            missing = [a for a in range(self._params.actors) if a not in collected]
             self._ask(missing, version, weights)
-            for actor, segment, collected in self._take():
+            for actor, segment, answer in self._take():
                 if segment == version:
-                    found[actor], others_at = collected, time.monotonic()
+                    collected[actor], others_at = answer, time.monotonic()
             limit = self._params.late_s
-            if found and limit is not None and time.monotonic() - others_at > limit:
+            if collected and limit is not None and time.monotonic() - others_at > limit:
                 break
-        return found
+        return collected
 
     def _ask(self, actors: Sequence[int], version: int | None, weights: bytes) -> None:
         """Ask actors that have nothing to do for a segment, or first to go on from their state.
 
         Raises:
-            CollectError: if one of them cannot be started, or is not replaced any more.
+            CollectError: if an actor cannot be started, or is not replaced any more.
         """
         for actor in actors:
             slot = self._slots[actor]
@@ -208,9 +210,9 @@ class RemoteCollector:
 
     def _take_in(self, fresh: Sequence[Float64[np.ndarray, " number"] | None]) -> None:
         """Count what the actors have seen, always in their order."""
-        told = [each for each in fresh if each is not None]
+        moments = [row for row in fresh if row is not None]
         if self.normaliser is not None:
-            self.normaliser.take_in(np.stack(told))
+            self.normaliser.take_in(np.stack(moments))
 
     def _joined(self, parts: Sequence[Mapping[str, np.ndarray]]) -> Rollout:
         """The segments of all actors, in the order of these."""
@@ -226,12 +228,12 @@ class RemoteCollector:
         return Rollout(mask=mask, **arrays)
 
 
-def _absent(some: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _absent(example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The segments of an actor that is late: no agent acts in them."""
-    absent = {name: np.zeros_like(array) for name, array in some.items()}
+    absent = {name: np.zeros_like(array) for name, array in example.items()}
     if "mask" in absent:
         absent["mask"][:] = True  # Of no options at all there is no distribution.
-    return absent | {"agent": some["agent"]}
+    return absent | {"agent": example["agent"]}
 
 
 __all__ = ["RemoteCollector"]

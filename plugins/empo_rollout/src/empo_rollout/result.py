@@ -14,7 +14,7 @@ from rich.text import Text
 from empo_core.best_effort import best_effort
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
-from empo_core.storage.arrays import write_file
+from empo_core.runs.arrays import write_file
 from empo_core.tables import report_table
 from empo_core.world_content import identity
 from empo_learning.report import csv_text, time_table
@@ -100,7 +100,7 @@ class RolloutResult(NotebookReport):
         parts: list[RenderableType] = []
         if self.evaluations:
             parts.append(self._evaluation(self.evaluations[-1][2]))
-        parts += [Text(f"warning: {each}", style="yellow") for each in self.warnings]
+        parts += [Text(f"warning: {warning}", style="yellow") for warning in self.warnings]
         parts += [time_table(self.time_shares), self._effort()]
         return Group(*parts)
 
@@ -120,14 +120,20 @@ class RolloutResult(NotebookReport):
         """True if the last evaluations were as good as asked for; None where nothing was."""
         if self.reporting.solved_at is None or not self.evaluations:
             return None
-        return self.reporting.is_solved([each.mean_return for _, _, each in self.evaluations])
+        return self.reporting.is_solved(
+            [evaluation.mean_return for _, _, evaluation in self.evaluations]
+        )
 
-    def _evaluation(self, found: Evaluation) -> Table:
-        table = report_table(f"Evaluation: {found.episodes:,} episodes", "quantity", "value")
-        table.add_row("mean return", f"{found.mean_return:.6g} ± {found.standard_error:.2g}")
-        table.add_row("least to greatest", f"{found.min_return:.6g} to {found.max_return:.6g}")
-        table.add_row("mean length", f"{found.mean_length:.6g}")
-        for name, share in found.reasons.items():
+    def _evaluation(self, evaluation: Evaluation) -> Table:
+        table = report_table(f"Evaluation: {evaluation.episodes:,} episodes", "quantity", "value")
+        table.add_row(
+            "mean return", f"{evaluation.mean_return:.6g} ± {evaluation.standard_error:.2g}"
+        )
+        table.add_row(
+            "least to greatest", f"{evaluation.min_return:.6g} to {evaluation.max_return:.6g}"
+        )
+        table.add_row("mean length", f"{evaluation.mean_length:.6g}")
+        for name, share in evaluation.reasons.items():
             table.add_row(f"ended: {name}", f"{share:.1%}")
         if self._is_solved is not None:
             answer = "yes" if self._is_solved else "no"
@@ -151,8 +157,8 @@ class RolloutResult(NotebookReport):
         if self.evaluations:
             axes.errorbar(
                 [steps for _, steps, _ in self.evaluations],
-                [each.mean_return for _, _, each in self.evaluations],
-                [each.standard_error for _, _, each in self.evaluations],
+                [evaluation.mean_return for _, _, evaluation in self.evaluations],
+                [evaluation.standard_error for _, _, evaluation in self.evaluations],
                 fmt="o",
                 capsize=2,
                 label="evaluation ± standard error",

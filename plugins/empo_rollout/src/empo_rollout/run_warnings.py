@@ -31,7 +31,7 @@ def warnings_before(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> 
             "in it, for minus its own mean it would be 0; it is by the whole rollout, and learning "
             "from single steps is slow and unsteady: use more of them"
         )
-    clips = any(each.loss.name == "ppo" for each in params.losses)
+    clips = any(entry.loss.name == "ppo" for entry in params.losses)
     if clips and update.update_epochs == 1 and plan.minibatches == 1:
         yield (
             "update: with one minibatch and one epoch, a rollout is learned from in one step, in "
@@ -94,13 +94,13 @@ class RolloutWatch:
             self._warn(_missed(self._actions, number, "in the newest rollout"))
 
     def _see_size(self, name: str, values: Tensor) -> None:
-        least, greatest = values.aminmax()
-        found = max(-float(least), float(greatest))
-        if found > LARGE:
+        low, high = values.aminmax()
+        largest = max(-float(low), float(high))
+        if largest > LARGE:
             self._sizes[name] = False
             self._warn(
                 f"normalise: there is {'an' if name == 'observation' else 'a'} {name} of size "
-                f"{found:.3g}, and networks learn badly from numbers beyond {LARGE:g}; set "
+                f"{largest:.3g}, and networks learn badly from numbers beyond {LARGE:g}; set "
                 f"normalise: {{{name}s: true}}, or divide by a constant in the environment"
             )
 

@@ -156,10 +156,10 @@ class _Record:
         """Note a step; without blocks it is one of all agents, whose arrays are used again."""
         assert starts is not None
         assert acted is not None
-        told = None if success is None else success.copy()
+        successes = None if success is None else success.copy()
         self.observed.append(
             ObservedStep(
-                reward.copy(), done.copy(), reason.copy(), told, starts.copy(), acted.copy()
+                reward.copy(), done.copy(), reason.copy(), successes, starts.copy(), acted.copy()
             )
         )
 
@@ -172,5 +172,5 @@ def part_of(plan: VecPlan, actors: int) -> VecPlan:
 
 
 def _arrays(rollout: Rollout) -> dict[str, np.ndarray]:
-    named = {each.name: getattr(rollout, each.name) for each in fields(rollout)}
+    named = {field.name: getattr(rollout, field.name) for field in fields(rollout)}
     return {name: tensor.numpy() for name, tensor in named.items() if tensor is not None}

@@ -91,7 +91,7 @@ class Svg:
         return LossOutput(
             loss,
             metrics | policy_metrics(distribution, batch.weight) | entropy_metrics(bonus),
-            {"scale": self._new_scale(values.value, weight), "entropy_coef": bonus.moved},
+            {"scale": self._new_scale(values.value, weight), "entropy_coef": bonus.next_value},
         )
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
@@ -146,4 +146,4 @@ class Svg:
     ) -> Float[Tensor, ""]:
         if self._params.normaliser == "none":
             return self._scale.value.to(value, copy=True)
-        return self._scale.moved(value, weight)
+        return self._scale.next_value(value, weight)

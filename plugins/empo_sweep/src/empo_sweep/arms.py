@@ -11,13 +11,14 @@ from functools import cached_property
 from pathlib import Path
 
 from empo_core.config import RunConfig
-from empo_core.config.files import set_value, validate_document
+from empo_core.config.files import validate_document
+from empo_core.config.overrides import set_value
 from empo_core.config.yaml import Document, dump_yaml, parse_value, problems
 from empo_core.errors import ConfigError
-from empo_core.storage.atomic import digest
-from empo_core.storage.run_directory import resolved
+from empo_core.runs.atomic import digest
+from empo_core.runs.directory import resolved
 from empo_core.trees import Json
-from empo_inspector.run_table import short_names, shown
+from empo_inspector.run_table import short_names, value_text
 from empo_sweep.contents import Contents
 from empo_sweep.sweep_config import MOST_TRIALS, SEED, Range, SweepConfig
 
@@ -221,7 +222,7 @@ class Sweep:
 def arm_text(arm: Arm, equals: str = "=", between: str = " ") -> str:
     """The values of an arm with the last words of their keys."""
     names = short_names(arm)
-    return between.join(f"{names[key]}{equals}{shown(value)}" for key, value in arm.items())
+    return between.join(f"{names[key]}{equals}{value_text(value)}" for key, value in arm.items())
 
 
 def _end(values: Range | list[Json], place: int) -> Json:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from empo_sweep.arms import Sweep, Trial
     from empo_sweep.results import Results
-    from empo_sweep.trial_log import TrialLog
+    from empo_sweep.trials import Trials
 
 
 def sweep(
@@ -68,20 +68,20 @@ def sweep(
 
     with only_ours_on_stdout(quiet=quiet):
         definition = read_sweep(file, overrides or ())
-        trials = definition.trials()
+        fixed = definition.trials()
         if dry_run:
             from empo_sweep.builds import check_builds
 
-            check_builds(definition, trials)
-            _show_plan(definition, trials, json=json)
+            check_builds(definition, fixed)
+            _show_plan(definition, fixed, json=json)
             return
         from empo_sweep.runner import opened
 
-        with opened(definition, definition.sealed(trials)) as log:
+        with opened(definition, fixed) as trials:
             command = " ".join(["empo sweep", file, *(overrides or ())])
-            busy = _run(definition, trials, log, retry=retry_failed, quiet=quiet, command=command)
-            results, paths = _results(definition, log, metric)
-            failed = [(state.trial, state.reason) for state in log.in_state("failed")]
+            busy = _run(definition, trials, retry=retry_failed, quiet=quiet, command=command)
+            results, paths = _results(definition, trials, metric)
+            failed = [(state.trial, state.reason) for state in trials.in_state("failed")]
     with kept_in(definition.folder):
         if json:
             _print_data(definition, results, failed)
@@ -109,18 +109,11 @@ def _show_plan(definition: Sweep, trials: Sequence[Trial], *, json: bool) -> Non
 
 
 def _run(
-    definition: Sweep,
-    trials: Sequence[Trial],
-    log: TrialLog,
-    *,
-    retry: bool,
-    quiet: bool,
-    command: str,
+    definition: Sweep, trials: Trials, *, retry: bool, quiet: bool, command: str
 ) -> list[Trial]:
     """Run the unfinished trials, and return those that other processes run."""
     from empo_core.cli.run import terminal_trackers
     from empo_core.tracker_group import TrackerGroup
-    from empo_sweep.plan import Plan
     from empo_sweep.runner import Runner
     from empo_sweep.warnings import theory_warning
 
@@ -128,21 +121,20 @@ def _run(
         import logging
 
         logging.getLogger(__name__).warning(warning)
-    plan = Plan(definition, trials, log, retry=retry)
     tracker = TrackerGroup(terminal_trackers(None, quiet))
     try:
-        return Runner(definition, plan, log, tracker, retry=retry).run()
+        return Runner(definition, trials, tracker, retry=retry).run()
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(f"interrupted; go on with: {command}") from error
 
 
 def _results(
-    definition: Sweep, log: TrialLog, metric: str | None
+    definition: Sweep, trials: Trials, metric: str | None
 ) -> tuple[Results | None, list[Path]]:
     from empo_sweep.report import write_results
     from empo_sweep.results import results_of
 
-    results = results_of(definition, log)
+    results = results_of(definition, trials)
     if results is None:
         return None, []
     paths = write_results(definition, results)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from empo_core.trees import Json
 from empo_inspector.curves import literal
-from empo_inspector.run_table import short_names, shown
+from empo_inspector.run_table import short_names, value_text
 from empo_pictures.figures import COLOURS, new_figure
 from empo_sweep.arms import arm_text
 from empo_sweep.results import ArmResult, Results
@@ -74,6 +74,6 @@ def _places(values: Sequence[Json], axes: Axes) -> list[float]:
         if numbers and min(numbers) > 0 and max(numbers) / min(numbers) >= _LOG_RATIO:
             axes.set_xscale("log")
         return numbers
-    texts = list(dict.fromkeys(shown(value) for value in values))
+    texts = list(dict.fromkeys(value_text(value) for value in values))
     axes.set_xticks(range(len(texts)), [literal(text) for text in texts])
-    return [float(texts.index(shown(value))) for value in values]
+    return [float(texts.index(value_text(value))) for value in values]

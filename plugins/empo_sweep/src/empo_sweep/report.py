@@ -10,13 +10,14 @@ from pathlib import Path
 
 from empo_core.best_effort import best_effort
 from empo_core.config.yaml import dump_yaml
-from empo_core.storage.atomic import write_file
-from empo_core.storage.run_directory import resolved, strict_json
+from empo_core.runs.atomic import write_file
+from empo_core.runs.directory import resolved, strict_json
 from empo_core.trees import Json
-from empo_inspector.run_table import short_names, shown
+from empo_inspector.run_table import short_names, value_text
 from empo_sweep.arms import Sweep, Trial, arm_text
 from empo_sweep.results import ArmResult, Estimate, Results, as_data
 from empo_sweep.sweep_config import Range
+from empo_sweep.trials import Status
 
 BEST = "best.yaml"
 RESULT = "sweep"
@@ -58,7 +59,7 @@ def headings_and_rows(results: Results) -> tuple[list[str], list[list[str]]]:
     has_baseline = results.baseline is not None
     columns: dict[str, list[str]] = {}
     for arm in results.arms:
-        cells = {name: shown(arm.arm.get(key)) for key, name in names.items()}
+        cells = {name: value_text(arm.arm.get(key)) for key, name in names.items()}
         cells |= {"n": str(len(arm.values)), results.objective.key: _text(arm)}
         if has_baseline:
             cells["minus baseline"] = _difference(arm)
@@ -74,10 +75,10 @@ def headings_and_rows(results: Results) -> tuple[list[str], list[list[str]]]:
     return list(filled), [list(row) for row in zip(*filled.values(), strict=True)]
 
 
-_OTHER = {
+_OTHER: dict[str, tuple[Status, ...]] = {
     "failed": ("failed",),
     "stopped early": ("pruned",),
-    "left": ("planned", "started", "reported", "interrupted"),
+    "left": ("planned", "interrupted"),
 }
 """Columns of trials without a result, by heading."""
 
@@ -124,7 +125,7 @@ def csv_text(results: Results) -> str:
     keys = list(results.arms[0].arm)
     writer.writerow([*keys, *_CSV])
     for arm in results.arms:
-        values = [shown(arm.arm.get(key)) for key in keys]
+        values = [value_text(arm.arm.get(key)) for key in keys]
         counts = [arm.count(*status) for status in _OTHER.values()]
         numbers: list[float | int | None] = [*_columns(arm.mean, with_sd=True)]
         numbers += [*_columns(arm.difference, with_sd=False), *(arm.iqm or (None,) * 3), *counts]
@@ -146,7 +147,7 @@ def planned_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
     """The table of trials that would be run."""
     names = short_names(trials[0].arm) if trials else {}
     rows = [
-        [str(trial.number), *(shown(trial.arm.get(key)) for key in names), str(trial.seed)]
+        [str(trial.number), *(value_text(trial.arm.get(key)) for key in names), str(trial.seed)]
         for trial in trials
     ]
     return ["trial", *names.values(), "seed"], rows
@@ -161,7 +162,7 @@ def search_rows(sweep: Sweep) -> list[list[str]]:
             kind = ", ".join(["whole"] * values.integer + ["log"] * values.log)
             text = f"{values.low:g} to {values.high:g}" + (f" ({kind})" if kind else "")
         else:
-            text = ", ".join(shown(value) for value in values)
+            text = ", ".join(value_text(value) for value in values)
         rows.append([key, text])
     return rows
 

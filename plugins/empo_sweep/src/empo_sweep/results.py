@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,11 +9,11 @@ import numpy as np
 
 from empo_core.saved_run import read_run
 from empo_core.trees import Json
-from empo_inspector.run_table import key_results, leaves
+from empo_inspector.run_table import key_results
 from empo_learning.statistics import bootstrap, interquartile_mean, interval
 from empo_sweep.arms import Arm, Sweep
 from empo_sweep.sweep_config import Objective
-from empo_sweep.trial_log import TrialLog, TrialState
+from empo_sweep.trials import Status, Trials, TrialState, number_in, summary_of
 
 FEWEST = 3
 """Seeds from which on an interval is told."""
@@ -59,8 +58,8 @@ class ArmResult:
     difference: Estimate | None
     iqm: tuple[float, float, float] | None
 
-    def count(self, *status: str) -> int:
-        """The number of the arm's trials whose last event is one of these."""
+    def count(self, *status: Status) -> int:
+        """The number of the arm's trials in one of these states."""
         return sum(state.status in status for state in self.states)
 
 
@@ -83,23 +82,26 @@ class Results:
     best: ArmResult | None
 
 
-def results_of(sweep: Sweep, log: TrialLog) -> Results | None:
+def results_of(sweep: Sweep, trials: Trials) -> Results | None:
     """The results so far; None where no trial is done.
 
     Raises:
         ConfigError: if the baseline is none of the arms.
         StorageError: if a trial's result is missing or damaged.
     """
-    finished = log.in_state("done")
+    finished = trials.in_state("done")
     if not finished:
         return None
     groups: dict[str, list[TrialState]] = {}
-    for state in log.states:
+    for state in trials.states:
         groups.setdefault(repr(state.trial.arm), []).append(state)
     goal = sweep.config.goal
     if goal is None:
         key = next(iter(key_results(read_run(sweep.folder / finished[0].trial.run))), "")
-        values = {state.trial.number: _value(sweep, state, key) for state in finished}
+        values = {
+            state.trial.number: number_in(summary_of(sweep.folder / state.trial.run), key)
+            for state in finished
+        }
     else:
         key = goal.key
         values = {state.trial.number: state.value for state in finished}
@@ -118,12 +120,6 @@ def results_of(sweep: Sweep, log: TrialLog) -> Results | None:
         baseline=None if place is None else arms[place],
         best=None if goal is None else _best(arm_results, goal),
     )
-
-
-def _value(sweep: Sweep, state: TrialState, key: str) -> float | None:
-    value = leaves(read_run(sweep.folder / state.trial.run).summary).get(key)
-    is_number = isinstance(value, int | float) and math.isfinite(value)
-    return float(value) if is_number and isinstance(value, int | float) else None
 
 
 def _by_seed(states: Sequence[TrialState], values: Mapping[int, float | None]) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""Execution of a sweep's trials on an executor, with a log that survives crashes."""
+"""Execution of a sweep's trials on an executor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import queue
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -21,16 +21,13 @@ from empo_core.config.yaml import dump_yaml, read_yaml
 from empo_core.errors import ConfigError, LostError, StorageError, WorkerError
 from empo_core.experiment import build
 from empo_core.protocols import Executor, RunStatus, Tracker
-from empo_core.storage.atomic import read_json, write_file
-from empo_core.storage.locks import hold
-from empo_core.storage.run_directory import RESULTS, SUMMARY, resolved
-from empo_core.trees import Json
+from empo_core.runs.atomic import write_file
+from empo_core.runs.directory import resolved
+from empo_core.runs.files import hold
 from empo_executors.replaced_worker import ReplacedWorker
-from empo_inspector.run_table import leaves
 from empo_sweep.arms import Sweep, Trial
-from empo_sweep.plan import Plan
-from empo_sweep.trial_log import TrialLog
 from empo_sweep.trial_worker import LOCK, Order, Outcome, TrialWorker
+from empo_sweep.trials import Trials, summary_of
 
 SWEEP = "sweep.yaml"
 _TICK_S = 0.2
@@ -43,16 +40,16 @@ _MOST_LOSSES = 2
 
 
 @contextlib.contextmanager
-def opened(sweep: Sweep, digest: str) -> Iterator[TrialLog]:
-    """The log of a sweep, with exclusive use of the sweep's folder.
+def opened(sweep: Sweep, fixed: Sequence[Trial]) -> Iterator[Trials]:
+    """The trials of a sweep, with exclusive use of the sweep's folder.
 
     Args:
         sweep: The sweep.
-        digest: Of its trials, as ``Sweep.sealed`` says.
+        fixed: The trials that are known in advance.
 
     Raises:
         ConfigError: if another process runs this sweep, or the folder belongs to another sweep.
-        StorageError: if the folder cannot be used, or the log is damaged.
+        StorageError: if the folder cannot be used, or a record in it is damaged.
     """
     folder = sweep.folder
     try:
@@ -70,12 +67,8 @@ def opened(sweep: Sweep, digest: str) -> Iterator[TrialLog]:
     if lock is None:
         raise ConfigError(f"{folder}: this sweep is going on in another process")
     with lock:
-        _keep_config(sweep, digest)
-        log = TrialLog(folder)
-        try:
-            yield log
-        finally:
-            log.close()
+        _keep_config(sweep, sweep.sealed(fixed))
+        yield Trials(sweep, fixed)
 
 
 def _keep_config(sweep: Sweep, digest: str) -> None:
@@ -102,26 +95,23 @@ def _keep_config(sweep: Sweep, digest: str) -> None:
 class Runner:
     """Runs the unfinished trials of a sweep."""
 
-    def __init__(
-        self, sweep: Sweep, plan: Plan, log: TrialLog, tracker: Tracker, *, retry: bool
-    ) -> None:
+    def __init__(self, sweep: Sweep, trials: Trials, tracker: Tracker, *, retry: bool) -> None:
         """Collect the unfinished trials.
 
         Args:
             sweep: The sweep.
-            plan: Its trials.
-            log: Its log.
-            tracker: Learns of progress.
+            trials: Its trials.
+            tracker: Records progress.
             retry: Whether trials that failed are run again.
         """
-        self._sweep, self._plan, self._log, self._tracker = sweep, plan, log, tracker
+        self._sweep, self._trials, self._tracker = sweep, trials, tracker
         left = [
             state
-            for state in log.states
+            for state in trials.states
             if not state.is_over or (retry and state.status == "failed")
         ]
         self._waiting = deque(state.trial for state in left)
-        self._over, self._failed = len(log.states) - len(left), 0
+        self._over, self._failed = len(trials.states) - len(left), 0
         self._running: dict[int, Trial] = {}
         """By worker; each has one trial at a time."""
         self._processes: dict[int, tuple[int, str]] = {}
@@ -161,14 +151,14 @@ class Runner:
     @property
     def _is_left(self) -> bool:
         """True if a trial waits, or is to be planned once a worker has none."""
-        return bool(self._waiting) or len(self._log.states) < self._plan.total
+        return bool(self._waiting) or len(self._trials.states) < self._trials.total
 
     def _run(self) -> None:
         config = self._sweep.config
         executor: Executor = build(config.executor)
-        workers = min(config.workers, self._plan.total - len(self._log.in_state("done")))
+        workers = min(config.workers, self._trials.total - len(self._trials.in_state("done")))
         make = partial(TrialWorker, self._sweep.folder, self._threads)
-        losses = _MOST_LOSSES * self._plan.total  # Beyond that it is not the trials.
+        losses = _MOST_LOSSES * self._trials.total  # Beyond that it is not the trials.
         self._slots = [
             ReplacedWorker(executor, make, losses, config.needs.needs()) for _ in range(workers)
         ]
@@ -193,12 +183,11 @@ class Runner:
             if not slot.is_running() or number in self._running or not self._is_left:
                 continue
             if not self._waiting:
-                self._waiting += [planned.trial for planned in self._plan.more()]
+                self._waiting += [planned.trial for planned in self._trials.more()]
             trial = self._waiting.popleft()
             config = self._sweep.config_of(trial.arm, trial.seed)
             directory = str(self._sweep.folder / trial.run)
             order = Order(trial.number, directory, resolved(config), self._metric)
-            self._log.record(trial, "started", threads=self._threads)
             self._running[number] = trial
             note = partial(self._note, number)
             slot.call("run", order, on_report=note).add_done_callback(note)
@@ -231,11 +220,9 @@ class Runner:
 
     def _report(self, number: int, step: int, value: float) -> None:
         trial = self._running[number]
-        state = self._log.states[trial.number]
-        if step in state.reports or trial.number in self._stopped or not math.isfinite(value):
+        if trial.number in self._stopped or not math.isfinite(value):
             return
-        self._log.record(state.trial, "reported", step=step, value=value)
-        if self._plan.report(trial.number, step, value):
+        if self._trials.report(trial.number, step, value):
             self._stopped.add(trial.number)
             self._slots[number].call("prune")
 
@@ -250,35 +237,30 @@ class Runner:
     def _end(self, trial: Trial, outcome: Outcome) -> None:
         if outcome.event == "busy":
             self._busy.append(trial)
-            self._log.record(trial, "interrupted")
+            self._trials.end(trial, "interrupted")
             return
-        value = self._objective(trial) if outcome.event == "done" else None
-        self._log.record(trial, outcome.event, value=value, reason=outcome.reason)
+        if outcome.event == "done" and not self._is_known:
+            self._check_objective(trial)
+        self._trials.end(trial, outcome.event, outcome.reason)
         if outcome.event != "interrupted":
             self._over += 1
             self._failed += outcome.event == "failed"
-            self._plan.end(trial.number)
 
-    def _objective(self, trial: Trial) -> float | None:
-        """The trial's objective; None where it is not finite.
+    def _check_objective(self, trial: Trial) -> None:
+        """Check that the first trial that is done has the objective.
 
         Raises:
-            ConfigError: if the first trial that is done has no such key.
+            ConfigError: if the trial's summary has no such key.
         """
         goal = self._sweep.config.goal
-        if goal is None:
-            return None
-        summary = leaves(summary_of(self._sweep.folder / trial.run))
-        value = summary.get(goal.key)
-        if goal.key not in summary and not self._is_known:
+        summary = summary_of(self._sweep.folder / trial.run)
+        if goal is not None and goal.key not in summary:
             numbers = [key for key, number in summary.items() if isinstance(number, int | float)]
             raise ConfigError(
                 f"objective.key: {trial.run} has no result {goal.key!r}; it has "
                 f"{', '.join(numbers[:20])}"
             )
         self._is_known = True
-        is_number = isinstance(value, int | float) and math.isfinite(value)
-        return float(value) if is_number and isinstance(value, int | float) else None
 
     def _wind_up(self) -> None:
         """Interrupt the running trials, which save checkpoints as after Ctrl-C."""
@@ -287,25 +269,11 @@ class Runner:
         deadline = time.monotonic() + _WINDING_UP_S
         while self._running and time.monotonic() < deadline:
             self._take(_TICK_S)
-        for trial in self._running.values():
-            self._log.record(trial, "interrupted")
 
     def _show(self) -> None:
         parts = [f"{len(self._running)} running"] + [f"{self._failed} failed"] * bool(self._failed)
-        self._tracker.narrate(_TRIALS, ", ".join(parts))
-        self._tracker.progress(_TRIALS, self._over, self._plan.total)
-
-
-def summary_of(run: Path) -> dict[str, Json]:
-    """The summary of a run that has finished.
-
-    Raises:
-        StorageError: if the summary is missing or damaged.
-    """
-    summary = read_json(run / RESULTS / SUMMARY)
-    if not isinstance(summary, dict):
-        raise StorageError(f"{run / RESULTS / SUMMARY}: is damaged or not ours")
-    return summary
+        self._tracker.status(_TRIALS, ", ".join(parts))
+        self._tracker.progress(_TRIALS, self._over, self._trials.total)
 
 
 def _interrupt(pid: int, node: str) -> None:

@@ -116,11 +116,6 @@ class Search(Config):
                     values.points()
         return self
 
-    @property
-    def needs_optuna(self) -> bool:
-        """True if it cannot do without Optuna."""
-        return self.sampler == "tpe" or self.pruner is not None
-
 
 class SweepConfig(Config):
     """Everything one sweep needs to know."""

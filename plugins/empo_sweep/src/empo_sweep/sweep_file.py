@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 
-from empo_core.config.files import COMMAND_LINE, apply_override, read_yaml, validate_document
+from empo_core.config.files import read_yaml, validate_document
+from empo_core.config.overrides import COMMAND_LINE, apply_override
 from empo_core.config.yaml import Document, Plain, parse_value, problems
 from empo_core.documents import document_at, library_world
 from empo_core.errors import ConfigError

@@ -15,13 +15,13 @@ from typing import Literal
 
 import torch
 
-from empo_core import experiment
 from empo_core.config import RunConfig, installed
 from empo_core.errors import EmpoError, StorageError, WorkerError
+from empo_core.experiment import Experiment
 from empo_core.interrupts import Termination, interrupt
 from empo_core.protocols import Report, Tracker
-from empo_core.storage.locks import hold
-from empo_core.storage.run_directory import CONFIG, RunDirectory
+from empo_core.runs.directory import CONFIG, RunDirectory
+from empo_core.runs.files import hold
 from empo_core.types import Histogram
 
 LOCK = ".lock"
@@ -111,13 +111,13 @@ class TrialWorker:
             if directory.exists():  # An earlier attempt was killed before it began.
                 shutil.rmtree(directory)
             config = RunConfig.model_validate(order.config, context={"registry": installed()})
-            experiment.execute(config, place=directory, watchers=watchers, quiet=True)
+            Experiment.start(config, place=directory, watchers=watchers, quiet=True)
         elif RunDirectory(directory).status().get("status") != "finished":
             lock = hold(directory / LOCK)
             if lock is None:
                 return Outcome("busy")
             lock.close()
-            experiment.resume(directory, watchers=watchers, quiet=True)
+            Experiment.resume(directory, watchers=watchers, quiet=True)
         return Outcome("done")
 
 

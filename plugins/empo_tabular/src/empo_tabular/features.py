@@ -9,11 +9,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.features import Features, FeatureShape
+from empo_core.features import Features, FeatureShape, Featurizer
 
 
 @dataclass(frozen=True, slots=True)
-class OneHotFeatures:
+class OneHotFeatures(Featurizer):
     """One-hot encoding of the state's number."""
 
     num_states: int

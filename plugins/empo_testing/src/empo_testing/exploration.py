@@ -26,16 +26,16 @@ def reachable_states(world: WorldModel, limit: int = 48) -> Int[Tensor, "state w
         world: Any world model.
         limit: Stop once there are this many.
     """
-    found = {tuple(world.initial_state().tolist()): None}
-    rows = list(found)
-    while rows and len(found) < limit:
+    reached = {tuple(world.initial_state().tolist()): None}
+    rows = list(reached)
+    while rows and len(reached) < limit:
         batch = torch.tensor(rows[: limit // 4 + 1], dtype=world.spec.state_dtype)
         rows = rows[len(batch) :]
         for row in world.transitions(batch).states.tolist():
-            if tuple(row) not in found and len(found) < limit:
-                found[tuple(row)] = None
+            if tuple(row) not in reached and len(reached) < limit:
+                reached[tuple(row)] = None
                 rows.append(tuple(row))
-    return torch.tensor(list(found), dtype=world.spec.state_dtype)
+    return torch.tensor(list(reached), dtype=world.spec.state_dtype)
 
 
 def as_mappings(successors: Successors) -> list[dict[tuple[int, ...], tuple[float, float]]]:
@@ -56,14 +56,14 @@ def chance_of_worse_fit(counts: Sequence[int], prob: Sequence[float]) -> float:
     total = sum(counts)
     # Outcomes too rare for the approximation are judged together.
     cells: list[tuple[float, float]] = []
-    rest, rest_expected = 0.0, 0.0
+    pooled, pooled_expected = 0.0, 0.0
     for count, p in zip(counts, prob, strict=True):
         if total * p < 5:
-            rest, rest_expected = rest + count, rest_expected + total * p
+            pooled, pooled_expected = pooled + count, pooled_expected + total * p
         else:
             cells.append((count, total * p))
-    if rest_expected > 0:
-        cells.append((rest, rest_expected))
+    if pooled_expected > 0:
+        cells.append((pooled, pooled_expected))
     if len(cells) < 2:
         return 1.0
     statistic = sum((count - expected) ** 2 / expected for count, expected in cells)

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_core.protocols import Explorer, LearnedExplorer, WorldModel
-from empo_core.trees import StateDict
+from empo_core.protocols import Explorer, WorldModel
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_learning.state_tree import flatten
 from empo_testing.exploration import global_randomness_untouched, reachable_states, stored
@@ -128,11 +127,11 @@ class ExplorerTests:
         explorer = make_explorer()
         for _ in game.play(explorer, ROUNDS):
             pass
-        kept = stored(explorer.state_dict())
+        state = stored(explorer.state_dict())
         copied = game.copy()
         goes_on = list(game.play(explorer, ROUNDS))
         restored = make_explorer()
-        restored.load_state_dict(kept)
+        restored.load_state_dict(state)
         assert_same(goes_on, list(copied.play(restored, ROUNDS)))
 
     def test_what_it_remembered_does_not_change_afterwards(
@@ -141,11 +140,11 @@ class ExplorerTests:
         explorer = make_explorer()
         for _ in game.play(explorer, ROUNDS):
             pass
-        kept = explorer.state_dict()
-        before = copy.deepcopy(kept)
+        state = explorer.state_dict()
+        before = copy.deepcopy(state)
         for _ in game.play(explorer, ROUNDS):
             pass
-        data, tensors = flatten(kept)
+        data, tensors = flatten(state)
         data_before, tensors_before = flatten(before)
         assert data == data_before
         assert all(torch.equal(tensors[name], tensors_before[name]) for name in tensors_before)
@@ -172,12 +171,12 @@ class ExplorerTests:
         self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         explorer = make_explorer()
-        if not isinstance(explorer, LearnedExplorer):
+        if not explorer.learns:
             pytest.skip("it does not learn")
         (moment,) = game.play(explorer, 1)
         before = {name: tensor.clone() for name, tensor in explorer.weights().items()}
         numbers = [explorer.learn(moment.scene.states, moment.choice) for _ in range(50)]
-        assert all(isinstance(n, float) and n == n for own in numbers for n in own.values())
+        assert all(isinstance(n, float) and n == n for metrics in numbers for n in metrics.values())
         after = explorer.weights()
         assert any(not torch.equal(before[name], after[name]) for name in before), "not trained"
         if "loss" in numbers[0]:
@@ -187,9 +186,8 @@ class ExplorerTests:
         self, make_explorer: MakeExplorer, game: Game
     ) -> None:
         learner, actor = make_explorer(), make_explorer()
-        if not isinstance(learner, LearnedExplorer):
+        if not learner.learns:
             pytest.skip("it does not learn")
-        assert isinstance(actor, LearnedExplorer)
         (moment,) = game.play(learner, 1)
         for _ in range(20):
             learner.learn(moment.scene.states, moment.choice)
@@ -205,20 +203,11 @@ class ExplorerTests:
         assert torch.equal(again, answers[1]), "it goes on using tensors of the other copy"
 
 
-class Bystander:
+class Bystander(Explorer):
     """An explorer that changes nothing."""
 
     def explore(self, policy: Tensor, scene: Scene, generator: torch.Generator) -> Tensor:
         return policy.clone()
-
-    def observe(self, scene: Scene, choice: Tensor) -> None:
-        pass
-
-    def state_dict(self) -> StateDict:
-        return {}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        pass
 
 
 class Game:
@@ -231,9 +220,9 @@ class Game:
     def __init__(self, world: WorldModel, agents: tuple[int, ...]) -> None:
         self._world, self._agents = world, agents
         self.generator = torch.Generator().manual_seed(7)
-        found = reachable_states(world)
-        found = found[~is_terminal(world, found)]
-        self._starts = found[torch.arange(ENVIRONMENTS) % len(found)]
+        states = reachable_states(world)
+        states = states[~is_terminal(world, states)]
+        self._starts = states[torch.arange(ENVIRONMENTS) % len(states)]
         self._rows = self._starts
         self._left = torch.full((ENVIRONMENTS,), world.spec.horizon or 1)
         self._started = torch.ones(ENVIRONMENTS, dtype=torch.bool)
@@ -265,15 +254,20 @@ class Game:
         count = 1
         for agent in self._agents:
             count *= spec.num_actions[agent]
-        own = torch.stack([self._actions(torch.full((ENVIRONMENTS,), c)) for c in range(count)], 1)
+        actions = torch.stack(
+            [self._actions(torch.full((ENVIRONMENTS,), c)) for c in range(count)], 1
+        )
         available = world.available(self._rows)
         possible = torch.stack(
-            [available[torch.arange(ENVIRONMENTS)[:, None], k, own[:, :, k]] for k in self._agents]
+            [
+                available[torch.arange(ENVIRONMENTS)[:, None], k, actions[:, :, k]]
+                for k in self._agents
+            ]
         ).all(0)
         successors: Successors | None = None
         if spec.agents[self._agents[0]].role == "robot":
             rows = self._rows.repeat_interleave(count, 0)
-            successors = world.transitions(rows, own.flatten(0, 1))
+            successors = world.transitions(rows, actions.flatten(0, 1))
         return Scene(
             states=self._rows,
             steps_left=self._left,
@@ -324,7 +318,7 @@ _PER_ENVIRONMENT = ("states", "steps_left", "available", "started")
 
 def assert_same(first: list[Round], second: list[Round]) -> None:
     """Check that two games went the same way, bit for bit."""
-    for one, other in zip(first, second, strict=True):
-        assert torch.equal(one.explored, other.explored)
-        assert torch.equal(one.choice, other.choice)
-        assert torch.equal(one.scene.states, other.scene.states)
+    for left, right in zip(first, second, strict=True):
+        assert torch.equal(left.explored, right.explored)
+        assert torch.equal(left.choice, right.choice)
+        assert torch.equal(left.scene.states, right.scene.states)

@@ -31,20 +31,21 @@ class HumanPriorTests:
     @pytest.fixture
     def states(self, world: WorldModel) -> Tensor:
         """Distinct non-terminal rows."""
-        found = reachable_states(world)
-        return found[~is_terminal(world, found)]
+        states = reachable_states(world)
+        return states[~is_terminal(world, states)]
 
     @pytest.fixture
-    def steps_left(self, world: WorldModel) -> list[int]:
-        """The remaining times it is asked at, from one step to the whole episode."""
+    def steps_left(self, world: WorldModel, states: Tensor) -> list[Tensor]:
+        """Remaining steps of the states: equal ones, from one step to the whole episode; mixed."""
         horizon = world.spec.horizon or 3
-        return sorted({1, (horizon + 1) // 2, horizon})
+        equal = [torch.full((len(states),), n) for n in sorted({1, (horizon + 1) // 2, horizon})]
+        return [*equal, 1 + torch.arange(len(states)) % horizon]
 
     def test_it_fits_the_protocol(self, prior: HumanPrior) -> None:
         assert isinstance(prior, HumanPrior)
 
     def test_there_is_one_policy_per_state_and_goal(
-        self, prior: HumanPrior, world: WorldModel, states: Tensor, steps_left: list[int]
+        self, prior: HumanPrior, world: WorldModel, states: Tensor, steps_left: list[Tensor]
     ) -> None:
         spec = world.spec
         width = max(spec.num_actions[human] for human in spec.humans)
@@ -55,7 +56,7 @@ class HumanPriorTests:
             assert not policy.requires_grad
 
     def test_every_policy_is_a_distribution(
-        self, prior: HumanPrior, states: Tensor, steps_left: list[int]
+        self, prior: HumanPrior, states: Tensor, steps_left: list[Tensor]
     ) -> None:
         for steps in steps_left:
             policy = prior.policy(states, steps)
@@ -67,7 +68,7 @@ class HumanPriorTests:
             )
 
     def test_nobody_does_what_is_not_available(
-        self, prior: HumanPrior, world: WorldModel, states: Tensor, steps_left: list[int]
+        self, prior: HumanPrior, world: WorldModel, states: Tensor, steps_left: list[Tensor]
     ) -> None:
         available = world.available(states)
         for steps in steps_left:
@@ -77,43 +78,47 @@ class HumanPriorTests:
                 assert bool((policy[:, index][forbidden] == 0).all()), f"goal {goal}"
 
     def test_padding_has_no_probability(
-        self, prior: HumanPrior, world: WorldModel, states: Tensor, steps_left: list[int]
+        self, prior: HumanPrior, world: WorldModel, states: Tensor, steps_left: list[Tensor]
     ) -> None:
         for steps in steps_left:
             policy = prior.policy(states, steps)
             for index, goal in enumerate(world.spec.goals):
-                own = world.spec.num_actions[goal.human]
-                assert bool((policy[:, index, own:] == 0).all()), f"goal {goal}"
+                num_actions = world.spec.num_actions[goal.human]
+                assert bool((policy[:, index, num_actions:] == 0).all()), f"goal {goal}"
 
     def test_a_batch_gives_what_its_rows_give_alone(
-        self, prior: HumanPrior, states: Tensor, steps_left: list[int]
+        self, prior: HumanPrior, states: Tensor, steps_left: list[Tensor]
     ) -> None:
         for steps in steps_left:
-            alone = torch.cat([prior.policy(row[None], steps) for row in states])
+            pairs = zip(states, steps, strict=True)
+            alone = torch.cat([prior.policy(row[None], left[None]) for row, left in pairs])
             torch.testing.assert_close(prior.policy(states, steps), alone)
 
     def test_order_and_repetition_in_a_batch_do_not_matter(
-        self, prior: HumanPrior, states: Tensor, steps_left: list[int]
+        self, prior: HumanPrior, states: Tensor, steps_left: list[Tensor]
     ) -> None:
         order = torch.arange(len(states)).flip(0).repeat(2)
         for steps in steps_left:
             expected = prior.policy(states, steps)[order]
-            torch.testing.assert_close(prior.policy(states[order], steps), expected)
+            torch.testing.assert_close(prior.policy(states[order], steps[order]), expected)
 
     def test_asking_changes_nothing(
-        self, prior: HumanPrior, states: Tensor, steps_left: list[int]
+        self, prior: HumanPrior, states: Tensor, steps_left: list[Tensor]
     ) -> None:
         rows = states.clone()
         with global_randomness_untouched():
-            first = {steps: prior.policy(states, steps).clone() for steps in steps_left}
+            first = [prior.policy(states, steps).clone() for steps in steps_left]
             # Backwards and written to, so that neither order nor a lent buffer can matter.
             for steps in reversed(steps_left):
                 prior.policy(states, steps).zero_()
-            for steps in reversed(steps_left):
-                assert torch.equal(prior.policy(states, steps), first[steps])
+            for steps, expected in zip(reversed(steps_left), reversed(first), strict=True):
+                assert torch.equal(prior.policy(states, steps), expected)
         assert torch.equal(states, rows), "the rows asked about were written to"
 
     def test_an_empty_batch_gives_an_empty_answer(
         self, prior: HumanPrior, world: WorldModel, states: Tensor
     ) -> None:
-        assert prior.policy(states[:0], 1).shape[:2] == (0, len(world.spec.goals))
+        assert prior.policy(states[:0], torch.ones(0, dtype=torch.int64)).shape[:2] == (
+            0,
+            len(world.spec.goals),
+        )

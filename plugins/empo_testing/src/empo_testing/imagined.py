@@ -145,7 +145,7 @@ def some_starts(batch: ImaginedBatch, kind: Kind, chosen: Tensor) -> ImaginedBat
     """Some starts of a batch, in any order."""
     tensors = {name: getattr(batch, name)[chosen] for name in OF_STARTS}
     tensors |= {name: getattr(batch, name)[:, chosen] for name in OF_CANDIDATES}
-    return replace(changed_distributions(batch, kind, lambda each: each[chosen]), **tensors)
+    return replace(changed_distributions(batch, kind, lambda tensor: tensor[chosen]), **tensors)
 
 
 def some_candidates(batch: ImaginedBatch, chosen: Tensor) -> ImaginedBatch:
@@ -154,7 +154,7 @@ def some_candidates(batch: ImaginedBatch, chosen: Tensor) -> ImaginedBatch:
     return replace(batch, **tensors)
 
 
-def needed(loss: PolicyLoss, batch: ImaginedBatch) -> ImaginedBatch:
+def only_needed(loss: PolicyLoss, batch: ImaginedBatch) -> ImaginedBatch:
     """The batch without the distributions that the loss does not need."""
     return replace(
         batch,
@@ -167,10 +167,10 @@ def slopes(output: LossOutput, policy: KitPolicy) -> list[Tensor]:
     """The gradient of an output by each parameter of the policy, 0 where unused."""
     assert output.loss.requires_grad, "the loss is detached from the policy"
     parameters = list(policy.parameters())
-    found = torch.autograd.grad(output.loss, parameters, allow_unused=True)
+    gradients = torch.autograd.grad(output.loss, parameters, allow_unused=True)
     return [
         torch.zeros_like(parameter) if gradient is None else gradient
-        for parameter, gradient in zip(parameters, found, strict=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True)
     ]
 
 
@@ -186,7 +186,7 @@ class Trial:
     def output(self, batch: ImaginedBatch | None = None) -> LossOutput:
         """The loss with what it needs and nothing else; global chance is the same every time."""
         torch.manual_seed(0)
-        batch = needed(self.loss, self.batch if batch is None else batch)
+        batch = only_needed(self.loss, self.batch if batch is None else batch)
         return self.loss(self.policy, batch, self.critic if self.loss.needs.critic else None)
 
     def gradients(self, batch: ImaginedBatch | None = None) -> list[Tensor]:

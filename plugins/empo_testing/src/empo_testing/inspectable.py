@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from empo_core.protocols import Algorithm, RunContext, WorldModel
-from empo_core.storage.run_directory import RESULTS
+from empo_core.runs.directory import RESULTS
 from empo_testing.algorithm import fresh
-from empo_theory.inspection import NOT_KEPT, Inspectable, Inspection, Wanted
+from empo_theory.inspection import NOT_KEPT, Inspectable, Inspection, InspectionScope
 
 
 class InspectableTests:
@@ -49,7 +49,7 @@ class InspectableTests:
     def inspection(self, algorithm: Algorithm, context: RunContext) -> Inspection:
         """The run as a whole."""
         assert isinstance(algorithm, Inspectable)
-        return algorithm.inspection(context, Wanted())
+        return algorithm.inspection(context, InspectionScope())
 
     def test_it_begins_with_the_start(self, inspection: Inspection, world: WorldModel) -> None:
         first = np.flatnonzero(inspection.number == 0)
@@ -62,15 +62,15 @@ class InspectableTests:
     ) -> None:
         rows = torch.from_numpy(inspection.rows)
         assert np.array_equal(inspection.achieved, world.achieved(rows).numpy())
-        found = world.transitions(rows)
-        offsets, ends = inspection.offsets, found.offsets.tolist()
+        successors = world.transitions(rows)
+        offsets, ends = inspection.offsets, successors.offsets.tolist()
         assert len(offsets) == len(ends)
         for pair in range(len(ends) - 1):
             mine = slice(offsets[pair], offsets[pair + 1])
             chances = dict[tuple[int, ...], float]()
             for item in range(ends[pair], ends[pair + 1]):
-                row = tuple(found.states[item].tolist())
-                chances[row] = chances.get(row, 0.0) + float(found.prob[item])
+                row = tuple(successors.states[item].tolist())
+                chances[row] = chances.get(row, 0.0) + float(successors.prob[item])
             prob = inspection.prob[inspection.code[mine]]
             if mine.start != mine.stop:
                 assert prob.sum() == pytest.approx(1.0)
@@ -81,32 +81,32 @@ class InspectableTests:
     def test_values_are_known_where_episodes_can_be(
         self, inspection: Inspection, world: WorldModel
     ) -> None:
-        kept, spec = inspection, inspection.spec
+        saved, spec = inspection, inspection.spec
         times = 1 if spec.horizon is None else spec.horizon
-        shape = (times, kept.num_states)
-        assert kept.v_r.shape == shape
-        assert kept.v_e.shape == (*shape, len(spec.goals))
-        assert (kept.v_m is None) != (kept.pi_h is None)
-        if kept.q_r is not None:
-            assert kept.q_r.shape == (*shape, spec.num_robot_actions)
-        goes_on = np.diff(kept.offsets[:: spec.num_joint_actions]) > 0
-        source = np.repeat(np.arange(len(kept.offsets) - 1), np.diff(kept.offsets))
+        shape = (times, saved.num_states)
+        assert saved.v_r.shape == shape
+        assert saved.v_e.shape == (*shape, len(spec.goals))
+        assert (saved.v_m is None) != (saved.pi_h is None)
+        if saved.q_r is not None:
+            assert saved.q_r.shape == (*shape, spec.num_robot_actions)
+        goes_on = np.diff(saved.offsets[:: spec.num_joint_actions]) > 0
+        source = np.repeat(np.arange(len(saved.offsets) - 1), np.diff(saved.offsets))
         source //= spec.num_joint_actions
-        known = ~np.isnan(kept.v_r) & goes_on
-        assert known[0, np.flatnonzero(kept.number == 0)].all()
+        is_known = ~np.isnan(saved.v_r) & goes_on
+        assert is_known[0, np.flatnonzero(saved.number == 0)].all()
         for time in range(1 if spec.horizon is None else times - 1):
-            later = known[time if spec.horizon is None else time + 1]
-            follows = kept.successor[known[time][source]]
+            later = is_known[time if spec.horizon is None else time + 1]
+            follows = saved.successor[is_known[time][source]]
             follows = follows[follows != NOT_KEPT]
             assert later[follows[goes_on[follows]]].all(), "a state that follows has no value"
-        assert (kept.v_r[known] < 0).all()
-        assert ((kept.v_e[known] >= -1e-9) & (kept.v_e[known] <= 1 + 1e-6)).all()
+        assert (saved.v_r[is_known] < 0).all()
+        assert ((saved.v_e[is_known] >= -1e-9) & (saved.v_e[is_known] <= 1 + 1e-6)).all()
 
     def test_a_limit_keeps_fewer_states_with_the_same_values(
         self, inspection: Inspection, algorithm: Algorithm, context: RunContext
     ) -> None:
         assert isinstance(algorithm, Inspectable)
-        part = algorithm.inspection(context, Wanted(max_bytes=1))
+        part = algorithm.inspection(context, InspectionScope(max_bytes=1))
         assert 0 < part.num_states <= inspection.num_states
         place = [int(np.flatnonzero((inspection.rows == row).all(1))[0]) for row in part.rows]
         both = ~np.isnan(part.v_r)
@@ -119,9 +119,9 @@ class InspectableTests:
         spec, time = inspection.spec, int(inspection.spec.horizon is not None)
         goes_on = np.diff(inspection.offsets[:: spec.num_joint_actions]) > 0
         state = int(np.flatnonzero(goes_on & ~np.isnan(inspection.v_r[time]))[-1])
-        wanted = Wanted(start=inspection.rows[state], time=time)
-        found = algorithm.inspection(context, wanted)
-        here = int(np.flatnonzero((found.rows == inspection.rows[state]).all(1))[0])
+        scope = InspectionScope(start=inspection.rows[state], time=time)
+        elsewhere = algorithm.inspection(context, scope)
+        here = int(np.flatnonzero((elsewhere.rows == inspection.rows[state]).all(1))[0])
         value = inspection.v_r[time, state]
-        assert abs(found.v_r[0, here] - value) <= tolerance * abs(value)
-        assert found.first_time == time
+        assert abs(elsewhere.v_r[0, here] - value) <= tolerance * abs(value)
+        assert elsewhere.first_time == time

@@ -56,7 +56,7 @@ def write_plugin(name: str, kind: str, directory: Path) -> Path:
         directory: The existing folder to write into.
 
     Raises:
-        typer.BadParameter: The name, kind or folder cannot be used; nothing was written.
+        typer.BadParameter: if the name, kind or folder cannot be used; nothing was written.
     """
     component = _component(name)
     _check_kind(kind)
@@ -113,15 +113,15 @@ def _check_name(name: str, component: str, kind: str) -> None:
             f"empo-{component} is reserved for EMPO itself; choose another name", param_hint="NAME"
         )
     registry = installed()
-    taken = [
+    conflicts = [
         f"{offer.provider.distribution} provides {kind} {component!r}"
         for offer in registry.offers
         if (offer.component.kind, offer.component.name) == (kind, component)
     ]
     with contextlib.suppress(PackageNotFoundError):
-        taken.append(f"a distribution {distribution(f'empo-{component}').name} is installed")
-    if taken:
-        raise typer.BadParameter(f"{taken[0]} already; choose another name", param_hint="NAME")
+        conflicts.append(f"a distribution {distribution(f'empo-{component}').name} is installed")
+    if conflicts:
+        raise typer.BadParameter(f"{conflicts[0]} already; choose another name", param_hint="NAME")
 
 
 def _write(source: Traversable, target: Path, substitutes: dict[str, str]) -> None:

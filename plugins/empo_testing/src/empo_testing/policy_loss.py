@@ -23,7 +23,7 @@ from empo_testing.imagined import (
     changed_distributions,
     compilable,
     imagined,
-    needed,
+    only_needed,
     slopes,
     some_candidates,
     some_starts,
@@ -112,29 +112,29 @@ class _GradientTests(_PolicyLossCase):
     ) -> None:
         if not compiles:
             pytest.skip("the loss says that it cannot")
-        policy, given = KitPolicy("bounded"), critic if loss.needs.critic else None
+        policy, critic_or_none = KitPolicy("bounded"), critic if loss.needs.critic else None
         batch = imagined(policy, critic, starts=STARTS, candidates=max(6, min_candidates))
         expected = Trial(loss, policy, critic, batch).output()
         with compilable():
             compiled = torch.compile(loss, fullgraph=True, backend="eager")
             torch.manual_seed(0)
-            found = compiled(policy, needed(loss, batch), given)
-            torch.testing.assert_close(found.loss, expected.loss)
-            for one, other in zip(slopes(found, policy), slopes(expected, policy), strict=True):
-                torch.testing.assert_close(one, other)
+            output = compiled(policy, only_needed(loss, batch), critic_or_none)
+            torch.testing.assert_close(output.loss, expected.loss)
+            for left, right in zip(slopes(output, policy), slopes(expected, policy), strict=True):
+                torch.testing.assert_close(left, right)
 
     def test_following_the_gradient_finds_better_actions(
         self, trial: Trial, min_candidates: int
     ) -> None:
         policy, critic, count = trial.policy, trial.critic, max(6, min_candidates)
         optimiser = torch.optim.Adam(policy.parameters(), lr=0.02)
-        judged = imagined(policy, critic, starts=100, candidates=1).start
+        start_states = imagined(policy, critic, starts=100, candidates=1).start
         values = []
         for step in range(80):
             # New noise every time: a policy would run away from noise that never changes.
             batch = imagined(policy, critic, starts=STARTS, candidates=count, seed=step)
             with torch.no_grad():
-                values.append(critic(judged, policy.mean(judged)).mean().item())
+                values.append(critic(start_states, policy.mean(start_states)).mean().item())
             optimiser.zero_grad()
             output = trial.output(batch)
             torch.autograd.backward(output.loss)
@@ -167,7 +167,7 @@ class _BatchTests(_PolicyLossCase):
         assert bool(masked.any())
         assert not bool(masked.all())
         other = changed_distributions(
-            batch, trial.policy.kind, lambda each: each.masked_fill(masked[:, None], -0.7)
+            batch, trial.policy.kind, lambda tensor: tensor.masked_fill(masked[:, None], -0.7)
         )
         other = replace(
             other,
@@ -182,7 +182,7 @@ class _BatchTests(_PolicyLossCase):
         weight = trial.batch.weight * torch.linspace(0.1, 3.0, STARTS).double()
         heavier = replace(trial.batch, weight=weight)
         pairs = zip(trial.gradients(), trial.gradients(heavier), strict=True)
-        assert any(not torch.allclose(one, other) for one, other in pairs)
+        assert any(not torch.allclose(left, right) for left, right in pairs)
 
     def test_a_batch_without_weight_teaches_nothing(self, trial: Trial) -> None:
         masked = replace(trial.batch, weight=torch.zeros_like(trial.batch.weight))
@@ -201,9 +201,9 @@ class _BatchTests(_PolicyLossCase):
 
     def test_too_few_candidates_are_refused(self, trial: Trial, min_candidates: int) -> None:
         enough = imagined(trial.policy, trial.critic, starts=4, candidates=min_candidates)
-        few = some_candidates(enough, torch.arange(1, min_candidates))
+        too_few = some_candidates(enough, torch.arange(1, min_candidates))
         with pytest.raises(ValueError, match="candidate"):
-            trial.output(few)
+            trial.output(too_few)
 
 
 class PolicyLossTests(_GradientTests, _BatchTests):
@@ -262,7 +262,7 @@ class PolicyLossTests(_GradientTests, _BatchTests):
     def test_a_needed_critic_must_be_given(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
     ) -> None:
-        batch = needed(loss, batch)
+        batch = only_needed(loss, batch)
         if loss.needs.critic:
             with pytest.raises(ValueError, match="critic"):
                 loss(policy, batch, None)
@@ -279,32 +279,32 @@ class PolicyLossTests(_GradientTests, _BatchTests):
     @pytest.mark.parametrize("name", ["proposal", "expert"])
     def test_a_needed_distribution_must_be_given(self, trial: Trial, name: str) -> None:
         loss, policy, critic = trial.loss, trial.policy, trial.critic
-        given = needed(loss, trial.batch)
+        batch = only_needed(loss, trial.batch)
         if getattr(loss.needs, name):
             with pytest.raises(ValueError, match=name):
-                loss(policy, replace(given, **{name: None}), critic)  # type: ignore[arg-type]
+                loss(policy, replace(batch, **{name: None}), critic)  # type: ignore[arg-type]
             return
         torch.manual_seed(0)
-        beside = loss(policy, replace(given, **{name: getattr(trial.batch, name)}), critic)
-        assert torch.equal(beside.loss, trial.output().loss)
+        extended = loss(policy, replace(batch, **{name: getattr(trial.batch, name)}), critic)
+        assert torch.equal(extended.loss, trial.output().loss)
 
     def test_preferences_add_up_to_one(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
     ) -> None:
         if not isinstance(loss, WeighsCandidates):
             pytest.skip("the loss prefers no candidates")
-        weights = loss.weights(needed(loss, batch))
+        weights = loss.weights(only_needed(loss, batch))
         assert weights.shape == batch.log_prob.shape
         assert not weights.requires_grad
         assert bool((weights >= 0).all())
         torch.testing.assert_close(weights.sum(0), torch.ones(STARTS).double())
 
 
-def assert_same_output(one: LossOutput, other: LossOutput) -> None:
+def assert_same_output(left: LossOutput, right: LossOutput) -> None:
     """Check that two outputs say the same, to the last bit."""
-    torch.testing.assert_close(one.loss, other.loss, rtol=0, atol=0)
-    assert one.metrics == other.metrics
-    torch.testing.assert_close(dict(one.statistics), dict(other.statistics), rtol=0, atol=0)
+    torch.testing.assert_close(left.loss, right.loss, rtol=0, atol=0)
+    assert left.metrics == right.metrics
+    torch.testing.assert_close(dict(left.statistics), dict(right.statistics), rtol=0, atol=0)
 
 
 def _saved(loss: PolicyLoss) -> dict[str, object]:

@@ -16,11 +16,11 @@ def timed(call: Callable[[], Result], limit: float, tries: int = 3) -> tuple[Res
     one call is slow if Python looks through the objects of all other tests for garbage meanwhile,
     or if other programs want the same cores. The call must not depend on having been made before.
     """
-    least = float("inf")
+    fastest = float("inf")
     for _ in range(tries):
         started = time.process_time()
         result = call()
-        least = min(least, time.process_time() - started)
-        if least <= limit:
+        fastest = min(fastest, time.process_time() - started)
+        if fastest <= limit:
             break
-    return result, least
+    return result, fastest

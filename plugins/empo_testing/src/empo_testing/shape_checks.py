@@ -51,7 +51,7 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
     says_shapes: bool | None = None
     familiar = 0
     results: list[Any] = []
-    passed: dict[Hashable, set[Hashable]] = {}
+    accepted: dict[Hashable, set[Hashable]] = {}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return results.pop() if results else target(*args, **kwargs)
@@ -73,8 +73,8 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
         familiar += 1
         if familiar > FAMILIAR and familiar % SELDOM:
             return target(*args, **kwargs)
-        given = _kind((args, kwargs))
-        returned = passed.get(given)
+        argument_kind = _kind((args, kwargs))
+        returned = accepted.get(argument_kind)
         if returned is not None:
             result = target(*args, **kwargs)
             if _kind(result) in returned:
@@ -82,9 +82,9 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
             results.append(result)
         familiar = 0
         result = checked()(*args, **kwargs)
-        if given is not _UNKNOWN:
+        if argument_kind is not _UNKNOWN:
             kind = _kind(result)
-            passed.setdefault(given, set()).update(() if kind is _UNKNOWN else (kind,))
+            accepted.setdefault(argument_kind, set()).update(() if kind is _UNKNOWN else (kind,))
         return result
 
     return check
@@ -149,7 +149,7 @@ def _describe(value: Any, note: Callable[[Hashable], None]) -> bool:
         for key in value:
             note(key)
         value = value.values()
-    return all(_describe(each, note) for each in value)
+    return all(_describe(item, note) for item in value)
 
 
 @cache

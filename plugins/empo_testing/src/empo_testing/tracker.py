@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.protocols import EpisodeMetric, RunStatus, Tracker
+from empo_core.protocols import RunStatus, Tracker
 from empo_core.trees import JsonData
 from empo_core.types import Histogram
 from empo_learning.state_tree import flatten
@@ -65,94 +65,96 @@ class _TrackerCase:
         return tmp_path / "run"
 
 
-class _EpisodeMetricTests(_TrackerCase):
-    """The metric over episodes, where the tracker brings one."""
+class _EpisodeTests(_TrackerCase):
+    """The statistics of episodes, where the tracker has some."""
 
     def test_nothing_is_known_of_episodes_before_there_are_environments(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        metric = metric_of(tracker)
-        assert metric.statistics() == {}
+        follower(tracker)
+        assert tracker.episode_statistics() == {}
         tracker.start(directory, CONFIG)
-        assert metric.statistics() == {}
-        flatten(metric.state_dict())  # A checkpoint may be due before the first step.
+        assert tracker.episode_statistics() == {}
+        flatten(tracker.state_dict())  # A checkpoint may be due before the first step.
         tracker.finish("finished")
 
     def test_episodes_lead_to_numbers_that_every_tracker_takes(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory) as metric:
-            before = numbers(metric)
-            live(metric, seed=0)
-            found = metric.statistics()
-            assert numbers(metric) != before, "episodes were completed, and it makes no difference"
-            for key, value in found.items():
+        with started(tracker, directory):
+            before = numbers(tracker)
+            live(tracker, seed=0)
+            statistics = tracker.episode_statistics()
+            assert numbers(tracker) != before, "episodes were completed, and it makes no difference"
+            for key, value in statistics.items():
                 assert isinstance(key, str)
                 if isinstance(value, Histogram):
                     assert len(value.edges) == len(value.counts) + 1, key
                 else:
                     assert type(value) in (int, float), f"{key} is a {type(value).__name__}"
-            assert numbers(metric) == repr(found), "asking for the numbers changed them"
-            tracker.log(1, found)
+            assert numbers(tracker) == repr(statistics), "asking for the numbers changed them"
+            tracker.log(1, statistics)
 
     def test_episodes_of_any_number_of_environments_can_be_followed(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        metric = metric_of(tracker)
+        follower(tracker)
         with tracked(tracker, directory):
             for num_envs, reasons in ((0, REASONS), (1, ()), (1000, ("one",)), (ENVS, REASONS)):
-                metric.follow(num_envs, reasons)
-                live(metric, seed=0, num_envs=num_envs, steps=2)
-            first = numbers(metric)
-            metric.follow(ENVS, REASONS)
-            live(metric, seed=0, steps=2)
-            assert numbers(metric) == first, "environments that begin anew begin with nothing"
+                tracker.start_episodes(num_envs, reasons)
+                live(tracker, seed=0, num_envs=num_envs, steps=2)
+            first = numbers(tracker)
+            tracker.start_episodes(ENVS, REASONS)
+            live(tracker, seed=0, steps=2)
+            assert numbers(tracker) == first, "environments that begin anew begin with nothing"
 
     def test_environments_that_take_no_step_change_nothing(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory) as metric:
-            live(metric, seed=0)
-            before = snapshot(metric)
+        with started(tracker, directory):
+            live(tracker, seed=0)
+            before = snapshot(tracker)
             everything = torch.ones(ENVS, dtype=torch.bool)
-            metric.step(torch.full([ENVS], torch.nan), everything, everything.long(), ~everything)
-            assert snapshot(metric) == before
+            tracker.step_episodes(
+                torch.full([ENVS], torch.nan), everything, everything.long(), ~everything
+            )
+            assert snapshot(tracker) == before
 
     def test_unknown_reasons_are_no_reason_to_fail(self, tracker: Tracker, directory: Path) -> None:
-        with followed(tracker, directory) as metric:
+        with started(tracker, directory):
             done = torch.ones(ENVS, dtype=torch.bool)
-            metric.step(torch.ones(ENVS), done, torch.full([ENVS], -1))
-            metric.step(torch.ones(ENVS), done)
-            tracker.log(1, metric.statistics())
+            tracker.step_episodes(torch.ones(ENVS), done, torch.full([ENVS], -1))
+            tracker.step_episodes(torch.ones(ENVS), done)
+            tracker.log(1, tracker.episode_statistics())
 
     def test_what_it_is_told_of_episodes_stays_as_it_is(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory) as metric:
-            told = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
-            before = [part.clone() for part in told]
-            metric.step(*told)
-            assert all(torch.equal(a, b) for a, b in zip(told, before, strict=True))
-            known = snapshot(metric)
-            for part in told:
+        with started(tracker, directory):
+            step = steps_of(seed=0, num_envs=ENVS, steps=1)[0]
+            before = [part.clone() for part in step]
+            tracker.step_episodes(*step)
+            assert all(torch.equal(a, b) for a, b in zip(step, before, strict=True))
+            state = snapshot(tracker)
+            for part in step:
                 part.zero_()
-            assert snapshot(metric) == known, "it goes on using tensors that are not its own"
+            assert snapshot(tracker) == state, "it goes on using tensors that are not its own"
 
     def test_episodes_go_on_exactly_from_a_checkpoint(
         self, tracker: Tracker, directory: Path
     ) -> None:
-        with followed(tracker, directory) as metric:
-            live(metric, seed=0)
-            checkpoint = stored(metric.state_dict())
-            live(metric, seed=1)
-            expected = snapshot(metric)
-            metric.follow(ENVS, REASONS)
-            metric.load_state_dict(checkpoint)
-            live(metric, seed=1)
-            assert snapshot(metric) == expected
+        with started(tracker, directory):
+            live(tracker, seed=0)
+            checkpoint = stored(tracker.state_dict())
+            live(tracker, seed=1)
+            expected = snapshot(tracker)
+            tracker.start_episodes(ENVS, REASONS)
+            tracker.load_state_dict(checkpoint)
+            live(tracker, seed=1)
+            assert snapshot(tracker) == expected
 
 
-class TrackerTests(_EpisodeMetricTests):
+class TrackerTests(_EpisodeTests):
     """Subclass this in your plugin's tests and override ``tracker``."""
 
     def test_it_is_a_tracker(self, tracker: Tracker) -> None:
@@ -293,20 +295,18 @@ class TrackerTests(_EpisodeMetricTests):
                 "ü µ ∎",
                 "x" * 999,
             ):
-                tracker.narrate("task", text)
+                tracker.status("task", text)
                 tracker.progress("task", 1, 2)
-            tracker.narrate("a task that never comes", "anyway")
+            tracker.status("a task that never comes", "anyway")
             tracker.progress("task", 2, 2)
-            tracker.narrate("task", "after its end")
+            tracker.status("task", "after its end")
 
 
-def metric_of(tracker: Tracker) -> EpisodeMetric:
-    """The tracker's episode metric; where it has none there is nothing to check."""
-    metric = tracker.episode_metric
-    if metric is None:
-        pytest.skip("it has no episode metric")
-    assert isinstance(metric, EpisodeMetric)
-    return metric
+def follower(tracker: Tracker) -> Tracker:
+    """The tracker; where it has no statistics of episodes there is nothing to check."""
+    if type(tracker).episode_statistics is Tracker.episode_statistics:
+        pytest.skip("it has no statistics of episodes")
+    return tracker
 
 
 @contextmanager
@@ -318,12 +318,11 @@ def tracked(tracker: Tracker, directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def followed(tracker: Tracker, directory: Path) -> Iterator[EpisodeMetric]:
-    """Such a run, and the tracker's episode metric for ``ENVS`` environments."""
-    metric = metric_of(tracker)
-    with tracked(tracker, directory):
-        metric.follow(ENVS, REASONS)
-        yield metric
+def started(tracker: Tracker, directory: Path) -> Iterator[None]:
+    """Such a run, with episodes in ``ENVS`` environments."""
+    with tracked(follower(tracker), directory):
+        tracker.start_episodes(ENVS, REASONS)
+        yield
 
 
 def steps_of(*, seed: int, num_envs: int, steps: int) -> list[list[torch.Tensor]]:
@@ -344,22 +343,22 @@ def steps_of(*, seed: int, num_envs: int, steps: int) -> list[list[torch.Tensor]
     ]
 
 
-def live(metric: EpisodeMetric, *, seed: int, num_envs: int = ENVS, steps: int = 20) -> None:
+def live(tracker: Tracker, *, seed: int, num_envs: int = ENVS, steps: int = 20) -> None:
     """Have environments take random steps."""
     for rewards, dones, reasons, active in steps_of(seed=seed, num_envs=num_envs, steps=steps):
-        metric.step(rewards, dones, reasons, active)
+        tracker.step_episodes(rewards, dones, reasons, active)
 
 
-def numbers(metric: EpisodeMetric) -> str:
+def numbers(tracker: Tracker) -> str:
     """Statistics in a form in which NaN equals NaN."""
-    return repr(metric.statistics())
+    return repr(tracker.episode_statistics())
 
 
-def snapshot(metric: EpisodeMetric) -> str:
+def snapshot(tracker: Tracker) -> str:
     """Everything that it knows, likewise."""
-    data, tensors = flatten(metric.state_dict())
+    data, tensors = flatten(tracker.state_dict())
     values = {name: tensor.tolist() for name, tensor in tensors.items()}
-    return f"{numbers(metric)} {data} {values}"
+    return f"{numbers(tracker)} {data} {values}"
 
 
 def run_once(tracker: Tracker, directory: Path, status: RunStatus) -> None:
@@ -369,13 +368,11 @@ def run_once(tracker: Tracker, directory: Path, status: RunStatus) -> None:
         tracker.progress("steps", step, len(METRICS))
         tracker.log(step, metrics)
     tracker.progress("steps", len(METRICS), len(METRICS))
-    tracker.narrate("steps", "as fast as ever")
-    tracker.rewind(len(METRICS))
-    metric = tracker.episode_metric
-    if metric is not None:
-        metric.follow(ENVS, REASONS)
-        live(metric, seed=0)
-        tracker.log(len(METRICS), metric.statistics())
+    tracker.status("steps", "as fast as ever")
+    tracker.truncate(len(METRICS))
+    tracker.start_episodes(ENVS, REASONS)
+    live(tracker, seed=0)
+    tracker.log(len(METRICS), tracker.episode_statistics())
     tracker.finish(status)
 
 

@@ -120,14 +120,14 @@ class ValueNetworkTests:
 
     def test_its_state_dict_restores_it(self, network: ValueNetwork, query: ValueQuery) -> None:
         before = network(query).detach().clone()
-        kept = network.state_dict()
-        assert kept
-        for name, tensor in kept.items():
+        state = network.state_dict()
+        assert state
+        for name, tensor in state.items():
             assert isinstance(tensor, Tensor), f"{name} is no tensor, so it cannot be stored"
-        kept = copy.deepcopy(dict(kept))
+        state = copy.deepcopy(dict(state))
         disturb(network, scale=0.5, seed=0)
         assert not torch.equal(network(query).detach(), before), "parameters have no effect"
-        network.load_state_dict(kept)
+        network.load_state_dict(state)
         assert torch.equal(network(query).detach(), before)
 
     def test_order_and_size_of_the_batch_do_not_matter(
@@ -146,10 +146,10 @@ class ValueNetworkTests:
     ) -> None:
         disturb(network, scale=0.3, seed=0)
         shared = questions_sharing_states(world, quantity)
-        apart = network(shared.spread()).detach()
+        separate = network(shared.spread()).detach()
         values = network(shared).detach()
-        assert values.shape == apart.shape, "one row per question, not per state"
-        assert_equal_up_to_rounding(values, apart)
+        assert values.shape == separate.shape, "one row per question, not per state"
+        assert_equal_up_to_rounding(values, separate)
         # What grows with the questions it is asked has parameters for all of them only now.
         disturb(network, scale=0.3, seed=1)
         assert_equal_up_to_rounding(network(shared).detach(), network(shared.spread()).detach())
@@ -169,8 +169,8 @@ class ValueNetworkTests:
         )
         fresh = every_question(world, quantity)
         for name in ("states", "steps_left", "human", "goal"):
-            asked, expected = getattr(query, name), getattr(fresh, name)
-            assert asked is expected is None or torch.equal(asked, expected)
+            argument, expected = getattr(query, name), getattr(fresh, name)
+            assert argument is expected is None or torch.equal(argument, expected)
 
 
 def every_question(world: WorldModel, quantity: Quantity) -> ValueQuery:

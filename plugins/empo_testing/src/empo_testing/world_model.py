@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.protocols import Drawable, Expandable, Located, VectorDrawable, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import Successors
 from empo_testing.exploration import (
     as_mappings,
@@ -55,35 +55,35 @@ class _TransitionTests(_WorldModelCase):
     """Successors, availability and achieved goals, in batches of any kind."""
 
     def test_successors_are_well_formed(self, world: WorldModel, states: Tensor) -> None:
-        found = world.transitions(states)
-        offsets = found.offsets.tolist()
+        answer = world.transitions(states)
+        offsets = answer.offsets.tolist()
         items = offsets[-1]
-        assert found.num_pairs == len(states) * world.spec.num_joint_actions
+        assert answer.num_pairs == len(states) * world.spec.num_joint_actions
         assert offsets[0] == 0
         assert offsets == sorted(offsets)
-        assert found.states.shape == (items, world.spec.state_words)
-        assert found.states.dtype == world.spec.state_dtype
-        assert found.prob.shape == (items,)
+        assert answer.states.shape == (items, world.spec.state_words)
+        assert answer.states.dtype == world.spec.state_dtype
+        assert answer.prob.shape == (items,)
         assert items > 0, "no state has a successor; give states that do"
-        if found.duration is not None:
-            assert found.duration.shape == (items,)
-            assert bool((found.duration > 0).all() and found.duration.isfinite().all())
+        if answer.duration is not None:
+            assert answer.duration.shape == (items,)
+            assert bool((answer.duration > 0).all() and answer.duration.isfinite().all())
 
     def test_probabilities_are_positive_and_sum_to_one(
         self, world: WorldModel, states: Tensor
     ) -> None:
-        found = world.transitions(states)
-        assert found.prob.dtype == torch.float64
-        assert bool((found.prob > 0).all() and (found.prob <= 1 + 1e-12).all())
-        total = torch.segment_reduce(found.prob, "sum", offsets=found.offsets.long())
-        happens = found.offsets.diff() > 0
+        answer = world.transitions(states)
+        assert answer.prob.dtype == torch.float64
+        assert bool((answer.prob > 0).all() and (answer.prob <= 1 + 1e-12).all())
+        total = torch.segment_reduce(answer.prob, "sum", offsets=answer.offsets.long())
+        happens = answer.offsets.diff() > 0
         error = (total[happens] - 1).abs().max()
         assert error <= 1e-12, f"the probabilities of a pair are {error:.2g} off 1"
 
     def test_successors_of_a_pair_are_distinct(self, world: WorldModel, states: Tensor) -> None:
-        found = world.transitions(states)
-        for pair, successors in enumerate(as_mappings(found)):
-            items = int(found.offsets[pair + 1] - found.offsets[pair])
+        answer = world.transitions(states)
+        for pair, successors in enumerate(as_mappings(answer)):
+            items = int(answer.offsets[pair + 1] - answer.offsets[pair])
             assert len(successors) == items, f"pair {pair} lists a successor twice"
 
     def test_successors_are_states(self, world: WorldModel, states: Tensor) -> None:
@@ -120,32 +120,32 @@ class _TransitionTests(_WorldModelCase):
         order = torch.randint(len(states), (2 * len(states) + 1,), generator=generator)
         number = world.spec.num_joint_actions
         expected = as_mappings(world.transitions(states))
-        found = as_mappings(world.transitions(states[order]))
+        mappings = as_mappings(world.transitions(states[order]))
         for place, original in enumerate(order.tolist()):
-            mine = found[place * number : (place + 1) * number]
+            mine = mappings[place * number : (place + 1) * number]
             assert mine == expected[original * number : (original + 1) * number]
         assert torch.equal(world.available(states[order]), world.available(states)[order])
         assert torch.equal(world.achieved(states[order]), world.achieved(states)[order])
 
     def test_expanding_says_what_transitions_say(self, world: WorldModel, states: Tensor) -> None:
-        if not isinstance(world, Expandable):
+        expansion, expected = world.expand(states), world.transitions(states)
+        if expansion is None:
             pytest.skip("the world lists each successor by itself")
-        found, expected = world.expand(states), world.transitions(states)
-        assert found.offsets.tolist() == expected.offsets.tolist()
-        assert torch.equal(found.states[found.index], expected.states)
-        assert torch.equal(found.prob[found.index], expected.prob)
-        first = torch.unique(found.index, return_inverse=False).tolist()
-        assert first == list(range(len(found.states))), "each outcome is that of some item"
-        newest = torch.cummax(found.index, 0).values.diff(prepend=torch.tensor([-1]))
+        assert expansion.offsets.tolist() == expected.offsets.tolist()
+        assert torch.equal(expansion.states[expansion.index], expected.states)
+        assert torch.equal(expansion.prob[expansion.index], expected.prob)
+        first = torch.unique(expansion.index, return_inverse=False).tolist()
+        assert first == list(range(len(expansion.states))), "each outcome is that of some item"
+        newest = torch.cummax(expansion.index, 0).values.diff(prepend=torch.tensor([-1]))
         assert newest.max() <= 1, "outcomes are numbered in the order in which items name them"
 
     def test_an_empty_batch_gives_an_empty_answer(self, world: WorldModel, states: Tensor) -> None:
         nothing = states[:0]
         no_actions = torch.zeros((0, len(world.spec.agents)), dtype=torch.int64)
-        for found in (world.transitions(nothing), world.transitions(nothing, no_actions)):
-            assert found.offsets.tolist() == [0]
-            assert found.states.shape == (0, world.spec.state_words)
-            assert found.prob.shape == (0,)
+        for answer in (world.transitions(nothing), world.transitions(nothing, no_actions)):
+            assert answer.offsets.tolist() == [0]
+            assert answer.states.shape == (0, world.spec.state_words)
+            assert answer.prob.shape == (0,)
         assert world.achieved(nothing).shape == (0, len(world.spec.goals))
         assert world.available(nothing).shape[:2] == (0, len(world.spec.agents))
         stepped = world.step(nothing, no_actions, torch.Generator())
@@ -193,21 +193,21 @@ class _StepTests(_WorldModelCase):
         assert torch.equal(after, ends)
 
     def test_a_step_leads_to_a_successor(self, world: WorldModel, states: Tensor) -> None:
-        found = world.transitions(states)
-        actions, some = possible(found, world, states)
+        answer = world.transitions(states)
+        actions, starts = possible(answer, world, states)
         for seed in range(3):
-            after = world.step(some, actions, torch.Generator().manual_seed(seed))
-            assert after.shape == some.shape
+            after = world.step(starts, actions, torch.Generator().manual_seed(seed))
+            assert after.shape == starts.shape
             assert after.dtype == world.spec.state_dtype
-            support = as_mappings(world.transitions(some, actions))
+            support = as_mappings(world.transitions(starts, actions))
             for row, successors in zip(after.tolist(), support, strict=True):
                 assert tuple(row) in successors, f"{row} is not among {list(successors)}"
 
     def test_steps_are_distributed_as_transitions_say(
         self, world: WorldModel, states: Tensor
     ) -> None:
-        found = world.transitions(states)
-        spread = found.offsets.diff()
+        answer = world.transitions(states)
+        spread = answer.offsets.diff()
         joint, number = joint_actions(world.spec), world.spec.num_joint_actions
         generator = torch.Generator().manual_seed(1)
         for pair in spread.argsort(descending=True, stable=True)[:4].tolist():
@@ -221,15 +221,15 @@ class _StepTests(_WorldModelCase):
             assert p > UNLIKELY, f"{counts} of {SAMPLES} do not fit {outcomes}: p = {p:.1g}"
 
     def test_the_generator_decides_every_step(self, world: WorldModel, states: Tensor) -> None:
-        actions, some = possible(world.transitions(states), world, states)
-        some, actions = some.repeat(50, 1), actions.repeat(50, 1)
+        actions, starts = possible(world.transitions(states), world, states)
+        starts, actions = starts.repeat(50, 1), actions.repeat(50, 1)
         generator = torch.Generator().manual_seed(7)
-        first, second = (world.step(some, actions, generator) for _ in range(2))
+        first, second = (world.step(starts, actions, generator) for _ in range(2))
         torch.manual_seed(123)
         generator = torch.Generator().manual_seed(7)
         with global_randomness_untouched():
-            assert torch.equal(world.step(some, actions, generator), first)
-            assert torch.equal(world.step(some, actions, generator), second)
+            assert torch.equal(world.step(starts, actions, generator), first)
+            assert torch.equal(world.step(starts, actions, generator), second)
 
 
 class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
@@ -262,25 +262,25 @@ class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
         first = world.initial_state()
         assert first.shape == (world.spec.state_words,)
         assert first.dtype == world.spec.state_dtype
-        kept = first.clone()
+        copy = first.clone()
         first.zero_().sub_(1)
-        assert torch.equal(world.initial_state(), kept), "writing to the row changed the world"
+        assert torch.equal(world.initial_state(), copy), "writing to the row changed the world"
 
     def test_asking_changes_nothing(self, world: WorldModel, states: Tensor) -> None:
         rows = states.clone()
         first = world.transitions(states)
-        kept = as_mappings(first)
-        actions, some = possible(first, world, states)
+        before = as_mappings(first)
+        actions, starts = possible(first, world, states)
         kept_actions = actions.clone()
         with global_randomness_untouched():
-            world.step(some, actions, torch.Generator().manual_seed(0))
+            world.step(starts, actions, torch.Generator().manual_seed(0))
             world.available(states)
             world.achieved(states)
             world.initial_state()
             world.describe(states[-1])
             again = world.transitions(states)
         assert_same(again, first)
-        assert as_mappings(first) == kept, "a later call changed an earlier answer"
+        assert as_mappings(first) == before, "a later call changed an earlier answer"
         assert torch.equal(states, rows), "the rows asked about were written to"
         assert torch.equal(actions, kept_actions), "the actions asked about were written to"
 
@@ -337,47 +337,55 @@ class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
         batches = [states[offset:] for offset in range(min(8, len(states)))]
         expected = [as_mappings(world.transitions(batch)) for batch in batches]
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda batch: as_mappings(world.transitions(batch)), batches * 4))
-        assert found == expected * 4
+            answers = list(
+                pool.map(lambda batch: as_mappings(world.transitions(batch)), batches * 4)
+            )
+        assert answers == expected * 4
 
     def test_pictures_have_one_size_and_repeat(self, world: WorldModel, states: Tensor) -> None:
-        if not isinstance(world, Drawable):
+        rendered = [world.render(row) for row in states[:4]]
+        pictures = [picture for picture in rendered if picture is not None]
+        if not pictures:
             pytest.skip("the world draws nothing")
-        pictures = [world.render(row) for row in states[:4]]
+        assert len(pictures) == len(rendered), "a world draws all of its states or none"
         assert len({picture.shape for picture in pictures}) == 1
         assert pictures[0].ndim == 3
         assert pictures[0].shape[2] == 3
         assert all(picture.dtype.name == "uint8" for picture in pictures)
-        assert (world.render(states[0]) == pictures[0]).all()
+        again = world.render(states[0])
+        assert again is not None
+        assert (again == pictures[0]).all()
 
     def test_a_picture_as_svg_has_the_size_of_the_pixels(
         self, world: WorldModel, states: Tensor
     ) -> None:
-        if not isinstance(world, VectorDrawable):
+        pixels, vectors = world.render(states[0]), world.render_svg(states[0])
+        if vectors is None:
             pytest.skip("the world draws no vectors")
-        height, width = world.render(states[0]).shape[:2]
-        assert f' width="{width}" height="{height}" ' in world.render_svg(states[0])
+        assert pixels is not None, "a world that draws vectors draws pixels"
+        height, width = pixels.shape[:2]
+        assert f' width="{width}" height="{height}" ' in vectors
 
     def test_positions_have_their_shape(self, world: WorldModel, states: Tensor) -> None:
-        if not isinstance(world, Located):
-            pytest.skip("the world has no grid")
         positions = world.positions(states)
+        if positions is None:
+            pytest.skip("the world has no grid")
         assert positions.shape == (len(states), len(world.spec.agents), 2)
         assert not positions.dtype.is_floating_point
 
 
-def possible(found: Successors, world: WorldModel, states: Tensor) -> tuple[Tensor, Tensor]:
+def possible(successors: Successors, world: WorldModel, states: Tensor) -> tuple[Tensor, Tensor]:
     """The last possible joint action of each non-terminal state, and these states."""
-    happens = (found.offsets.diff() > 0).reshape(len(states), -1)
-    some = happens.any(1)
+    happens = (successors.offsets.diff() > 0).reshape(len(states), -1)
+    can_act = happens.any(1)
     last = happens.shape[1] - 1 - happens.flip(1).int().argmax(1)
-    return joint_actions(world.spec)[last[some]], states[some]
+    return joint_actions(world.spec)[last[can_act]], states[can_act]
 
 
 def assert_same(left: Successors, right: Successors) -> None:
     """Check that two answers agree, but for the order of items within a pair."""
     assert as_mappings(left) == as_mappings(right)
     for field in fields(Successors):
-        one, other = getattr(left, field.name), getattr(right, field.name)
-        assert (one is None) == (other is None)
-        assert one is None or one.dtype == other.dtype
+        mine, theirs = getattr(left, field.name), getattr(right, field.name)
+        assert (mine is None) == (theirs is None)
+        assert mine is None or mine.dtype == theirs.dtype

@@ -10,13 +10,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_worlds.queries import sample_successors
 
 CLOSED, OPEN, INSIDE = range(3)
 
 
-class TinyWorld:
+class TinyWorld(WorldModel):
     """Two humans and a robot at a door: three states, chance, a terminal state.
 
     A row is ``(open, inside)``. While the door is closed the robot may ``open`` it, which
@@ -27,7 +28,7 @@ class TinyWorld:
     """
 
     def __init__(self, horizon: int | None = 3) -> None:
-        self._spec = WorldSpec(
+        self.spec = WorldSpec(
             name="door",
             agents=(
                 AgentSpec(name="walker", role="human", actions=("wait", "go")),
@@ -56,7 +57,7 @@ class TinyWorld:
         self._achieved = torch.tensor(
             [[False, False, False], [True, False, False], [True, True, True]]
         )
-        counts = self._spec.num_actions
+        counts = self.spec.num_actions
         # product() counts its last factor fastest, the joint index its first.
         joint = [actions[::-1] for actions in itertools.product(*map(range, reversed(counts)))]
         self._prob = torch.tensor(
@@ -75,11 +76,6 @@ class TinyWorld:
         shuts = 1 / 3 if shouter == 1 else 0.0
         enters = (1 - shuts) / 2 * (walker == 1)
         return [shuts, 1 - shuts - enters, enters]
-
-    @property
-    def spec(self) -> WorldSpec:
-        """Its agents, goals and row format."""
-        return self._spec
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The closed door."""
@@ -124,7 +120,7 @@ class TinyWorld:
         """The number of each row.
 
         Raises:
-            WorldError: A row is none of the three.
+            WorldError: if a row is none of the three.
         """
         if states.ndim != 2 or states.shape[1] != 2:
             raise WorldError(f"states have shape {list(states.shape)}; a row has 2 words")
@@ -135,11 +131,11 @@ class TinyWorld:
         return same.int().argmax(1)
 
     def _joint(self, actions: Tensor) -> Tensor:
-        limits = torch.tensor(self._spec.num_actions)
+        limits = torch.tensor(self.spec.num_actions)
         wrong = ((actions < 0) | (actions >= limits)).any(-1)
         if bool(wrong.any()):
             raise WorldError(
                 f"there is no joint action {actions[wrong][0].tolist()}; "
                 f"the agents have {limits.tolist()} actions"
             )
-        return (actions * torch.tensor(self._spec.strides)).sum(-1)
+        return (actions * torch.tensor(self.spec.strides)).sum(-1)

@@ -23,7 +23,7 @@ NOT_KEPT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class InspectionScope:
     """The part of a run that an inspection is to cover.
 
     Attributes:
@@ -152,7 +152,7 @@ class Inspectable(Protocol):
     ``empo explain`` asks for it.
     """
 
-    def inspection(self, context: RunContext, query: Wanted) -> Inspection:
+    def inspection(self, context: RunContext, query: InspectionScope) -> Inspection:
         """The states and values of the run in ``context.directory``, from a state and time on.
 
         Raises:

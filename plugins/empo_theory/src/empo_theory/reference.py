@@ -110,7 +110,7 @@ class Reference:
             if world.achieved(row)[0, g]:  # There is nothing left to attain.
                 v_m[g], pi_h[g] = 0.0, {a_h: float(a_h == available[h][0]) for a_h in q_m}
             if self._prior is not None:
-                policy = self._prior.policy(row, steps_left)[0, g].tolist()
+                policy = self._prior.policy(row, torch.tensor([steps_left]))[0, g].tolist()
                 pi_h[g] = {a_h: policy[a_h] for a_h in q_m}
 
         mean = dict[int, Policy]()  # Of each human over its goals.
@@ -145,7 +145,9 @@ class Reference:
             rational = softmax({a_h: beta * (q - best) for a_h, q in q_m.items()})
         habit = dict.fromkeys(q_m, 1 / len(q_m))
         if self._habit is not None:
-            habit = dict(enumerate(self._habit.policy(row, steps_left)[0, g].tolist()))
+            habit = dict(
+                enumerate(self._habit.policy(row, torch.tensor([steps_left]))[0, g].tolist())
+            )
         return {a_h: nu * habit[a_h] + (1 - nu) * rational[a_h] for a_h in q_m}
 
     def _accrual(self, duration: float) -> float:
@@ -158,6 +160,6 @@ class Reference:
 
 def softmax(logits: Policy) -> Policy:
     """Probabilities proportional to the exponentials."""
-    most = max(logits.values())
-    powers = {a: math.exp(logit - most) for a, logit in logits.items()}
+    largest = max(logits.values())
+    powers = {a: math.exp(logit - largest) for a, logit in logits.items()}
     return {a: power / sum(powers.values()) for a, power in powers.items()}

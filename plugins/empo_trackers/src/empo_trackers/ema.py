@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
@@ -42,9 +41,9 @@ class EMATracker(Accumulators):
 
         Args:
             decay: What remains of the old average with each update, in [0, 1).
-            device: Where the average is kept; the CPU by default.
+            device: Device of the average; the CPU by default.
             bias_correction: Whether ``value`` makes up for the start at 0.
-            disable: Whether to keep nothing and do nothing.
+            disable: Whether to store nothing and do nothing.
         """
         super().__init__()
         if not 0 <= decay < 1:
@@ -70,87 +69,61 @@ class EMATracker(Accumulators):
         return average / -math.expm1(updates * self._log_decay) if updates else 0.0
 
     def update(self, value: Shaped[Tensor, "*batch"] | Real) -> None:
-        """Take in one number."""
+        """Add one number."""
         if self.disable:
             return
         number = tensor_of(value, "value").to(self.ema)
         if number.numel() != 1:
             raise ValueError(f"value must be one number, got shape {tuple(number.shape)}")
-        self.ema.lerp_(number.reshape(()), 1 - self.decay)
-        self.N.add_(1)
+        self.update_mean(number.reshape(1))
 
     def update_mean(
         self, values: Shaped[Tensor, " item"], mask: Bool[Tensor, " item"] | None = None
     ) -> None:
-        """Take in the mean of several numbers, as if it were one; of none, do nothing.
+        """Add the mean of several numbers as one number; no number changes nothing.
 
         Args:
             values: The numbers.
-            mask: Which of them count; all by default. With a mask nothing waits for the device.
+            mask: Which of them count; all by default. Nothing waits for the device.
         """
         if self.disable:
             return
-        if mask is None:
-            if len(values):
-                self.ema.lerp_(values.to(self.ema.dtype).mean(), 1 - self.decay)
-                self.N.add_(1)
-            return
+        values, mask = self._masked(values, mask)
         count = mask.sum()
-        mean = _only(values.to(self.ema.dtype), mask).sum() / count.clamp(min=1)
-        new = self.ema.lerp(mean, 1 - self.decay)
+        new = self.ema.lerp(values.sum() / count.clamp(min=1), 1 - self.decay)
         self.ema.copy_(torch.where(count > 0, new, self.ema))
         self.N.add_(count > 0)
 
     def update_each(
         self, values: Shaped[Tensor, " item"], mask: Bool[Tensor, " item"] | None = None
     ) -> None:
-        """Take in several numbers one after the other, in closed form.
+        """Add several numbers one after the other, in closed form.
 
         ``ema = decay**k * ema + (1 - decay) * sum_j decay**(k-1-j) * values[j]`` for j in 0..k-1.
 
         Args:
             values: The numbers, the oldest first.
-            mask: Which of them count; all by default. With a mask nothing waits for the device.
+            mask: Which of them count; all by default. Nothing waits for the device.
         """
         if self.disable:
             return
-        numbers = values.to(self.ema.dtype)
-        count: Tensor | int
-        if mask is None:
-            count = len(numbers)
-            later = torch.arange(count - 1, -1, -1, device=numbers.device)
-            remains: Tensor | float = math.exp(count * self._log_decay)
-            weights = torch.exp(later * self._log_decay)
-        else:
-            count = mask.sum()
-            later = count - mask.cumsum(0)
-            remains = torch.exp(count * self._log_decay)
-            weights = _only(torch.exp(later * self._log_decay), mask)
-            numbers = _only(numbers, mask)
-        self.ema.mul_(remains).add_((weights * numbers).sum(), alpha=1 - self.decay)
+        values, mask = self._masked(values, mask)
+        count = mask.sum()
+        weights = torch.exp((count - mask.cumsum(0)) * self._log_decay)
+        self.ema.mul_(torch.exp(count * self._log_decay))
+        self.ema.add_(torch.where(mask, weights * values, 0).sum(), alpha=1 - self.decay)
         self.N.add_(count)
 
-    def update_few(self, numbers: Sequence[float], *, one_by_one: bool) -> None:
-        """Do as ``update_each``, or else ``update_mean``, for an average on the CPU.
-
-        As long as numbers are few, to start an operation on tensors takes longer than all of this.
-        """
-        if self.disable or not numbers:
-            return
-        average, updates = self._array("ema"), self._array("N")
-        new = numbers if one_by_one else [sum(numbers) / len(numbers)]
-        now = float(average)
-        for number in new:
-            now = self.decay * now + (1 - self.decay) * number
-        average[()] = now
-        updates[()] += len(new)
+    def _masked(
+        self, values: Shaped[Tensor, " item"], mask: Bool[Tensor, " item"] | None
+    ) -> tuple[Float[Tensor, " item"], Bool[Tensor, " item"]]:
+        """The values as float32, 0 where the mask is False, and the mask."""
+        values = values.to(self.ema.dtype)
+        if mask is None:
+            return values, torch.ones_like(values, dtype=torch.bool)
+        return torch.where(mask, values, 0), mask
 
     def extra_repr(self) -> str:
         """The settings."""
         extras = {"bias_correction": self.bias_correction, "disable": self.disable}
         return ", ".join([f"decay={self.decay}", *(name for name, on in extras.items() if on)])
-
-
-def _only(values: Float[Tensor, " item"], mask: Bool[Tensor, " item"]) -> Float[Tensor, " item"]:
-    """The values, with 0 wherever the mask is False, also in place of NaN."""
-    return torch.where(mask, values, 0)

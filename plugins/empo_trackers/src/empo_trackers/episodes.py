@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import EpisodeMetric, Tracker
+from empo_core.protocols import Tracker
 from empo_core.trees import StateDict
 from empo_core.types import Histogram
 from empo_trackers.episodic import EpisodicEMATracker
@@ -19,7 +19,7 @@ from empo_trackers.plugin import EpisodicEmaParams
 class EpisodicEma(Tracker):
     """Averages of rewards and lengths, and shares of the reasons for which episodes end.
 
-    It writes nothing itself: other trackers log its episode metric.
+    It writes nothing itself: the other trackers of a run log its statistics.
     """
 
     _kind: type[EpisodicEMATracker] = EpisodicEMATracker
@@ -28,21 +28,16 @@ class EpisodicEma(Tracker):
         self._params = params
         self._tracker: EpisodicEMATracker | None = None
 
-    @property
-    def episode_metric(self) -> EpisodeMetric:
-        """This object."""
-        return self
-
-    def follow(self, num_envs: int, reasons: Sequence[str]) -> None:
+    def start_episodes(self, num_envs: int, reasons: Sequence[str]) -> None:
         """Begin anew, with an episode in each environment."""
         options = self._params.model_dump()
         self._tracker = self._kind(num_envs, reasons=reasons, **options)
 
-    def statistics(self) -> dict[str, float | Histogram]:
-        """Statistics so far; empty before ``follow``."""
+    def episode_statistics(self) -> dict[str, float | Histogram]:
+        """Statistics so far; empty before ``start_episodes``."""
         return {} if self._tracker is None else {**self._tracker.get_statistics()}
 
-    def step(
+    def step_episodes(
         self,
         rewards: Shaped[Tensor, " env"],
         dones: Shaped[Tensor, " env"],
@@ -52,10 +47,12 @@ class EpisodicEma(Tracker):
         """Take in a step of the environments, or of the active ones.
 
         Raises:
-            ValueError: if ``follow`` was not called, or with another number of environments.
+            ValueError: if ``start_episodes`` was not called, or had another ``num_envs``.
         """
         if self._tracker is None:
-            raise ValueError("step needs to know the environments: call follow first")
+            raise ValueError(
+                "step_episodes needs to know the environments: call start_episodes first"
+            )
         self._tracker.step_update(rewards, dones, reasons, active=active)
 
     def state_dict(self) -> StateDict:
@@ -66,12 +63,14 @@ class EpisodicEma(Tracker):
         """Restore what ``state_dict`` returned.
 
         Raises:
-            ValueError: if ``follow`` was not called.
+            ValueError: if ``start_episodes`` was not called.
             ConfigError: if the state is of other environments, reasons or bins.
         """
         if self._tracker is None:
             if state_dict:
-                raise ValueError("load_state_dict needs to know the environments: follow first")
+                raise ValueError(
+                    "load_state_dict needs to know the environments: call start_episodes first"
+                )
             return
         current = self._tracker.state_dict()
         for name in sorted({*current, *state_dict}):
@@ -92,9 +91,9 @@ class EpisodicHistogram(EpisodicEma):
 
     _kind = EpisodicEMATrackerWithHistogram
 
-    def statistics(self) -> dict[str, float | Histogram]:
-        """Statistics so far; empty before ``follow``."""
-        statistics = super().statistics()
+    def episode_statistics(self) -> dict[str, float | Histogram]:
+        """Statistics so far; empty before ``start_episodes``."""
+        statistics = super().episode_statistics()
         for name in ("reward", "length") if statistics else ():
             histogram = getattr(self._tracker, f"{name}_histogram")
             edges, counts = histogram.bin_edges.tolist(), histogram.bins.tolist()

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Literal, TypedDict, get_args
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int64, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
+from empo_trackers.accumulators import Accumulators
 from empo_trackers.checks import (
     OTHER,
     Real,
     checked_alpha,
     checked_choice,
+    checked_count,
     checked_names,
     checked_reasons,
     flags,
+    tensor_of,
     vector,
 )
 from empo_trackers.ema import EMATracker
-from empo_trackers.running_episodes import RunningEpisodes
 
 EmaUpdate = Literal["batch_mean", "per_episode"]
 KeyStyle = Literal["flat", "nested"]
-FEW = 64
-"""On a CPU, so many episodes are taken in sooner one by one than by operations on tensors."""
 
 
 class TerminationReason(IntEnum):
@@ -74,10 +73,15 @@ class EpisodeOptions(TypedDict, total=False):
     disable: bool
 
 
-class EpisodicEMATracker(RunningEpisodes):
+class EpisodicEMATracker(Accumulators):
     """Moving averages of rewards and lengths of the episodes of many environments.
 
     Attributes:
+        num_envs: Number of environments.
+        disable: Whether nothing is stored and nothing done.
+        episode_rewards: Sum of rewards of each running episode, float32.
+        episode_lengths: Number of steps of each running episode.
+        total_steps: Number of steps of all environments together.
         ema_reward_tracker: Average of the sums of rewards of completed episodes.
         ema_length_tracker: Average of their lengths.
         termination_counts: How many ended for each reason.
@@ -87,8 +91,9 @@ class EpisodicEMATracker(RunningEpisodes):
         nan_episodes: How many of them paid NaN, which the average does not survive.
     """
 
-    _additions = ("other_terminations", "nan_episodes")
-
+    episode_rewards: Float[Tensor, " env"]
+    episode_lengths: Int64[Tensor, " env"]
+    total_steps: Int64[Tensor, ""]
     termination_counts: Int64[Tensor, " reason"]
     other_terminations: Int64[Tensor, ""]
     total_terminations: Int64[Tensor, ""]
@@ -126,13 +131,15 @@ class EpisodicEMATracker(RunningEpisodes):
         Raises:
             ValueError: if an argument is out of its range.
         """
-        super().__init__(num_envs, device, disable=disable)
+        super().__init__()
+        self.num_envs = checked_count(num_envs)
+        self.disable = disable
         self.alpha = checked_alpha(alpha)
         self.reasons = checked_names(reasons)
         self.ema_update = checked_choice("ema_update", ema_update, get_args(EmaUpdate))
         self.key_style = checked_choice("key_style", key_style, get_args(KeyStyle))
         self.track_extremes = track_extremes
-        self._newest: StepResult | tuple[Tensor, Tensor, Tensor] = {}
+        self._newest: tuple[Tensor, Tensor, Tensor] | None = None
         self.ema_reward_tracker, self.ema_length_tracker = (
             EMATracker(1 - self.alpha, device, bias_correction=bias_correction, disable=disable)
             for _ in ("reward", "length")
@@ -141,11 +148,23 @@ class EpisodicEMATracker(RunningEpisodes):
             self._register(device)
 
     def _register(self, device: torch.device | str | None) -> None:
-        counts = torch.zeros(len(self.reasons), dtype=torch.int64, device=device)
-        self.register_buffer("termination_counts", counts)
-        whole = ("other_terminations", "total_terminations", "episodes_completed", "nan_episodes")
-        for name in whole:
-            self.register_buffer(name, torch.zeros((), dtype=torch.int64, device=device))
+        rewards = torch.zeros(self.num_envs, dtype=torch.float32, device=device)
+        self.register_buffer("episode_rewards", rewards)
+        shapes: dict[str, list[int]] = {
+            "episode_lengths": [self.num_envs],
+            "total_steps": [],
+            "termination_counts": [len(self.reasons)],
+            "other_terminations": [],
+            "total_terminations": [],
+            "episodes_completed": [],
+            "nan_episodes": [],
+        }
+        for name, shape in shapes.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.int64, device=device))
+        self.zero_if_missing(["other_terminations", "nan_episodes"])
+        self.register_load_state_dict_pre_hook(  # type: ignore[no-untyped-call]
+            _without_averages_of_reasons
+        )
         if self.track_extremes:
             inf, highest = torch.inf, torch.iinfo(torch.int64).max
             self.register_buffer(
@@ -183,36 +202,60 @@ class EpisodicEMATracker(RunningEpisodes):
         """
         if self.disable:
             return {}
-        totals = self._stored("episode_rewards")  # Faster than the attribute of a module.
+        totals = self.episode_rewards
         rewards = vector(rewards, "rewards", totals)
         dones = flags(dones, "dones", totals)
         reasons = None
         if termination_reasons is not None:
             reasons = checked_reasons(termination_reasons, totals)
-        steps = None if active is None else flags(active, "active", totals)
-        if steps is not None and _plainly_all(steps):
-            steps = None
-        if steps is not None:
-            dones = dones & steps
-            rewards = torch.where(steps, rewards, 0)
-        self._add_step(steps)
+        if active is None:
+            self.episode_lengths.add_(1)
+            self.total_steps.add_(self.num_envs)
+        else:
+            steps = flags(active, "active", totals)
+            dones, rewards = dones & steps, torch.where(steps, rewards, 0)
+            self.episode_lengths.add_(steps)
+            self.total_steps.add_(steps.sum())
         totals.add_(rewards)
-        if not sync and _waits(totals):
-            self._complete_unseen(dones, reasons)
+        self._newest = None
+        if (sync or dones.is_cpu) and not dones.any():
             return {}
-        result = self._complete(dones, reasons)
-        if sync:
-            return result
-        self.__dict__["_newest"] = result
-        return {}
+        self._complete(dones, reasons)
+        return self.newest_episodes() if sync else {}
 
     def newest_episodes(self) -> StepResult:
         """The result that the last ``step_update`` with ``sync=False`` would have had with it."""
-        if not isinstance(self._newest, tuple):
-            return self._newest
+        if self._newest is None:
+            return {}
         dones, rewards, lengths = self._newest
         index = dones.nonzero().squeeze(1)
-        return _completed(index, rewards[index], lengths[index]) if len(index) else {}
+        if not len(index):
+            return {}
+        completed = CompletedEpisodes(
+            count=len(index), rewards=rewards[index], lengths=lengths[index], env_indices=index
+        )
+        return {"completed_episodes": completed}
+
+    def reset_env(self, env_indices: object) -> None:
+        """Begin a new episode in some environments; their unfinished episodes are not counted.
+
+        Raises:
+            ValueError: if the indices are no integers.
+            IndexError: if there is no environment of such an index.
+        """
+        if self.disable:
+            return
+        index = tensor_of(env_indices, "env_indices").reshape(-1)
+        if len(index) and (index.is_floating_point() or index.dtype is torch.bool):
+            raise ValueError(f"env_indices must be integers, got {index.dtype}")
+        index = index.to(self.episode_rewards.device, torch.int64)
+        wrong = index[(index < 0) | (index >= self.num_envs)]
+        if len(wrong):
+            raise IndexError(
+                f"env_indices has {int(wrong[0])}; environments are 0 to {self.num_envs - 1}"
+            )
+        self.episode_rewards.index_fill_(0, index, 0)
+        self.episode_lengths.index_fill_(0, index, 0)
 
     def get_statistics(self) -> dict[str, float]:
         """Numbers ready to be logged; 0 as long as no episode was completed.
@@ -238,88 +281,43 @@ class EpisodicEMATracker(RunningEpisodes):
         statistics["episodes/total_steps"] = int(self.total_steps)
         return statistics
 
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Tensor], prefix: str, *further: object
-    ) -> None:
-        # Averages of reasons, which the specification keeps in its state and has no use for.
-        for key in [*state_dict]:
-            if key.startswith(f"{prefix}ema_termination_trackers."):
-                del state_dict[key]
-        super()._load_from_state_dict(state_dict, prefix, *further)
-
-    def _complete(
-        self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
-    ) -> StepResult:
-        """Record the episodes that ended with this step, and return them."""
-        positions = dones.numpy().nonzero()[0] if dones.is_cpu else None  # Torch takes longer.
-        if positions is not None and len(positions) <= FEW:
-            return self._complete_few(positions, reasons) if len(positions) else {}
-        index = dones.nonzero().squeeze(1) if positions is None else torch.from_numpy(positions)
-        if not len(index):
-            return {}
-        rewards = self.episode_rewards[index]
-        lengths = self._stored("episode_lengths")[index] + self._pending
-        self._record(rewards, lengths)
+    def _complete(self, dones: Bool[Tensor, " env"], reasons: Int64[Tensor, " env"] | None) -> None:
+        """Record the episodes that ended with this step, and begin new ones."""
+        rewards, lengths = self.episode_rewards.clone(), self.episode_lengths.clone()
+        self._newest = dones.clone(), rewards, lengths  # The caller may reuse the tensor of flags.
+        self._record(rewards, lengths, dones)
         if reasons is not None:
-            _tally(self, reasons[index])
-        self.episodes_completed.add_(len(index))
-        self._begin_at(index)
-        return _completed(index, rewards, lengths)
-
-    def _complete_few(
-        self, positions: Int64[np.ndarray, " item"], reasons: Int[Tensor, " env"] | None
-    ) -> StepResult:
-        """Do as ``_complete`` on a CPU, for environments with these indices."""
-        rewards, lengths = self._end_few(positions)
-        self._record_few(rewards.tolist(), lengths.tolist())
-        if reasons is not None:
-            _tally_few(self._array, reasons.numpy()[positions].tolist())
-        self._array("episodes_completed")[()] += len(positions)
-        return _completed(*map(torch.from_numpy, (positions, rewards, lengths)))
-
-    def _complete_unseen(
-        self, dones: Bool[Tensor, " env"], reasons: Int[Tensor, " env"] | None
-    ) -> None:
-        """Do as ``_complete`` without waiting for the device."""
-        rewards, steps = self.episode_rewards.clone(), self._lengths()
-        # The caller may use the same tensor of flags again.
-        self.__dict__["_newest"] = dones.clone(), rewards, steps
-        self._record(rewards, steps, dones)
-        if reasons is not None:
-            _tally(self, reasons, dones)
+            self._count_reasons(reasons, dones)
         self.episodes_completed.add_(dones.sum())
-        self._begin_where(dones)
+        self.episode_rewards.masked_fill_(dones, 0)
+        self.episode_lengths.masked_fill_(dones, 0)
 
     def _record(
         self,
-        rewards: Shaped[Tensor, " item"],
-        lengths: Int[Tensor, " item"],
-        mask: Bool[Tensor, " item"] | None = None,
+        rewards: Float[Tensor, " env"],
+        lengths: Int64[Tensor, " env"],
+        dones: Bool[Tensor, " env"],
     ) -> None:
-        """Record completed episodes: all, or those where the mask is True."""
+        """Record the episodes of the environments in which one is done."""
         for ema, values in ((self.ema_reward_tracker, rewards), (self.ema_length_tracker, lengths)):
             if self.ema_update == "batch_mean":
-                ema.update_mean(values, mask)
+                ema.update_mean(values, dones)
             else:
-                ema.update_each(values, mask)
+                ema.update_each(values, dones)
         nan = rewards.isnan()
-        self.nan_episodes.add_((nan if mask is None else nan & mask).sum())
+        self.nan_episodes.add_((nan & dones).sum())
         if self.track_extremes:
-            fitting = ~nan if mask is None else mask & ~nan
-            _widen(self.get_buffer("reward_extremes"), rewards, fitting)
-            _widen(self.get_buffer("length_extremes"), lengths, mask)
+            _widen(self.get_buffer("reward_extremes"), rewards, dones & ~nan)
+            _widen(self.get_buffer("length_extremes"), lengths, dones)
 
-    def _record_few(self, rewards: Sequence[float], lengths: Sequence[int]) -> None:
-        """Do as ``_record`` without a mask, on a CPU."""
-        one_by_one = self.ema_update == "per_episode"
-        self.ema_reward_tracker.update_few(rewards, one_by_one=one_by_one)
-        self.ema_length_tracker.update_few(lengths, one_by_one=one_by_one)
-        fitting = [number for number in rewards if number == number]
-        if nan := len(rewards) - len(fitting):
-            self._array("nan_episodes")[()] += nan
-        if self.track_extremes:
-            _widen_few(self._array("reward_extremes"), fitting)
-            _widen_few(self._array("length_extremes"), lengths)
+    def _count_reasons(self, reasons: Int64[Tensor, " env"], dones: Bool[Tensor, " env"]) -> None:
+        num_reasons = len(self.reasons)
+        slot = torch.where((reasons >= 0) & (reasons < num_reasons), reasons, num_reasons)
+        counts = torch.zeros(num_reasons + 1, dtype=torch.int64, device=slot.device)
+        counts.index_add_(0, slot, dones.to(torch.int64))
+        self.termination_counts.add_(counts[:num_reasons])
+        self.other_terminations.add_(counts[num_reasons])
+        self.total_terminations.add_(counts.sum())
 
     def extra_repr(self) -> str:
         """The settings that matter most."""
@@ -339,70 +337,23 @@ def _reason_shares(tracker: EpisodicEMATracker) -> dict[str, float]:
     }
 
 
-def _tally(
-    tracker: EpisodicEMATracker,
-    reasons: Int[Tensor, " item"],
-    mask: Bool[Tensor, " item"] | None = None,
+def _without_averages_of_reasons(
+    module: torch.nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: object
 ) -> None:
-    """Count the reasons of episode ends."""
-    num_reasons = len(tracker.reasons)
-    slot = torch.where((reasons >= 0) & (reasons < num_reasons), reasons, num_reasons)
-    ones = torch.ones_like(slot) if mask is None else mask.to(torch.int64)
-    counts = torch.zeros(num_reasons + 1, dtype=torch.int64, device=slot.device)
-    counts.index_add_(0, slot, ones)
-    tracker.termination_counts.add_(counts[:num_reasons])
-    tracker.other_terminations.add_(counts[num_reasons])
-    tracker.total_terminations.add_(counts.sum())
-
-
-def _tally_few(array: Callable[[str], Int64[np.ndarray, "*axes"]], reasons: Sequence[int]) -> None:
-    """Do as ``_tally`` on a CPU, without a mask, in the arrays of these names."""
-    counts = array("termination_counts")
-    for reason in reasons:
-        if 0 <= reason < len(counts):
-            counts[reason] += 1
-        else:
-            array("other_terminations")[()] += 1
-    array("total_terminations")[()] += len(reasons)
-
-
-def _waits(tensor: Shaped[Tensor, " env"]) -> bool:
-    """True if reading the tensor waits for its device."""
-    return not tensor.is_cpu
-
-
-def _plainly_all(active: Bool[Tensor, " env"]) -> bool:
-    """True if all are set, as far as one can tell without waiting for the device."""
-    if active.device.type != "cpu":
-        return False
-    array = active.numpy()
-    return array.size == 0 or bool(array[array.argmin()])
-
-
-def _completed(
-    index: Int64[Tensor, " episode"],
-    rewards: Shaped[Tensor, " episode"],
-    lengths: Int64[Tensor, " episode"],
-) -> StepResult:
-    completed = CompletedEpisodes(
-        count=index.numel(), rewards=rewards, lengths=lengths, env_indices=index
-    )
-    return {"completed_episodes": completed}
+    """Drop averages that the specification has in its state and no use for."""
+    for key in [*state_dict]:
+        if key.startswith(f"{prefix}ema_termination_trackers."):
+            del state_dict[key]
 
 
 def _widen(
     extremes: Shaped[Tensor, " 2"],
     values: Shaped[Tensor, " item"],
-    mask: Bool[Tensor, " item"] | None,
+    mask: Bool[Tensor, " item"],
 ) -> None:
-    """Widen the minimum and maximum to cover more values."""
+    """Widen the minimum and maximum to cover the values where the mask is True."""
     for side, reduce in ((0, torch.amin), (1, torch.amax)):
         extreme = extremes[side : side + 1]
         # Where nothing counts, the extreme stands in for it and changes nothing.
-        candidates = values if mask is None else torch.where(mask, values, extreme)
+        candidates = torch.where(mask, values, extreme)
         extreme.copy_(reduce(torch.cat([extreme, candidates]), dim=0))
-
-
-def _widen_few(extremes: Shaped[np.ndarray, " 2"], values: Sequence[float]) -> None:
-    """Do as ``_widen`` on a CPU, without a mask."""
-    extremes[:] = min([extremes[0], *values]), max([extremes[1], *values])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Unpack
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from empo_trackers.checks import Real, Reals
@@ -92,18 +91,13 @@ class EpisodicEMATrackerWithHistogram(EpisodicEMATracker):
 
     def _record(
         self,
-        rewards: Shaped[Tensor, " item"],
-        lengths: Int[Tensor, " item"],
-        mask: Bool[Tensor, " item"] | None = None,
+        rewards: Float[Tensor, " env"],
+        lengths: Int64[Tensor, " env"],
+        dones: Bool[Tensor, " env"],
     ) -> None:
-        super()._record(rewards, lengths, mask)
-        self.reward_histogram.update_batch(rewards, mask)
-        self.length_histogram.update_batch(lengths, mask)
-
-    def _record_few(self, rewards: Sequence[float], lengths: Sequence[int]) -> None:
-        super()._record_few(rewards, lengths)
-        self.reward_histogram.update_few(rewards)
-        self.length_histogram.update_few(lengths)
+        super()._record(rewards, lengths, dones)
+        self.reward_histogram.update_batch(rewards, dones)
+        self.length_histogram.update_batch(lengths, dones)
 
 
 def _array(tensor: Shaped[Tensor, " bin"]) -> Shaped[np.ndarray, " bin"]:

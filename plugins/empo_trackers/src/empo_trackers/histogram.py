@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -29,8 +27,6 @@ class FastVectorizedHistogram(Accumulators):
         bins: The counts, int64, one fewer than edges.
         outside: How many values were below the first edge, above the last one, and NaN.
     """
-
-    _additions = ("outside",)
 
     bin_edges: Float[Tensor, " edge"]
     bins: Int[Tensor, " bin"]
@@ -66,6 +62,7 @@ class FastVectorizedHistogram(Accumulators):
         counts = torch.zeros(len(edges) - 1, dtype=torch.int64, device=device)
         self.register_buffer("bins", counts)
         self.register_buffer("outside", torch.zeros(3, dtype=torch.int64, device=device))
+        self.zero_if_missing(["outside"])
 
     @property
     def underflow(self) -> int:
@@ -100,21 +97,6 @@ class FastVectorizedHistogram(Accumulators):
         index = torch.searchsorted(edges[1:-1], numbers, right=self.closed == "left")
         self.bins.index_add_(0, index, counted.to(torch.int64))
         self.outside.add_(outside.sum(1))
-
-    def update_few(self, numbers: Sequence[float]) -> None:
-        """The same as ``update_batch`` of a few float32 numbers, where counts are on the CPU."""
-        edges = self._array("bin_edges").tolist()
-        bins, outside = self._array("bins"), self._array("outside")
-        place = bisect_right if self.closed == "left" else bisect_left
-        for number in numbers:
-            if number != number:
-                outside[2] += 1
-                continue
-            bins[place(edges, number, 1, len(edges) - 1) - 1] += 1
-            if number < edges[0]:
-                outside[0] += 1
-            elif number > edges[-1]:
-                outside[1] += 1
 
     def get_probabilities(self) -> Float[Tensor, " bin"]:
         """The share of each bin; zeros as long as nothing was counted."""

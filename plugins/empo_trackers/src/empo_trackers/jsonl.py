@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from empo_core.protocols import RunStatus, Tracker
-from empo_core.storage.arrays import write_file
-from empo_core.storage.regular_files import open_append
+from empo_core.runs.arrays import write_file
+from empo_core.runs.files import open_append
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams
 
@@ -54,7 +54,7 @@ class JsonlTracker(Tracker):
         self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         self._file.flush()
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Drop the lines of later steps; whatever happens meanwhile, the file is whole.
 
         Raises:
@@ -62,7 +62,7 @@ class JsonlTracker(Tracker):
             StorageError: if the file cannot be written; all lines stay.
         """
         if self._file is None or self._path is None:
-            raise ValueError("rewind needs a started tracker: call start first, finish last")
+            raise ValueError("truncate needs a started tracker: call start first, finish last")
         lines = _contents(self._file).splitlines(keepends=True)
         earlier = [line for line in lines if _step(line) <= step]
         if len(earlier) < len(lines):

@@ -50,19 +50,17 @@ class _Task:
 
 
 class _Bars(Progress):
-    """Progress bars with narrated lines below them, since 80 columns have no room beside."""
+    """Progress bars with status lines below them, since 80 columns have no room beside."""
 
-    def __init__(
-        self, narration: dict[str, str], *columns: ProgressColumn, console: Console
-    ) -> None:
-        self._narration, self.over = narration, False
+    def __init__(self, status: dict[str, str], *columns: ProgressColumn, console: Console) -> None:
+        self._status, self.over = status, False
         # Standard output belongs to the result, which may be piped elsewhere.
         super().__init__(*columns, console=console, redirect_stdout=False)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Everything that is shown at a time, from top to bottom."""
         yield self.make_tasks_table(self.tasks)
-        for task, text in list(self._narration.items()):
+        for task, text in list(self._status.items()):
             yield Text(f"{printable(task)}: {text}", no_wrap=True, overflow="ellipsis")
         if not self.over:  # The cursor's line: in a full one, the echo of Ctrl-C would shift bars.
             yield Text()
@@ -80,7 +78,7 @@ class ProgressTracker(Tracker):
         self._params = params
         self._clock = clock
         self._tasks: dict[str, _Task] = {}
-        self._narration: dict[str, str] = {}
+        self._status: dict[str, str] = {}
         self._console = Console(stderr=True)
         self._bars: _Bars | None = None
         self._lock = threading.RLock()
@@ -91,13 +89,13 @@ class ProgressTracker(Tracker):
         """Look where standard error leads and choose bars or lines."""
         self.finish("finished")
         self._tasks = {}
-        self._narration.clear()
+        self._status.clear()
         self._console = Console(stderr=True)
         moving = self._console.is_terminal and not self._console.is_dumb_terminal
         moving |= self._console.is_jupyter and find_spec("ipywidgets") is not None
         if self._params.style == "bar" or (self._params.style == "auto" and moving):
             self._bars = _Bars(
-                self._narration,
+                self._status,
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TaskProgressColumn(),
@@ -165,14 +163,14 @@ class ProgressTracker(Tracker):
             f"{share:.0%}",
             f"{_time(now - task.started)} elapsed",
             _left(task.left),
-            self._narration.get(name),
+            self._status.get(name),
         ]
         line = f"{name}: {', '.join(filter(None, parts))}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def narrate(self, task: str, text: str) -> None:
+    def status(self, task: str, text: str) -> None:
         """Show a text below the bars, or at the end of the task's next plain line."""
-        self._narration[task] = printable(text.replace("\n", " "))
+        self._status[task] = printable(text.replace("\n", " "))
 
     def finish(self, status: RunStatus) -> None:
         """Leave the last state of the bars on the screen and give the cursor back."""

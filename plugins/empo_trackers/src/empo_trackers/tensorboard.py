@@ -59,14 +59,14 @@ class TensorboardTracker(Tracker):
             else:
                 self._writer.add_scalar(key, float(value), step)
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Write an event that makes TensorBoard drop later steps.
 
         Raises:
             ValueError: if the tracker has not started.
         """
         if self._writer is None:
-            raise ValueError("rewind needs a started tracker: call start first, finish last")
+            raise ValueError("truncate needs a started tracker: call start first, finish last")
         _restart(self._writer, step + 1)
         self._writer.add_text("config", self._config)  # It is of step 0.
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol
 
 from empo_core.errors import ConfigError, PluginLoadError
 from empo_core.protocols import RunStatus, Tracker
-from empo_core.storage.atomic import write_file
-from empo_core.storage.regular_files import open_regular
+from empo_core.runs.atomic import write_file
+from empo_core.runs.files import open_regular
 from empo_core.types import Histogram
 from empo_trackers.bins import finite_edges
 from empo_trackers.plugin import WandbParams

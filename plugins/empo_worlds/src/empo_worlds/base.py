@@ -8,17 +8,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from empo_core.protocols.world import WorldModel
 from empo_pictures.notebooks import NotebookWorld
 from empo_worlds import queries
 from empo_worlds.contract import successors_of
 
 
 class BaseWorld(NotebookWorld):
-    """A base class of world models; optional, since solvers ask for ``WorldModel`` only."""
+    """A base class of world models whose methods follow from the transitions."""
 
     def step(
-        self: WorldModel,
+        self,
         states: Int[Tensor, "state word"],
         actions: Int[Tensor, "state agent"],
         generator: torch.Generator,
@@ -28,7 +27,7 @@ class BaseWorld(NotebookWorld):
         return queries.sample_successors(successors, states, generator)
 
     def transition_probabilities(
-        self: WorldModel, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
+        self, state: Int[Tensor, " word"] | Sequence[int], actions: Sequence[int]
     ) -> list[tuple[float, tuple[int, ...]]] | None:
         """Successors of a state in EMPO's form; see ``queries.transition_probabilities``."""
         return queries.transition_probabilities(self, state, actions)

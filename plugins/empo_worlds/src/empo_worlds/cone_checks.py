@@ -174,8 +174,8 @@ def prior_without_words(
     source, changed = exchanged(dropped, states, donors, max_rows=max_rows)
     if not len(changed):
         return None
-    policy = prior.policy(states, steps_left).double()[source]
-    other = prior.policy(changed, steps_left).double()
+    policy = prior.policy(states, torch.full((len(states),), steps_left)).double()[source]
+    other = prior.policy(changed, torch.full((len(changed),), steps_left)).double()
     differs = ((policy - other).abs() > POLICY_TOLERANCE).flatten(1).any(1)
     if not differs.any():
         return None

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import BrokenWorldError, WorldError
-from empo_core.protocols.world import Expandable, WorldModel
+from empo_core.protocols.worlds import WorldModel
 from empo_core.types import Expansion, Successors, WorldSpec
 from empo_worlds.rows import state_row, state_rows
 
@@ -62,7 +62,8 @@ def expansion_of(
         BrokenWorldError: if successors or available actions break the contract.
     """
     available = available_in(world, states)
-    if not isinstance(world, Expandable):
+    expansion = world.expand(states)
+    if expansion is None:
         successors = world.transitions(states)
         if not isinstance(successors, Successors):
             raise broken(
@@ -71,7 +72,6 @@ def expansion_of(
         if not isinstance(successors.prob, Tensor):
             raise broken(world, f"transitions gave {type(successors.prob).__name__} as prob")
         return _checked(world, states, None, Expansion.of(successors), available, is_sound)
-    expansion = world.expand(states)
     if not isinstance(expansion, Expansion):
         raise broken(world, f"expand() returned {type(expansion).__name__}, not Expansion")
     return _checked(world, states, None, expansion, available, is_sound)

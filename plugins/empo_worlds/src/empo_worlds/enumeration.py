@@ -94,11 +94,11 @@ class EnumeratedWorld(BaseWorld):
         return len(self._labels)
 
     def symmetries(self) -> tuple[Symmetry, ...]:
-        """Declared symmetries; see ``empo_core.protocols.Symmetric``."""
+        """Declared symmetries; see ``empo_core.protocols.WorldModel``."""
         return self._symmetries
 
     def content(self) -> Sequence[object]:
-        """All arrays and the start; see ``empo_core.protocols.Composed``."""
+        """All arrays and the start; see ``empo_core.protocols.WorldModel``."""
         successors = self._successors
         arrays = successors.offsets, successors.states, successors.prob, successors.duration
         return *arrays, self._available, self._achieved, self._initial

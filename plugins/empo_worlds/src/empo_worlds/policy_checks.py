@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import SolveError
-from empo_core.protocols.world import HumanPrior, RobotPolicy, WorldModel
+from empo_core.protocols.worlds import HumanPrior, RobotPolicy, WorldModel
 from empo_core.types import WorldSpec
 from empo_worlds.contract import available_in, state_text
 
@@ -28,21 +28,28 @@ def human_policy(
     world: WorldModel,
     prior: HumanPrior,
     states: Int[Tensor, "state word"],
-    steps_left: int,
+    steps_left: int | Int[Tensor, " state"],
     of: str = PRIOR,
 ) -> Float[Tensor, "state goal action"]:
     """Probabilities by ``prior.policy``, checked; see ``checked_human_policy``."""
-    return checked_human_policy(world, states, prior.policy(states, steps_left), of)
+    policy = prior.policy(states, _per_state(states, steps_left))
+    return checked_human_policy(world, states, policy, of)
 
 
 def robot_policy(
     world: WorldModel,
     robots: RobotPolicy,
     states: Int[Tensor, "state word"],
-    steps_left: Int[Tensor, " state"],
+    steps_left: int | Int[Tensor, " state"],
 ) -> Float[Tensor, "state robot_action"]:
-    """Probabilities by ``robots.probabilities``, checked; see ``checked_robot_policy``."""
-    return checked_robot_policy(world, states, robots.probabilities(states, steps_left))
+    """Probabilities by ``robots.policy``, checked; see ``checked_robot_policy``."""
+    policy = robots.policy(states, _per_state(states, steps_left))
+    return checked_robot_policy(world, states, policy)
+
+
+def _per_state(states: Tensor, steps_left: int | Tensor) -> Tensor:
+    """Steps left of each state, of which an int is the same for all."""
+    return torch.full((len(states),), steps_left) if isinstance(steps_left, int) else steps_left
 
 
 def checked_robot_policy(
@@ -53,7 +60,7 @@ def checked_robot_policy(
     Args:
         world: The world.
         states: Non-terminal states.
-        answer: The policy's answer in them, as ``RobotPolicy.probabilities`` gives it.
+        answer: The policy's answer in them, as ``RobotPolicy.policy`` gives it.
 
     Raises:
         SolveError: if the answer is no distribution over available actions; the message names the

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -92,3 +92,20 @@ def transition_probabilities(
         for prob, words in zip(successors.prob.tolist(), successors.states.tolist(), strict=True)
     ]
     return sorted(pairs, key=lambda pair: -pair[0]) or None
+
+
+def by_steps_left(
+    policy: Callable[[Tensor, int], Tensor],
+    states: Int[Tensor, "state word"],
+    steps_left: Int[Tensor, " state"],
+) -> Float[Tensor, "state ..."]:
+    """``policy(states, steps)`` of states with several numbers of steps left, one call for each.
+
+    For human priors and robots' policies that are worked out time by time.
+    """
+    steps = torch.unique(steps_left).tolist()
+    if len(steps) <= 1:
+        return policy(states, steps[0] if steps else 1)
+    parts = [(steps_left == step).nonzero()[:, 0] for step in steps]
+    values = [policy(states[part], step) for part, step in zip(parts, steps, strict=True)]
+    return torch.cat(values)[torch.argsort(torch.cat(parts))]

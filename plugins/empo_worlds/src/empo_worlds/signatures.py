@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float64, Int, Shaped, UInt64
 from torch import Tensor
 
-from empo_core.protocols import Expandable, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
 from empo_core.world_structure import RowMap
 
@@ -23,9 +23,8 @@ TOLERANCE = 1e-12
 
 def expansion(world: WorldModel, states: Int[Tensor, "state word"]) -> Expansion:
     """All successors of all joint actions of some states."""
-    if isinstance(world, Expandable):
-        return world.expand(states)
-    return Expansion.of(world.transitions(states))
+    expansion = world.expand(states)
+    return Expansion.of(world.transitions(states)) if expansion is None else expansion
 
 
 def signatures(

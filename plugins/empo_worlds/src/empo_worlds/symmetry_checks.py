@@ -188,8 +188,9 @@ def prior_without_symmetry(
         steps_left: Steps until the end of the episode.
     """
     spec = world.spec
-    policy = prior.policy(states, steps_left).double()
-    other = prior.policy(symmetry.rows(states), steps_left).double()
+    steps = torch.full((len(states),), steps_left)
+    policy = prior.policy(states, steps).double()
+    other = prior.policy(symmetry.rows(states), steps).double()
     other = other[:, torch.tensor(symmetry.goals, dtype=torch.int64)]
     humans = torch.tensor([goal.human for goal in spec.goals], dtype=torch.int64)
     actions = symmetry.actions(states)[:, humans, : policy.shape[2]].long()

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_example_world.plugin import LiftParams
 from empo_worlds.queries import sample_successors
@@ -18,7 +19,7 @@ from empo_worlds.queries import sample_successors
 HUMAN, ROBOT = 0, 1
 
 
-class Lift:
+class Lift(WorldModel):
     """The lift moves first; then the human, if the door is here and works, goes through it."""
 
     def __init__(self, params: LiftParams) -> None:

@@ -84,8 +84,8 @@ class PartBuilder:
         self._note_terminal(part, arrays)
         if not self.is_implicit:
             self._store.put(GRAPH, part, arrays)
-        own = np.diff(self._territory.begins)[part]
-        self._store.put(HALO, part, {"number": halo, "own": np.array(own)})
+        num_own = np.diff(self._territory.begins)[part]
+        self._store.put(HALO, part, {"number": halo, "own": np.array(num_own)})
 
     def graph(self, part: int) -> dict[str, np.ndarray]:
         """The transitions of a part, with halo states behind its own."""
@@ -120,16 +120,16 @@ class PartBuilder:
         """The transitions of so many states, worked out."""
         table, arrays = self._territory.table, TransitionArrays(self.codes)
         rows = table.rows[first : first + count]
-        for found in self._expand(blocks_of(rows, self._world.spec.num_joint_actions)):
-            arrays.append(found, table.number(found.states.numpy()))
+        for expansion in self._expand(blocks_of(rows, self._world.spec.num_joint_actions)):
+            arrays.append(expansion, table.number(expansion.states.numpy()))
         return arrays.whole()
 
     def _collected(self, part: int, first: int, count: int) -> Transitions:
         """The transitions of a part's states, from all pieces."""
         pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
         begins = np.zeros(count + 1, np.int64)
-        for numbers, found in self._shares(part, first):
-            begins[numbers + 1] = np.diff(found["offsets"][::joint])
+        for numbers, share in self._shares(part, first):
+            begins[numbers + 1] = np.diff(share["offsets"][::joint])
         np.cumsum(begins, out=begins)
         total = int(begins[-1])
         offsets = np.empty(count * joint + 1, np.uint32 if total < 1 << 32 else np.int64)
@@ -137,8 +137,8 @@ class PartBuilder:
         successor = np.empty(total, np.int32)
         code = np.empty(total, np.uint16 if self.codes.count <= 1 << 16 else np.int32)
         is_last = part == self._territory.parts[-1]
-        for numbers, found in self._shares(part, first, drop=is_last):
-            arrays = found["offsets"], found["successor"], found["code"]
+        for numbers, share in self._shares(part, first, drop=is_last):
+            arrays = share["offsets"], share["successor"], share["code"]
             new = offsets, successor, code
             place_transitions(*arrays, numbers, pieces.place, begins, *new)
         return offsets, successor, code
@@ -151,11 +151,13 @@ class PartBuilder:
         Pieces need not be kept any longer if ``drop``.
         """
         pieces, joint = self._territory.pieces, self._world.spec.num_joint_actions
-        every = zip(pieces.numbers, pieces.begins, pieces.cuts.tolist(), strict=True)
-        for piece, begin, cuts in every:
+        ranges = zip(pieces.numbers, pieces.begins, pieces.cuts.tolist(), strict=True)
+        for piece, begin, cuts in ranges:
             low, high = cuts[part : part + 2]
-            found = transitions_of(self._store.view(pieces.kind, piece), low * joint, high * joint)
-            yield pieces.number[begin + low : begin + high] - np.int32(first), found
+            transitions = transitions_of(
+                self._store.view(pieces.kind, piece), low * joint, high * joint
+            )
+            yield pieces.number[begin + low : begin + high] - np.int32(first), transitions
             if drop:
                 self._store.drop(pieces.kind, [piece])
 
@@ -171,10 +173,10 @@ class PartBuilder:
         self, successor: Int32[np.ndarray, " transition"], first: int, last: int
     ) -> Int64[np.ndarray, " halo_state"]:
         """The successors that are not of the part, ascending."""
-        seen = np.zeros(self._territory.table.count, np.bool_)
-        mark(successor, seen)
-        seen[first:last] = False
-        return np.flatnonzero(seen)
+        is_successor = np.zeros(self._territory.table.count, np.bool_)
+        mark(successor, is_successor)
+        is_successor[first:last] = False
+        return np.flatnonzero(is_successor)
 
     def _renumber(
         self,
@@ -184,10 +186,10 @@ class PartBuilder:
         halo: Int64[np.ndarray, " halo_state"],
     ) -> None:
         """Number successors in the part: own states, then its halo."""
-        own = last - first
+        num_own = last - first
         place = np.empty(self._territory.table.count, np.int32)
-        place[first:last] = np.arange(own)
-        place[halo] = own + np.arange(len(halo))
+        place[first:last] = np.arange(num_own)
+        place[halo] = num_own + np.arange(len(halo))
         renumber(successor, place)
 
 
@@ -214,5 +216,5 @@ def complete_halos(territory: Territory, store: PartStore, peers: Peers) -> None
         )
         slot = np.lexsort((number, of))
         places = {"part": of[slot], "index": number[slot], "slot": slot}
-        arrays = {name: each.astype(np.int32) for name, each in places.items()}
+        arrays = {name: array.astype(np.int32) for name, array in places.items()}
         store.put(HALO, part, {**arrays, "own": halo["own"]})

@@ -70,8 +70,8 @@ class Commits:
     def _saved_parts(self, world: WorldModel) -> Parts | None:
         try:
             state = self._files.get(_STATE, self._peers.rank)
-            found = [int(part) for part in state["numbers"]]
-            for part in found:
+            numbers = [int(part) for part in state["numbers"]]
+            for part in numbers:
                 self._files.check(GRAPH, part)
                 self._files.check(HALO, part)
         except StorageError as error:
@@ -80,7 +80,7 @@ class Commits:
         expanded, transitions = (int(number) for number in state["totals"])
         return Parts(
             world=world,
-            numbers=found,
+            numbers=numbers,
             ranks=state["ranks"],
             codes=state["codes"],
             store=self._files,
@@ -118,7 +118,7 @@ class Commits:
             solver: Has the graph and what is assumed; values of others are not used.
         """
         parts, done = solver.parts, self._recovered(solver)
-        if solver.keeps_times and not all(self._has(each, parts) for each in range(1, done)):
+        if solver.keeps_times and not all(self._has(sweep, parts) for sweep in range(1, done)):
             done = 0
         self.done = min(self._peers.all(done))
         kind = values_kind(self.done)
@@ -131,20 +131,20 @@ class Commits:
     def _recovered(self, solver: PartSolver) -> int:
         parts = solver.parts
         try:
-            found = self._files.get(_DONE, self._peers.rank)
+            saved = self._files.get(_DONE, self._peers.rank)
         except StorageError:
             return 0
-        if found["layout"].tobytes().decode() != parts.layout:
+        if saved["layout"].tobytes().decode() != parts.layout:
             log.warning("the checkpoint is of other parts, and is not used")
             return 0
-        if found["problem"].tobytes().decode() != self._problem(solver):
+        if saved["problem"].tobytes().decode() != self._problem(solver):
             log.warning("the checkpoint is of another world or other assumptions, and is not used")
             return 0
-        done = int(found["done"])
+        done = int(saved["done"])
         if not self._has(done, parts):
             return 0
         solver.answers = solver.answered(done, self._files)
-        if solver.answers != int(found["answers"]):
+        if solver.answers != int(saved["answers"]):
             log.warning("the checkpoint is of a prior that answers otherwise, and is not used")
             solver.answers = 0
             return 0

@@ -25,16 +25,16 @@ def difference(parts: Parts, expand: Expand) -> str | None:
         if not np.array_equal(world.achieved(torch.from_numpy(graph.states)).numpy(), achieved):
             return f"goals of {name} are achieved in other states than when files were written"
         rows, first = graph.states[: graph.num_expanded], 0
-        for found in expand(blocks_of(rows, joint)):
-            last = first + found.num_pairs
-            offsets, index = graph.offsets[first : last + 1], found.index.numpy()
+        for expansion in expand(blocks_of(rows, joint)):
+            last = first + expansion.num_pairs
+            offsets, index = graph.offsets[first : last + 1], expansion.index.numpy()
             items = slice(int(offsets[0]), int(offsets[-1]))
             if not (
-                np.array_equal(np.diff(offsets), np.diff(found.offsets.numpy()))
+                np.array_equal(np.diff(offsets), np.diff(expansion.offsets.numpy()))
                 and np.array_equal(
-                    graph.states[graph.successor[items]], found.states.numpy()[index]
+                    graph.states[graph.successor[items]], expansion.states.numpy()[index]
                 )
-                and np.array_equal(parts.codes[graph.code[items]], chances(found)[index])
+                and np.array_equal(parts.codes[graph.code[items]], chances(expansion)[index])
             ):
                 return f"{name} has other transitions than when files were written"
             first = last

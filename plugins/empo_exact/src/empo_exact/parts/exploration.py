@@ -89,10 +89,10 @@ def find_states(
         start: Distinct rows in which episodes start.
 
     Raises:
-        SolveError: There are too many states.
-        BrokenWorldError: The world breaks its contract.
-        StorageError: The disk refuses.
-        WorkerError: A process is gone.
+        SolveError: if there are too many states.
+        BrokenWorldError: if the world breaks its contract.
+        StorageError: if the disk refuses.
+        WorkerError: if a process is gone.
     """
     horizon = world.spec.horizon
     finder = _Finder(world, expand, words, store, peers, progress, start)
@@ -166,12 +166,12 @@ class _Finder:
         order = self.unexpanded()
         self.order.append(order)
         blocks = _expanded(self._world, self._expand, self.table.rows[order])
-        told = [(True, 0)]
-        while any(goes_on for goes_on, _ in told):
+        reports = [(True, 0)]
+        while any(goes_on for goes_on, _ in reports):
             goes_on = self._find_piece(blocks)
-            told = self._peers.all((goes_on, self.table.count))
+            reports = self._peers.all((goes_on, self.table.count))
         self.layers.append(self._known)
-        return sum(count for _, count in told)
+        return sum(count for _, count in reports)
 
     def _find_piece(self, blocks: Iterator[tuple[Block, Expansion]]) -> bool:
         """Expand blocks until a piece is full; True if it is before there are no more."""
@@ -181,12 +181,12 @@ class _Finder:
         expanded = self.ends[-1] if self.ends else 0
         # Most successors come more than once, so that their homes are found afterwards.
         layer = self.table if is_alone else RowTable(*self._row)
-        for block, found in blocks:
-            number = layer.number(found.states.numpy())
+        for block, expansion in blocks:
+            number = layer.number(expansion.states.numpy())
             if self._store:
-                arrays.append(found, number)
+                arrays.append(expansion, number)
             expanded += len(block)
-            self.transitions += len(found.index)
+            self.transitions += len(expansion.index)
             self._progress(Explored(self.layers, expanded, self._known, self.transitions))
             is_full = self.transitions - before >= PIECE
             if is_full:
@@ -239,10 +239,12 @@ def _expanded(
     return zip(blocks_of(frontier, joint), expand(blocks_of(frontier, joint)), strict=True)
 
 
-def divide(found: Found, words: Int64[np.ndarray, " word"], parts: int, peers: Peers) -> Partition:
+def divide(
+    discovered: Found, words: Int64[np.ndarray, " word"], parts: int, peers: Peers
+) -> Partition:
     """The same partition in all processes, from samples of their states."""
     # A hash gave the states to the processes, so all have about equally many.
-    samples = peers.all(found.rows[:: max(1, len(found.rows) // SAMPLED)].copy())
+    samples = peers.all(discovered.rows[:: max(1, len(discovered.rows) // SAMPLED)].copy())
     return choose_partition(samples, parts, words)
 
 

@@ -42,7 +42,7 @@ def in_parts(
     params: ExactParams,
     sizes: Sequence[Sizes],
     seconds: tuple[Sequence[float], Sequence[float]],
-    shown: Callable[[Sequence[float]], str],
+    show_range: Callable[[Sequence[float]], str],
 ) -> dict[str, JsonValue]:
     """Bytes of each part, halo and time, with a process for each part.
 
@@ -51,19 +51,19 @@ def in_parts(
         params: Of the solver.
         sizes: Sizes of the whole graph; the least and the most, where it was not explored.
         seconds: Time of one process to explore once, and to sweep; each likewise.
-        shown: Shows a range of numbers.
+        show_range: Shows a range of numbers.
     """
-    found: dict[str, JsonValue] = {}
+    report: dict[str, JsonValue] = {}
     for count in COUNTS:
         halo, needs = halo_share(graph, count), []
-        for each, exploring, sweeping in zip(sizes, *seconds, strict=True):
-            row = ram.state_bytes(each.spec)
-            part = (each.graph_bytes + 2 * (1 + halo) * row * each.states) / count
-            part += ram.assumed_bytes(each, params, Assumptions()) / count
-            exchanged = halo * row * int(each.by_time.sum()) / count / EXCHANGE
-            exchanged += MEETING_S * len(each.by_time) * (count > 1)
+        for size, exploring, sweeping in zip(sizes, *seconds, strict=True):
+            row = ram.state_bytes(size.spec)
+            part = (size.graph_bytes + 2 * (1 + halo) * row * size.states) / count
+            part += ram.assumed_bytes(size, params, Assumptions()) / count
+            exchanged = halo * row * int(size.by_time.sum()) / count / EXCHANGE
+            exchanged += MEETING_S * len(size.by_time) * (count > 1)
             needs.append((part / MIB, (exploring + sweeping) / count + exchanged))
-        mib, took = (shown(column) for column in zip(*needs, strict=True))
+        mib, took = (show_range(column) for column in zip(*needs, strict=True))
         name = "1 part" if count == 1 else f"{count} parts"
-        found[name] = f"{mib} MiB each, halo {halo:.2f} rows a state, {took} s"
-    return found
+        report[name] = f"{mib} MiB each, halo {halo:.2f} rows a state, {took} s"
+    return report

@@ -25,8 +25,10 @@ class Merger:
         ends = np.cumsum(sizes.T.ravel()).reshape(sizes.T.shape).T
         self.layers = layers.sum(0)
         self._places = [
-            np.concatenate([np.arange(n) + end - n for n, end in zip(each, last, strict=True)])
-            for each, last in zip(sizes, ends, strict=True)
+            np.concatenate(
+                [np.arange(n) + end - n for n, end in zip(part_sizes, last, strict=True)]
+            )
+            for part_sizes, last in zip(sizes, ends, strict=True)
         ]
         for place, (part, number) in enumerate(parts.starts.tolist()):
             self._places[part][number] = place  # The first start is state 0, and so on.
@@ -74,21 +76,21 @@ class Merger:
 
     def _values(self, done: int) -> Values:
         """The values after so many sweeps [state ...]."""
-        found = [
+        parts = [
             Values(**self._parts.store.get(values_kind(done), part)) for part in self._parts.numbers
         ]
-        size = sum(len(each.v_r) for each in found)
-        whole = Values(*(np.empty((size, *array.shape[1:])) for array in found[0]))
-        for part, each in enumerate(found):
-            for array, rows in zip(whole, each, strict=True):
+        size = sum(len(values.v_r) for values in parts)
+        whole = Values(*(np.empty((size, *array.shape[1:])) for array in parts[0]))
+        for part, values in enumerate(parts):
+            for array, rows in zip(whole, values, strict=True):
                 array[self._places[part][: len(rows)]] = rows
         return whole
 
     def _successors(self, part: int, graph: StateGraph) -> Int32[np.ndarray, " transition"]:
         place: Shaped[np.ndarray, " state"] = np.empty(graph.num_states, np.int32)
-        own = len(self._places[part])
-        place[:own] = self._places[part]
+        num_own = len(self._places[part])
+        place[:num_own] = self._places[part]
         for source, (slots, numbers) in self._parts.links(part).items():
-            place[own + slots] = self._places[source][numbers]
-        found: Int32[np.ndarray, " transition"] = place[graph.successor]
-        return found
+            place[num_own + slots] = self._places[source][numbers]
+        successors: Int32[np.ndarray, " transition"] = place[graph.successor]
+        return successors

@@ -117,7 +117,7 @@ class Inbox:
         """A message; it stands there until the process writes the one after the next.
 
         Raises:
-            OSError: The process is gone.
+            OSError: if the process is gone.
         """
         if place.number not in self._memories:
             if len(self._memories) == _KEPT:  # The one that was opened first is no longer used.

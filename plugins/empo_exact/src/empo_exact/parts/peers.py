@@ -51,28 +51,34 @@ class Peers:
                 with the same name.
 
         Raises:
-            GoneError: Another process is gone.
+            GoneError: if another process is gone.
         """
         if self.size == 1:
             return list(outgoing)
         outbox = self._outbox or self._meet()
-        sent_away = [{} if rank == self.rank else each for rank, each in enumerate(outgoing)]
+        sent_away = [{} if rank == self.rank else arrays for rank, arrays in enumerate(outgoing)]
         messages = [encode_arrays(arrays) for arrays in sent_away]
-        far = [() if near else each for near, each in zip(self._readers, messages, strict=True)]
-        near = [each if near else () for near, each in zip(self._readers, messages, strict=True)]
-        told = outbox.write(near, lent_as or "")
+        far = [
+            () if near else message for near, message in zip(self._readers, messages, strict=True)
+        ]
+        near = [
+            message if near else () for near, message in zip(self._readers, messages, strict=True)
+        ]
+        addresses = outbox.write(near, lent_as or "")
         with _noticing():
-            coming = torch.empty((self.size, len(told[0])), dtype=torch.int64)
-            dist.all_to_all_single(coming, torch.tensor(told))
+            coming = torch.empty((self.size, len(addresses[0])), dtype=torch.int64)
+            dist.all_to_all_single(coming, torch.tensor(addresses))
             received = [] if self._all_near else _swap_far(far)
             places = [Place(*place) for place in coming.tolist()]
-            found = [
+            arrived = [
                 decode_arrays(inbox.read(place) if inbox.is_near else received[rank])
                 for rank, (inbox, place) in enumerate(zip(self._inboxes, places, strict=True))
             ]
         if lent_as is None:
-            found = [{name: array.copy() for name, array in each.items()} for each in found]
-        return [outgoing[rank] if rank == self.rank else each for rank, each in enumerate(found)]
+            arrived = [{name: array.copy() for name, array in arrays.items()} for arrays in arrived]
+        return [
+            outgoing[rank] if rank == self.rank else arrays for rank, arrays in enumerate(arrived)
+        ]
 
     def close(self) -> None:
         """Share no memory with others any more."""
@@ -85,7 +91,7 @@ class Peers:
         self._outbox = Outbox()
         self._inboxes = [Inbox(address) for address in self.all(self._outbox.address)]
         near = self.all([inbox.is_near for inbox in self._inboxes])
-        self._readers = [each[self.rank] for each in near]
+        self._readers = [readers[self.rank] for readers in near]
         self._all_near = all(map(all, near))
         return self._outbox
 
@@ -103,20 +109,20 @@ class Peers:
             answer: Answers what others ask this one.
 
         Raises:
-            GoneError: Another process is gone.
+            GoneError: if another process is gone.
         """
-        asked = self.swap([{"": queries[ranks == rank]} for rank in range(self.size)], "asked")
-        answers = self.swap([{"": answer(each[""])} for each in asked], "asked")
-        found = np.empty((len(queries), *answers[0][""].shape[1:]), answers[0][""].dtype)
-        for rank, each in enumerate(answers):
-            found[ranks == rank] = each[""]
-        return found
+        requests = self.swap([{"": queries[ranks == rank]} for rank in range(self.size)], "asked")
+        answers = self.swap([{"": answer(request[""])} for request in requests], "asked")
+        result = np.empty((len(queries), *answers[0][""].shape[1:]), answers[0][""].dtype)
+        for rank, part in enumerate(answers):
+            result[ranks == rank] = part[""]
+        return result
 
     def all(self, value: T) -> list[T]:
         """The value that each process gave, by rank.
 
         Raises:
-            GoneError: Another process is gone.
+            GoneError: if another process is gone.
         """
         if self.size == 1:
             return [value]
@@ -135,7 +141,7 @@ def joined() -> Iterator[Peers]:
     """The processes that ``torchrun`` started, as long as the context lasts; else this one alone.
 
     Raises:
-        ConfigError: The environment variables of ``torchrun`` are incomplete or wrong.
+        ConfigError: if the environment variables of ``torchrun`` are incomplete or wrong.
     """
     with join() as group:
         peers = Peers(group.rank, group.size)
@@ -150,7 +156,9 @@ def _swap_far(outgoing: Sequence[Sequence[bytes | memoryview]]) -> list[memoryvi
     sizes = torch.tensor([sum(map(len, pieces)) for pieces in outgoing])
     coming = torch.empty_like(sizes)
     dist.all_to_all_single(coming, sizes)
-    flat = [np.frombuffer(each, np.uint8) for each in chain.from_iterable(outgoing) if each]
+    flat = [
+        np.frombuffer(message, np.uint8) for message in chain.from_iterable(outgoing) if message
+    ]
     # Unlike a bytearray, it is not filled with zeros first.
     received = np.empty(int(coming.sum()), np.uint8)
     dist.all_to_all_single(

@@ -68,19 +68,19 @@ def solve_in_processes(
         start: State rows in which episodes start; None means the initial state.
 
     Raises:
-        SolveError: As in ``solver.solve``.
-        WorkerError: Processes fail too often.
+        SolveError: as in ``solver.solve``.
+        WorkerError: if processes fail too often.
     """
     compute = params.compute
     executor: Executor = build(compute.executor or ExecutorRef.model_validate("local"))
 
-    def solve(peers: Peers, folder: Path, told: Tracker, again: bool) -> Opening:
+    def solve(peers: Peers, folder: Path, worker_tracker: Tracker, again: bool) -> Opening:
         with swept_parts(
             world,
             params,
             assumed,
             directory=folder,
-            tracker=told,
+            tracker=worker_tracker,
             resume=again,
             peers=peers,
             start=start,
@@ -93,11 +93,11 @@ def solve_in_processes(
     is_new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        found = _Attempts(slots, directory, tracker).solve(resume)
+        opening = _Attempts(slots, directory, tracker).solve(resume)
     finally:
         with best_effort("ending the processes"):
             executor.shutdown()
-    result = PartsResult(world, params, assumed, found, seed)
+    result = PartsResult(world, params, assumed, opening, seed)
     result.clean_up = partial(_remove, directory, is_new=is_new)
     return result
 
@@ -184,9 +184,9 @@ class _Progress(Tracker):
         """Send it."""
         self.report(("progress", (task, done, total)))
 
-    def rewind(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Send it."""
-        self.report(("rewind", (step,)))
+        self.report(("truncate", (step,)))
 
     def log(self, step: int, metrics: Mapping[str, object]) -> None:
         """Send it."""
@@ -221,7 +221,7 @@ def _join(meeting: Path, rank: int, size: int) -> None:
     """Become one of the processes that meet in a file.
 
     Raises:
-        GoneError: Not all of them came.
+        GoneError: if not all of them came.
     """
     try:
         store = dist.FileStore(str(meeting), size)  # type: ignore[attr-defined]

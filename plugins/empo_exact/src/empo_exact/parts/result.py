@@ -138,11 +138,13 @@ def opening(solver: PartSolver, shares: Sequence[Share]) -> Opening:
     )
     values: dict[int, Values] = {}
     for time in shares[0].values:
-        found = [share.values[time] for share in shares]
+        time_values = [share.values[time] for share in shares]
         size = count if spec.horizon is not None and time == 0 else table.count
-        values[time] = Values(*(np.full((size, *array.shape[1:]), np.nan) for array in found[0]))
-        for number, each in zip(numbers, found, strict=True):
-            for array, rows in zip(values[time], each, strict=True):
+        values[time] = Values(
+            *(np.full((size, *array.shape[1:]), np.nan) for array in time_values[0])
+        )
+        for number, part_values in zip(numbers, time_values, strict=True):
+            for array, rows in zip(values[time], part_values, strict=True):
                 array[number[: len(rows)]] = rows
     return Opening(graph, values, solver.parts.sizes, solver.parts.warning, solver.seconds)
 

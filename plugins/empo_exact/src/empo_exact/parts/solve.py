@@ -19,7 +19,7 @@ from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 from empo_core.world_content import identity
 from empo_exact import ram
 from empo_exact.acyclic import cyclic
@@ -66,20 +66,26 @@ def build_parts(
     """Find all states, cut them into parts, and work out each part's transitions.
 
     Raises:
-        SolveError: There are too many states, or probabilities do not sum to 1.
-        StorageError: The disk refuses.
-        WorkerError: Another process is gone.
+        SolveError: if there are too many states, or probabilities do not sum to 1.
+        StorageError: if the disk refuses.
+        WorkerError: if another process is gone.
     """
     compute = params.compute
     is_implicit = compute.graph == "implicit"
-    kept = None if is_implicit else store
+    transition_store = None if is_implicit else store
     with exploring(world, params, tracker) as progress:
         words = first_words(world, compute.max_states)
-        found = find_states(world, expand, words, compute.max_states, kept, peers, progress, start)
-    sizes = Sizes(world.spec, np.array(found.layers), found.layers[-2], found.transitions)
-    partition = divide(found, words, _count(sizes, store, params, peers), peers)
-    territory = hand_over(found, partition, kept, peers, world.spec.num_joint_actions)
-    del found
+        discovered = find_states(
+            world, expand, words, compute.max_states, transition_store, peers, progress, start
+        )
+    sizes = Sizes(
+        world.spec, np.array(discovered.layers), discovered.layers[-2], discovered.transitions
+    )
+    partition = divide(discovered, words, _count(sizes, store, params, peers), peers)
+    territory = hand_over(
+        discovered, partition, transition_store, peers, world.spec.num_joint_actions
+    )
+    del discovered
     builder = PartBuilder(world, territory, store, expand, is_implicit=is_implicit)
     for done, part in enumerate(territory.parts):
         tracker.progress("transitions of parts", done, len(territory.parts))
@@ -89,11 +95,11 @@ def build_parts(
     store.flush()
     merge_codes(builder.codes, peers)
     codes = builder.codes.rows.copy()
-    every = np.arange(partition.count, dtype=np.int32)
+    part_numbers = np.arange(partition.count, dtype=np.int32)
     return Parts(
         world=world,
         numbers=territory.parts,
-        ranks=rank_of(every, partition.count, peers.size),
+        ranks=rank_of(part_numbers, partition.count, peers.size),
         codes=codes,
         store=store,
         peers=peers,
@@ -135,11 +141,11 @@ def _count(sizes: Sizes, store: PartStore, params: ExactParams, peers: Peers) ->
 def _warning(
     world: WorldModel,
     params: ExactParams,
-    found: Sequence[tuple[int, Shaped[np.ndarray, " word"]] | None],
+    candidates: Sequence[tuple[int, Shaped[np.ndarray, " word"]] | None],
     codes: Float64[np.ndarray, "code 2"],
 ) -> str:
     """A warning of the first terminal state, by depth, if there must be one."""
-    ends = [end for end in found if end is not None]
+    ends = [end for end in candidates if end is not None]
     if not ends:
         return ""
     _, row = min(ends, key=lambda end: end[0])
@@ -177,9 +183,9 @@ def solve_in_parts(
         start: State rows in which episodes start; None means the initial state.
 
     Raises:
-        SolveError: As in ``solver.solve``.
-        StorageError: The disk refuses, or has files of another problem.
-        WorkerError: Another process is gone.
+        SolveError: as in ``solver.solve``.
+        StorageError: if the disk refuses, or has files of another problem.
+        WorkerError: if another process is gone.
     """
     if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
         refuse_gone(directory)
@@ -231,7 +237,7 @@ def shared_opening(solver: PartSolver, done: int) -> Opening:
     if done > 1:
         solver.offer(done - 1)
     shares = solver.parts.peers.all(share_of_opening(solver, done))
-    return opening(solver, [share for each in shares for share in each])
+    return opening(solver, [share for of_rank in shares for share in of_rank])
 
 
 @contextmanager
@@ -324,13 +330,13 @@ def induce(
     """Sweep until all states have values, after ``done`` sweeps; how many sweeps it took in all.
 
     Raises:
-        SolveError: A human is without power, or a world without a horizon is cyclic.
-        NonFiniteError: There are numbers that no world makes.
+        SolveError: if a human is without power, or a world without a horizon is cyclic.
+        NonFiniteError: if there are numbers that no world makes.
     """
     parts, horizon = solver.parts, solver.parts.world.spec.horizon
     gaps, task = not math.isfinite(solver.terminal_value), "backward induction"
-    valued, kept = 0, [done] if done else []
-    tracker.rewind(max(done - 1, 0))
+    valued, stored = 0, [done] if done else []
+    tracker.truncate(max(done - 1, 0))
     if done:
         solver.offer(done)
         _log_start(parts.peers.all(solver.start_value(done)), done, tracker)
@@ -341,24 +347,26 @@ def induce(
         count = solver.sweep(done, threads)
         done += 1
         # All that processes tell each other after a sweep, at once, since it takes milliseconds.
-        told = parts.peers.all(
+        reports = parts.peers.all(
             _Told(count, solver.bad, solver.start_value(done), bool(commits and commits.is_due()))
         )
-        count = sum(each.valued for each in told)
+        count = sum(report.valued for report in reports)
         valued += count
-        gaps = _refuse_bad(solver, done, gaps, sum(each.bad for each in told))
+        gaps = _refuse_bad(solver, done, gaps, sum(report.bad for report in reports))
         if not count:
-            rows = [row for found in parts.peers.all(solver.unvalued(done)) for row in found]
+            rows = [row for of_rank in parts.peers.all(solver.unvalued(done)) for row in of_rank]
             raise cyclic(parts.world, rows[0])
         share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
-        if commits and share[0] < share[1] and told[0].is_due:
+        if commits and share[0] < share[1] and reports[0].is_due:
             commits.commit(solver, done)
-        kept.append(done)
-        needed = {done, done - 1, commits.done if commits else done}
-        for older in [] if solver.keeps_times else [each for each in kept if each not in needed]:
+        stored.append(done)
+        required = {done, done - 1, commits.done if commits else done}
+        for older in (
+            [] if solver.keeps_times else [time for time in stored if time not in required]
+        ):
             parts.store.drop(values_kind(older), parts.numbers)
-            kept.remove(older)
-        _log_start([each.start for each in told], done, tracker)
+            stored.remove(older)
+        _log_start([report.start for report in reports], done, tracker)
         tracker.progress(task, *share)
     return done
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.storage.arrays import (
+from empo_core.runs.arrays import (
     DISK,
     FileOps,
     load_array,
@@ -22,7 +22,7 @@ from empo_core.storage.arrays import (
     save_arrays,
     write_file,
 )
-from empo_core.storage.atomic import MANIFEST, found_directory, refused, remove_directory
+from empo_core.runs.atomic import MANIFEST, found_directory, refused, remove_directory
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"
@@ -41,14 +41,14 @@ class PartStore(Protocol):
         """Keep arrays, in place of older ones.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if the disk refuses.
         """
 
     def get(self, kind: str, part: int) -> Arrays:
         """The arrays that were put.
 
         Raises:
-            StorageError: They are not there.
+            StorageError: if the arrays are not there.
         """
 
     def rows(self, kind: str, part: int, numbers: Numbers) -> Arrays:
@@ -67,7 +67,7 @@ class PartStore(Protocol):
         """Wait until all is kept.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if the disk refuses.
         """
 
 
@@ -144,7 +144,7 @@ class FileStore:
         Files of a problem that is solved, and whose result nobody saved, are removed.
 
         Raises:
-            StorageError: It has, or the disk refuses.
+            StorageError: if the folder has files of another problem, or the disk refuses.
         """
         path = self.directory / _OWNER
         try:
@@ -176,7 +176,7 @@ class FileStore:
         """Wait until all is written.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if the disk refuses.
         """
         if self._writing:
             writing, self._writing = self._writing, None
@@ -186,7 +186,7 @@ class FileStore:
         """Force what was put under a kind to the disk.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if the disk refuses.
         """
         self.flush()
         for part in parts:
@@ -223,7 +223,8 @@ class FileStore:
         """Refuse files that were not written for this problem, or are damaged.
 
         Raises:
-            StorageError: They are, or are not there.
+            StorageError: if the files were not written for this problem, are damaged, or are not
+                there.
         """
         folder = self._folder(kind, part)
         if folder in self._trusted:
@@ -246,7 +247,7 @@ class FileStore:
         """Say that the problem is solved, so that its files may be removed for another one's.
 
         Raises:
-            StorageError: The disk refuses.
+            StorageError: if the disk refuses.
         """
         write_file(self.directory / _SOLVED, b"")
 
@@ -321,5 +322,5 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _rows(arrays: Arrays, numbers: Numbers) -> Arrays:
-    known = numbers[: np.searchsorted(numbers, min(map(len, arrays.values())))]
-    return {name: array[known] for name, array in arrays.items()}
+    present = numbers[: np.searchsorted(numbers, min(map(len, arrays.values())))]
+    return {name: array[present] for name, array in arrays.items()}

@@ -101,7 +101,7 @@ class Parts:
         numbers: Int64[np.ndarray, " start"] = self.starts[self.starts[:, 0] == part, 1]
         return numbers
 
-    def own(self, part: int) -> int:
+    def num_own(self, part: int) -> int:
         """Number of a part's own states."""
         return int(self.store.get(HALO, part)["own"])
 
@@ -190,10 +190,10 @@ class PartSolver:
             valued += count
             parts.store.put(values_kind(done + 1), part, values._asdict())
             for target, numbers in self._wanted[part].items():
-                known = numbers[: np.searchsorted(numbers, len(values.v_r))]
+                present = numbers[: np.searchsorted(numbers, len(values.v_r))]
                 where = outgoing[int(parts.ranks[target])]
                 for name, array in values._asdict().items():
-                    where[f"{part} {target} {name}"] = array[known]
+                    where[f"{part} {target} {name}"] = array[present]
         parts.store.flush()
         self.receive(outgoing)
         return valued
@@ -214,7 +214,7 @@ class PartSolver:
         for source, target, arrays in self._swapped(outgoing, lent_as="values"):
             self._coming[source, target] = Values(**arrays)
 
-    def known(
+    def value_blocks(
         self, problem: Problem, part: int, done: int
     ) -> Iterator[tuple[slice | Slots, Values]]:
         """Values after ``done`` sweeps, and the rows of a part's tables that they belong in."""
@@ -224,9 +224,9 @@ class PartSolver:
                 values.v_r[:] = np.nan
             yield slice(0, len(values.v_r)), values
             return
-        own = self.values(part, done)
-        yield slice(0, len(own.v_r)), own
-        behind = self.parts.own(part)
+        values = self.values(part, done)
+        yield slice(0, len(values.v_r)), values
+        behind = self.parts.num_own(part)
         for source, (slots, numbers) in self.parts.links(part).items():
             rows = self._coming.get((source, part))
             if rows is None:
@@ -238,8 +238,8 @@ class PartSolver:
         values = room(problem, problem.graph.num_states)
         for array in values:
             array[:] = np.nan
-        for where, known in self.known(problem, part, done):
-            for array, rows in zip(values, known, strict=True):
+        for where, block in self.value_blocks(problem, part, done):
+            for array, rows in zip(values, block, strict=True):
                 array[where] = rows
         return values
 
@@ -263,13 +263,13 @@ class PartSolver:
         part, number = self.parts.starts[0]
         if part not in self.parts.numbers:
             return None
-        found = self.parts.store.rows(values_kind(done), int(part), np.array([number], np.int32))
-        return float(found["v_r"][0])
+        row = self.parts.store.rows(values_kind(done), int(part), np.array([number], np.int32))
+        return float(row["v_r"][0])
 
     def valued(self, done: int) -> int:
         """Number of states of this process that have a value."""
-        found = (self.values(part, done).v_r for part in self.parts.numbers)
-        return sum(int(np.count_nonzero(~np.isnan(v_r))) for v_r in found)
+        values = (self.values(part, done).v_r for part in self.parts.numbers)
+        return sum(int(np.count_nonzero(~np.isnan(v_r))) for v_r in values)
 
     def unvalued(self, done: int) -> list[NDArray[np.integer]]:
         """A state row of this process without a value; empty where there is none."""
@@ -321,7 +321,7 @@ class PartSolver:
             ready = np.zeros(graph.num_expanded, np.bool_)
             find_ready(graph.bounds, graph.successor, after.v_r, ready)
             order = np.flatnonzero(ready).astype(np.int32)
-            _, values = next(self.known(problem, part, done))
+            _, values = next(self.value_blocks(problem, part, done))
             values = Values(*(array[: graph.num_expanded].copy() for array in values))
             left = 1
         else:
@@ -340,30 +340,30 @@ class PartSolver:
         """The fingerprint of what priors answer in so many sweeps, whose values a store has."""
         total = 0
         for part in self.parts.numbers:
-            problem, found = self.problem(part), 0
+            problem, digest = self.problem(part), 0
             if problem.prior is None and problem.habit is None:
                 continue
             if self._horizon is None:
                 valued = ~np.isnan(store.get(values_kind(done), part)["v_r"])
-                found = answers(problem, np.flatnonzero(valued).astype(np.int32), 1)
+                digest = answers(problem, np.flatnonzero(valued).astype(np.int32), 1)
             horizon = self._horizon or 0
             for left in range(1, done + 1) if horizon else ():
                 count = min(problem.graph.within(horizon - left), problem.graph.num_expanded)
                 order = np.arange(count, dtype=np.int32)
-                found = combined(found, answers(problem, order, left))
-            total = combined(total, self._of_part(part, found))
+                digest = combined(digest, answers(problem, order, left))
+            total = combined(total, self._of_part(part, digest))
         return total
 
-    def _of_part(self, part: int, found: int) -> int:
+    def _of_part(self, part: int, digest: int) -> int:
         """A fingerprint that tells the states of a part from those of others."""
-        return (2 * part + 1) * found
+        return (2 * part + 1) * digest
 
     def _after(self, problem: Problem, part: int, done: int) -> Continuation:
         """The values of a part's states and halo, as the kernels read them."""
         after = self._room_for(problem)
-        for where, values in self.known(problem, part, done):
-            problem.renew_worth(values.v_m, after.hoped, where)
-            problem.renew_worth(values.v_e, after.attained, where)
+        for where, values in self.value_blocks(problem, part, done):
+            problem.renew_payoffs(values.v_m, after.hoped, where)
+            problem.renew_payoffs(values.v_e, after.attained, where)
             after.v_r[where] = values.v_r
         return after
 
@@ -373,13 +373,13 @@ class PartSolver:
         if self._tables is None or len(self._tables.v_r) < states:
             self._tables = None  # Freed before there are new ones.
             self._tables = unknown_continuation(problem, states)
-        rows = problem.rows_for_worth(states)
+        rows = problem.rows_for_payoffs(states)
         hoped, attained, v_r = self._tables
         v_r[:states] = np.nan
         return Continuation(hoped[:rows], attained[:rows], v_r[:states])
 
     def _nowhere(self, part: int) -> Mask:
-        return np.zeros(self.parts.own(part), np.bool_)
+        return np.zeros(self.parts.num_own(part), np.bool_)
 
     def _nothing(self) -> Messages:
         return [{} for _ in range(self.parts.peers.size)]
@@ -399,17 +399,17 @@ class PartSolver:
 
 def _wanted(parts: Parts) -> dict[int, dict[int, Numbers]]:
     """By part of this process, and by part of another: its states that follow those of that."""
-    wanted: dict[int, dict[int, Numbers]] = {part: {} for part in parts.numbers}
+    queried: dict[int, dict[int, Numbers]] = {part: {} for part in parts.numbers}
     if parts.peers.size == 1:
-        return wanted
-    asked: Messages = [{} for _ in range(parts.peers.size)]
+        return queried
+    requests: Messages = [{} for _ in range(parts.peers.size)]
     for part in parts.numbers:
         for source, link in parts.links(part).items():
             rank = int(parts.ranks[source])
             if rank != parts.peers.rank:
-                asked[rank][f"{source} {part}"] = link.numbers
-    for messages in parts.peers.swap(asked):
+                requests[rank][f"{source} {part}"] = link.numbers
+    for messages in parts.peers.swap(requests):
         for name, numbers in messages.items():
             source, target = map(int, name.split())
-            wanted[source][target] = numbers
-    return wanted
+            queried[source][target] = numbers
+    return queried

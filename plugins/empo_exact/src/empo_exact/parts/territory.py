@@ -73,55 +73,59 @@ class Territory:
 
 
 def hand_over(
-    found: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
+    discovered: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
 ) -> Territory:
     """The states of this process's parts, by part, depth and key.
 
     Args:
-        found: States, wherever they were found; its codes become those of all processes.
+        discovered: States, wherever they were found; its codes become those of all processes.
         partition: Which part each is in; see ``rank_of`` for which process has a part.
         store: Has their transitions; None: they are not kept.
         peers: All processes.
         joint: Number of joint actions of a state.
     """
-    own, follows = found, np.zeros(len(found.rows), np.bool_)
+    states, follows = discovered, np.zeros(len(discovered.rows), np.bool_)
     if peers.size > 1:
-        own, follows = _exchanged(found, partition, store, peers, joint)
-    every = np.arange(partition.count + 1)
-    owner = partition.owners(own.rows)[own.order]
-    bounds = [0, *own.ends]
-    depth = np.repeat([*own.depths, own.steps], np.diff([*bounds, len(owner)])).astype(np.int32)
-    order = _by_part(own, owner, depth, partition, peers.size > 1)
-    table = RowTable.of(own.rows[own.order[order]])
+        states, follows = _exchanged(discovered, partition, store, peers, joint)
+    part_edges = np.arange(partition.count + 1)
+    owner = partition.owners(states.rows)[states.order]
+    bounds = [0, *states.ends]
+    depth = np.repeat([*states.depths, states.steps], np.diff([*bounds, len(owner)])).astype(
+        np.int32
+    )
+    order = _by_part(states, owner, depth, partition, peers.size > 1)
+    table = RowTable.of(states.rows[states.order[order]])
     number = np.empty(table.count, np.int32)
     number[order] = np.arange(table.count)
     place = np.full(len(follows), -1, np.int32)
-    place[own.address] = number
+    place[states.address] = number
     outside = np.flatnonzero(follows & (place < 0))
-    rows = peers.ask(outside % peers.size, outside // peers.size, lambda each: found.rows[each])
+    rows = peers.ask(
+        outside % peers.size, outside // peers.size, lambda index: discovered.rows[index]
+    )
     place[outside] = table.number(rows)
-    ranks = rank_of(every[:-1], partition.count, peers.size)
+    ranks = rank_of(part_edges[:-1], partition.count, peers.size)
     return Territory(
         partition=partition,
         parts=np.flatnonzero(ranks == peers.rank).tolist(),
         table=table,
         depth=depth[order],
-        begins=np.searchsorted(owner, every, sorter=order),
-        steps=own.steps,
+        begins=np.searchsorted(owner, part_edges, sorter=order),
+        steps=states.steps,
         pieces=Pieces(
             kind=FOUND if peers.size == 1 else SHARED,
-            numbers=[piece_number(piece, peers) for piece in range(len(own.ends))],
-            cuts=np.array([np.searchsorted(owner[a:b], every) for a, b in pairwise(bounds)]),
+            numbers=[piece_number(piece, peers) for piece in range(len(states.ends))],
+            cuts=np.array([np.searchsorted(owner[a:b], part_edges) for a, b in pairwise(bounds)]),
             begins=bounds[:-1],
             number=number,
             place=place,
-            codes=own.codes,
+            codes=states.codes,
         ),
     )
 
 
 def _by_part(
-    own: Found,
+    states: Found,
     owner: Int32[np.ndarray, " state"],
     depth: Int32[np.ndarray, " state"],
     partition: Partition,
@@ -132,52 +136,57 @@ def _by_part(
     Neighbours by key share successors, which so are in the cache when they are read again. Those
     that one process found are in order of the key; ``are_mixed`` where several did.
     """
-    rows = own.rows[own.order] if are_mixed else own.rows[:0]
+    rows = states.rows[states.order] if are_mixed else states.rows[:0]
     keys = [rows[:, word] for word in partition.words[::-1]] if are_mixed else []
     return np.lexsort([*keys, depth, owner])
 
 
 def _exchanged(
-    found: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
+    discovered: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
 ) -> tuple[Found, Bool[np.ndarray, " address"]]:
     """This process's share of what all have found, and which addresses follow it [address]."""
-    follows = np.zeros(peers.size * max(peers.all(len(found.rows))), np.bool_)
-    translations = merge_codes(found.codes, peers)
-    ranks = rank_of(partition.owners(found.rows), partition.count, peers.size)
+    follows = np.zeros(peers.size * max(peers.all(len(discovered.rows))), np.bool_)
+    translations = merge_codes(discovered.codes, peers)
+    ranks = rank_of(partition.owners(discovered.rows), partition.count, peers.size)
     rows: list[Rows] = []
     address: list[Int32[np.ndarray, " state"]] = []
     ends: list[int] = []
-    for piece, (first, last) in enumerate(pairwise([0, *found.ends, len(found.order)])):
-        states = found.order[first:last]
+    for piece, (first, last) in enumerate(pairwise([0, *discovered.ends, len(discovered.order)])):
+        states = discovered.order[first:last]
         cuts = np.searchsorted(ranks[states], np.arange(peers.size + 1)).tolist()
         outgoing = [
-            {"rows": found.rows[states[a:b]], "address": found.address[first + a : first + b]}
+            {
+                "rows": discovered.rows[states[a:b]],
+                "address": discovered.address[first + a : first + b],
+            }
             for a, b in pairwise(cuts)
         ]
-        kept = store if piece < len(found.ends) else None  # The last states have no transitions.
-        if kept:
-            whole = kept.get(FOUND, piece_number(piece, peers))
-            for given, (a, b) in zip(outgoing, pairwise(cuts), strict=True):
-                given |= transitions_of(whole, a * joint, b * joint)
-            kept.drop(FOUND, [piece_number(piece, peers)])
+        transition_store = (
+            store if piece < len(discovered.ends) else None
+        )  # The last states have no transitions.
+        if transition_store:
+            whole = transition_store.get(FOUND, piece_number(piece, peers))
+            for message, (a, b) in zip(outgoing, pairwise(cuts), strict=True):
+                message |= transitions_of(whole, a * joint, b * joint)
+            transition_store.drop(FOUND, [piece_number(piece, peers)])
         for home, got in enumerate(peers.swap(outgoing, lent_as="found")):
             rows.append(got["rows"].copy())
             address.append(got["address"].copy())
-            if piece < len(found.ends):
+            if piece < len(discovered.ends):
                 ends.append((ends[-1] if ends else 0) + len(got["rows"]))
-            if kept:
-                own = {name: got[name].copy() for name in ("offsets", "successor", "code")}
-                mark(own["successor"], follows)
+            if transition_store:
+                arrays = {name: got[name].copy() for name in ("offsets", "successor", "code")}
+                mark(arrays["successor"], follows)
                 if home in translations:
-                    own["code"] = translations[home].take(own["code"], mode="clip")
-                kept.put(SHARED, piece_number(piece * peers.size + home, peers), own)
+                    arrays["code"] = translations[home].take(arrays["code"], mode="clip")
+                transition_store.put(SHARED, piece_number(piece * peers.size + home, peers), arrays)
     share = replace(
-        found,
+        discovered,
         rows=np.concatenate(rows),
         order=np.arange(sum(map(len, rows)), dtype=np.int32),
         address=np.concatenate(address),
         ends=ends,
-        depths=np.repeat(found.depths, peers.size).tolist(),
+        depths=np.repeat(discovered.depths, peers.size).tolist(),
     )
     return share, follows
 
@@ -198,8 +207,8 @@ def merge_codes(codes: RowTable, peers: Peers) -> dict[int, Codes]:
 
     So all processes agree on whether durations differ, which changes how sums are rounded.
     """
-    every = peers.all(codes.rows.copy())
-    here = {rank: codes.number(rows) for rank, rows in enumerate(every)}
+    all_rows = peers.all(codes.rows.copy())
+    here = {rank: codes.number(rows) for rank, rows in enumerate(all_rows)}
     dtype = np.uint16 if codes.count <= 1 << 16 else np.int32
     return {
         rank: number.astype(dtype)

@@ -113,19 +113,23 @@ def write_signatures(
     signature: UInt64[np.ndarray, "state 2"],
 ) -> None:
     """Write two hashes of where the actions of each expanded state lead."""
-    one, two = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+    first_salt, second_salt = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
     for state in range(signature.shape[0]):
         first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
         for action in range(leads.joint):
             count = fill(leads, parts, state * leads.joint + action, room)
-            first, second = mix(first, count, one), mix(second, count, two)
+            first, second = mix(first, count, first_salt), mix(second, count, second_salt)
             for item in range(count):
                 rounded = np.int64(room.chance[item] * GRAIN + 0.5)
                 first = mix(
-                    mix(mix(first, room.part[item], one), room.span[item], one), rounded, one
+                    mix(mix(first, room.part[item], first_salt), room.span[item], first_salt),
+                    rounded,
+                    first_salt,
                 )
                 second = mix(
-                    mix(mix(second, room.part[item], two), room.span[item], two), rounded, two
+                    mix(mix(second, room.part[item], second_salt), room.span[item], second_salt),
+                    rounded,
+                    second_salt,
                 )
         signature[state, 0], signature[state, 1] = first, second
 

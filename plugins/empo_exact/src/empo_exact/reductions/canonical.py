@@ -48,8 +48,8 @@ class Canonical:
         rows = self.projected(rows)
         if self._group is None:
             return rows, np.zeros(len(rows), np.int32)
-        least, element = self._group.smallest_images(rows)
-        return least, self._variant[element]
+        images, element = self._group.smallest_images(rows)
+        return images, self._variant[element]
 
     def orbit_sizes(self, rows: Shaped[np.ndarray, "state word"]) -> Int64[np.ndarray, " state"]:
         """The number of rows, without influence left out, that each row stands for."""

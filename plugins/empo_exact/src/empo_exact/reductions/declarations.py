@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import SolveError, UnsuitableWorldError
-from empo_core.protocols import Factored, HumanPrior, Symmetric, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.world_structure import Reads, RowMap, Symmetry
 from empo_exact.plugin import ExactParams
 from empo_exact.setup import Assumptions, build_prior
@@ -103,7 +103,7 @@ class Declarations:
             donors: States whose words they get; None: the same.
 
         Raises:
-            RefusedError: A state shows it.
+            RefusedError: if a state shows that the words matter.
         """
         if self.dropped is not None and (
             reason := word_that_matters(self.world, self.dropped, states, donors)
@@ -131,7 +131,7 @@ class Declarations:
             changed: Rows that differ from those in such words only.
 
         Raises:
-            RefusedError: They do.
+            RefusedError: if the words make a difference.
         """
         if self.dropped is not None and (
             reason := difference_by_words(self.world, self.dropped, states, changed, all_pairs=True)
@@ -150,12 +150,12 @@ class Declarations:
             states: Distinct states, all of whose joint actions are tried.
 
         Raises:
-            RefusedError: It is none.
+            RefusedError: if a combination is no symmetry.
         """
-        found = expansion(self.world, states) if combinations else None
+        expanded = expansion(self.world, states) if combinations else None
         for symmetry in combinations:
             if reason := false_symmetry(
-                self.world, symmetry, states, self.projected, all_successors=found
+                self.world, symmetry, states, self.projected, all_successors=expanded
             ):
                 self._refuse_symmetry(symmetry, reason)
 
@@ -167,7 +167,7 @@ class Declarations:
             steps: Steps after which each can be reached.
 
         Raises:
-            SolveError: A state shows it.
+            SolveError: if a state shows that the prior changes with time.
         """
         world, horizon = self.world, self.world.spec.horizon
         alive = world.available(states).flatten(1).any(1)
@@ -175,10 +175,12 @@ class Declarations:
             if horizon is None or not getattr(prior, "is_stationary", False):
                 continue
             for after in torch.unique(steps[alive & (steps < horizon - 1)]).tolist():
-                some = states[alive & (steps == after)]
-                differs = prior.policy(some, 1) != prior.policy(some, horizon - after)
+                sample = states[alive & (steps == after)]
+                last = torch.ones(len(sample), dtype=torch.int64)
+                before = last * (horizon - after)
+                differs = prior.policy(sample, last) != prior.policy(sample, before)
                 if differs.any():
-                    row = some[int(differs.flatten(1).any(1).int().argmax())]
+                    row = sample[int(differs.flatten(1).any(1).int().argmax())]
                     raise SolveError(
                         f"the {key} says that it is the same at all times (is_stationary), but "
                         f"differs with 1 and with {horizon - after} steps left; correct it. The "
@@ -193,7 +195,7 @@ class Declarations:
             donors: States whose words they get where words are left out; None: the same.
 
         Raises:
-            RefusedError: It has another form, or a state or one of its images shows it.
+            RefusedError: if the world has another form, or a state or one of its images shows it.
         """
         name, dropped = self.world.spec.name, self.dropped
         for symmetry in self.declared:
@@ -209,8 +211,8 @@ class Declarations:
             if reason is not None:
                 self._refuse_symmetry(symmetry, reason)
         tried = self.distinct_projected(states)
-        if found := first_false(self.world, self.symmetries, tried, self.projected):
-            self._refuse_symmetry(*found)
+        if violation := first_false(self.world, self.symmetries, tried, self.projected):
+            self._refuse_symmetry(*violation)
 
     def _refuse_symmetry(self, symmetry: Symmetry, reason: str) -> None:
         raise RefusedError(
@@ -230,16 +232,18 @@ class Declarations:
             donors: States whose words they get, of two of them each; None: the same states.
 
         Raises:
-            RefusedError: A state shows it.
+            RefusedError: if a state shows that the words matter to a prior.
         """
         dropped, world = self.dropped, self.world
         if dropped is None:
             return
         for key, prior in self.priors.items():
-            asked = questions(world, prior, states, steps)
-            for left, rows in asked:
-                most = MOST_ROWS // len(asked) if donors is None else 2 * len(rows)
-                if reason := prior_without_words(world, prior, dropped, rows, left, most, donors):
+            batches = questions(world, prior, states, steps)
+            for left, rows in batches:
+                max_rows = MOST_ROWS // len(batches) if donors is None else 2 * len(rows)
+                if reason := prior_without_words(
+                    world, prior, dropped, rows, left, max_rows, donors
+                ):
                     raise RefusedError(
                         "cone",
                         f"{key} depends on words that nothing else in {world.spec.name!r} does: "
@@ -261,13 +265,13 @@ class Declarations:
             combinations: Symmetries; None: the declared ones.
 
         Raises:
-            RefusedError: A state shows it.
+            RefusedError: if a state shows that a symmetry changes a prior.
         """
         world = self.world
         tried = self.symmetries if combinations is None else combinations
         for key, prior in self.priors.items():
-            asked = questions(world, prior, states, steps)
-            for (left, rows), symmetry in itertools.product(asked, tried):
+            batches = questions(world, prior, states, steps)
+            for (left, rows), symmetry in itertools.product(batches, tried):
                 if reason := prior_without_symmetry(world, prior, symmetry, rows, left):
                     raise RefusedError(
                         "symmetry",
@@ -291,22 +295,23 @@ def questions(
     generator = torch.Generator().manual_seed(0)
     times = torch.arange(1, horizon + 1)
     if horizon > SHORT:  # The last step is open to all states.
-        some = 2 + torch.randperm(horizon - 1, generator=generator)[: MOST_TIMES - 1]
-        times = torch.cat([times[:1], some])
+        drawn = 2 + torch.randperm(horizon - 1, generator=generator)[: MOST_TIMES - 1]
+        times = torch.cat([times[:1], drawn])
     may = (times <= horizon - steps[:, None]) & alive[:, None]
     if horizon > SHORT:
         rank = torch.rand(may.shape, generator=generator)
         may &= torch.arange(len(times)) == rank.where(may, -1.0).argmax(1)[:, None]
-    asked = [(int(left), states[mine]) for left, mine in zip(times, may.T, strict=True)]
-    return [(left, rows) for left, rows in asked if len(rows)]
+    batches = [(int(left), states[mine]) for left, mine in zip(times, may.T, strict=True)]
+    return [(left, rows) for left, rows in batches if len(rows)]
 
 
 def declared(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Declarations:
     """The declarations that are asked for.
 
     Raises:
-        UnsuitableWorldError: It does not declare it.
-        SolveError: What it gives is no declaration, or a human prior does not go with it.
+        UnsuitableWorldError: if the world does not declare the reduction.
+        SolveError: if the world's declaration has the wrong form, or a human prior does not go with
+            it.
     """
     symmetries = _symmetries(world) if "symmetry" in params.reduce else ()
     dropped = _dropped(world) if "cone" in params.reduce else None
@@ -315,32 +320,32 @@ def declared(world: WorldModel, params: ExactParams, assumed: Assumptions) -> De
 
 def _symmetries(world: WorldModel) -> tuple[Symmetry, ...]:
     name = world.spec.name
-    given = world.symmetries() if isinstance(world, Symmetric) else ()
-    found = tuple(given) if isinstance(given, Iterable) else (given,)
-    if wrong := [each for each in found if not isinstance(each, Symmetry)]:
+    answer = world.symmetries()
+    symmetries = tuple(answer) if isinstance(answer, Iterable) else (answer,)
+    if wrong := [symmetry for symmetry in symmetries if not isinstance(symmetry, Symmetry)]:
         raise SolveError(
             f"symmetries() of {name!r} gives {type(wrong[0]).__name__}, where it has to give a "
             "list of empo_core.world_structure.Symmetry; correct the world, or leave symmetry out "
             "of reduce"
         )
-    if not found:
+    if not symmetries:
         raise UnsuitableWorldError(
             f"reduce: symmetry (algorithm.params.reduce) needs symmetries, and {name!r} declares "
             "none; leave symmetry out, or declare some: under the key symmetries of the file of a "
-            "table, or by the method symmetries (empo_core.protocols.Symmetric)"
+            "table, or by the method symmetries (empo_core.protocols.WorldModel)"
         )
-    return found
+    return symmetries
 
 
 def _dropped(world: WorldModel) -> Bool[Tensor, " word"] | None:
     name = world.spec.name
-    if not isinstance(world, Factored):
+    reads, words = world.reads(), world.spec.state_words
+    if reads is None:
         raise UnsuitableWorldError(
             f"reduce: cone (algorithm.params.reduce) needs to know what depends on what, and "
             f"{name!r} does not say; leave cone out, or give the world a method reads "
-            "(empo_core.protocols.Factored)"
+            "(empo_core.protocols.WorldModel)"
         )
-    reads, words = world.reads(), world.spec.state_words
     if not isinstance(reads, Reads):
         raise SolveError(
             f"reads() of {name!r} gives {type(reads).__name__}, where it has to give "
@@ -351,10 +356,10 @@ def _dropped(world: WorldModel) -> Bool[Tensor, " word"] | None:
         "available": (reads.available, (words,)),
         "achieved": (reads.achieved, (len(world.spec.goals), words)),
     }
-    for key, (given, shape) in shapes.items():
-        if tuple(given.shape) != shape:
+    for key, (mask, shape) in shapes.items():
+        if tuple(mask.shape) != shape:
             raise SolveError(
-                f"reads() of {name!r} gives {key} of shape {list(given.shape)}, not "
+                f"reads() of {name!r} gives {key} of shape {list(mask.shape)}, not "
                 f"{list(shape)}; correct the world, or leave cone out of reduce"
             )
     dropped = ~cone(reads)
@@ -366,11 +371,11 @@ def _dropped(world: WorldModel) -> Bool[Tensor, " word"] | None:
 
 def _priors(world: WorldModel, params: ExactParams, assumed: Assumptions) -> dict[str, HumanPrior]:
     """The priors that say how humans act, by the keys that name them."""
-    found = {
+    candidates = {
         "human_prior": assumed.human_prior or build_prior(params.human_prior, world),
         "habit": assumed.habit_prior or build_prior(params.habit, world),
     }
-    priors = {key: prior for key, prior in found.items() if prior is not None}
+    priors = {key: prior for key, prior in candidates.items() if prior is not None}
     if priors and "lump" in params.reduce:
         raise SolveError(
             f"reduce: lump does not go with a {next(iter(priors))}, which may tell apart states "

@@ -57,16 +57,16 @@ class _ImageNumbers:
 
     def __call__(self, table: RowTable, rows: Rows) -> Int32[np.ndarray, " outcome"]:
         """The image that each row is; states that are new get a number in ``table``."""
-        known = self._met.count
+        first_new = self._met.count
         number = self._met.number(rows)
-        if self._met.count > known:
+        if self._met.count > first_new:
             states = table.count
-            stands, variant = self._canonical(self._met.rows[known:])
+            stands, variant = self._canonical(self._met.rows[first_new:])
             pairs = np.stack([table.number(stands), variant], -1)
             self.refuse_ambiguous(table.rows[states:].copy())
             self._image.room(len(pairs), 0)[:] = self._images.number(pairs)
-        found: Int32[np.ndarray, " outcome"] = self._image.written[number]
-        return found
+        written: Int32[np.ndarray, " outcome"] = self._image.written[number]
+        return written
 
     @property
     def met(self) -> int:
@@ -112,8 +112,8 @@ def explore(
     while True:
         try:
             return _explored(world, canonical, params, progress, rows)
-        except _AmbiguousRow as found:
-            canonical = canonical.refined(found.row)
+        except _AmbiguousRow as error:
+            canonical = canonical.refined(error.row)
 
 
 def _explored(
@@ -127,10 +127,10 @@ def _explored(
     numbers = _ImageNumbers(world.spec.state_words, start.dtype, canonical)
     numbers.refuse_ambiguous(start)
 
-    def told(explored: Explored) -> bool:
+    def on_progress(explored: Explored) -> bool:
         return progress is None or progress(replace(explored, met=numbers.met))
 
-    graph = world_graph(world, params, told, start=start, numbering=numbers)
+    graph = world_graph(world, params, on_progress, start=start, numbering=numbers)
     graph, images = with_images(graph, numbers.pairs, canonical.columns)
     return Exploration(graph, images, canonical, numbers.met)
 

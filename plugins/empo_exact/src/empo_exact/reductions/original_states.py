@@ -56,10 +56,15 @@ class OriginalValues:
     """The values of each time as of a graph of original states; see ``values.Store``."""
 
     def __init__(
-        self, reduced: Reduced, solved: ValueStore, graph: StateGraph, found: Found
+        self, reduced: Reduced, solved: ValueStore, graph: StateGraph, representatives: Found
     ) -> None:
         self.keep = solved.keep
-        self._reduced, self._solved, self._graph, self._found = reduced, solved, graph, found
+        self._reduced, self._solved, self._graph, self._found = (
+            reduced,
+            solved,
+            graph,
+            representatives,
+        )
         self.at = lru_cache(maxsize=2)(self._at)
 
     def place(self, directory: Path) -> tuple[str, str] | None:
@@ -86,13 +91,13 @@ class Unfolding:
         reduced: The reduced graph.
         params: The parameters, with ``keep`` as what it means.
         graph: The states that are answered for: all, or the start and what follows it.
-        found: What stands for them.
+        representatives: What stands for them.
     """
 
     reduced: Reduced
     params: ExactParams
     graph: StateGraph
-    found: Found
+    representatives: Found
 
     @property
     def is_whole(self) -> bool:
@@ -117,7 +122,7 @@ class Unfolding:
             seed: Seeds rollouts.
         """
         world, params, reduced = problem.world, self.params, self.reduced
-        original = OriginalValues(reduced, store, self.graph, self.found)
+        original = OriginalValues(reduced, store, self.graph, self.representatives)
         if self.is_whole:
             reductions = reduced.reductions_of(self.graph)
             posed = pose(world, self.graph, params, assumed)
@@ -138,15 +143,15 @@ def unfolding(
     """The way back, which takes the graph of all original states if their values are kept.
 
     Raises:
-        SolveError: Nothing stands for some state; or there are too many states, all of whose
+        SolveError: if nothing stands for some state; or there are too many states, all of whose
             values are to be kept.
     """
-    kept = ram.resolved(reduced.original_sizes, params)
+    resolved = ram.resolved(reduced.original_sizes, params)
     graph = None
-    if kept.keep == "all":
+    if resolved.keep == "all":
         try:
             may_end = params.keep == "auto" and not params.rollouts
-            graph = _original_graph(world, kept, tracker, start, ends_early=may_end)
+            graph = _original_graph(world, resolved, tracker, start, ends_early=may_end)
         except SolveError as error:
             if params.keep == "all" or params.rollouts:
                 raise SolveError(
@@ -155,14 +160,14 @@ def unfolding(
                 ) from error
             log.warning("keep: auto is none here, for original states are too many: %s", error)
         else:
-            kept = ram.resolved(Sizes.of(graph), params)
+            resolved = ram.resolved(Sizes.of(graph), params)
             if params.check_reductions == "all":
                 with stage(tracker.progress, "checking reductions in original states"):
                     _refuse_words(reduced, graph)
-    if graph is None or kept.keep != "all":
-        kept = params.model_copy(update={"keep": "none"})
+    if graph is None or resolved.keep != "all":
+        resolved = params.model_copy(update={"keep": "none"})
         graph = build_graph(world, 1, start=start)
-    return Unfolding(reduced, kept, graph, found_states(world, reduced, graph))
+    return Unfolding(reduced, resolved, graph, found_states(world, reduced, graph))
 
 
 def _refuse_words(reduced: Reduced, graph: StateGraph) -> None:
@@ -170,10 +175,10 @@ def _refuse_words(reduced: Reduced, graph: StateGraph) -> None:
     size = max(1, ITEMS_PER_BLOCK // graph.spec.num_joint_actions)
     declarations, rows = reduced.declarations, torch.from_numpy(graph.states)
     for first in range(0, len(rows) if declarations.dropped is not None else 0, size):
-        some = rows[first : first + size]
-        projected = declarations.projected(some)
-        differs = (projected != some).any(1)
-        declarations.refuse_changes(projected[differs], some[differs])
+        block = rows[first : first + size]
+        projected = declarations.projected(block)
+        differs = (projected != block).any(1)
+        declarations.refuse_changes(projected[differs], block[differs])
 
 
 def _original_graph(
@@ -190,28 +195,28 @@ def _original_graph(
     """
     # Their values are never all in RAM, so that they do not count against its limit.
     light = params.model_copy(update={"keep": "none"})
-    each = ram.state_bytes(world.spec)
+    state_bytes = ram.state_bytes(world.spec)
     with exploring(world, light, tracker) as progress:
 
-        def told(explored: Explored) -> bool:
-            is_small = explored.expanded * each <= ram.SMALL_BYTES
+        def on_progress(explored: Explored) -> bool:
+            is_small = explored.expanded * state_bytes <= ram.SMALL_BYTES
             return progress(explored) and (is_small or not ends_early)
 
-        return world_graph(world, params, told, start=start)
+        return world_graph(world, params, on_progress, start=start)
 
 
 def found_states(world: WorldModel, reduced: Reduced, graph: StateGraph) -> Found:
     """The states that stand for those of a graph.
 
     Raises:
-        SolveError: Nothing does, at all or at a time when a state can be reached; the message
-            shows it.
+        SolveError: if no solved state stands for a state, at all or at a time when the state can
+            be reached; the message shows the state.
     """
-    found, solved = Found(*reduced.find(graph.states)), reduced.graph
-    unknown = found.state < 0
+    representatives, solved = Found(*reduced.find(graph.states)), reduced.graph
+    unknown = representatives.state < 0
     for time in range(len(graph.layers) if graph.spec.horizon is not None else 0):
         count = graph.within(time)
-        unknown[:count] |= found.state[:count] >= solved.within(time)
+        unknown[:count] |= representatives.state[:count] >= solved.within(time)
     if unknown.any():
         row = torch.from_numpy(graph.states[int(unknown.argmax())].copy())
         raise SolveError(
@@ -219,4 +224,4 @@ def found_states(world: WorldModel, reduced: Reduced, graph: StateGraph) -> Foun
             "that what the world declares cannot be true; leave symmetry and cone out of reduce. "
             f"The state is:\n{world.describe(row)}"
         )
-    return found
+    return representatives

@@ -38,14 +38,14 @@ def predictions(
         graph: Its graph, already reduced by what ``params.reduce`` asks for.
         is_complete: Whether that is all of it.
     """
-    asked = "asked for: the states above are those that remain"
-    found: dict[str, JsonValue] = {
-        f"reduce {name}": asked
+    note = "asked for: the states above are those that remain"
+    report: dict[str, JsonValue] = {
+        f"reduce {name}": note
         if name in params.reduce
         else _fewer(world, params, graph, name, is_complete=is_complete)
         for name in ("symmetry", "cone")
     }
-    return found | {"reduce lump": _lump(world, params, graph, is_complete=is_complete)}
+    return report | {"reduce lump": _lump(world, params, graph, is_complete=is_complete)}
 
 
 def _fewer(

@@ -36,7 +36,7 @@ def refuse_assumptions(assumed: Assumptions) -> None:
     """Refuse assumptions of a Python caller that nothing says how to compare.
 
     Raises:
-        SolveError: There is one.
+        SolveError: if there is one.
     """
     for key in ("beta_h", "nu", "habit", "believed_others"):
         if getattr(assumed, key) is not None:
@@ -72,28 +72,28 @@ class Preparation:
             canonical: By which they do.
 
         Raises:
-            RefusedError: One of them refutes it.
+            RefusedError: if a state refutes the declaration.
         """
-        found, rows = self.declarations, torch.from_numpy(graph.states)
+        declarations, rows = self.declarations, torch.from_numpy(graph.states)
         steps = torch.from_numpy(
             np.searchsorted(graph.layers, np.arange(graph.num_states), side="right")
         )
         combinations = canonical.combinations
         size = max(1, ITEMS_PER_BLOCK // graph.spec.num_joint_actions)
         for first in range(0, len(rows), size):
-            some = rows[first : first + size]
+            block = rows[first : first + size]
             with _timed(self.seconds, "cone"):
-                found.refuse_words_in_all(some, self.tried)
+                declarations.refuse_words_in_all(block, self.tried)
             with _timed(self.seconds, "symmetry"):
-                found.refuse_combinations(combinations, some)
-        for first in range(0, len(rows) if found.priors else 0, PRIOR_ROWS):
-            some, after = (each[first : first + PRIOR_ROWS] for each in (rows, steps))
-            for image in (some, *(symmetry.rows(some) for symmetry in combinations)):
-                found.refuse_unsteady_priors(image, after)
+                declarations.refuse_combinations(combinations, block)
+        for first in range(0, len(rows) if declarations.priors else 0, PRIOR_ROWS):
+            block, after = (array[first : first + PRIOR_ROWS] for array in (rows, steps))
+            for image in (block, *(symmetry.rows(block) for symmetry in combinations)):
+                declarations.refuse_unsteady_priors(image, after)
             with _timed(self.seconds, "cone"):
-                found.refuse_priors_of_words(some, after, self.tried)
+                declarations.refuse_priors_of_words(block, after, self.tried)
             with _timed(self.seconds, "symmetry"):
-                found.refuse_priors_of_symmetries(some, after, combinations)
+                declarations.refuse_priors_of_symmetries(block, after, combinations)
 
     def check_sample(self, graph: StateGraph) -> None:
         """Try what is declared on states that were found, unless all about them was tried before.
@@ -102,7 +102,7 @@ class Preparation:
         states that were tried before.
 
         Raises:
-            RefusedError: One of them refutes it.
+            RefusedError: if a state refutes the declaration.
         """
         rows = torch.from_numpy(graph.states)
         with _timed(self.seconds, "cone"):
@@ -133,22 +133,22 @@ def prepare(world: WorldModel, params: ExactParams, assumed: Assumptions) -> Pre
     """Symmetries and the cone of influence, as far as they are asked for, checked on samples.
 
     Raises:
-        UnsuitableWorldError: The world does not declare what is asked for.
-        SolveError: A declaration is refuted; the message shows the state.
+        UnsuitableWorldError: if the world does not declare what is asked for.
+        SolveError: if a declaration is refuted; the message shows the state.
     """
-    found, seconds = declared(world, params, assumed), dict[str, float]()
+    declarations, seconds = declared(world, params, assumed), dict[str, float]()
     states, steps = walked_states(world, MOST_STATES)
     group, tried = None, states
     with _timed(seconds, "cone"):
-        found.refuse_words(states)
-        found.refuse_priors_of_words(states, steps)
+        declarations.refuse_words(states)
+        declarations.refuse_priors_of_words(states, steps)
     with _timed(seconds, "symmetry"):
-        if found.declared:
-            found.refuse_symmetries(states)
-            found.refuse_priors_of_symmetries(states, steps)
-            projected = found.distinct_projected(states)
-            group = SymmetryGroup(found.symmetries, projected, len(world.spec.goals))
-            tried = torch.cat([states, rows_and_images(found.symmetries, projected)])
-    dropped = None if found.dropped is None else found.dropped.numpy()
+        if declarations.declared:
+            declarations.refuse_symmetries(states)
+            declarations.refuse_priors_of_symmetries(states, steps)
+            projected = declarations.distinct_projected(states)
+            group = SymmetryGroup(declarations.symmetries, projected, len(world.spec.goals))
+            tried = torch.cat([states, rows_and_images(declarations.symmetries, projected)])
+    dropped = None if declarations.dropped is None else declarations.dropped.numpy()
     canonical = Canonical(world.spec, group, dropped, world.initial_state().numpy())
-    return Preparation(found, canonical, tried, seconds)
+    return Preparation(declarations, canonical, tried, seconds)

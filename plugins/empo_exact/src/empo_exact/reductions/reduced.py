@@ -56,12 +56,12 @@ class Reduced:
     def reductions_of(self, original: StateGraph) -> tuple[Reduction, ...]:
         """The reductions where all original states are known."""
         first, *others = self.reductions
-        found, before = [], original.num_states
+        reductions, before = [], original.num_states
         if first.name == "cone" and others and others[0].name == "symmetry":
             words = len(np.unique(self.canonical.projected(original.states), axis=0))
-            found.append(replace(first, before=before, after=words))
+            reductions.append(replace(first, before=before, after=words))
             (first, *others), before = others, words
-        return (*found, replace(first, before=before, known=""), *others)
+        return (*reductions, replace(first, before=before, qualifier=""), *others)
 
     def find(
         self, rows: Shaped[np.ndarray, "item word"]
@@ -95,8 +95,8 @@ def reduced_graph(
     """Explore a world by the states that stand for all others.
 
     Raises:
-        UnsuitableWorldError: The world does not declare what a reduction needs.
-        SolveError: What it declares is refuted, or the graph is too large.
+        UnsuitableWorldError: if the world does not declare what a reduction needs.
+        SolveError: if the world's declaration is refuted, or the graph is too large.
     """
     refuse_assumptions(assumed)
     with stage(tracker.progress, "checking reductions"):
@@ -125,16 +125,16 @@ def explored(
             world declares is tried in some states only.
 
     Raises:
-        SolveError: What the world declares is refuted, or the graph is too large.
+        SolveError: if the world's declaration is refuted, or the graph is too large.
     """
-    found = explore(world, prepared.canonical, params, progress, start)
+    exploration = explore(world, prepared.canonical, params, progress, start)
     if tell and params.check_reductions == "all":
         with stage(tell, "checking reductions in all states"):
-            prepared.check_all(found.graph, found.canonical)
+            prepared.check_all(exploration.graph, exploration.canonical)
     else:
-        prepared.check_sample(found.graph)
-    graph, images = found.graph, found.images
-    orbits = int(found.canonical.orbit_sizes(graph.states).sum())
+        prepared.check_sample(exploration.graph)
+    graph, images = exploration.graph, exploration.images
+    orbits = int(exploration.canonical.orbit_sizes(graph.states).sum())
     seconds, count = prepared.seconds, graph.num_states
     reductions = []
     if "cone" in params.reduce:
@@ -142,7 +142,7 @@ def explored(
         before = None if prepared.declarations.dropped is not None else orbits
         reductions.append(Reduction("cone", before, orbits, seconds["cone"]))
     if "symmetry" in params.reduce:
-        unused = ", ".join(map(repr, found.canonical.unused))
+        unused = ", ".join(map(repr, exploration.canonical.unused))
         note = f"without {unused}, with which too many would follow" if unused else ""
         took = seconds["symmetry"]
         reductions.append(Reduction("symmetry", orbits, count, took, "at most", note))
@@ -154,18 +154,20 @@ def explored(
         graph, images = lumped(graph, images, state)
         took = clock.perf_counter() - begin
         reductions.append(Reduction("lump", count, graph.num_states, took))
-    sizes = _original_sizes(found)
+    sizes = _original_sizes(exploration)
     declared = prepared.declarations
-    return Reduced(graph, images, tuple(reductions), sizes, found.canonical, table, state, declared)
+    return Reduced(
+        graph, images, tuple(reductions), sizes, exploration.canonical, table, state, declared
+    )
 
 
-def _original_sizes(found: Exploration) -> Sizes:
+def _original_sizes(exploration: Exploration) -> Sizes:
     """About the sizes of the graph of all original states: those of all orbits."""
-    graph = found.graph
-    orbits = np.append(0, np.cumsum(found.canonical.orbit_sizes(graph.states)))
+    graph = exploration.graph
+    orbits = np.append(0, np.cumsum(exploration.canonical.orbit_sizes(graph.states)))
     # Where words are left out, what was met says more than what remains of it.
-    share = max(1.0, found.met / orbits[-1])
+    share = max(1.0, exploration.met / orbits[-1])
     layers = (share * orbits[graph.layers]).astype(np.int64)
     expanded = int(share * orbits[graph.num_expanded])
-    each = graph.num_transitions / max(1, graph.num_expanded)
-    return Sizes(graph.spec, layers, expanded, int(each * expanded))
+    branching = graph.num_transitions / max(1, graph.num_expanded)
+    return Sizes(graph.spec, layers, expanded, int(branching * expanded))

@@ -19,6 +19,6 @@ class ActionBounds:
         """The environment's action, of the first numbers of one in [-1, 1]: those that it uses."""
         numbers = scaled[: len(self._low)]
         # Not np.clip, which takes several times as long for so few numbers.
-        found = self._middle + self._half * np.minimum(np.maximum(numbers, -1.0), 1.0)
-        bounded: np.ndarray = np.minimum(np.maximum(found, self._low), self._high)
+        unbounded = self._middle + self._half * np.minimum(np.maximum(numbers, -1.0), 1.0)
+        bounded: np.ndarray = np.minimum(np.maximum(unbounded, self._low), self._high)
         return bounded.astype(np.float32)

@@ -62,7 +62,7 @@ def multi_task_spec(tasks: Sequence[Task], *, envs: int) -> MultiTaskSpec:
     """The spec of the tasks that so many environments would play; takes no step.
 
     Raises:
-        ConfigError: As ``TaskVector`` says.
+        ConfigError: as ``TaskVector`` says.
     """
     _require_enough(envs, len(tasks))
     built = [environment_of(task, location(number, task)) for number, task in enumerate(tasks)]
@@ -107,7 +107,7 @@ class TaskVector:
             rendering: Whether ``render`` will be called.
 
         Raises:
-            ConfigError: A task cannot be made or learned in, or tasks do not fit together; the
+            ConfigError: if a task cannot be made or learned in, or tasks do not fit together; the
                 message says which, why, and what to do.
         """
         _require_enough(envs, len(tasks))
@@ -164,32 +164,32 @@ class TaskVector:
         """Act in all environments.
 
         Raises:
-            CollectError: One failed, or showed or paid no finite number; the message says which
-                one, when, and how to get there again.
+            CollectError: if an environment failed, or showed or paid no finite number; the message
+                says which one, when, and how to get there again.
         """
         self._torn = True  # Until all have acted, for one may fail when others have.
-        found = self._each(lambda env: self._envs[env].step(action[env]))
+        steps = self._each(lambda env: self._envs[env].step(action[env]))
         self._torn = False
-        terminated = np.array([each.terminated for each in found])
-        truncated = np.array([each.truncated for each in found])
-        self.current = current = self._table([each.current for each in found])
+        terminated = np.array([step.terminated for step in steps])
+        truncated = np.array([step.truncated for step in steps])
+        self.current = current = self._table([step.current for step in steps])
         ended = terminated.any() or truncated.any()
         return TaskStep(
-            observation=self._table([each.last for each in found]) if ended else current,
-            reward=np.array([each.reward for each in found], np.float32),
+            observation=self._table([step.last for step in steps]) if ended else current,
+            reward=np.array([step.reward for step in steps], np.float32),
             terminated=terminated,
             truncated=truncated,
             current=current,
-            success=np.array([each.success for each in found]),
+            success=np.array([step.success for step in steps]),
         )
 
     def render(self, env: int) -> UInt8[np.ndarray, "height width 3"]:
         """A picture of an environment, for people; needs ``rendering``.
 
         Raises:
-            ConfigError: None can be taken; the message says why, and what to do.
+            ConfigError: if no picture can be taken; the message says why, and what to do.
         """
-        (picture,) = self._each(lambda each: self._envs[each].render(), [env])
+        (picture,) = self._each(lambda index: self._envs[index].render(), [env])
         return picture
 
     def state_dict(self) -> StateDict:
@@ -210,7 +210,7 @@ class TaskVector:
             ``current``.
 
         Raises:
-            StorageError: The state is one of another number of environments.
+            StorageError: if the state is one of another number of environments.
         """
         states = state["environments"]
         if state["count"] != len(self._envs):
@@ -274,8 +274,8 @@ class TaskVector:
         results: dict[int, T] = {}
         errors: dict[int, BaseException] = {}
 
-        def work(own: Sequence[int]) -> None:
-            for env in own:
+        def work(share: Sequence[int]) -> None:
+            for env in share:
                 try:
                     results[env] = call(env)
                 except BaseException as error:
@@ -289,7 +289,7 @@ class TaskVector:
                     break
         else:
             shares = zip(self._pools, mine, strict=True)
-            wait([pool.submit(work, own) for pool, own in shares if own])
+            wait([pool.submit(work, share) for pool, share in shares if share])
         if errors:
             raise errors[min(errors)]
         return [results[env] for env in envs]

@@ -76,7 +76,8 @@ class TaskEnv:
         """Make the copy with this number, from which the seeds of its episodes follow.
 
         Raises:
-            ConfigError: It cannot be made or learned in; the message says why, and what to do.
+            ConfigError: if the environment cannot be made or learned in; the message says why, and
+                what to do.
         """
         self._name, self.where = name, where
         layout = VectorLayout(first=number, terminal_observations=True, rendering=rendering)
@@ -104,7 +105,7 @@ class TaskEnv:
         """Act by the first numbers of an action, those that the task uses.
 
         Raises:
-            CollectError: The environment failed, or showed or paid no finite number.
+            CollectError: if the environment failed, or showed or paid no finite number.
         """
         try:
             self._vector.send(0, self._bounds.action(action)[None])
@@ -116,7 +117,7 @@ class TaskEnv:
         """A picture for people.
 
         Raises:
-            ConfigError: None can be taken; the message says why.
+            ConfigError: if no picture can be taken; the message says why.
         """
         if not isinstance(self._vector, SerialVectorEnv):
             raise ConfigError(f"environment {self._name} draws no pictures")
@@ -137,22 +138,22 @@ class TaskEnv:
         self._vector.close()
 
     def _received(self) -> EnvStep:
-        found: TimeStep = self._vector.recv()
-        if not found.acts[0]:
+        time_step: TimeStep = self._vector.recv()
+        if not time_step.acts[0]:
             raise CollectError(
                 "the environment ends episodes in steps of their own (autoreset); algorithm "
                 "'latent' needs one that begins the next episode within the step"
             )
-        self.current = last = found.observation[0].copy()
-        terminated, truncated = bool(found.terminated[0]), bool(found.truncated[0])
+        self.current = last = time_step.observation[0].copy()
+        terminated, truncated = bool(time_step.terminated[0]), bool(time_step.truncated[0])
         if terminated or truncated:
-            if not len(found.final_row):
+            if not len(time_step.final_row):
                 raise CollectError("the environment does not tell the last observation")
-            last = found.final_observation[0].copy()
-        success = -1 if found.success is None else int(found.success[0])
+            last = time_step.final_observation[0].copy()
+        success = -1 if time_step.success is None else int(time_step.success[0])
         return EnvStep(
             last=last,
-            reward=float(found.reward[0]),
+            reward=float(time_step.reward[0]),
             terminated=terminated,
             truncated=truncated,
             success=math.nan if success < 0 else float(success),
@@ -176,13 +177,13 @@ def tasks_of(
         context: What the run gives to environments; None where there is no run.
 
     Raises:
-        ConfigError: There is none, or there are both; or one cannot be built.
+        ConfigError: if there is none, or there are both; or one cannot be built.
     """
-    own = of_caller(
+    environment = of_caller(
         make_env, is_named=bool(params.tasks), where=TASKS, example="gymnasium/Pendulum-v1"
     )
-    if own is not None:
-        return (own,)
+    if environment is not None:
+        return (environment,)
     return tuple(
         environment_of(task, location(number, task), context)
         for number, task in enumerate(params.tasks)
@@ -195,7 +196,7 @@ def environment_of(
     """The environment that a config names.
 
     Raises:
-        ConfigError: It cannot be built; the message begins with ``where``.
+        ConfigError: if the environment cannot be built; the message begins with ``where``.
     """
     if not isinstance(task, ComponentRef):
         return task
@@ -209,43 +210,43 @@ def environment_of(
 def task_names(tasks: Sequence[Environment]) -> tuple[str, ...]:
     """Names of the tasks; those of one name get a number each."""
     names = [task.name for task in tasks]
-    seen: Counter[str] = Counter()
-    told = []
+    counts: Counter[str] = Counter()
+    unique = []
     for name in names:
-        seen[name] += 1
-        told.append(name if names.count(name) == 1 else f"{name}#{seen[name]}")
-    return tuple(told)
+        counts[name] += 1
+        unique.append(name if names.count(name) == 1 else f"{name}#{counts[name]}")
+    return tuple(unique)
 
 
 def merge_specs(names: tuple[str, ...], specs: Sequence[EnvSpec]) -> MultiTaskSpec:
     """The spec that fits all tasks.
 
     Raises:
-        ConfigError: Pictures and numbers, or pictures of different shapes or scales.
+        ConfigError: if tasks show pictures and numbers, or pictures of different shapes or scales.
     """
-    seen = [spec.observations for spec in specs]
-    pictures = _is_picture(seen[0])
-    if len({_is_picture(each) for each in seen}) > 1:
-        kinds = ["pictures" if _is_picture(each) else "numbers" for each in seen]
+    observations = [spec.observations for spec in specs]
+    pictures = _is_picture(observations[0])
+    if len({_is_picture(spec) for spec in observations}) > 1:
+        kinds = ["pictures" if _is_picture(spec) else "numbers" for spec in observations]
         raise _unequal(names, kinds, "which reads one of the two: learn them in runs of their own")
-    if pictures and len({each.scale for each in seen}) > 1:
-        scales = [f"0 to {each.scale:g}" for each in seen]
+    if pictures and len({spec.scale for spec in observations}) > 1:
+        scales = [f"0 to {spec.scale:g}" for spec in observations]
         advice = "which divides pictures by one number: learn them in runs of their own"
         raise _unequal(names, scales, advice)
-    if pictures and len({each.grid for each in seen}) > 1:
-        shapes = [f"{each.grid} (channels, height, width)" for each in seen]
+    if pictures and len({spec.grid for spec in observations}) > 1:
+        shapes = [f"{spec.grid} (channels, height, width)" for spec in observations]
         advice = "so these must be equal: set frame_stack and picture_size to make them so"
         raise _unequal(names, shapes, advice)
-    words = max(each.words for each in seen)
+    words = max(spec.words for spec in observations)
     actions = max(spec.actions.size for spec in specs)
     return MultiTaskSpec(
         words=words,
         pictures=pictures,
-        shape=seen[0].grid if pictures and seen[0].grid else (words,),
+        shape=observations[0].grid if pictures and observations[0].grid else (words,),
         actions=actions,
-        scale=seen[0].scale,
+        scale=observations[0].scale,
         active=tuple(tuple(i < spec.actions.size for i in range(actions)) for spec in specs),
-        sizes=tuple(each.words for each in seen),
+        sizes=tuple(spec.words for spec in observations),
         bounds=tuple(
             tuple(zip(spec.actions.low, spec.actions.high, strict=True)) for spec in specs
         ),
@@ -264,7 +265,8 @@ def task_spec(environment: Environment, where: str) -> EnvSpec:
     """Constants of a task; nothing is reset or stepped.
 
     Raises:
-        ConfigError: It cannot be made or learned in; the message says why, and what to do.
+        ConfigError: if the environment cannot be made or learned in; the message says why, and what
+            to do.
     """
     try:
         spec = environment.spec()
@@ -286,38 +288,38 @@ def _vector(environment: Environment, layout: VectorLayout) -> VectorEnv:
     return sized.vector(1, layout)
 
 
-def _sized(environment: Environment, seen: ObservationSpec) -> Environment:
+def _sized(environment: Environment, observations: ObservationSpec) -> Environment:
     """The environment, showing pictures of the usual size where it does not say another."""
-    is_alone = seen.grid is not None and seen.words == math.prod(seen.grid)
-    if not (_is_picture(seen) and is_alone and isinstance(environment, GymnasiumBacked)):
+    is_alone = observations.grid is not None and observations.words == math.prod(observations.grid)
+    if not (_is_picture(observations) and is_alone and isinstance(environment, GymnasiumBacked)):
         return environment
     return environment.with_picture_size(PICTURE_SIZE)
 
 
-def _is_picture(seen: ObservationSpec) -> bool:
-    return seen.dtype == "uint8"
+def _is_picture(observations: ObservationSpec) -> bool:
+    return observations.dtype == "uint8"
 
 
 def _check(spec: EnvSpec, where: str) -> None:
     """Refuse environments that cannot be learned in.
 
     Raises:
-        ConfigError: The message says why, and what to do.
+        ConfigError: if the message says why, and what to do.
     """
-    seen = spec.observations
+    observations = spec.observations
     if len(spec.agents) > 1:
         raise ConfigError(
             f"{where}: has {len(spec.agents)} agents, and algorithm 'latent' learns to act as one; "
             "algorithm 'rollout' lets several learn"
         )
-    if seen.grid is not None and seen.words > math.prod(seen.grid):
+    if observations.grid is not None and observations.words > math.prod(observations.grid):
         raise ConfigError(
             f"{where}: the observation has a picture beside other parts; only one picture alone, "
             "or numbers alone, can be seen. Choose one of them by 'keys'"
         )
-    if not _is_picture(seen) and seen.words > MOST_WORDS:
+    if not _is_picture(observations) and observations.words > MOST_WORDS:
         raise ConfigError(
-            f"{where}: the observation has {seen.words:,} numbers; there must be at most "
+            f"{where}: the observation has {observations.words:,} numbers; there must be at most "
             f"{MOST_WORDS:,}. Choose some of them by 'keys'"
         )
     _check_actions(spec.actions, where)
@@ -344,6 +346,6 @@ def _check_actions(actions: ActionSpec, where: str) -> None:
         )
 
 
-def _unequal(names: Sequence[str], found: Sequence[str], advice: str) -> ConfigError:
-    shown = ", ".join(f"{name} shows {each}" for name, each in zip(names, found, strict=True))
-    return ConfigError(f"{TASKS}: {shown}; tasks share one encoder, {advice}")
+def _unequal(names: Sequence[str], kinds: Sequence[str], advice: str) -> ConfigError:
+    listing = ", ".join(f"{name} shows {kind}" for name, kind in zip(names, kinds, strict=True))
+    return ConfigError(f"{TASKS}: {listing}; tasks share one encoder, {advice}")

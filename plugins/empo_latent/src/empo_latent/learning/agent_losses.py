@@ -64,14 +64,14 @@ class AgentLosses:
         """Prepare constants; ``losses`` are by the name of the policy that learns from each."""
         self._model, self._losses, self._params, self._discounts = model, losses, params, discounts
         needs = [loss.needs for loss in losses.values()]
-        wanted = params.imagination.candidates
-        self._candidates = wanted or max(each.candidates for each in needs)
-        self._with_expert = any(each.expert for each in needs)
+        num_candidates = params.imagination.candidates
+        self._candidates = num_candidates or max(need.candidates for need in needs)
+        self._with_expert = any(need.expert for need in needs)
         # Values of actions learn from recorded ones, and some losses ask a critic instead.
         self._reads_targets = (
             params.value.critic == "v"
             or bool(params.auxiliary.discounts)
-            or any(each.targets for each in needs)
+            or any(need.targets for need in needs)
         )
         learning = params.learning
         rho, normalise = learning.step_rho, learning.normalise_rho
@@ -126,12 +126,14 @@ class AgentLosses:
             discount = self._discount_of(rollout.task)
             td, v_next = td_targets(model, rollout, discount)
             metrics |= target_metrics(td, v_next)
-            judged = td
+            action_targets = td
             if params.imagination.critic == "online":
-                judged, _ = td_targets(model, rollout, discount, network="online")
+                action_targets, _ = td_targets(model, rollout, discount, network="online")
             heads = self._drawn_heads()
-            judged = judged if heads is None else judged.index_select(3, heads)
-            batch = judged_batch(rollout, judged, weight, task)
+            action_targets = (
+                action_targets if heads is None else action_targets.index_select(3, heads)
+            )
+            batch = judged_batch(rollout, action_targets, weight, task)
         else:
             batch = unjudged_batch(model, start, weight, self._candidates, task)
         if self._with_expert:
@@ -169,9 +171,9 @@ class AgentLosses:
         """The value loss: on candidates (critic ``v``) or on recorded actions (``q``)."""
         model, value, task = self._model, self._params.value, sequences.task
         if value.critic == "q":
-            taken = self._rho.unsqueeze(-1) * counted_steps(sequences)
+            step_weights = self._rho.unsqueeze(-1) * counted_steps(sequences)
             target = q_target(model, sequences, encodings, self._discount_of(task), value)
-            return q_value_loss(model, sequences, latents, target, taken, value)
+            return q_value_loss(model, sequences, latents, target, step_weights, value)
         assert td is not None
         weights = None
         if value.weighting == "policy":
@@ -183,8 +185,8 @@ class AgentLosses:
         moments, number = sequences.observation.shape[:2]
         target = value_target(td, value, moments, number, self._candidates, weights)
         target, weight = with_ends(target, sequences, self._start_rho)
-        kept = weights if value.average == "cross_entropy" else None
-        return value_loss(model, latents, target, weight, value, task=task, weights=kept)
+        entropy_weights = weights if value.average == "cross_entropy" else None
+        return value_loss(model, latents, target, weight, value, task=task, weights=entropy_weights)
 
     def _auxiliary_loss(
         self,
@@ -216,8 +218,8 @@ class AgentLosses:
 
         through = None
         if loss.needs.critic:
-            wanted = self._params.imagination.critic
-            network: Network = "target" if wanted == "target" else "online"
+            critic_kind = self._params.imagination.critic
+            network: Network = "target" if critic_kind == "target" else "online"
             discount = self._discount_of(policy_batch.task)
             through = critic(model, discount, policy_batch.task, network, self._drawn_heads())
         bound, with_expert = self._params.policy.bound, loss.needs.expert

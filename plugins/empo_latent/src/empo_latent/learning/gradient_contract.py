@@ -69,7 +69,7 @@ def contract(loss: str, params: LatentParams) -> GradientReach:
     It depends on where rewards and values are predicted, which says what learns from them.
 
     Raises:
-        ValueError: There is no such loss.
+        ValueError: if there is no such loss.
     """
     if loss in SUMS:
         reach = GradientReach(frozenset())
@@ -77,8 +77,8 @@ def contract(loss: str, params: LatentParams) -> GradientReach:
             reach |= contract(part, params)
         return reach
     if loss not in CONTRACT:
-        known = ", ".join([*CONTRACT, *SUMS])
-        raise ValueError(f"no loss named {loss!r}; there are {known}")
+        names = ", ".join([*CONTRACT, *SUMS])
+        raise ValueError(f"no loss named {loss!r}; there are {names}")
     reach = CONTRACT[loss]
     if loss in {"reward", "termination"} and params.reward.predict_from == "encoding":
         return reach.without("dynamics")
@@ -98,13 +98,13 @@ def check_gradients(
     too. It waits for the device. With ``may_be_idle`` there may have been nothing to learn from.
 
     Raises:
-        GradientContractError: It reached something else, or not all that it should; the message
-            names the loss and the parameter.
+        GradientContractError: if the gradient reached something else, or not all that it should;
+            the message names the loss and the parameter.
     """
     reach = contract(loss, params)
     groups = model.groups()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    group_of = {id(each): group for group, members in groups.items() for each in members}
+    group_of = {id(parameter): group for group, members in groups.items() for parameter in members}
     allowed = reach.must | reach.may
     for parameter in model.parameters():
         group = group_of.get(id(parameter))

@@ -54,8 +54,8 @@ class PolicyBatch(NamedTuple):
         if with_expert:
             assert self.expert is not None
             # There is no plan before learning began, nor at the last moment of a sequence.
-            known = self.expert.isfinite().all(-1).all(-1)
-            weight = weight * known
+            is_finite = self.expert.isfinite().all(-1).all(-1)
+            weight = weight * is_finite
             expert = normal(*self.expert.nan_to_num(0.0).unbind(1))
         proposal = normal(self.loc, self.log_std)
         return ImaginedBatch(
@@ -143,14 +143,14 @@ def critic(
         features = features.expand(*u.shape[:-1], features.shape[-1])
         action = model.bounded(u, task=task)
         if model.critic == "q":
-            found = model.value(features, action, task=task, network=network, heads=heads)
+            returns = model.value(features, action, task=task, network=network, heads=heads)
         else:
             latent = model.next_latent(features, action, task=task)
             going_on = 1 - model.termination(latent, task=task)
             value = model.value(latent, task=task, network=network, heads=heads)
             reward = model.reward(features, action, task=task)[:, None, None]
             # [reward dynamics value ...]
-            found = (reward + discount * going_on[:, None] * value.transpose(0, 1)).flatten(0, 2)
-        return found.squeeze(-1).movedim(0, -1)
+            returns = (reward + discount * going_on[:, None] * value.transpose(0, 1)).flatten(0, 2)
+        return returns.squeeze(-1).movedim(0, -1)
 
     return values

@@ -108,12 +108,12 @@ def bootstrapped(
     if params.bootstrap == "local":
         return heads
     if params.bootstrap == "mean":
-        found = heads.mean(0)
+        value = heads.mean(0)
     else:
         if params.bootstrap == "pair" and len(heads) > 2:
             heads = heads.index_select(0, drawn_heads(len(heads), 2, heads.device))
-        found = heads.amin(0)
-    return found.expand(params.heads, *found.shape)
+        value = heads.amin(0)
+    return value.expand(params.heads, *value.shape)
 
 
 def target_metrics(

@@ -57,15 +57,15 @@ class Updater:
     def _of_model(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
         """What the model's optimiser moves, and that optimiser."""
         rates, groups = self._params.optimiser, self._model.groups()
-        rest = [each for name in MODEL_GROUPS for each in groups.get(name, [])]
+        others = [parameter for name in MODEL_GROUPS for parameter in groups.get(name, [])]
         optimiser = _adam(
             [
                 {"params": groups["encoder"], "lr": rates.lr * rates.encoder_lr_scale},
-                {"params": rest, "lr": rates.lr},
+                {"params": others, "lr": rates.lr},
             ],
             self._params,
         )
-        return [*groups["encoder"], *rest], optimiser
+        return [*groups["encoder"], *others], optimiser
 
     def take_in_heads(self) -> None:
         """Learn heads that the model has got since; what is known about the others stays."""
@@ -99,15 +99,15 @@ class Updater:
         self._check("model" if with_value else "world")
         metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
 
-        for name, own in self._losses.items() if with_policy else ():
-            loss, found, statistics = self._policy_loss(name, policy_batch)
+        for name, policy_loss in self._losses.items() if with_policy else ():
+            loss, numbers, statistics = self._policy_loss(name, policy_batch)
             loss.backward()
             # A batch may hold no plan at all, and then nothing to imitate.
-            self._check(name, may_be_idle=own.needs.expert)
+            self._check(name, may_be_idle=policy_loss.needs.expert)
             norm = self._step(self._policy_optimisers[name], self._policies[name])
-            if isinstance(own, AdaptivePolicyLoss):
-                own.adapt(statistics, progress)
-            metrics |= {f"{name}/{key}": number for key, number in found.items()}
+            if isinstance(policy_loss, AdaptivePolicyLoss):
+                policy_loss.adapt(statistics, progress)
+            metrics |= {f"{name}/{key}": number for key, number in numbers.items()}
             metrics |= {f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
 
         self._model.update_targets()
@@ -120,8 +120,8 @@ class Updater:
             _, metrics, policy_batch = self._agent_losses.model_loss(sequences, True, True)
         assert policy_batch is not None
         for name in self._losses:
-            loss, found, _ = self._agent_losses.policy_loss(name, policy_batch)
-            metrics |= {f"{name}/{key}": number for key, number in found.items()}
+            loss, numbers, _ = self._agent_losses.policy_loss(name, policy_batch)
+            metrics |= {f"{name}/{key}": number for key, number in numbers.items()}
             metrics[f"loss/{name}"] = loss.detach()
         return metrics
 
@@ -130,7 +130,9 @@ class Updater:
         return {
             "updates": self._updates,
             "model": moments_of(self._optimiser),
-            "policies": {name: moments_of(each) for name, each in self._policy_optimisers.items()},
+            "policies": {
+                name: moments_of(optimiser) for name, optimiser in self._policy_optimisers.items()
+            },
             "losses": {
                 name: loss.state_dict()
                 for name, loss in self._losses.items()
@@ -142,8 +144,8 @@ class Updater:
         """Restore what ``state_dict`` returned."""
         self._updates = whole_number(state_dict["updates"])
         load_moments(self._optimiser, state_dict["model"])
-        for name, each in self._policy_optimisers.items():
-            load_moments(each, state_dict["policies"][name])
+        for name, optimiser in self._policy_optimisers.items():
+            load_moments(optimiser, state_dict["policies"][name])
         for name, loss in self._losses.items():
             if isinstance(loss, AdaptivePolicyLoss):
                 loss.load_state_dict(state_dict["losses"][name])

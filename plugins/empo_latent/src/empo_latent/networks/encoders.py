@@ -63,12 +63,12 @@ class Encoder(nn.Module):
     ) -> Float[Tensor, "*batch latent"]:
         """The latent of each observation; ``training`` shifts pictures and drops units out."""
         if self.convolutions is not None:
-            seen = self.convolutions(observation, training=training)
+            inputs = self.convolutions(observation, training=training)
         else:
-            seen = observation.to(next(self.perceptron.parameters()).dtype)
+            inputs = observation.to(next(self.perceptron.parameters()).dtype)
         if embedding is not None:
-            seen = torch.cat([seen, embedding.expand(*seen.shape[:-1], -1)], -1)
-        latent: Tensor = self.perceptron(seen, training=training)[0]
+            inputs = torch.cat([inputs, embedding.expand(*inputs.shape[:-1], -1)], -1)
+        latent: Tensor = self.perceptron(inputs, training=training)[0]
         return latent
 
 
@@ -123,16 +123,16 @@ class Convolutions(nn.Module):
 
 
 def shifted(
-    pictures: UInt8[Tensor, "item channel height width"], most: int
+    pictures: UInt8[Tensor, "item channel height width"], max_shift: int
 ) -> UInt8[Tensor, "item channel height width"]:
-    """Each picture moved by up to ``most`` pixels along each axis, its edge repeated.
+    """Each picture moved by up to ``max_shift`` pixels along each axis, its edge repeated.
 
     The augmentation of DrQ (Yarats et al. 2021, sec. 4.1): pad by repeating the edge, crop at
     random. Here the crop's rows and columns are looked up in the picture itself, so neither a
     padded copy nor an interpolation is needed.
     """
     items, _, height, width = pictures.shape
-    offsets = torch.randint(-most, most + 1, (2, items, 1), device=pictures.device)
+    offsets = torch.randint(-max_shift, max_shift + 1, (2, items, 1), device=pictures.device)
     rows, columns = (
         (torch.arange(side, device=pictures.device) + offset).clamp(0, side - 1)
         for side, offset in zip((height, width), offsets, strict=True)

@@ -95,10 +95,10 @@ class MlpEnsemble(nn.Module):
         stores = [[tensor.unbind() for tensor in store] for store in self._parameters_of(None)]
         results = []
         for place, head in enumerate(range(self.heads) if heads is None else heads.tolist()):
-            own = [[tensors[head] for tensors in store] for store in stores]
+            chosen = [[tensors[head] for tensors in store] for store in stores]
             rows = x if x.ndim == 2 else x[place]
             blocks = torch.split(rows, BLOCK)
-            outputs = [self._through(block, own, dropout) for block in blocks]
+            outputs = [self._through(block, chosen, dropout) for block in blocks]
             results.append(outputs[0] if len(outputs) == 1 else torch.cat(outputs))
         return results[0][None] if len(results) == 1 else torch.stack(results)
 
@@ -158,19 +158,19 @@ def drawn_heads(
     return torch.rand(heads, generator=generator, device=device).topk(chosen).indices
 
 
-def lack_of_heads(where: str, chosen: int | None, heads: int, what: str) -> str | None:
+def lack_of_heads(where: str, chosen: int | None, heads: int, subject: str) -> str | None:
     """Error message if more value heads shall judge than there are; None if there are enough.
 
     Args:
         where: The group of params that asks for them.
         chosen: How many it asks for; None: all.
         heads: How many there are.
-        what: What they shall judge.
+        subject: What they shall judge.
     """
     if (chosen or 0) <= heads:
         return None
     return (
-        f"{where}.value_heads: {chosen} value heads shall judge {what}, and value.heads is "
+        f"{where}.value_heads: {chosen} value heads shall judge {subject}, and value.heads is "
         f"{heads}; choose at most so many, or null for all"
     )
 

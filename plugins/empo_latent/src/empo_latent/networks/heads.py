@@ -54,22 +54,22 @@ def made_heads(
         )
 
     narrow = max(1, width // reward.width_divisor)
-    found: dict[str, nn.Module] = {
+    modules: dict[str, nn.Module] = {
         "reward": head(bins, narrow, actions=actions, heads=reward.heads)
     }
     narrow, acts = max(1, width // value.width_divisor), actions if value.critic == "q" else 0
-    found["value"] = head(bins, narrow, actions=acts, heads=value.heads, dropout=value.dropout)
-    found["policy"] = head(2 * actions, zero_output=False)
+    modules["value"] = head(bins, narrow, actions=acts, heads=value.heads, dropout=value.dropout)
+    modules["policy"] = head(2 * actions, zero_output=False)
     if reward.episodic:
-        found["termination"] = made_termination(params, inputs, generator)
+        modules["termination"] = made_termination(params, inputs, generator)
     if auxiliary.discounts:
         number = len(auxiliary.discounts)
         outputs, heads = (bins * number, 1) if auxiliary.networks == "joint" else (bins, number)
         wide = width * auxiliary.width_factor
-        found["auxiliary"] = head(outputs, wide, heads=heads, dropout=value.dropout)
+        modules["auxiliary"] = head(outputs, wide, heads=heads, dropout=value.dropout)
     if optimistic:
-        found["optimistic"] = head(2 * actions, zero_output=False)
-    return nn.ModuleDict(found)
+        modules["optimistic"] = head(2 * actions, zero_output=False)
+    return nn.ModuleDict(modules)
 
 
 def made_termination(params: LatentParams, inputs: int, generator: torch.Generator) -> MlpEnsemble:

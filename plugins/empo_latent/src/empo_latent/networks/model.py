@@ -71,14 +71,14 @@ class LatentModel(nn.Module):
     def _averaged(self) -> dict[str, tuple[nn.Module, float]]:
         """Networks that have a running average, each with the rate at which that follows."""
         params = self._params
-        found = {"value": (self.heads["value"], params.value.target_rate)}
+        averaged = {"value": (self.heads["value"], params.value.target_rate)}
         if "auxiliary" in self.heads:
-            found["auxiliary"] = (self.heads["auxiliary"], params.value.target_rate)
+            averaged["auxiliary"] = (self.heads["auxiliary"], params.value.target_rate)
         if params.policy.proposal == "average":
-            found["policy"] = (self.heads["policy"], params.policy.proposal_rate)
+            averaged["policy"] = (self.heads["policy"], params.policy.proposal_rate)
         if params.encoder.target == "average":
-            found["encoder"] = (self.encoder, params.encoder.target_rate)
-        return found
+            averaged["encoder"] = (self.encoder, params.encoder.target_rate)
+        return averaged
 
     @property
     def terminates(self) -> bool:
@@ -181,10 +181,10 @@ class LatentModel(nn.Module):
             raise ValueError("critic 'q' values actions: say which, beside the latents")
         x = self.task_embedding.concatenated(z, task, action if acts else None)
         part = self.averages[head] if network == "target" else self.heads[head]
-        found: Tensor = part(x, training=training and network == "online", heads=heads)
+        logits: Tensor = part(x, training=training and network == "online", heads=heads)
         if head == "auxiliary" and self._params.auxiliary.networks == "joint":
-            return found.reshape(*z.shape[:-1], -1, self.two_hot.number).movedim(-2, 0)
-        return found
+            return logits.reshape(*z.shape[:-1], -1, self.two_hot.number).movedim(-2, 0)
+        return logits
 
     def reward(
         self,
@@ -215,10 +215,10 @@ class LatentModel(nn.Module):
         heads: Int[Tensor, " chosen"] | None = None,
     ) -> Float[Tensor, "value *batch 1"]:
         """The value of a state, or of an action in it, by each head; see ``logits``."""
-        found = self.logits(
+        logits = self.logits(
             "value", z, action, task=task, network=network, training=training, heads=heads
         )
-        return self.two_hot.decode(found)
+        return self.two_hot.decode(logits)
 
     def auxiliary(
         self,

@@ -96,8 +96,8 @@ class LatentParams(Config):
         """The first task and how many there are besides, for the name of the run."""
         if not self.tasks:
             return None
-        known = [getattr(self.tasks[0].params, key, None) for key in ("id", "domain", "task")]
-        label = "-".join(str(each) for each in known if each is not None) or self.tasks[0].name
+        parts = [getattr(self.tasks[0].params, key, None) for key in ("id", "domain", "task")]
+        label = "-".join(str(part) for part in parts if part is not None) or self.tasks[0].name
         more = len(self.tasks) - 1
         return f"{label}_and_{more}_more" if more else label
 

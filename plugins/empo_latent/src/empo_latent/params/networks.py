@@ -170,14 +170,14 @@ class AuxiliaryParams(Config):
     @model_validator(mode="after")
     def _has_an_effect(self) -> AuxiliaryParams:
         # Not those that were given at all: a run's own config gives every default.
-        given = [
+        set_keys = [
             name
             for name, field in type(self).model_fields.items()
             if name != "discounts" and getattr(self, name) != field.default
         ]
-        if not self.discounts and given:
+        if not self.discounts and set_keys:
             raise ValueError(
-                f"{', '.join(sorted(given))}: there are no auxiliary values without discounts; "
+                f"{', '.join(sorted(set_keys))}: there are no auxiliary values without discounts; "
                 "name some, e.g. [0.9, 0.95], or drop this"
             )
         if self.networks == "separate" and self.width_factor != 1:

@@ -73,11 +73,12 @@ class PlannerParams(Config):
             raise ValueError(
                 f"policy_plans ({self.policy_plans}) must not exceed samples ({self.samples})"
             )
-        most = self.samples - self.elites
-        if self.policy_rounds == "first" and not 1 <= self.policy_plans <= most:
+        max_plans = self.samples - self.elites
+        if self.policy_rounds == "first" and not 1 <= self.policy_plans <= max_plans:
             raise ValueError(
-                f"policy_rounds 'first' needs policy_plans from 1 to samples - elites ({most}), so "
-                "that later rounds have their elites from others; change one of them, or drop this"
+                "policy_rounds 'first' needs policy_plans from 1 to samples - elites "
+                f"({max_plans}), so that later rounds have their elites from others; change one of "
+                "them, or drop this"
             )
         if self.min_std > self.max_std:
             raise ValueError("min_std must not exceed max_std")

@@ -30,9 +30,9 @@ def planner_of(
 
 def discounts(params: LatentParams, spec: MultiTaskSpec) -> list[float]:
     """The discount of each task: as given, or by the length of its episodes (TD-MPC2)."""
-    given, rule = params.gamma, params.discount
-    if given is not None:
-        return [given] * len(spec.tasks)
+    gamma, rule = params.gamma, params.discount
+    if gamma is not None:
+        return [gamma] * len(spec.tasks)
     return [
         min(max(1 - rule.denominator / length, rule.least), rule.greatest)
         for length in spec.episode_lengths

@@ -84,7 +84,7 @@ class Planner:
             compiled: Whether to compile what follows the drawing of random numbers.
 
         Raises:
-            ConfigError: More value heads shall judge than there are.
+            ConfigError: if more value heads shall judge than there are.
         """
         lack = lack_of_heads("planner", params.value_heads, value_heads, "plans")
         if lack is not None:
@@ -199,18 +199,18 @@ class Planner:
         for number, draws in enumerate(noise.draws, start=1):
             if number > 1 and params.policy_rounds == "first":
                 proposed = None
-            found = self._round(context, mean, std, draws, proposed)
-            mean, std = found.mean, found.std
-            shares[f"policy/planner_policy_share_{number}"] = found.share
-        chosen = (noise.choice / found.weight).argmin(-1)
+            result = self._round(context, mean, std, draws, proposed)
+            mean, std = result.mean, result.std
+            shares[f"policy/planner_policy_share_{number}"] = result.share
+        chosen = (noise.choice / result.weight).argmin(-1)
         if explore and params.chosen == "best":
             chosen = torch.zeros_like(chosen)  # Elites come in the order of their scores.
-        action = found.action.gather(1, chosen[:, None, None].expand(-1, -1, mean.shape[-1]))
+        action = result.action.gather(1, chosen[:, None, None].expand(-1, -1, mean.shape[-1]))
         if explore:
             wide = params.exploration * std[0] + params.action_noise
             action = action + wide * noise.action.unsqueeze(1)
             action = context.masked(action.clamp(-1, 1))
-        metrics = _metrics(found.best, mean - start, std[0])
+        metrics = _metrics(result.best, mean - start, std[0])
         metrics |= shares if params.policy_plans else {}
         return Plan(action.squeeze(1), mean.squeeze(2), std[0].squeeze(1), metrics)
 
@@ -246,12 +246,12 @@ class Planner:
         proposed: ScoredPlans | None,
     ) -> _Round:
         """One round."""
-        params, judged = self._params, [] if proposed is None else [proposed]
+        params, scored = self._params, [] if proposed is None else [proposed]
         if draws.shape[2]:
             drawn = context.masked((mean + std * draws).clamp(-1, 1))
-            judged.append((drawn, self._judge.scores(context, drawn)))
-        actions = torch.cat([actions for actions, _ in judged], 2)
-        best, index = torch.cat([scores for _, scores in judged], 1).topk(params.elites)
+            scored.append((drawn, self._judge.scores(context, drawn)))
+        actions = torch.cat([actions for actions, _ in scored], 2)
+        best, index = torch.cat([scores for _, scores in scored], 1).topk(params.elites)
         elites = actions.gather(2, index[..., None].expand(len(mean), -1, -1, mean.shape[-1]))
         weight = torch.softmax(params.temperature * best, -1)
         mean = (weight[..., None] * elites).sum(2, keepdim=True)
@@ -263,11 +263,11 @@ class Planner:
 
 def _metrics(best: Tensor, drift: Tensor, std: Tensor) -> dict[str, Tensor]:
     """Numbers for people: scores of elites, how far the plan moved, and how wide it still is."""
-    known = best.isfinite()
-    count = known.sum(-1, keepdim=True).clamp(min=1)
-    kept = best.where(known, 0)
-    mean = kept.sum(-1, keepdim=True) / count
-    spread = ((kept - mean).square() * known).sum(-1, keepdim=True) / count
+    is_finite = best.isfinite()
+    count = is_finite.sum(-1, keepdim=True).clamp(min=1)
+    finite = best.where(is_finite, 0)
+    mean = finite.sum(-1, keepdim=True) / count
+    spread = ((finite - mean).square() * is_finite).sum(-1, keepdim=True) / count
     return {
         "policy/planner_elite_mean": mean.mean(),
         "policy/planner_elite_std": spread.sqrt().mean(),

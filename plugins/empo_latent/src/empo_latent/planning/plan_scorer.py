@@ -153,7 +153,7 @@ class PlanScorer:
         both = [reduced(_mean(terms), mode, (0,)) for terms in (returns, bootstraps)]
         score = reduced(both[0] + both[1], mode, (0,))
         if context.curious:
-            spread = _mean([_deviation(each.flatten(0, 1)) for each in bootstraps])
+            spread = _mean([_deviation(values.flatten(0, 1)) for values in bootstraps])
             score = score + self._params.disagreement * spread
         return score.masked_fill(~score.isfinite(), -torch.inf)
 

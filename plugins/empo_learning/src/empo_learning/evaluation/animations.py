@@ -9,7 +9,6 @@ import torch
 from jaxtyping import UInt8
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Drawable
 from empo_core.types import Overlay, WorldSpec
 from empo_learning.evaluation.episodes import EpisodeSampler, EpisodeStep
 from empo_pictures.pictures import EPISODE_FPS, episode_overlay, write_gif
@@ -20,28 +19,31 @@ def film(sampler: EpisodeSampler, directory: Path, *, episodes: int, seed: int) 
     """Animations of a few episodes, the goals taking turns; where they were written.
 
     Raises:
-        ConfigError: The world cannot draw itself.
-        StorageError: They cannot be written.
+        ConfigError: if the world cannot draw itself.
+        StorageError: if the animations cannot be written.
     """
     world, spec = sampler.world, sampler.spec
-    if not isinstance(world, Drawable):
-        raise ConfigError(f"{spec.name!r} cannot draw itself; ask for --gifs 0")
     check_humans(spec)
     generator = torch.Generator().manual_seed(seed)
     goals, number = sampler.begins.goals(spec), torch.arange(episodes)
-    asked, turn = goals[number % len(goals)], number // len(goals)
+    goal_index, turn = goals[number % len(goals)], number // len(goals)
     reached = torch.zeros(episodes, dtype=torch.bool)
     frames: list[list[UInt8[np.ndarray, "height width 3"]]] = [[] for _ in range(episodes)]
-    for step in sampler.play(asked, turn, generator):
+    for step in sampler.play(goal_index, turn, generator):
         achieved = world.achieved(step.states)
         for position, episode in enumerate(step.episode.tolist()):
-            goal = int(asked[episode])
+            goal = int(goal_index[episode])
             reached[episode] |= achieved[position, goal] & (step.played > 0)
             word = "has reached" if reached[episode] else "wants"
-            wanted = spec.goals[goal]
-            caption = f"t = {step.time}: {spec.agents[wanted.human].name} {word} {wanted.name}"
+            goal_spec = spec.goals[goal]
+            caption = (
+                f"t = {step.time}: {spec.agents[goal_spec.human].name} {word} {goal_spec.name}"
+            )
             overlay = _overlay(spec, step, position, caption)
-            frames[episode].append(world.render(step.states[position], overlay))
+            frame = world.render(step.states[position], overlay)
+            if frame is None:
+                raise ConfigError(f"{spec.name!r} cannot draw itself; ask for --gifs 0")
+            frames[episode].append(frame)
     return [
         write_gif(shots, directory / f"episode_{number}.gif", EPISODE_FPS)
         for number, shots in enumerate(frames)

@@ -72,17 +72,17 @@ def evaluate(sampler: EpisodeSampler, *, episodes: int, seed: int) -> Evaluation
         seed: Decides everything that is random.
 
     Raises:
-        SolveError: An agent has no way to act, or a policy makes no sense.
+        SolveError: if an agent has no way to act, or a policy makes no sense.
     """
     check_humans(sampler.spec)
     generator = torch.Generator().manual_seed(seed)
     goals = sampler.begins.goals(sampler.spec)
-    asked = goals.repeat_interleave(episodes)
-    reached, length = torch.full(asked.shape, -1), torch.zeros_like(asked)
-    cut = torch.zeros(asked.shape, dtype=torch.bool)
-    for step in sampler.play(asked, torch.arange(episodes).repeat(len(goals)), generator):
+    goal_index = goals.repeat_interleave(episodes)
+    reached, length = torch.full(goal_index.shape, -1), torch.zeros_like(goal_index)
+    cut = torch.zeros(goal_index.shape, dtype=torch.bool)
+    for step in sampler.play(goal_index, torch.arange(episodes).repeat(len(goals)), generator):
         number = step.episode
-        achieved = sampler.world.achieved(step.states).gather(1, asked[number, None])[:, 0]
+        achieved = sampler.world.achieved(step.states).gather(1, goal_index[number, None])[:, 0]
         # As in V_h^e: a goal counts when it is arrived at, so not at the start.
         is_first = achieved & (reached[number] < 0) & (step.played > 0)
         reached[number[is_first]] = step.played

@@ -88,25 +88,25 @@ class EpisodeSampler:
 
     def play(
         self,
-        asked: Int[Tensor, " episode"],
+        goal_index: Int[Tensor, " episode"],
         turn: Int[Tensor, " episode"],
         generator: torch.Generator,
     ) -> Iterator[EpisodeStep]:
         """Steps of all episodes; of those that begin at the same time, one after the other.
 
         Args:
-            asked: The goal in question in each episode, as a position on the ``goal`` axis.
+            goal_index: The goal in question in each episode, as a position on the ``goal`` axis.
             turn: How many episodes of this goal come before it.
             generator: Source of the randomness.
 
         Raises:
-            SolveError: A policy is no probability distribution, or weights of goals are all 0.
+            SolveError: if a policy is no probability distribution, or weights of goals are all 0.
         """
-        chosen = self.begins.chosen(asked, turn)
+        chosen = self.begins.chosen(goal_index, turn)
         times = self.begins.time[chosen]
         for begin in torch.unique(times).tolist():
             for episode in torch.split(torch.nonzero(times == begin)[:, 0], AT_ONCE):
-                goals = pursued(self.spec, asked[episode], generator)
+                goals = pursued(self.spec, goal_index[episode], generator)
                 states = self.begins.states[chosen[episode]]
                 yield from self._play(begin, episode, states, goals, generator)
 
@@ -156,18 +156,18 @@ class EpisodeSampler:
             chosen = torch.multinomial(humans[goes_on, position], 1, generator=generator)
             actions[goes_on, human] = chosen[:, 0]
         joint = torch.multinomial(robot[goes_on], 1, generator=generator)[:, 0]
-        for each in spec.robots:
-            actions[goes_on, each] = joint % spec.num_actions[each]
-            joint = joint // spec.num_actions[each]
+        for agent in spec.robots:
+            actions[goes_on, agent] = joint % spec.num_actions[agent]
+            joint = joint // spec.num_actions[agent]
         return actions
 
 
 def pursued(
-    spec: WorldSpec, asked: Int[Tensor, " episode"], generator: torch.Generator
+    spec: WorldSpec, goal_index: Int[Tensor, " episode"], generator: torch.Generator
 ) -> Int[Tensor, "episode human"]:
     """Goals of each human: the owner's is the one in question, others' are drawn by weight."""
-    owner = torch.tensor([goal.human for goal in spec.goals])[asked]
-    pursued = asked[:, None].repeat(1, len(spec.humans))
+    owner = torch.tensor([goal.human for goal in spec.goals])[goal_index]
+    pursued = goal_index[:, None].repeat(1, len(spec.humans))
     for position, human in enumerate(spec.humans):
         others = owner != human
         if not others.any():

@@ -65,7 +65,7 @@ def evaluate_returns(
     """Returns of a run's policy; arguments as of ``EpisodePlayer.play``.
 
     Raises:
-        CollectError: No agent ever acted, or an environment failed.
+        CollectError: if no agent ever acted, or an environment failed.
     """
     played = player.play(episodes=episodes, seed=seed, max_steps=max_steps)
     if not played:
@@ -102,18 +102,20 @@ def _mean(values: Float[ndarray, " episode"] | Int[ndarray, " episode"]) -> tupl
 def rows(evaluation: ReturnEvaluation) -> tuple[Sequence[str], list[tuple[str, ...]]]:
     """Headings and cells of a table for people."""
     headings = [*evaluation.groups[0].group, "return", "95 % interval", "least to greatest"]
-    return [*headings, "length", "ended"], [_row(each) for each in evaluation.groups]
+    return [*headings, "length", "ended"], [_row(group) for group in evaluation.groups]
 
 
-def _row(each: GroupReturns) -> tuple[str, ...]:
-    between = "\N{EN DASH}" if each.interval is None else "{:.6g} to {:.6g}".format(*each.interval)
+def _row(group: GroupReturns) -> tuple[str, ...]:
+    between = (
+        "\N{EN DASH}" if group.interval is None else "{:.6g} to {:.6g}".format(*group.interval)
+    )
     return (
-        *each.group.values(),
-        f"{each.mean_return:.6g} ± {each.standard_error:.2g}",
+        *group.group.values(),
+        f"{group.mean_return:.6g} ± {group.standard_error:.2g}",
         between,
-        f"{each.min_return:.6g} to {each.max_return:.6g}",
-        f"{each.mean_length:.2f} ± {each.mean_length_standard_error:.2f}",
-        _shares(each.ends),
+        f"{group.min_return:.6g} to {group.max_return:.6g}",
+        f"{group.mean_length:.2f} ± {group.mean_length_standard_error:.2f}",
+        _shares(group.ends),
     )
 
 

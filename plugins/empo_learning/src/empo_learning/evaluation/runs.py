@@ -9,15 +9,13 @@ from typing import Any
 
 from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError
-from empo_core.experiment import build, saved_policies, seed_everything
+from empo_core.experiment import Experiment, build, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
-    Drawable,
-    FilmingPlayer,
 )
-from empo_core.storage.arrays import write_file
-from empo_core.storage.inputs import file_digest
-from empo_core.storage.run_directory import labels, strict_json
+from empo_core.runs.arrays import write_file
+from empo_core.runs.directory import labels, strict_json
+from empo_core.runs.inputs import file_digest
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import EpisodeSampler
@@ -94,48 +92,51 @@ def evaluate_run(
         environment: Makes an environment, where the run was given one from Python.
 
     Raises:
-        ConfigError: It is no run directory, or its algorithm or world cannot be played.
-        StorageError: The run left nothing that can be loaded, or the disk refuses.
-        SolveError: Its policies make no sense.
-        CollectError: An environment failed.
+        ConfigError: if ``run_dir`` is no run directory, or its algorithm or world cannot be played.
+        StorageError: if the run left nothing that can be loaded, or the disk refuses.
+        SolveError: if its policies make no sense.
+        CollectError: if an environment failed.
     """
     seed_everything(seed)
-    config, context, found = saved_policies(run_dir, checkpoint, environment=environment)
-    path, world = context.directory, context.world
+    run = Experiment.load(run_dir, environment=environment)
+    policies, path, world = run.policies(checkpoint), run.directory, run.context.world
     files = [path / EVALUATION / "evaluation.json"]
     evaluation: Evaluation | ReturnEvaluation
-    if isinstance(found, tuple):
+    if isinstance(policies, tuple):
         if world is None:
             raise ConfigError(f"{run_dir}: this run has no world to play in")
-        robots, humans = found
+        robots, humans = policies
         if human_prior is not None:
             humans = build(human_prior, world)
         begins = None if starts is None else read_starts(starts, world, robots, humans)
         sampler = EpisodeSampler(world, robots, humans, max_steps, begins)
         evaluation, animations = _in_world(sampler, path, episodes, gifs, seed)
         files += animations
-    elif wanted := [
+    elif refused := [
         option
-        for option, given in (
-            ("--gifs", gifs and not isinstance(found, FilmingPlayer)),
+        for option, is_set in (
+            ("--gifs", gifs and not policies.films),
             ("--human-prior", human_prior),
             ("--starts", starts),
         )
-        if given
+        if is_set
     ]:  # fmt: skip
         raise ConfigError(
-            f"{path}: {wanted[0]} is for episodes in a world of human goals; leave out {wanted[0]}"
+            f"{path}: {refused[0]} is for episodes in a world of human goals; leave out "
+            f"{refused[0]}"
         )
     else:
-        each = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
-        evaluation = evaluate_returns(found, episodes=each, seed=seed, max_steps=max_steps)
+        num_episodes = EPISODES_IN_ENVIRONMENT if episodes is None else episodes
+        evaluation = evaluate_returns(
+            policies, episodes=num_episodes, seed=seed, max_steps=max_steps
+        )
         directory, number = _fresh(path), 1 if gifs is None else gifs
-        if number and isinstance(found, FilmingPlayer):
-            files += found.film(directory, episodes=number, seed=seed)
+        if number and policies.films:
+            files += policies.film(directory, episodes=number, seed=seed)
     done = Evaluated(
         run_dir=path,
-        algorithm=config.algorithm.name,
-        place=labels(config)[-1 if world is None else 0],
+        algorithm=run.config.algorithm.name,
+        place=labels(run.config)[-1 if world is None else 0],
         evaluation=evaluation,
         files=tuple(files),
         human_prior=human_prior,
@@ -150,10 +151,10 @@ def _in_world(
     sampler: EpisodeSampler, path: Path, episodes: int | None, gifs: int | None, seed: int
 ) -> tuple[Evaluation, list[Path]]:
     """Attainment of goals, and the animations that were written."""
-    each = EPISODES_IN_WORLD if episodes is None else episodes
-    evaluation = evaluate(sampler, episodes=each, seed=seed)
+    num_episodes = EPISODES_IN_WORLD if episodes is None else episodes
+    evaluation = evaluate(sampler, episodes=num_episodes, seed=seed)
     if gifs is None:
-        gifs = 3 if isinstance(sampler.world, Drawable) else 0
+        gifs = 0 if sampler.world.render(sampler.world.initial_state()) is None else 3
     directory = _fresh(path)
     return evaluation, film(sampler, directory, episodes=gifs, seed=seed) if gifs else []
 

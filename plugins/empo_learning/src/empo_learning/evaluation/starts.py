@@ -61,13 +61,13 @@ class Starts:
         return torch.tensor(sorted(set(self.goal.tolist())))
 
     def chosen(
-        self, asked: Int[Tensor, " episode"], turn: Int[Tensor, " episode"]
+        self, goal_index: Int[Tensor, " episode"], turn: Int[Tensor, " episode"]
     ) -> Int[Tensor, " episode"]:
         """The start of each episode, given its goal and how many of this goal came before."""
-        result = torch.empty_like(asked)
-        for goal in torch.unique(asked).tolist():
+        result = torch.empty_like(goal_index)
+        for goal in torch.unique(goal_index).tolist():
             fitting = torch.nonzero((self.goal == goal) | (self.goal == ANY_GOAL))[:, 0]
-            result[asked == goal] = fitting[turn[asked == goal] % len(fitting)]
+            result[goal_index == goal] = fitting[turn[goal_index == goal] % len(fitting)]
         return result
 
 
@@ -81,7 +81,7 @@ def read_starts(path: Path, world: WorldModel, robots: RobotPolicy, humans: Huma
         humans: How its humans act; likewise.
 
     Raises:
-        ConfigError: It cannot be read, or a line is no start; ``file:line: reason``.
+        ConfigError: if the file cannot be read, or a line is no start; ``file:line: reason``.
     """
     listed, places = [], []
     for number, line in enumerate(_text(path).split("\n"), start=1):
@@ -128,8 +128,8 @@ def _start(line: str, world: WorldModel, place: str) -> tuple[list[int], int, in
     """State, goal and time in a line of the file."""
     spec = world.spec
     try:
-        found = ListedStart.model_validate_json(line)
-        state = found.state
+        entry = ListedStart.model_validate_json(line)
+        state = entry.state
         if len(state) != spec.state_words:
             raise ValueError(
                 f"state has {len(state)} words; rows of {spec.name!r} have {spec.state_words}"
@@ -138,10 +138,10 @@ def _start(line: str, world: WorldModel, place: str) -> tuple[list[int], int, in
         if not limits.min <= min(state) <= max(state) <= limits.max:
             raise ValueError(f"state {state}: words go from {limits.min} to {limits.max}")
         last = 0 if spec.horizon is None else spec.horizon - 1
-        if found.time > last:
+        if entry.time > last:
             kind = "has no horizon" if spec.horizon is None else "ends after that"
-            raise ValueError(f"time is {found.time}, but {spec.name!r} {kind}; the last is {last}")
-        return state, _goal(spec, found.goal), found.time
+            raise ValueError(f"time is {entry.time}, but {spec.name!r} {kind}; the last is {last}")
+        return state, _goal(spec, entry.goal), entry.time
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
@@ -166,12 +166,12 @@ def _goal(spec: WorldSpec, goal: int | str | None) -> int:
                 f"there is no goal {goal}: {spec.name!r} has {len(spec.goals)}, from 0 on"
             )
         return goal
-    names = [each.name for each in spec.goals]
+    names = [goal_spec.name for goal_spec in spec.goals]
     if names.count(goal) == 1:
         return names.index(goal)
     if goal in names:
-        found = [number for number, name in enumerate(names) if name == goal]
-        raise ValueError(f"goals {found} are all called {goal!r}; give one by its number")
+        matches = [number for number, name in enumerate(names) if name == goal]
+        raise ValueError(f"goals {matches} are all called {goal!r}; give one by its number")
     guess = nearest(goal, names)
     raise ValueError(
         f"{spec.name!r} has no goal {goal!r}"
@@ -189,12 +189,12 @@ def _check(
     """Raise where an episode cannot begin in one of these states.
 
     Raises:
-        EmpoError: The world does not know one, or it is terminal, or a policy does not know it.
+        EmpoError: if the world does not know one, or it is terminal, or a policy does not know it.
     """
     successors_of(world, states)
     if bool(is_terminal(world, states).any()):
         raise WorldError("the state is terminal: an episode would be over there")
-    robot_policy(world, robots, states, torch.full((len(states),), steps_left))
+    robot_policy(world, robots, states, steps_left)
     human_policy(world, humans, states, steps_left)
 
 

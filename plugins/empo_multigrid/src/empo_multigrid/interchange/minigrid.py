@@ -41,7 +41,7 @@ def from_minigrid(env: gymnasium.Env[object, object], *, robot: Cell | None = No
         robot: The cell of a robot that is added.
 
     Raises:
-        ConfigError: Something on the map has no counterpart, or the robot's cell is not empty.
+        ConfigError: if something on the map has no counterpart, or the robot's cell is not empty.
     """
     inner = env.unwrapped
     if not isinstance(inner, MiniGridEnv):
@@ -110,12 +110,12 @@ def _content(thing: WorldObj, cell: Cell) -> str:
     return _code(thing, cell)
 
 
-def _place(codes: list[str], width: int, cell: Cell, code: str, who: str) -> None:
+def _place(codes: list[str], width: int, cell: Cell, code: str, agent_name: str) -> None:
     """Put an agent into an empty cell."""
     index = cell[1] * width + cell[0]
     if codes[index] != "..":
         raise ConfigError(
-            f"{who} cannot start in cell ({_key(cell)}), where there is {codes[index]}; it "
+            f"{agent_name} cannot start in cell ({_key(cell)}), where there is {codes[index]}; it "
             "needs an empty cell"
         )
     codes[index] = code

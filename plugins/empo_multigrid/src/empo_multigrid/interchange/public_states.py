@@ -47,9 +47,9 @@ _FIXED: Final = {
 def to_reference(world: MultigridWorld, row: Int[Tensor, " word"], t: int) -> ReferenceState:
     """A state, ``t`` steps after the start, as the public implementation writes it."""
     layout, words = world.layout, row.cpu().numpy()
-    found = scene(layout, words)
+    contents = scene(layout, words)
     agents = []
-    for agent in found.agents:
+    for agent in contents.agents:
         held = agent.carrying
         agents.append(
             (
@@ -65,12 +65,12 @@ def to_reference(world: MultigridWorld, row: Int[Tensor, " word"], t: int) -> Re
         )
     mobile = sorted(
         (_ITEMS[thing.kind], *_xy(layout, cell))
-        for cell, thing in found.loose.items()
+        for cell, thing in contents.loose.items()
         if thing.kind in (codes.BLOCK, codes.ROCK)
     )
     by_cell = _boxes(layout, words) | {
         int(layout.fixed_cell[index]): _fixture(layout, index, word)
-        for index, word in enumerate(found.fixed)
+        for index, word in enumerate(contents.fixed)
         if word != codes.NOTHING
     }
     mutable = (by_cell[cell] for cell in sorted(by_cell))
@@ -81,7 +81,7 @@ def from_reference(world: MultigridWorld, state: Sequence[Any]) -> Int[Tensor, "
     """The state row that a state of the public implementation, tuples or lists, stands for.
 
     Raises:
-        WorldError: It is no state of this world.
+        WorldError: if ``state`` is no state of this world.
     """
     try:
         _, agents, mobile, mutable = state
@@ -164,14 +164,14 @@ def _fixture(layout: Layout, index: int, word: int) -> Entry:
 
 def _boxes(layout: Layout, row: Ints) -> dict[int, Entry]:
     """The entry of each closed box on the floor, by cell."""
-    found: dict[int, Entry] = {}
+    boxes: dict[int, Entry] = {}
     contents = _things(layout.item_content_kind, layout.item_content_colour)
     for item in np.flatnonzero(layout.item_kind == codes.BOX).tolist():
         place = int(row[layout.first_item_word + item])
         if 0 <= place < layout.num_cells:
             kind, colour = contents[item]
-            found[place] = ("box", *_xy(layout, place), kind or None, colour or None)
-    return found
+            boxes[place] = ("box", *_xy(layout, place), kind or None, colour or None)
+    return boxes
 
 
 def _place_items(

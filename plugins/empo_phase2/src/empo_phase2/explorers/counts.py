@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.protocols import Explorer
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_phase2.explorers.expectation import boosted, expected
@@ -19,7 +20,7 @@ LEAST = 1e-6
 """No bonus is smaller than this."""
 
 
-class CountBonus:
+class CountBonus(Explorer):
     """Multiplies probabilities by exp(coefficient * bonus), where visits n earn a bonus.
 
     Where successors are known, visits of states count, and a choice has the expected bonus of
@@ -52,16 +53,16 @@ class CountBonus:
         """Count the states, and what was chosen there."""
         rows = scene.states.numpy()
         if self._table.count >= self._params.max_states:
-            known = self._table.find(rows) >= 0
-            rows, choice = rows[known], choice[torch.from_numpy(known)]
+            is_known = self._table.find(rows) >= 0
+            rows, choice = rows[is_known], choice[torch.from_numpy(is_known)]
         number = torch.from_numpy(self._table.number(rows)).long()
         if self._table.count > len(self._visits):
             size = max(self._table.count, 2 * len(self._visits))
             larger = torch.zeros(size, self._visits.shape[1], dtype=torch.int64)
             larger[: len(self._visits)] = self._visits
             self._visits = larger
-        one = torch.ones(len(number), dtype=torch.int64)
-        self._visits.index_put_((number, choice.long()), one, accumulate=True)
+        ones = torch.ones(len(number), dtype=torch.int64)
+        self._visits.index_put_((number, choice.long()), ones, accumulate=True)
         self._total += len(scene.states)
 
     def state_dict(self) -> StateDict:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.trees import StateDict
+from empo_core.protocols import Explorer
 from empo_core.types import Scene, WorldSpec
 from empo_learning import schedule
 from empo_phase2.explorers.params import EpsilonGreedyParams
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(Explorer):
     """Mixes the policy with the uniform one: (1 - epsilon) pi + epsilon / available."""
 
     def __init__(self, params: EpsilonGreedyParams, spec: WorldSpec, agents: Sequence[int]) -> None:
@@ -33,7 +33,7 @@ class EpsilonGreedy:
         """The chance to act at random.
 
         Raises:
-            ConfigError: There is no stage of the name from which it should fall.
+            ConfigError: if there is no stage of the name from which it should fall.
         """
         params, begin = self._params, 0
         if params.decay_from != "start":
@@ -43,18 +43,8 @@ class EpsilonGreedy:
                     f"are {', '.join(scene.milestones) or 'none'}"
                 )
             begin = scene.milestones[params.decay_from]
-        passed = scene.training_step - begin
-        if passed < 0:
+        elapsed = scene.training_step - begin
+        if elapsed < 0:
             return params.start
         steps = round(params.decay_fraction * scene.total_steps)
-        return schedule.linear(passed, params.start, params.end, steps)
-
-    def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
-        """Nothing: it remembers nothing."""
-
-    def state_dict(self) -> StateDict:
-        """Nothing."""
-        return {}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Nothing."""
+        return schedule.linear(elapsed, params.start, params.end, steps)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from empo_core.config import ExplorerRef
 from empo_core.experiment import build
-from empo_core.protocols import Explorer, LearnedExplorer, Weights
+from empo_core.protocols import Explorer, Weights
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_phase2.experience import Block
@@ -25,8 +25,8 @@ class ComposedExplorer:
 
     def __init__(self, refs: Sequence[ExplorerRef], spec: WorldSpec, agents: Sequence[int]) -> None:
         self.explorers: list[Explorer] = [build(ref, spec, tuple(agents)) for ref in refs]
-        whose = " and ".join(spec.agents[agent].name for agent in agents)
-        self._names = [f"explorer {ref.name!r} of {whose}" for ref in refs]
+        owners = " and ".join(spec.agents[agent].name for agent in agents)
+        self._names = [f"explorer {ref.name!r} of {owners}" for ref in refs]
 
     def __bool__(self) -> bool:
         """True where there are any."""
@@ -38,7 +38,7 @@ class ComposedExplorer:
         """Action probabilities to act with.
 
         Raises:
-            SolveError: An explorer gives no probabilities of available actions.
+            SolveError: if an explorer gives no probabilities of available actions.
         """
         for explorer, name in zip(self.explorers, self._names, strict=True):
             policy = explorer.explore(policy, scene, generator)
@@ -64,18 +64,18 @@ class ExplorerSet:
         self.robots = ComposedExplorer(exploration.robot, spec, spec.robots)
         self.humans = [ComposedExplorer(exploration.human, spec, (human,)) for human in spec.humans]
         composed = {"robots": self.robots} | {
-            f"human_{human}": own for human, own in zip(spec.humans, self.humans, strict=True)
+            f"human_{human}": member for human, member in zip(spec.humans, self.humans, strict=True)
         }
         self._named: dict[str, Explorer] = {
             f"{name}.{i}": explorer
-            for name, own in composed.items()
-            for i, explorer in enumerate(own.explorers)
+            for name, member in composed.items()
+            for i, explorer in enumerate(member.explorers)
         }
-        self._learned: dict[str, tuple[LearnedExplorer, int | None]] = {
+        self._learned: dict[str, tuple[Explorer, int | None]] = {
             f"{name}.{i}": (explorer, None if name == "robots" else position)
-            for position, (name, own) in enumerate(composed.items(), start=-1)
-            for i, explorer in enumerate(own.explorers)
-            if isinstance(explorer, LearnedExplorer)
+            for position, (name, member) in enumerate(composed.items(), start=-1)
+            for i, explorer in enumerate(member.explorers)
+            if explorer.learns
         }
 
     @property
@@ -91,13 +91,13 @@ class ExplorerSet:
         """
         moves = block.transitions
         rows = block.states.rows[moves.state.long()]
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name, (explorer, human) in self._learned.items():
             choice = moves.action if human is None else block.human_choice[:, human]
             path = f"policy/explorers/{name.replace('.', '/')}"
             numbers = explorer.learn(rows, choice)
-            found |= {f"{path}/{key}": value for key, value in numbers.items()}
-        return found
+            metrics |= {f"{path}/{key}": value for key, value in numbers.items()}
+        return metrics
 
     def weights(self) -> dict[str, Tensor]:
         """Weights that actors need, under names that start with ``explorers.``."""
@@ -111,13 +111,13 @@ class ExplorerSet:
         """Use what ``weights`` of another set returned; other names are not looked at."""
         for name, (explorer, _) in self._learned.items():
             prefix = f"{_PREFIX}{name}."
-            own = {
+            subset = {
                 key.removeprefix(prefix): tensor
                 for key, tensor in weights.items()
                 if key.startswith(prefix)
             }
-            if own:
-                explorer.load_weights(own)
+            if subset:
+                explorer.load_weights(subset)
 
     def state_dict(self) -> StateDict:
         """The state of every explorer, by name."""

@@ -105,8 +105,8 @@ class ActionSequencesParams(Config):
     def _at_least_one(
         cls, lengths: dict[SequenceType, float] | float
     ) -> dict[SequenceType, float] | float:
-        given = lengths.values() if isinstance(lengths, dict) else (lengths,)
-        if any(length < 1 for length in given):
+        numbers = lengths.values() if isinstance(lengths, dict) else (lengths,)
+        if any(length < 1 for length in numbers):
             raise ValueError("a sequence has at least 1 step, so its mean length is at least 1")
         return lengths
 

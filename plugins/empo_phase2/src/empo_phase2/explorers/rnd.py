@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from empo_core.protocols import Weights
+from empo_core.protocols import Explorer, Weights
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_learning.finite import check_finite
@@ -20,13 +20,15 @@ from empo_phase2.explorers.params import RndParams
 from empo_worlds.row_table import RowTable
 
 
-class Rnd:
+class Rnd(Explorer):
     """Multiplies probabilities by exp(coefficient * novelty); novelty is learned.
 
     For robots novelty belongs to states, and a choice has the expected novelty of its
     successors. For a human it belongs to states with an action: there is a prediction per
     action, and training improves only the one of the action that was taken.
     """
+
+    learns = True
 
     def __init__(self, params: RndParams, spec: WorldSpec, agents: Sequence[int]) -> None:
         """Draw the network to be predicted from a seed, so that every copy has the same."""
@@ -72,11 +74,11 @@ class Rnd:
         """Improve the predictions for some states, or for what was chosen there, by one step.
 
         Raises:
-            NonFiniteError: The loss or the gradient is not finite; nothing was changed.
+            NonFiniteError: if the loss or the gradient is not finite; nothing was changed.
         """
         errors = self._errors(states)
-        taken = errors.gather(1, choice.long()[:, None]) if self._of_actions else errors
-        loss = taken.mean()
+        chosen_errors = errors.gather(1, choice.long()[:, None]) if self._of_actions else errors
+        loss = chosen_errors.mean()
         self._optimiser.zero_grad()
         torch.autograd.backward(loss)
         limit = self._params.max_grad_norm
@@ -85,7 +87,7 @@ class Rnd:
         )
         check_finite({"rnd": torch.stack([loss.detach(), norm])}, "the loss or gradient")
         self._optimiser.step()
-        self._track(taken.detach().double())
+        self._track(chosen_errors.detach().double())
         return {
             "loss": float(loss.detach()),
             "gradient_norm": float(norm),

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
+from empo_core.protocols import Explorer
 from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
 from empo_phase2.explorers.params import ActionSequencesParams, SequenceType
@@ -29,7 +30,7 @@ TURNS: dict[SequenceType, tuple[str, ...]] = {
 """First action of a sequence; then it goes forward, or stays, until its end."""
 
 
-class ActionSequences:
+class ActionSequences(Explorer):
     """Each agent now and then begins a sequence, and follows it to its end.
 
     A sequence is cancelled where its next action is not available, or is blocked: it does
@@ -42,7 +43,7 @@ class ActionSequences:
         """Look up the movements among the agents' actions.
 
         Raises:
-            ConfigError: An agent does not have them all.
+            ConfigError: if an agent does not have them all.
         """
         self._counts = tuple(spec.num_actions[agent] for agent in agents)
         # [agent movement]: which action it is.
@@ -75,14 +76,14 @@ class ActionSequences:
         can = self._feasible(scene)
         uniform = torch.rand((3, *self._kind.shape), generator=generator, dtype=torch.float64)
         self._begin(can, uniform)
-        wanted = self._steps[self._kind.clamp(min=0), self._step.clamp(max=2)]
+        movement = self._steps[self._kind.clamp(min=0), self._step.clamp(max=2)]
         under_way = self._kind >= 0
-        allowed = can.gather(2, wanted[..., None])[..., 0]
+        allowed = can.gather(2, movement[..., None])[..., 0]
         cancelled = under_way & ~allowed
         self._kind = self._kind.masked_fill(cancelled, -1)
-        wanted = wanted.masked_fill(cancelled, ACTIONS.index("still"))
+        movement = movement.masked_fill(cancelled, ACTIONS.index("still"))
         available = self._own(scene.available)
-        action = self._action[torch.arange(len(self._counts)), wanted]
+        action = self._action[torch.arange(len(self._counts)), movement]
         possible = available.gather(2, action[..., None])[..., 0]
         # Where not even staying is possible, the policy decides.
         self._action_now = torch.where(under_way & possible, action, -1)
@@ -90,9 +91,9 @@ class ActionSequences:
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Go on to the next step of each sequence; leave those that were not followed."""
-        own = choice[:, None] // self._stride % torch.tensor(self._counts)
+        actions = choice[:, None] // self._stride % torch.tensor(self._counts)
         kind, step = self._kind, self._step + 1
-        ended = (own != self._action_now) | (step >= self._length)
+        ended = (actions != self._action_now) | (step >= self._length)
         self._kind = torch.where(ended, -1, kind)
         self._step = step
 
@@ -130,10 +131,10 @@ class ActionSequences:
     def _feasible(self, scene: Scene) -> Bool[Tensor, "env agent movement"]:
         """Which movements are available, and do something as far as is known."""
         available = self._own(scene.available)
-        own = available[:, torch.arange(len(self._counts))[:, None], self._action]
+        is_feasible = available[:, torch.arange(len(self._counts))[:, None], self._action]
         if scene.successors is not None:
-            own = own & ~self._blocked(scene, scene.successors)
-        return own
+            is_feasible = is_feasible & ~self._blocked(scene, scene.successors)
+        return is_feasible
 
     def _blocked(self, scene: Scene, successors: Successors) -> Bool[Tensor, "env agent movement"]:
         """Which movements lead nowhere that staying does not lead to, while other robots stay."""
@@ -143,13 +144,13 @@ class ActionSequences:
         joint = stay + (self._action - self._action[:, still, None]) * self._stride[:, None]
         table = RowTable(successors.states.shape[1], self._dtype)
         number = torch.from_numpy(table.number(successors.states.numpy())).long()
-        own = torch.from_numpy(table.number(scene.states.numpy())).long()
+        state_number = torch.from_numpy(table.number(scene.states.numpy())).long()
         choices = scene.available.shape[1]
         environment = successors.segments.index // choices
         key = environment * table.count + number
-        count = len(own)
+        count = len(state_number)
         stays = successors.segments.index % choices == stay
-        nothing_new = torch.cat([key[stays], torch.arange(count) * table.count + own])
+        nothing_new = torch.cat([key[stays], torch.arange(count) * table.count + state_number])
         new = torch.zeros(successors.num_pairs, dtype=torch.bool)
         new[successors.segments.index[~torch.isin(key, nothing_new)]] = True
         blocked = ~new.view(count, choices)[:, joint]
@@ -158,13 +159,13 @@ class ActionSequences:
 
     def _own(self, available: Bool[Tensor, "env choice"]) -> Bool[Tensor, "env agent action"]:
         """Which actions each agent has, whatever the others do."""
-        found = available.new_zeros(len(available), len(self._counts), max(self._counts))
+        can_act = available.new_zeros(len(available), len(self._counts), max(self._counts))
         choice = torch.arange(available.shape[1])
         for agent, count in enumerate(self._counts):
-            own = choice // self._stride[agent] % count
-            ways = torch.zeros(len(available), count).index_add_(1, own, available.float())
-            found[:, agent, :count] = ways > 0
-        return found
+            agent_action = choice // self._stride[agent] % count
+            ways = torch.zeros(len(available), count).index_add_(1, agent_action, available.float())
+            can_act[:, agent, :count] = ways > 0
+        return can_act
 
     def _certain(
         self, policy: Float[Tensor, "env choice"], action: Int[Tensor, "env agent"]
@@ -175,11 +176,13 @@ class ActionSequences:
         for agent, count in enumerate(self._counts):
             axis = joint.ndim - 1 - agent
             fixed = action[:, agent] >= 0
-            one = torch.nn.functional.one_hot(action[:, agent].clamp(min=0), count).to(policy.dtype)
+            one_hot = torch.nn.functional.one_hot(action[:, agent].clamp(min=0), count).to(
+                policy.dtype
+            )
             shape = [len(policy)] + [1] * len(self._counts)
             whole = list(shape)
             whole[axis] = count
-            certain = joint.sum(axis, keepdim=True) * one.view(whole)
+            certain = joint.sum(axis, keepdim=True) * one_hot.view(whole)
             joint = torch.where(fixed.view(shape), certain, joint)
         return joint.reshape(policy.shape)
 
@@ -189,12 +192,12 @@ def _rest(kind: SequenceType) -> str:
 
 
 def _movements(spec: WorldSpec, agent: int) -> list[int]:
-    who = spec.agents[agent]
-    missing = [name for name in ACTIONS if name not in who.actions]
+    agent_spec = spec.agents[agent]
+    missing = [name for name in ACTIONS if name not in agent_spec.actions]
     if missing:
         raise ConfigError(
-            f"action-sequences: {who.name} of {spec.name!r} has no action "
-            f"{' or '.join(map(repr, missing))}, only {', '.join(who.actions)}; choose another "
-            "explorer, e.g. epsilon-greedy"
+            f"action-sequences: {agent_spec.name} of {spec.name!r} has no action "
+            f"{' or '.join(map(repr, missing))}, only {', '.join(agent_spec.actions)}; choose "
+            "another explorer, e.g. epsilon-greedy"
         )
-    return [who.actions.index(name) for name in ACTIONS]
+    return [agent_spec.actions.index(name) for name in ACTIONS]

@@ -40,7 +40,7 @@ class Replay:
         max_items: The most successors to keep; None means four per pair.
 
     Raises:
-        ConfigError: Something does not fit this machine.
+        ConfigError: if something does not fit this machine.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Replay:
 
     def bytes_when_full(self, items: float, states: float) -> int:
         """Bytes in use when full, with so many successors and distinct states per transition."""
-        each = self._pool.bytes_per_transition + states * self._states.bytes_per_state
+        transition_bytes = self._pool.bytes_per_transition + states * self._states.bytes_per_state
         pooled = 8 * min(int(items * self.capacity), self._pool.limit)
-        return self._records.nbytes + pooled + int(each * self.capacity)
+        return self._records.nbytes + pooled + int(transition_bytes * self.capacity)
 
     def bytes_per_transition(self) -> float:
         """Bytes in use per transition, its successors and its share of the states included."""
@@ -116,8 +116,8 @@ class Replay:
             training_step: Number of training steps so far.
 
         Raises:
-            ConfigError: The replay is too small for the block, or was built for another world.
-            NonFiniteError: A probability is infinite or NaN.
+            ConfigError: if the replay is too small for the block, or was built for another world.
+            NonFiniteError: if a probability is infinite or NaN.
         """
         new = block.transitions
         if training_step < self._newest_step:
@@ -134,14 +134,14 @@ class Replay:
         # Whatever may fail comes before the first change.
         self._pool.accept(counts)
         surplus = max(0, self._length + count - self.capacity)
-        gone, dropped = self._pool.to_evict(self._oldest, self._length, surplus, num_items)
+        num_evicted, dropped = self._pool.to_evict(self._oldest, self._length, surplus, num_items)
         self._pool.reserve(num_items - dropped)
         ids = self._states.intern(block.states)
         record = self._records.encoded(new, ids)
         successors = ids[new.successor.numpy()]
         self._states.hold(record[:, :2].reshape(-1))
         self._states.hold(successors)
-        self._evict(gone, dropped)
+        self._evict(num_evicted, dropped)
         positions = (self._number + np.arange(count)) % self.capacity
         self._pool.append(positions, counts, successors, new.prob.numpy())
         self._records.write(positions, record, new, training_step)
@@ -170,7 +170,7 @@ class Replay:
             by_state: Draw from the distinct (state, steps left); see ``NewestSources.drawn``.
 
         Raises:
-            ValueError: The replay is empty.
+            ValueError: if the replay is empty.
         """
         if not self._length:
             raise ValueError("nothing can be sampled from a replay that is empty")
@@ -193,17 +193,17 @@ class Replay:
         """The transitions at some positions.
 
         Raises:
-            IndexError: There is none at one of them.
+            IndexError: if there is none at one of them.
         """
-        wanted = indices.to("cpu", torch.int64).numpy()
-        successors = self._pool.take(wanted, self._oldest, self._length)
-        return self._records.read(wanted, successors, self.device)
+        positions = indices.to("cpu", torch.int64).numpy()
+        successors = self._pool.take(positions, self._oldest, self._length)
+        return self._records.read(positions, successors, self.device)
 
     def states(self, ids: Int[Tensor, " distinct"]) -> States:
         """States by id.
 
         Raises:
-            IndexError: An id is not in use.
+            IndexError: if an id is not in use.
         """
         return self._states.take(ids, self.device)
 
@@ -228,7 +228,7 @@ class Replay:
         """Restore what ``state_dict`` returned; everything goes on as it would have there.
 
         Raises:
-            ConfigError: It comes from a replay of another shape.
+            ConfigError: if the state comes from a replay of another shape.
         """
         check_tree(self.state_dict(), tree)
         self.clear()

@@ -22,9 +22,9 @@ def check_block(
     ``policy`` is the shape of the humans' policies in a transition.
 
     Raises:
-        ConfigError: The block was made for another replay, or is too large.
-        ValueError: It contradicts itself.
-        NonFiniteError: A probability is infinite or NaN.
+        ConfigError: if the block was made for another replay, or is too large.
+        ValueError: if the block contradicts itself.
+        NonFiniteError: if a probability is infinite or NaN.
     """
     new, count = block.transitions, len(block.transitions)
     if count > capacity:
@@ -74,11 +74,11 @@ def check_block(
     return counts
 
 
-def check_tree(own: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
+def check_tree(current: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
     """Compare the shape of a saved replay with that of one that is to continue it.
 
     Raises:
-        ConfigError: They differ.
+        ConfigError: if the shapes differ.
     """
     paths = [
         ("record",),
@@ -89,9 +89,9 @@ def check_tree(own: Mapping[str, Any], tree: Mapping[str, Any]) -> None:
         ("states", "keys"),
         ("states", "bits"),
     ]
-    shapes = [("capacity", own["capacity"], tree["capacity"])]
+    shapes = [("capacity", current["capacity"], tree["capacity"])]
     for path in paths:
-        mine, saved = (tuple(_entry(of, path).shape[1:]) for of in (own, tree))
+        mine, saved = (tuple(_entry(of, path).shape[1:]) for of in (current, tree))
         shapes.append((path[-1], mine, saved))
     for name, mine, saved in shapes:
         if mine != saved:

@@ -257,21 +257,23 @@ def copy_records(
 
 
 @compiled
-def to_evict(counts: Counts, oldest: int, length: int, least: int, excess: int) -> tuple[int, int]:
+def to_evict(
+    counts: Counts, oldest: int, length: int, min_count: int, excess: int
+) -> tuple[int, int]:
     """Number of transitions to evict, and of their successors.
 
     Args:
         counts: Successors of each pair of all transitions.
         oldest: Position of the oldest transition.
         length: How many there are.
-        least: At least so many transitions must go.
+        min_count: At least so many transitions must go.
         excess: At least so many successors must go.
     """
     capacity, pairs = counts.shape
-    gone, items = 0, 0
-    while gone < length and (gone < least or items < excess):
-        index = (oldest + gone) % capacity
+    evicted, items = 0, 0
+    while evicted < length and (evicted < min_count or items < excess):
+        index = (oldest + evicted) % capacity
         for pair in range(pairs):
             items += counts[index, pair]
-        gone += 1
-    return gone, items
+        evicted += 1
+    return evicted, items

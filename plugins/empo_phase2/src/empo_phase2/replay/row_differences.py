@@ -40,13 +40,13 @@ class RowDifferences:
         self.bases = np.empty((0, words), dtype)
         self.layouts: Int64[np.ndarray, " base"] = np.empty(0, np.int64)
 
-    def packed(self, rows: Rows, layout: Int64[np.ndarray, " state"], least: int) -> Pieces:
+    def packed(self, rows: Rows, layout: Int64[np.ndarray, " state"], min_pieces: int) -> Pieces:
         """Pieces of rows, at least so many for each; the first row of a new layout is its base."""
         self._take_in(rows, layout)
         row, word = np.nonzero(rows != self._bases_of(layout))
         counts = np.bincount(row, minlength=len(rows))
         begins = np.cumsum(counts) - counts
-        pieces = np.zeros((len(rows), max(least, 1 + int(counts.max(initial=0)))), np.uint64)
+        pieces = np.zeros((len(rows), max(min_pieces, 1 + int(counts.max(initial=0)))), np.uint64)
         pieces[:, 0] = layout
         value = rows[row, word].astype(np.int32).view(np.uint32).astype(np.uint64)
         place = 1 + np.arange(len(row)) - begins[row]
@@ -66,11 +66,11 @@ class RowDifferences:
 
     def _take_in(self, rows: Rows, layout: Int64[np.ndarray, " state"]) -> None:
         """Keep the first row of each new layout."""
-        found, first = np.unique(layout, return_index=True)
-        is_new = ~np.isin(found, self.layouts)
+        distinct, first = np.unique(layout, return_index=True)
+        is_new = ~np.isin(distinct, self.layouts)
         if not is_new.any():
             return
-        layouts = np.concatenate([self.layouts, found[is_new]])
+        layouts = np.concatenate([self.layouts, distinct[is_new]])
         order = np.argsort(layouts)
         self.layouts = layouts[order]
         self.bases = np.concatenate([self.bases, rows[first[is_new]]])[order]

@@ -40,31 +40,31 @@ class NewestSources:
             place = self._place.setdefault(key, len(self._place))
             self._positions[place] = position
 
-    def evict(self, gone: Places) -> None:
+    def evict(self, places: Places) -> None:
         """The oldest transitions, at some positions, are about to go."""
         if self._positions is None:
             return
-        for position, key in zip(gone.tolist(), self._keys(gone), strict=True):
+        for position, key in zip(places.tolist(), self._keys(places), strict=True):
             place = self._place[key]
             if self._positions[place] == position:  # None is newer.
                 last = self._positions[len(self._place) - 1 :][:1]
-                (moved,) = self._keys(last)
-                self._positions[place], self._place[moved] = last[0], place
+                (last_key,) = self._keys(last)
+                self._positions[place], self._place[last_key] = last[0], place
                 del self._place[key]
 
     def drawn(
-        self, count: int, generator: torch.Generator, every: Places, oldest: int | None
+        self, count: int, generator: torch.Generator, all_places: Places, oldest: int | None
     ) -> Int[Tensor, " transition"]:
         """Positions drawn half evenly from the timed states, half so that all times count alike.
 
         Args:
             count: How many to draw.
             generator: Source of the randomness.
-            every: Positions of all transitions, the oldest first.
+            all_places: Positions of all transitions, the oldest first.
             oldest: Draw only what was added at this training step or later, if that is enough.
         """
         if self._positions is None:
-            self._start(every)
+            self._start(all_places)
         positions = self._kept()
         if oldest is not None:
             young = positions[self._records.inserted[positions] >= oldest]
@@ -86,9 +86,9 @@ class NewestSources:
         if len(tree["sources"]):
             self._start(tree["sources"].numpy())
 
-    def _start(self, every: Places) -> None:
+    def _start(self, all_places: Places) -> None:
         self._positions = np.zeros(len(self._records.inserted), np.int64)
-        self.add(every)
+        self.add(all_places)
 
     def _kept(self) -> Places:
         """One position per distinct timed state."""

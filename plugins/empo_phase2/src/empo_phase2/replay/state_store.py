@@ -81,7 +81,7 @@ class StateStore:
         """The id of each state, which is now held once more.
 
         Raises:
-            ConfigError: The states do not look as the store expects, or have too many layouts.
+            ConfigError: if the states do not look as the store expects, or have too many layouts.
         """
         keys, bits = self._packed(states)
         self._widen(keys.shape[1])
@@ -108,10 +108,10 @@ class StateStore:
         """States by id.
 
         Raises:
-            IndexError: An id is not in use.
+            IndexError: if an id is not in use.
         """
-        wanted = ids.to("cpu", torch.int64).numpy()
-        count, send = len(wanted), self._storage.send
+        positions = ids.to("cpu", torch.int64).numpy()
+        count, send = len(positions), self._storage.send
         rows, rows_to_send = self._storage.room((count, self._words), self._dtype)
         flags, flags_to_send = self._storage.room(
             (count, 1 + self._slots + self._robot_actions), np.bool_
@@ -120,23 +120,23 @@ class StateStore:
         words = self._keys.view(self._dtype)
         layouts = self._keys.view(np.int16)[:, self._layout_at]
         wrong = unpack(
-            wanted, words, layouts, self._bits, self._references, self._used,
+            positions, words, layouts, self._bits, self._references, self._used,
             rows if self._differences is None else np.empty((count, 0), self._dtype), layout, flags,
         )  # fmt: skip
         if wrong >= 0:
             raise IndexError(
-                f"state id {wanted[wrong]} is not in use: {self._count} states are held, and ids "
-                "are valid until the next transitions are added"
+                f"state id {positions[wrong]} is not in use: {self._count} states are held, and "
+                "ids are valid until the next transitions are added"
             )
         if self._differences is not None:
-            self._differences.unpack(self._keys, wanted, layout, rows)
-        told = send(flags_to_send, device)
+            self._differences.unpack(self._keys, positions, layout, rows)
+        state_flags = send(flags_to_send, device)
         return States(
             rows=send(rows_to_send, device),
             layout=send(layout_to_send, device),
-            terminal=told[:, 0],
-            achieved=told[:, 1 : 1 + self._slots],
-            available=told[:, 1 + self._slots :],
+            terminal=state_flags[:, 0],
+            achieved=state_flags[:, 1 : 1 + self._slots],
+            available=state_flags[:, 1 + self._slots :],
         )
 
     def clear(self) -> None:
@@ -146,10 +146,10 @@ class StateStore:
 
     def state_dict(self) -> StateDict:
         """Everything, in tensors that share the store's memory."""
-        kept = self._differences
-        whole = kept and {
-            "rows": torch.from_numpy(kept.bases),
-            "layouts": torch.from_numpy(kept.layouts),
+        differences = self._differences
+        whole = differences and {
+            "rows": torch.from_numpy(differences.bases),
+            "layouts": torch.from_numpy(differences.layouts),
         }
         return {
             "whole": whole,
@@ -167,8 +167,8 @@ class StateStore:
         whole, used = tree.get("whole"), len(tree["keys"])
         self._differences = None  # Older checkpoints have whole rows only.
         if whole is not None:
-            kept = self._be_sparse()
-            kept.bases, kept.layouts = whole["rows"].numpy(), whole["layouts"].numpy()
+            differences = self._be_sparse()
+            differences.bases, differences.layouts = whole["rows"].numpy(), whole["layouts"].numpy()
         self._widen(tree["keys"].shape[1])
         self._reserve(used)
         self._keys[:used] = tree["keys"].numpy().view(np.uint64)

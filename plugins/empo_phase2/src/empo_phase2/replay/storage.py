@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 
 StorageKind = Literal["ram", "pinned", "mapped"]
 GIB = 1 << 30
@@ -39,7 +39,7 @@ class ArrayStorage:
         directory: Folder of the files of mapped arrays.
 
     Raises:
-        ConfigError: There is no CUDA device to pin memory for, or no directory to map files in.
+        ConfigError: if there is no CUDA device to pin memory for, or no directory to map files in.
     """
 
     def __init__(self, kind: StorageKind, directory: Path | None) -> None:
@@ -62,8 +62,8 @@ class ArrayStorage:
         """A new array of zeros; RAM is only taken where it is written to.
 
         Raises:
-            ConfigError: It is larger than this machine's RAM.
-            StorageError: The disk has no room for it.
+            ConfigError: if the array is larger than this machine's RAM.
+            StorageError: if the disk has no room for it.
         """
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if self.kind == "mapped" and size:

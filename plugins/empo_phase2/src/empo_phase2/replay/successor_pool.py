@@ -55,34 +55,34 @@ class SuccessorPool:
         """Prepare for pairs with so many successors each.
 
         Raises:
-            ConfigError: There are too many, and no eviction would help.
+            ConfigError: if there are too many, and no eviction would help.
         """
-        most, total = int(counts.max(initial=0)), int(counts.sum())
+        largest, total = int(counts.max(initial=0)), int(counts.sum())
         if total > self.limit:
             raise ConfigError(
                 f"replay: {total} successors arrive at once and it holds {self.limit}; "
                 "raise replay.capacity, or lower targets.max_pairs so that fewer are recorded"
             )
-        if most > 65_535:
-            raise ConfigError(f"replay: a pair has {most} successors; it holds at most 65,535")
-        if most > 255 and self._counts.itemsize == 1:
+        if largest > 65_535:
+            raise ConfigError(f"replay: a pair has {largest} successors; it holds at most 65,535")
+        if largest > 255 and self._counts.itemsize == 1:
             wider = self._storage.zeros(self._counts.shape, np.uint16)
             wider[:] = self._counts
             self._counts = wider
 
-    def to_evict(self, oldest: int, length: int, least: int, more: int) -> tuple[int, int]:
+    def to_evict(self, oldest: int, length: int, min_count: int, more: int) -> tuple[int, int]:
         """Number of transitions to evict, and of their successors, to make room for ``more``.
 
         Args:
             oldest: Position of the oldest transition.
             length: How many transitions there are.
-            least: How many must go anyway.
+            min_count: How many must go anyway.
             more: How many successors are to come.
         """
         excess = self._length + more - self.limit
-        if not least and excess <= 0:
+        if not min_count and excess <= 0:
             return 0, 0
-        return to_evict(self._counts, oldest, length, least, excess)
+        return to_evict(self._counts, oldest, length, min_count, excess)
 
     def reserve(self, more: int) -> None:
         """Make room for so many more successors."""
@@ -127,7 +127,7 @@ class SuccessorPool:
             length: How many transitions there are.
 
         Raises:
-            IndexError: There is no transition at one of the positions.
+            IndexError: if there is no transition at one of the positions.
         """
         room = self._storage.room
         starts, offsets = room((len(indices) * self._pairs + 1,), np.int64)
@@ -178,10 +178,10 @@ class SuccessorPool:
         self._start[:transitions] = tree["start"].numpy()
         self._tail, self._length = int(tree["tail"]), int(tree["length"])
 
-    def _grow(self, needed: int) -> None:
+    def _grow(self, min_size: int) -> None:
         """Copy everything into larger arrays, the oldest first."""
         old = len(self._states)
-        size = min(self.limit, max(needed, old + old // 2))
+        size = min(self.limit, max(min_size, old + old // 2))
         for name in ("_states", "_probs"):
             array = getattr(self, name)
             larger = self._storage.zeros((size,), array.dtype)

@@ -19,16 +19,16 @@ class Goals:
         """Prepare to draw.
 
         Raises:
-            SolveError: A human has no goal that it could pursue.
+            SolveError: if a human has no goal that it could pursue.
         """
         self._goals, self._weights = [], []
         for human in spec.humans:
             goals = spec.goals_of(human)
             weights = [spec.goals[goal].weight for goal in goals]
             if not sum(weights) > 0:
-                what = "has no goals" if not goals else "has goals of weight 0 only"
+                problem = "has no goals" if not goals else "has goals of weight 0 only"
                 raise SolveError(
-                    f"{spec.agents[human].name} (agent {human}) of {spec.name!r} {what}, so "
+                    f"{spec.agents[human].name} (agent {human}) of {spec.name!r} {problem}, so "
                     "nothing says what it pursues. Give it a goal with a positive weight."
                 )
             self._goals.append(torch.tensor(goals))

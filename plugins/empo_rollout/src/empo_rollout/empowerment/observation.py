@@ -90,8 +90,8 @@ class WorldObservation:
         """The position of each goal among those of its human."""
         place = np.zeros(len(self.spec.goals), np.int64)
         for human in self.spec.humans:
-            own = self.spec.goals_of(human)
-            place[list(own)] = np.arange(len(own))
+            goals = self.spec.goals_of(human)
+            place[list(goals)] = np.arange(len(goals))
         return place
 
     def features(self, rows: Int[Tensor, "state word"]) -> Float[Tensor, "state flat"]:

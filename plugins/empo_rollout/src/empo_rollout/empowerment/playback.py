@@ -24,12 +24,12 @@ class LearnedRobots:
         """Act by a policy that was learned in this world.
 
         Raises:
-            ValueError: It has a memory, and no state says what would be in it.
+            ValueError: if the policy has a memory, and no state says what would be in it.
         """
         self._world, self._sight = world, WorldObservation(world.spec, "robots")
         self._policy = forgetful(policy)
 
-    def probabilities(
+    def policy(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state robot_action"]:
         """Probability of each joint robot action; robot 0 counts fastest."""
@@ -37,10 +37,10 @@ class LearnedRobots:
         features, options = sight.features(states), sight.options(self._world.available(states))
         joint = torch.ones(len(states), 1, dtype=torch.float64)
         for learner, robot in enumerate(spec.robots):
-            seen = sight.observation(features, steps_left, learner)
-            own = chances(self._policy, seen, options[:, learner], learner)
-            own = own[:, : spec.num_actions[robot]]
-            joint = (own[:, :, None] * joint[:, None, :]).flatten(1)
+            observation = sight.observation(features, steps_left, learner)
+            policy = chances(self._policy, observation, options[:, learner], learner)
+            policy = policy[:, : spec.num_actions[robot]]
+            joint = (policy[:, :, None] * joint[:, None, :]).flatten(1)
         return joint
 
 
@@ -51,30 +51,31 @@ class LearnedHumans:
         """Act by a policy, and in a share ``exploration`` of the time evenly at random.
 
         Raises:
-            ValueError: It has a memory, and no state says what would be in it.
+            ValueError: if the policy has a memory, and no state says what would be in it.
         """
         self._world, self._sight = world, WorldObservation(world.spec, "humans")
         self._policy, self._exploration = forgetful(policy), exploration
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human pursuing that goal."""
         spec, sight = self._world.spec, self._sight
         features = sight.features(states)
-        left = torch.full((len(states),), steps_left)
         options = sight.options(self._world.available(states))
-        found = torch.zeros(len(states), len(spec.goals), sight.num_options, dtype=torch.float64)
+        policies = torch.zeros(len(states), len(spec.goals), sight.num_options, dtype=torch.float64)
         for index, goal in enumerate(spec.goals):
             learner = spec.humans.index(goal.human)
-            seen = sight.observation(features, left, learner, torch.full_like(left, index))
+            observation = sight.observation(
+                features, steps_left, learner, torch.full_like(steps_left, index)
+            )
             mine = options[:, learner]
             even = mine.to(torch.float64) / mine.sum(1, keepdim=True)
-            learned = chances(self._policy, seen, mine, learner)
-            found[:, index] = self._exploration * even + (1 - self._exploration) * learned
+            learned = chances(self._policy, observation, mine, learner)
+            policies[:, index] = self._exploration * even + (1 - self._exploration) * learned
         # Networks say slightly different things in batches of different sizes; single precision
         # does not promise more than that.
-        return found.to(torch.float32)
+        return policies.to(torch.float32)
 
 
 class UniformHumans:
@@ -85,7 +86,7 @@ class UniformHumans:
         self._world, self._sight = world, WorldObservation(world.spec, "humans")
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Equal probability of every action that is available, whatever the goal."""
         spec = self._world.spec
@@ -103,28 +104,28 @@ def chances(
 ) -> Float[Tensor, "row option"]:
     """Probability of each option, 0 where one is not available."""
     parts = [torch.zeros(0, options.shape[1], dtype=torch.float64)]
-    every = torch.arange(options.shape[1])[:, None, None]
+    choices = torch.arange(options.shape[1])[:, None, None]
     for first in range(0, len(observation), AT_ONCE):
-        seen, mask = observation[first : first + AT_ONCE], options[first : first + AT_ONCE]
-        count = len(seen)
+        block, mask = observation[first : first + AT_ONCE], options[first : first + AT_ONCE]
+        count = len(block)
         step = policy.step(
-            seen,
+            block,
             policy.initial_memory(count),
             torch.ones(count, dtype=torch.bool),
             torch.full((count,), learner),
             mask,
         )
-        log_prob = step.distribution.log_prob(every.expand(-1, count, -1))
+        log_prob = step.distribution.log_prob(choices.expand(-1, count, -1))
         parts.append(log_prob.T.to(torch.float64).exp().masked_fill(~mask, 0.0))
-    found = torch.cat(parts)
-    return found / found.sum(1, keepdim=True)
+    probabilities = torch.cat(parts)
+    return probabilities / probabilities.sum(1, keepdim=True)
 
 
 def forgetful(policy: ActorCritic) -> ActorCritic:
     """The policy; one that is recurrent is refused.
 
     Raises:
-        ValueError: It has one.
+        ValueError: if the policy has a memory.
     """
     if policy.memory_size:
         raise ValueError(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from empo_core.errors import StorageError
 from empo_core.protocols import WorldModel
-from empo_core.storage.run_directory import CONFIG, RESULTS, existing_run
+from empo_core.runs.directory import CONFIG, RESULTS, existing_run
 from empo_core.world_content import difference, identity
 from empo_rollout.empowerment.playback import LearnedHumans
 from empo_rollout.empowerment.world_vector import WorldVectorEnv
@@ -21,7 +21,8 @@ class GoalPpo(LearnedHumans):
         """Load humans that learned in this very world.
 
         Raises:
-            StorageError: They are missing or damaged, learned in another world, or remember.
+            StorageError: if the policies are missing or damaged, learned in another world, or
+                remember.
         """
         path = policy_path(params.file)
         saved = load_policy(path)

@@ -10,19 +10,19 @@ from torch import Tensor
 
 from empo_core.config import AlgorithmRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import build, load_run
+from empo_core.experiment import Experiment, build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import Empowering, IntrinsicReward, RunContext, WorldModel
-from empo_core.storage.arrays import write_file
-from empo_core.storage.atomic import read_json
-from empo_core.storage.run_directory import (
+from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
+from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import read_json
+from empo_core.runs.directory import (
     RESULTS,
     SUMMARY,
     RunDirectory,
     existing_run,
     strict_json,
 )
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import refuse_gone
 from empo_core.tracker_group import TrackerGroup
 from empo_core.world_content import difference, identity
 from empo_learning.state_cache import StateCache
@@ -66,10 +66,10 @@ def power_reward(
         registry: Where names are looked up; default: the installed plugins.
 
     Raises:
-        ConfigError: There is no such run, it is about another world, has not finished, or its
+        ConfigError: if there is no such run, it is about another world, has not finished, or its
             algorithm knows no U_r.
-        StorageError: Its results cannot be loaded.
-        SolveError: The world cannot be solved.
+        StorageError: if its results cannot be loaded.
+        SolveError: if the world cannot be solved.
     """
     registry = registry if registry is not None else installed()
     if params.run is not None:
@@ -87,10 +87,10 @@ def warnings_of(params: PowerReward, directory: Path) -> list[str]:
     else:
         assert params.algorithm is not None
         where, file = f"algorithm {params.algorithm.name!r}", directory / DONE
-    told = read_json(file) if file.is_file() and file.stat().st_size else None
-    found = told.get("warnings") if isinstance(told, dict) else None
-    warnings = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
-    return [f"U_r, by which robots are paid, comes from {where}: {each}" for each in warnings]
+    summary = read_json(file) if file.is_file() and file.stat().st_size else None
+    texts = summary.get("warnings") if isinstance(summary, dict) else None
+    warnings = [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+    return [f"U_r, by which robots are paid, comes from {where}: {text}" for text in warnings]
 
 
 def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicReward:
@@ -104,11 +104,11 @@ def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicRewar
     # Of a damaged status the summary, which is written last, says that the run has finished.
     if status != "finished" and not (status is None and (path / RESULTS / SUMMARY).is_file()):
         raise ConfigError(f"{where} has not finished ({status}); go on with: empo resume {path}")
-    config, _, context = load_run(path, registry)
-    known = context.world
-    if known is None:
+    run = Experiment.load(path, registry=registry)
+    config, run_world = run.config, run.context.world
+    if run_world is None:
         raise ConfigError(f"{where} has no world")
-    differs = difference(identity(known), identity(world))
+    differs = difference(identity(run_world), identity(world))
     if differs is not None:
         raise ConfigError(
             f"{where} is about another world than this {world.spec.name!r}: {differs}. Give a "
@@ -141,17 +141,16 @@ def _context(world: WorldModel, directory: Path, seed: int, resume: bool = True)
     )
 
 
-def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Empowering:
+def _empowering(reference: AlgorithmRef, registry: Registry, where: str) -> Algorithm:
     """The algorithm, which must know U_r.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: if the algorithm does not know U_r.
     """
-    algorithm = build(reference, registry=registry)
-    if not isinstance(algorithm, Empowering):
+    algorithm: Algorithm = build(reference, registry=registry)
+    if not algorithm.has_intrinsic_reward:
         raise ConfigError(
-            f"{where} {reference.name!r}, which knows no U_r: it has no method "
-            "'intrinsic_reward' (see Empowering in docs/reference/protocols.md); take another, "
-            "e.g. exact"
+            f"{where} {reference.name!r}, which knows no U_r: its has_intrinsic_reward is False "
+            "(see Algorithm in docs/reference/protocols.md); take another, e.g. exact"
         )
     return algorithm

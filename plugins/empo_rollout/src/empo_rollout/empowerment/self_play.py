@@ -8,7 +8,7 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import build
-from empo_core.protocols import FirstPerson, HumanPrior, WorldModel
+from empo_core.protocols import HumanPrior, WorldModel
 from empo_rollout.empowerment.playback import chances, forgetful
 from empo_rollout.empowerment.prior import policy_path
 from empo_rollout.policies.policyfile import load_policy
@@ -26,14 +26,15 @@ class SelfPlay:
         """Load the policy.
 
         Raises:
-            ConfigError: Agents of the world have no views, or its humans no such goals.
-            StorageError: The policy is missing or damaged, remembers, or was learned by agents of
-                other names, who saw or did other things.
+            ConfigError: if agents of the world have no views, or its humans no such goals.
+            StorageError: if the policy is missing or damaged, remembers, or was learned by agents
+                of other names, who saw or did other things.
         """
-        if not isinstance(world, FirstPerson):
+        views = world.views(world.initial_state()[None])
+        if views is None:
             raise ConfigError(
-                f"human_prior 'self-play' needs a world whose agents have views (FirstPerson in "
-                f"docs/reference/protocols.md); {world.spec.name!r} has none: use 'goal-ppo'"
+                f"human_prior 'self-play' needs a world whose agents have views: "
+                f"{world.spec.name!r} has none (WorldModel.views); use 'goal-ppo'"
             )
         names = [goal.name for goal in world.spec.goals]
         for name in params.goals:
@@ -42,7 +43,7 @@ class SelfPlay:
                     f"human_prior.params.goals: humans have no goal {name!r}; they have: "
                     f"{', '.join(names)}"
                 )
-        self._world, self._views = world, world
+        self._world = world
         self._exploration = params.exploration
         self._goals = [names.index(name) for name in params.goals]
         self._others: HumanPrior = build(params.others, world)
@@ -50,17 +51,18 @@ class SelfPlay:
         saved = load_policy(path)
         self._learners = {}
         for human in world.spec.humans:
-            agent, seen = world.spec.agents[human], saved.env_spec.observations.words
-            words = world.views(world.initial_state()[None]).shape[-1]
+            agent, num_words = world.spec.agents[human], saved.env_spec.observations.words
+            words = views.shape[-1]
             options = saved.env_spec.actions.choices
-            if agent.name not in saved.env_spec.agents or (seen, *options) != (
+            if agent.name not in saved.env_spec.agents or (num_words, *options) != (
                 words,
                 len(agent.actions),
             ):
                 raise StorageError(
-                    f"{path}: was learned by {', '.join(saved.env_spec.agents)}, who saw {seen} "
-                    f"numbers and had {', '.join(map(str, options))} options; {agent.name!r} of "
-                    f"{world.spec.name!r} sees {words} and has {len(agent.actions)}"
+                    f"{path}: was learned by {', '.join(saved.env_spec.agents)}, who saw "
+                    f"{num_words} numbers and had {', '.join(map(str, options))} options; "
+                    f"{agent.name!r} of {world.spec.name!r} sees {words} and has "
+                    f"{len(agent.actions)}"
                 )
             self._learners[human] = saved.env_spec.agents.index(agent.name)
         try:
@@ -69,11 +71,12 @@ class SelfPlay:
             raise StorageError(f"{path}: {error}") from error
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: int
+        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
     ) -> Float[Tensor, "state goal action"]:
         """Action probabilities of each goal's human."""
-        spec, views = self._world.spec, self._views.views(states)
-        found = human_policy(self._world, self._others, states, steps_left).to(torch.float32)
+        spec, views = self._world.spec, self._world.views(states)
+        assert views is not None
+        policies = human_policy(self._world, self._others, states, steps_left).to(torch.float32)
         available, achieved = self._world.available(states), self._world.achieved(states)
         for goal in self._goals:
             human = spec.goals[goal].human
@@ -81,8 +84,8 @@ class SelfPlay:
             options = options | ~options.any(1, keepdim=True)
             even = options.double() / options.sum(1, keepdim=True)
             learned = chances(self._policy, views[:, human], options, self._learners[human])
-            own = self._exploration * even + (1 - self._exploration) * learned
-            found[:, goal, : own.shape[1]] = torch.where(
-                achieved[:, goal, None], found[:, goal, : own.shape[1]], own.float()
+            mixed = self._exploration * even + (1 - self._exploration) * learned
+            policies[:, goal, : mixed.shape[1]] = torch.where(
+                achieved[:, goal, None], policies[:, goal, : mixed.shape[1]], mixed.float()
             )
-        return found
+        return policies

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +11,7 @@ from torch import Tensor
 from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.trees import StateDict
-from empo_learning.state_cache import StateCache, policies_at
+from empo_learning.state_cache import StateCache
 from empo_rollout.empowerment.goals import Goals, arrived, draw
 from empo_rollout.empowerment.observation import WorldObservation
 from empo_worlds.contract import available_in, initial_row
@@ -66,10 +65,9 @@ class Stage:
         words = world.spec.state_words
         self._prior = None
         if prior is not None:
-            ask = partial(policies_at, prior)
 
             def policies(rows: Tensor, left: Tensor) -> Tensor:
-                return checked_human_policy(world, rows, ask(rows, left))
+                return checked_human_policy(world, rows, prior.policy(rows, left))
 
             self._prior = StateCache(policies, words)
         learners = set(sight.agents)
@@ -91,10 +89,10 @@ class Stage:
         if self._prior is not None and copies.goals is not None:
             policy = self._prior(copies.rows, copies.left)
             for position, human in enumerate(spec.humans):
-                own = policy[torch.arange(len(policy)), copies.goals[:, position]]
+                goal_policy = policy[torch.arange(len(policy)), copies.goals[:, position]]
                 place = self._others.index(human)
                 chances[:, place] = 0.0
-                chances[:, place, : own.shape[1]] = own.to(torch.float64)
+                chances[:, place, : goal_policy.shape[1]] = goal_policy.to(torch.float64)
         actions[:, self._others] = draw(chances, generator)
         if not copies.acts.all():  # Whoever has arrived goes on, but not on purpose.
             idle = (~copies.acts).nonzero()
@@ -109,7 +107,7 @@ class Stage:
         """Rewards of the robots for states that episodes go on from.
 
         Raises:
-            CollectError: It is no number.
+            CollectError: if the reward is no number.
         """
         assert self._reward is not None
         reward = self._reward(rows, left).to(torch.float32)
@@ -172,8 +170,8 @@ class WorldCopies:
         """Let everybody act; episodes that end are followed by the next ones at once.
 
         Raises:
-            WorldError: An action is out of range.
-            CollectError: What is paid is no number.
+            WorldError: if an action is out of range.
+            CollectError: if the reward is no number.
         """
         stage, acted = self._stage, self.acts
         actions = stage.joint(self, options, self._generator)

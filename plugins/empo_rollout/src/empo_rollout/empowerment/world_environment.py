@@ -7,7 +7,7 @@ from functools import cached_property
 from empo_core.errors import ConfigError
 from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import HumanPrior
+from empo_core.protocols import Environment, HumanPrior
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
 from empo_rollout.empowerment.observation import WorldObservation
 from empo_rollout.empowerment.reward import Power, power_reward
@@ -15,7 +15,7 @@ from empo_rollout.empowerment.world_vector import WorldVectorEnv, check_learners
 from empo_rollout.world_params import PowerReward, WorldParams
 
 
-class WorldEnvironment:
+class WorldEnvironment(Environment):
     """Copies of the run's world; implements kind ``environment``.
 
     The reward and the human prior are built once, when copies are first made.
@@ -36,7 +36,7 @@ class WorldEnvironment:
             registry: Where names are looked up; default: the installed plugins.
 
         Raises:
-            ConfigError: There is no world, or it does not fit the params.
+            ConfigError: if there is no world, or it does not fit the params.
         """
         if context.world is None:
             raise ConfigError(
@@ -56,8 +56,8 @@ class WorldEnvironment:
         """Copies, of which all of a block step in one call.
 
         Raises:
-            ConfigError: The source of the reward does not fit; see ``power_reward``.
-            SolveError: It cannot solve the world, or a human has no goal.
+            ConfigError: if the source of the reward does not fit; see ``power_reward``.
+            SolveError: if the algorithm cannot solve the world, or a human has no goal.
         """
         return WorldVectorEnv(
             self._world,

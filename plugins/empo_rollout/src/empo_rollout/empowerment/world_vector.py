@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_core.errors import ConfigError
-from empo_core.features import UpdatableFeaturizer
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.types import WorldSpec
@@ -46,9 +45,9 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         first: Number of the first copy, which random numbers depend on.
 
     Raises:
-        ConfigError: No agent could learn.
-        UnsuitableWorldError: An agent is neither human nor robot.
-        SolveError: A human has no goal that it could pursue.
+        ConfigError: if no agent could learn.
+        UnsuitableWorldError: if an agent is neither human nor robot.
+        SolveError: if a human has no goal that it could pursue.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
         self._observations = [torch.zeros(shape) for _ in range(blocks)]
         featurizer = world.spec.featurizer
-        self._featurizer = featurizer if isinstance(featurizer, UpdatableFeaturizer) else None
+        self._featurizer = featurizer if featurizer.can_update else None
         self._shown: list[Tensor | None] = [None] * blocks
 
     @property
@@ -97,8 +96,8 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         """Let everybody act.
 
         Raises:
-            ValueError: These are no actions for it.
-            CollectError: What is paid is no number.
+            ValueError: if these are no actions for the block.
+            CollectError: if the reward is no number.
         """
         check_action(self._spec, action, copies.acts.numpy().reshape(-1))
         copies.step(torch.from_numpy(action).view(copies.acts.shape))
@@ -130,8 +129,8 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         final, env_spec = copies.final, self._spec
         if final is None or not len(final.env):
             return np.empty(0, np.int64), np.empty((0, env_spec.observations.words), np.float32)
-        out, shown = self._observations[block][final.env], self._shown[block]
-        before = None if shown is None else shown[final.env]
+        out, shown_rows = self._observations[block][final.env], self._shown[block]
+        before = None if shown_rows is None else shown_rows[final.env]
         self._observe(out, final.rows, final.left, final.goals, before)
         return np.flatnonzero(copies.truncated), out[copies.truncated[final.env]].numpy()
 
@@ -141,12 +140,12 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         rows: Int[Tensor, "env word"],
         left: Int[Tensor, " env"],
         goals: Int[Tensor, "env human"] | None,
-        shown: Int[Tensor, "env word"] | None = None,
+        shown_rows: Int[Tensor, "env word"] | None = None,
     ) -> None:
-        """Write observations to ``out``, which has those of the states ``shown`` or none."""
+        """Write observations to ``out``, which has those of the states ``shown_rows`` or none."""
         sight = self._sight
-        if shown is not None and self._featurizer is not None:
-            self._featurizer.update(out.numpy(), shown, rows)
+        if shown_rows is not None and self._featurizer is not None:
+            self._featurizer.update(out.numpy(), shown_rows, rows)
         else:
             self._features(rows, left, out[:, 0, : sight.num_features])
             out[:, 1:, : sight.num_features] = out[:, :1, : sight.num_features]
@@ -172,8 +171,8 @@ def check_learners(spec: WorldSpec, learners: Learners) -> None:
     """Refuse worlds in which no agent learns, or nothing says how some agent acts.
 
     Raises:
-        ConfigError: No agent learns.
-        UnsuitableWorldError: An agent has no role.
+        ConfigError: if no agent learns.
+        UnsuitableWorldError: if an agent has no role.
     """
     check_roles(spec)
     if not (spec.robots if learners == "robots" else spec.humans):

@@ -76,9 +76,9 @@ def normalised(
     """
     sums = torch.where(sums[0] > 1, sums, sums.sum(1, keepdim=True))
     total, first, second = sums.unbind()
-    some = total.clamp(min=1e-300)  # Without any weight nothing is learned anyway.
-    mean = first / some
-    deviation = (second / some - mean.square()).clamp(min=0).sqrt()
+    safe_total = total.clamp(min=1e-300)  # Without any weight nothing is learned anyway.
+    mean = first / safe_total
+    deviation = (second / safe_total - mean.square()).clamp(min=0).sqrt()
     shifted = (advantage.double() - mean[:, None]) / (deviation[:, None] + 1e-8)
     return torch.where(total[:, None] > 1, shifted, advantage.double()).to(advantage.dtype)
 
@@ -94,7 +94,7 @@ def with_numpy(
         tensor.numpy() for tensor in (rollout.reward, rollout.value, rollout.next_value)
     )
     terminated, truncated = rollout.terminated.numpy(), rollout.truncated.numpy()
-    learnable = rollout.valid.numpy() & rollout.known.numpy()
+    learnable = rollout.valid.numpy() & rollout.is_known.numpy()
     goes_on = np.greater(learnable, terminated | truncated)
 
     # Contiguous rows, whatever the inputs are.
@@ -120,8 +120,8 @@ def with_numpy(
 
     rows, factors = list(advantage), list(factor)
     product, later = np.empty_like(rows[-1]), rows.pop()
-    for row, each in zip(reversed(rows), factors[-2::-1], strict=True):
-        np.multiply(later, each, product)
+    for row, row_factor in zip(reversed(rows), factors[-2::-1], strict=True):
+        np.multiply(later, row_factor, product)
         np.add(row, product, row)
         later = row
     return torch.from_numpy(advantage)
@@ -148,8 +148,8 @@ def with_torch(
     goes_on = learnable & ~(rollout.terminated | rollout.truncated)
     last = params.truncation == "last"
     cut = rollout.unseen if last else rollout.truncated & ~rollout.terminated
-    worth = torch.where(cut, 0.0 if params.truncation == "zero" else value, rollout.next_value)
-    advantage = rollout.reward + gamma * worth - value
+    next_value = torch.where(cut, 0.0 if params.truncation == "zero" else value, rollout.next_value)
+    advantage = rollout.reward + gamma * next_value - value
     factor = torch.full_like(value, gamma * params.gae_lambda)
     if ratio is not None:
         advantage *= ratio.clamp(max=params.rho_clip)

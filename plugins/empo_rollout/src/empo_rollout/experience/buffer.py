@@ -71,13 +71,13 @@ class SegmentBuffer:
         """Reserve memory for one rollout; ``tail`` and ``reward_clip`` as in ``ExperienceParams``.
 
         Raises:
-            ConfigError: Blocks cannot fill that many segments.
+            ConfigError: if blocks cannot fill that many segments.
         """
         self._spec, self._horizon, self._segments = env_spec, plan.horizon, plan.segments
         _require_fit(env_spec, plan.segments, plan.horizon)
         self._tail, self._device, self._clip = tail, torch.device(device), reward_clip
         self._rollout = _empty(env_spec, plan.segments, plan.horizon, memory_size, self._device)
-        named = {each.name: getattr(self._rollout, each.name) for each in fields(Rollout)}
+        named = {field.name: getattr(self._rollout, field.name) for field in fields(Rollout)}
         self._tensors: dict[str, Tensor] = {k: v for k, v in named.items() if v is not None}
         # The same memory, to which numpy writes small blocks in a third of the time of torch.
         self._arrays: dict[str, np.ndarray] | None = None
@@ -93,7 +93,7 @@ class SegmentBuffer:
         """Start with empty segments; what ``rollout`` returned before is overwritten from now on.
 
         Raises:
-            RuntimeError: The last rollout is not ready, and its steps would be lost.
+            RuntimeError: if the last rollout is not ready, and its steps would be lost.
         """
         if any(cursor.steps for cursor in self._cursors) and not self.ready:
             raise RuntimeError(f"{self._missing()}; a new one would lose its steps")
@@ -104,9 +104,9 @@ class SegmentBuffer:
         for cursor in self._cursors:
             cursor.rows, cursor.time, cursor.steps = self._free.popleft(), 0, 0
             cursor.has_arrived = False
-        self._tensors["known"].fill_(True)
+        self._tensors["is_known"].fill_(True)
         if self._tail == "drop":
-            self._tensors["known"][-1] = False
+            self._tensors["is_known"][-1] = False
 
     def receive(
         self,
@@ -120,7 +120,7 @@ class SegmentBuffer:
         received in the last one, and may be received again.
 
         Raises:
-            RuntimeError: The block has arrived before, and has not been stored since.
+            RuntimeError: if the block has arrived before, and has not been stored since.
         """
         cursor = self._cursors[time_step.block]
         if cursor.has_arrived:
@@ -166,7 +166,7 @@ class SegmentBuffer:
         """Store a step of a block, and the memory before it, in its segments.
 
         Raises:
-            RuntimeError: The block has no room, or the outcome of its last step is missing.
+            RuntimeError: if the block has no room, or the outcome of its last step is missing.
         """
         cursor = self._cursors[time_step.block]
         if cursor.awaits or cursor.rows is None:
@@ -206,7 +206,7 @@ class SegmentBuffer:
         """The rollout: the buffer's own memory, valid and open to changes until the next one.
 
         Raises:
-            RuntimeError: It is not ``ready``.
+            RuntimeError: if the buffer is not ``ready``.
         """
         if not self.ready:
             raise RuntimeError(self._missing())
@@ -227,9 +227,9 @@ class SegmentBuffer:
         self._owner[rows] = np.arange(agents.start, agents.stop)
         self._first_step[rows] = steps
         self._tensors["agent"][rows] = torch.arange(agents.start, agents.stop, device=self._device)
-        kept = self._tensors["memory"][rows]
-        kept.copy_(memory.detach(), non_blocking=True)
-        kept.masked_fill_(torch.tensor(time_step.starts, device=self._device)[:, None], 0)
+        stored = self._tensors["memory"][rows]
+        stored.copy_(memory.detach(), non_blocking=True)
+        stored.masked_fill_(torch.tensor(time_step.starts, device=self._device)[:, None], 0)
 
     def _close(self, block: int, cursor: WriteCursor, rows: slice) -> None:
         """Count full segments, and let the block go on in others."""
@@ -278,10 +278,10 @@ def _empty(
     def steps(dtype: torch.dtype, *width: int) -> Shaped[Tensor, "time segment *rest"]:
         return torch.zeros(horizon, segments, *width, dtype=dtype, device=device)
 
-    actions, seen = env_spec.actions, env_spec.observations
+    actions, observations = env_spec.actions, env_spec.observations
     number, flag, count = torch.float32, torch.bool, torch.int64
     return Rollout(
-        observation=steps(getattr(torch, seen.dtype), seen.words),
+        observation=steps(getattr(torch, observations.dtype), observations.words),
         action=steps(count if actions.is_discrete else number, actions.size),
         log_prob=steps(number),
         value=steps(number),
@@ -292,7 +292,7 @@ def _empty(
         unseen=steps(flag),
         starts=steps(flag),
         valid=steps(flag),
-        known=steps(flag),
+        is_known=steps(flag),
         mask=steps(flag, sum(actions.choices)) if env_spec.masks else None,
         memory=torch.zeros(segments, memory_size, device=device),
         agent=torch.zeros(segments, dtype=count, device=device),

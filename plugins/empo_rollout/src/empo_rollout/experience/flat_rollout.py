@@ -120,8 +120,8 @@ class FlatRollout:
         if passes > 1:
             columns = minibatch.columns.tensor_split(passes)
             parts = list(zip(columns, minibatch.advantage.tensor_split(passes, 1), strict=True))
-        for some, advantage in parts:
-            part = self.microbatch(some)
+        for chosen, advantage in parts:
+            part = self.microbatch(chosen)
             part.advantage = advantage.flatten()
             part.share = float(part.weight.sum()) / minibatch.total_weight
             yield part

@@ -32,7 +32,7 @@ class Rollout:
         starts: The observation is the first of an episode.
         valid: The agent acted; where not, the step counts in no loss, its reward is 0 and it ends
             no episode.
-        known: The outcome is known; False in the last step with ``tail: drop``.
+        is_known: The outcome is known; False in the last step with ``tail: drop``.
         mask: Which options were available; None where all always are.
         memory: State of the policy's memory before the first step of each segment; it was
             already forgotten where the first step begins an episode.
@@ -51,7 +51,7 @@ class Rollout:
     unseen: Bool[Tensor, "time segment"]
     starts: Bool[Tensor, "time segment"]
     valid: Bool[Tensor, "time segment"]
-    known: Bool[Tensor, "time segment"]
+    is_known: Bool[Tensor, "time segment"]
     mask: Bool[Tensor, "time segment option"] | None
     memory: Float[Tensor, "segment unit"]
     agent: Int[Tensor, " segment"]
@@ -60,7 +60,7 @@ class Rollout:
     @property
     def learnable(self) -> Bool[Tensor, "time segment"]:
         """The steps that losses are about: the agent acted, and the outcome is known."""
-        return self.valid & self.known
+        return self.valid & self.is_known
 
     def segments(self, chosen: Int[Tensor, " chosen"]) -> Rollout:
         """Copies of some segments, in the order asked for."""

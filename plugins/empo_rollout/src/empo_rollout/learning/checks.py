@@ -25,7 +25,7 @@ def require_fit(
     """Refuse what cannot be learned with.
 
     Raises:
-        ConfigError: The losses or parameters do not fit the policy, or each other.
+        ConfigError: if the losses or parameters do not fit the policy, or each other.
     """
     parts = plan.accumulate > 1 or group.size > 1
     for position, (loss, _) in enumerate(losses):
@@ -75,7 +75,7 @@ def require_finite_step(metrics: Mapping[str, float], name: str, policy: ActorCr
     """Refuse a step whose losses or gradient are not finite, before it is taken.
 
     Raises:
-        NonFiniteError: A loss, the gradient, or a weight is infinite or NaN.
+        NonFiniteError: if a loss, the gradient, or a weight is infinite or NaN.
     """
     quantities = {
         "policy loss": "loss/policy",

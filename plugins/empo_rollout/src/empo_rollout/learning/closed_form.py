@@ -41,7 +41,7 @@ class Choices:
     def __init__(
         self,
         logits: Float[np.ndarray, "row option"],
-        taken: Float[np.ndarray, "row number"],
+        action: Float[np.ndarray, "row number"],
         nvec: Sequence[int],
         mask: Bool[np.ndarray, "row option"] | None,
     ) -> None:
@@ -52,7 +52,7 @@ class Choices:
             self._log_probs[self._masked] = UNAVAILABLE
         bounds = list(pairwise(accumulate(nvec, initial=0)))
         starts = np.array([[start] for start, _ in bounds])
-        self._taken = taken.T.astype(np.intp) + starts, np.arange(len(logits))
+        self._taken = action.T.astype(np.intp) + starts, np.arange(len(logits))
         self._likely = np.empty_like(self._log_probs)
         self._parts = [
             (self._log_probs[start:stop], self._likely[start:stop]) for start, stop in bounds
@@ -75,7 +75,10 @@ class Choices:
         slope = self._likely * -log_prob
         if entropy is not None:
             surprise = np.concatenate(
-                [part + own for (part, _), own in zip(self._parts, self._entropies, strict=True)]
+                [
+                    part + entropy_slope
+                    for (part, _), entropy_slope in zip(self._parts, self._entropies, strict=True)
+                ]
             )
             slope -= self._likely * surprise * entropy
         slope[self._taken] += log_prob
@@ -93,7 +96,7 @@ class Numbers:
     def __init__(
         self,
         mean: Float[np.ndarray, "row number"],
-        taken: Float[np.ndarray, "row number"],
+        action: Float[np.ndarray, "row number"],
         log_std: Float[np.ndarray, " number"],
         action_map: ActionMap | None = None,
     ) -> None:
@@ -103,7 +106,7 @@ class Numbers:
             mean = action_map.centre.numpy() + self._half * mean
             log_std = log_std + np.log(self._half)
         self._narrowness = np.exp(-log_std)
-        self._offset = (taken - mean) * self._narrowness
+        self._offset = (action - mean) * self._narrowness
         self._square = np.square(self._offset)
         self.count = len(log_std)
         width = log_std.sum() + self.count * np.float32(HALF_LOG_2_PI)
@@ -137,22 +140,22 @@ class ClosedForm:
     @torch.no_grad()
     def __call__(self, batch: Microbatch) -> LossGradient:
         """The loss on some steps, and its gradient."""
-        passed = self._network.forward(batch.observation.flatten(0, 1))
-        weight, output = batch.weight.numpy(), passed.output.numpy()
+        forward_pass = self._network.forward(batch.observation.flatten(0, 1))
+        weight, output = batch.weight.numpy(), forward_pass.output.numpy()
         share = weight / max(weight.sum(), TINY)
         ignored = weight <= 0
         with np.errstate(all="ignore"):  # Steps are refused that are not finite.
             distribution = self._distribution(output, batch)
             metrics, log_prob, entropy = self._policy_loss(distribution, batch, share, ignored)
-            error, value = self._value_loss(passed.value.numpy(), batch, share, ignored)
+            error, value = self._value_loss(forward_pass.value.numpy(), batch, share, ignored)
             output[...], log_std = distribution.slopes(log_prob, entropy)
-            passed.value.numpy()[...] = self._update.value_coef * value
+            forward_pass.value.numpy()[...] = self._update.value_coef * value
         metrics["loss/value"] = error
         metrics["loss/total"] = metrics["loss/policy"] + self._update.value_coef * error
         gradient = self._network.backward(
-            passed,
-            passed.output,
-            passed.value,
+            forward_pass,
+            forward_pass.output,
+            forward_pass.value,
             None if log_std is None else torch.from_numpy(log_std),
         )
         return LossGradient(gradient, metrics, [{"entropy_coef": self._ppo.entropy_coef}])
@@ -160,12 +163,12 @@ class ClosedForm:
     def _distribution(
         self, output: Float[np.ndarray, "row output"], batch: Microbatch
     ) -> Choices | Numbers:
-        taken, network = batch.action.numpy(), self._network
+        action, network = batch.action.numpy(), self._network
         if network.log_std is not None:
             log_std = network.log_std.detach().numpy()
-            return Numbers(output, taken, log_std, network.action_map)
+            return Numbers(output, action, log_std, network.action_map)
         mask = None if batch.mask is None else batch.mask.numpy()
-        return Choices(output, taken, network.choices, mask)
+        return Choices(output, action, network.choices, mask)
 
     def _policy_loss(
         self,
@@ -176,21 +179,21 @@ class ClosedForm:
     ) -> tuple[dict[str, float], Rows, Rows | None]:
         """Metrics, and slopes in log-probabilities and in entropies, if there are any."""
         params = self._ppo.params
-        moved = distribution.log_prob - batch.log_prob.numpy()
+        unclipped = distribution.log_prob - batch.log_prob.numpy()
         entropy = distribution.entropy
-        for each in (moved, entropy):
-            np.copyto(each, 0, where=ignored)
-        log_ratio = moved.clip(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        for array in (unclipped, entropy):
+            np.copyto(array, 0, where=ignored)
+        log_ratio = unclipped.clip(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
         ratio, gain = np.exp(log_ratio), batch.advantage.numpy() * share
         clipped = ratio.clip(1 - params.clip, 1 + params.clip) * gain
         gain *= ratio
         loss = -float(np.minimum(gain, clipped).sum())
         # Constant where the minimum is of the clipped ratio, or the logarithm was cut.
-        np.copyto(gain, 0, where=(gain > clipped) | (moved != log_ratio))
+        np.copyto(gain, 0, where=(gain > clipped) | (unclipped != log_ratio))
         beyond = ratio - 1
         coefficient = float(self._ppo.entropy_coef)
         mean = float((entropy * share).sum())
-        worth = coefficient * distribution.count**params.entropy.action_power
+        entropy_weight = coefficient * distribution.count**params.entropy.action_power
         metrics = {
             "policy/policy_loss": loss,
             "policy/entropy": mean,
@@ -199,9 +202,9 @@ class ClosedForm:
             "policy/approx_kl": float(((beyond - log_ratio) * share).sum()),
             "policy/clip_fraction": float(share[np.abs(beyond) > params.clip].sum()),
             "policy/importance": float((ratio * share).sum()),
-            "loss/policy": loss - worth * mean,
+            "loss/policy": loss - entropy_weight * mean,
         }
-        return metrics, -gain, -worth * share if worth else None
+        return metrics, -gain, -entropy_weight * share if entropy_weight else None
 
     def _value_loss(
         self, value: Rows, batch: Microbatch, share: Rows, ignored: Bool[np.ndarray, " row"]
@@ -213,11 +216,11 @@ class ClosedForm:
         slope = error * share
         if clip is None:
             return 0.5 * float((slope * error).sum()), slope
-        moved = value - batch.value.numpy()
-        np.copyto(moved, 0, where=ignored)
+        change = value - batch.value.numpy()
+        np.copyto(change, 0, where=ignored)
         square = np.square(error)
         # This difference is exactly 0 within the clip, so that rounding never looks like clipping.
-        clipped = np.square(error + (moved.clip(-clip, clip) - moved))
+        clipped = np.square(error + (change.clip(-clip, clip) - change))
         np.copyto(slope, 0, where=clipped > square)
         return 0.5 * float((np.maximum(square, clipped) * share).sum()), slope
 

@@ -59,7 +59,7 @@ class PolicyLosses:
         """``sum_i weight_i * loss_i`` of the actions that were taken.
 
         Raises:
-            ConfigError: The divergence is limited by ``target_kl``, and no loss reports it.
+            ConfigError: if the divergence is limited by ``target_kl``, and no loss reports it.
         """
         start = output.features.detach()
         policy = RecordedPolicy(start, output.distribution)
@@ -73,10 +73,10 @@ class PolicyLosses:
         terms, statistics = [], []
         metrics: dict[str, float] = {}
         for loss, factor in self._losses:
-            found = loss(policy, imagined)
-            terms.append(found.loss if factor == 1 else factor * found.loss)
-            statistics.append(found.statistics)
-            for name, number in found.metrics.items():
+            result = loss(policy, imagined)
+            terms.append(result.loss if factor == 1 else factor * result.loss)
+            statistics.append(result.statistics)
+            for name, number in result.metrics.items():
                 key = f"policy/{name}"
                 if key in metrics:
                     key = f"policy/{type(loss).__name__.lower()}_{name}"
@@ -118,7 +118,7 @@ class RecordedPolicy:
         """The distributions at these features.
 
         Raises:
-            ValueError: They are not the ``start`` of the batch.
+            ValueError: if the features are not the ``start`` of the batch.
         """
         if not _equal(features, self._start):
             raise ValueError(
@@ -129,6 +129,6 @@ class RecordedPolicy:
         return self._distribution
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
+def _equal(left: Tensor, right: Tensor) -> bool:
     """True if two tensors have the same numbers; NaN counts as equal to itself."""
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
+    return torch.equal(left, right) or torch.equal(left.nan_to_num(), right.nan_to_num())

@@ -39,9 +39,9 @@ class Optimiser:
         """
         is_muon = params.name == "muon"
         self.weights = list(weights)
-        self._size = sum(each.numel() for each in self.weights)
-        self._matrices = [each for each in self.weights if is_muon and each.ndim == 2]
-        self._others = [each for each in self.weights if not (is_muon and each.ndim == 2)]
+        self._size = sum(weight.numel() for weight in self.weights)
+        self._matrices = [weight for weight in self.weights if is_muon and weight.ndim == 2]
+        self._others = [weight for weight in self.weights if not (is_muon and weight.ndim == 2)]
         self._optimisers: dict[str, torch.optim.Optimizer] = {}
         if self._matrices:
             self._optimisers["muon"] = _muon(params, self._matrices)
@@ -75,23 +75,23 @@ class Optimiser:
     def _spread(self, gradient: Float[Tensor, " weight"]) -> None:
         """Give the optimisers their parts of a gradient, and the weights as they are now."""
         slopes = dict(zip(map(id, self.weights), _parts(gradient, self.weights), strict=True))
-        for each in self._matrices:
-            each.grad = slopes[id(each)]
+        for weight in self._matrices:
+            weight.grad = slopes[id(weight)]
         if self._others:
             self._row.copy_(flattened(self._others))
-            self._row.grad = flattened(slopes[id(each)] for each in self._others)
+            self._row.grad = flattened(slopes[id(weight)] for weight in self._others)
 
     def _collect(self) -> None:
         """Give the weights what the optimisers made of them."""
-        for each in self._matrices:
-            each.grad = None
+        for matrix in self._matrices:
+            matrix.grad = None
         if self._others:
             for weight, part in zip(self._others, _parts(self._row, self._others), strict=True):
                 weight.copy_(part)
 
     def state_dict(self) -> StateDict:
         """Moments of the gradients; tensors are its own, not copies."""
-        return {name: moments_of(each) for name, each in self._optimisers.items()}
+        return {name: moments_of(optimiser) for name, optimiser in self._optimisers.items()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore copies of what ``state_dict`` returned.
@@ -116,8 +116,8 @@ def flattened(tensors: Iterable[Tensor]) -> Float[Tensor, " weight"]:
 
 def _parts(row: Float[Tensor, " weight"], weights: Sequence[Tensor]) -> list[Tensor]:
     """The parts of a row, in the shapes of weights that stand one behind the other in it."""
-    parts = torch.split(row.detach(), [each.numel() for each in weights])
-    return [part.view_as(each) for part, each in zip(parts, weights, strict=True)]
+    parts = torch.split(row.detach(), [weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
 class L2Init:
@@ -130,13 +130,13 @@ class L2Init:
     def __init__(self, weights: Sequence[nn.Parameter], strength: float) -> None:
         self._weights, self._strength = list(weights), strength
         self._initial = flattened(weights)
-        self._pulled = flattened([torch.full_like(each, each.ndim > 1) for each in weights])
+        self._pulled = flattened([torch.full_like(weight, weight.ndim > 1) for weight in weights])
 
     def add_gradient(self, gradient: Float[Tensor, " weight"]) -> float:
         """Add the pull to ``gradient``; the loss."""
-        apart = (flattened(self._weights) - self._initial) * self._pulled
-        gradient.add_(apart, alpha=2 * self._strength)
-        return self._strength * float(apart.square().sum())
+        deviation = (flattened(self._weights) - self._initial) * self._pulled
+        gradient.add_(deviation, alpha=2 * self._strength)
+        return self._strength * float(deviation.square().sum())
 
     def state_dict(self) -> StateDict:
         """The initial weights; the tensor is its own, not a copy."""

@@ -84,14 +84,14 @@ class Ppo:
             clipped = ((ratio - 1).abs() > self._clip).to(ratio.dtype)
             means = (torch.stack((kl, clipped, ratio)) * share).sum((1, 2))
             entropy = (bonus.entropy.masked_fill(ignored, 0.0) * of_start).sum()
-            few = torch.stack((policy_loss, entropy, bonus.coefficient))
+            scalars = torch.stack((policy_loss, entropy, bonus.coefficient))
             # One transfer for all: each waits for the device.
-            numbers = torch.cat((few, means)).tolist()
+            numbers = torch.cat((scalars, means)).tolist()
         names = (
             "policy_loss", "entropy", "entropy_coef", "approx_kl", "clip_fraction", "importance"
         )  # fmt: skip
         metrics = dict(zip(names, numbers, strict=True))
-        return LossOutput(policy_loss - paid, metrics, {"entropy_coef": bonus.moved})
+        return LossOutput(policy_loss - paid, metrics, {"entropy_coef": bonus.next_value})
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         """Move the entropy coefficient."""

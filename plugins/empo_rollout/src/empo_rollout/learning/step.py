@@ -84,10 +84,10 @@ def ppo_step(
     metrics: dict[str, float] = {}
     statistics: list[Mapping[str, Tensor]] = []
     for batch in microbatches:
-        part, found, statistics = context.gradient(batch)
+        part, part_metrics, statistics = context.gradient(batch)
         if batch.share:  # Not 0 times the gradient, which need not exist.
             gradient.add_(part, alpha=batch.share)
-        for key, value in found.items():
+        for key, value in part_metrics.items():
             metrics[key] = metrics.get(key, 0.0) + (batch.share * value if batch.share else 0.0)
     metrics = context.group.totals(metrics)
     if kl_limit is not None and metrics[f"policy/{KL}"] > kl_limit:

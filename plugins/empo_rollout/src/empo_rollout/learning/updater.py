@@ -62,7 +62,7 @@ class Updater:
         its own, which decides what steps come together.
 
         Raises:
-            ConfigError: The losses or parameters do not fit the policy, or each other.
+            ConfigError: if the losses or parameters do not fit the policy, or each other.
         """
         self._params, self._plan, self._spec = params, plan, env_spec
         self._device, self._generator = torch.device(device), generator
@@ -110,9 +110,9 @@ class Updater:
             ``target_kl`` ended the phase, ``policy/stopping_kl`` is the divergence that did.
 
         Raises:
-            NonFiniteError: A loss or gradient is infinite or NaN; the weights are those before its
-                minibatch.
-            ConfigError: ``target_kl`` is set, and no policy loss says how far the policy moved.
+            NonFiniteError: if a loss or gradient is infinite or NaN; the weights are those before
+                its minibatch.
+            ConfigError: if ``target_kl`` is set, and no policy loss says how far the policy moved.
         """
         update, optimiser = self._params.update, self._params.optimiser
         sums: dict[str, float] = {}
@@ -163,7 +163,7 @@ class Updater:
         """Restore what ``state_dict`` returned.
 
         Raises:
-            StorageError: It belongs to another optimiser, or to another policy.
+            StorageError: if the state belongs to another optimiser, or to another policy.
         """
         self._context.optimiser.load_state_dict(state_dict["optimiser"])
         self._steps = whole_number(state_dict["steps"])
@@ -202,7 +202,7 @@ class Updater:
     ) -> Iterator[Minibatch]:
         """The minibatches of all passes over a rollout, but those without any weight."""
         update, recompute = self._params.update, self._params.advantages.recompute
-        moved = False
+        has_changed = False
         for epoch in range(update.update_epochs):
             if epoch and recompute == "epoch":
                 advantage = self._recomputed(rollout, flat, None)
@@ -215,12 +215,12 @@ class Updater:
             target, totals = self._normalised(flat.arranged(advantage)[:, columns], weight, names)
             target = target * importance
             for i, name in enumerate(names):
-                if moved and recompute == "minibatch":
-                    some = self._recomputed(rollout, flat, columns[i])[:, None]
-                    some, _ = self._normalised(some, weight[:, i : i + 1], [name])
-                    target[:, i : i + 1] = some * importance[i]
+                if has_changed and recompute == "minibatch":
+                    recomputed = self._recomputed(rollout, flat, columns[i])[:, None]
+                    recomputed, _ = self._normalised(recomputed, weight[:, i : i + 1], [name])
+                    target[:, i : i + 1] = recomputed * importance[i]
                 if totals[i] > 0:
-                    moved = True
+                    has_changed = True
                     yield Minibatch(name, columns[i], target[:, i], totals[i])
 
     def _normalised(
@@ -232,7 +232,7 @@ class Updater:
         """Advantages as losses see them, and the total weight of each minibatch.
 
         Raises:
-            NonFiniteError: Advantages of a minibatch are infinite or NaN.
+            NonFiniteError: if advantages of a minibatch are infinite or NaN.
         """
         sums = advantage_sums(advantage, weight)
         self._group.add_up([sums])
@@ -255,11 +255,11 @@ class Updater:
         unit = 1 if self._params.update.sampling == "steps" else self._plan.horizon
         size = self._plan.minibatch_size // self._plan.accumulate // unit
         ratios = []
-        for some in torch.split(columns, size):
-            part = flat.microbatch(some)
+        for chunk in torch.split(columns, size):
+            part = flat.microbatch(chunk)
             log_ratio = self._context.forward(part).distribution.log_prob(part.action)
             log_ratio = (log_ratio - part.log_prob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-            ratios.append(log_ratio.exp().view(-1, len(some)))
+            ratios.append(log_ratio.exp().view(-1, len(chunk)))
         ratio = torch.cat(ratios, 1).view(rollout.value.shape).masked_fill(~rollout.learnable, 1.0)
         advantage, _ = advantages(rollout, self._params.advantages, self._params.gamma, ratio)
         advantage = advantage.masked_fill(~rollout.learnable, 0.0)

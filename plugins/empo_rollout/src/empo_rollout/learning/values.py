@@ -33,9 +33,9 @@ def value_loss(
     error = torch.where(counts, value - returns.detach(), zero)
     square = error.square()
     if clip is not None:
-        moved = torch.where(counts, value - old_value.detach(), zero)
+        change = torch.where(counts, value - old_value.detach(), zero)
         # V_old + clip(V - V_old) - R, by what is cut off.
-        clipped = error - moved + moved.clamp(-clip, clip)
+        clipped = error - change + change.clamp(-clip, clip)
         square = torch.maximum(square, clipped.square())
     return 0.5 * weighted_mean(square, weight.detach())
 

@@ -52,8 +52,8 @@ class _Weights:
 
     def __init__(self, network: Network, row: Float[Tensor, " weight"]) -> None:
         self.row = row
-        one, other = network.trunk.layers, network.critic_trunk
-        pairs = zip(one, one if other is None else other.layers, strict=True)
+        layers, other = network.trunk.layers, network.critic_trunk
+        pairs = zip(layers, layers if other is None else other.layers, strict=True)
         self.layers = [
             (self._stacked(first.weight, second.weight).mT, self._stacked(first.bias, second.bias))
             for first, second in pairs
@@ -68,12 +68,12 @@ class _Weights:
         """The part of the row that has the place of a weight."""
         return self.row.as_strided(weight.shape, weight.stride(), weight.storage_offset())
 
-    def _stacked(self, one: Tensor, other: Tensor) -> Float[Tensor, "tower input feature"]:
+    def _stacked(self, first: Tensor, other: Tensor) -> Float[Tensor, "tower input feature"]:
         """The parts of two weights of one shape, or of one weight."""
-        offset = one.storage_offset()
-        apart = other.storage_offset() - offset
-        shape = one.shape if one.ndim == 2 else (1, len(one))
-        return self.row.as_strided((1 + (apart > 0), *shape), (apart, shape[-1], 1), offset)
+        offset = first.storage_offset()
+        distance = other.storage_offset() - offset
+        shape = first.shape if first.ndim == 2 else (1, len(first))
+        return self.row.as_strided((1 + (distance > 0), *shape), (distance, shape[-1], 1), offset)
 
 
 class DenseNetwork:
@@ -118,7 +118,7 @@ class DenseNetwork:
 
     def backward(
         self,
-        passed: DensePass,
+        forward_pass: DensePass,
         output: Float[Tensor, "row output"],
         value: Float[Tensor, " row"],
         log_std: Float[Tensor, " number"] | None,
@@ -126,12 +126,12 @@ class DenseNetwork:
         """The gradient of a loss in all weights; the next call overwrites it.
 
         Args:
-            passed: Result of ``forward``.
+            forward_pass: Result of ``forward``.
             output: Slopes of the loss in its output.
             value: Slopes in its value.
             log_std: Slopes in ``log_std``, where there is one.
         """
-        gradient, features = self._gradient, passed.layers[-1]
+        gradient, features = self._gradient, forward_pass.layers[-1]
         (head, head_bias), (critic, critic_bias) = gradient.head, gradient.critic
         values = value.unsqueeze(1)
         torch.mm(output.mT, features[0], out=head)
@@ -147,9 +147,9 @@ class DenseNetwork:
         else:
             torch.mm(values, self._weights.critic[0], out=slope[1])
         for depth in reversed(range(len(gradient.layers))):
-            slope = self._sloped(slope, passed.layers[depth + 1])
+            slope = self._sloped(slope, forward_pass.layers[depth + 1])
             weight, bias = gradient.layers[depth]
-            weight.copy_(torch.bmm(passed.layers[depth].mT, slope))
+            weight.copy_(torch.bmm(forward_pass.layers[depth].mT, slope))
             torch.sum(slope, 1, keepdim=True, out=bias)
             if depth:
                 slope = torch.bmm(slope, self._weights.layers[depth][0].mT)
@@ -161,8 +161,8 @@ def dense_network(policy: object, compute: ComputeParams) -> DenseNetwork | None
     plain = compute.precision == "float32" and not compute.compile
     if not plain or not isinstance(policy, Networks) or policy.normalisation is not None:
         return None
-    network = policy.each[0]
-    if len(policy.each) > 1 or not _is_dense(network):
+    network = policy.members[0]
+    if len(policy.members) > 1 or not _is_dense(network):
         return None
     return DenseNetwork(network, policy.action_map)
 
@@ -175,15 +175,16 @@ def _is_dense(network: Network) -> bool:
         and len(layers) > 0
         and type(layers[1]) in _ACTIVATIONS
         and all(
-            each.requires_grad and each.is_cpu and each.dtype is torch.float32 for each in weights
+            weight.requires_grad and weight.is_cpu and weight.dtype is torch.float32
+            for weight in weights
         )
     )
 
 
 def _joined(weights: Sequence[nn.Parameter]) -> Float[Tensor, " weight"]:
     """All weights, one behind the other; they become views of this."""
-    row = torch.cat([each.detach().flatten() for each in weights])
-    sizes = [each.numel() for each in weights]
+    row = torch.cat([weight.detach().flatten() for weight in weights])
+    sizes = [weight.numel() for weight in weights]
     for weight, part in zip(weights, torch.split(row, sizes), strict=True):
         weight.data = part.view_as(weight)
     return row

@@ -51,10 +51,10 @@ class MultiCategorical(Distribution):
         logits = _exact(logits)
         # Finite, since 0 * inf would make NaN of the entropy. What is padding is less likely
         # still than what is unavailable, so that a choice without any option stays clean.
-        least = torch.finfo(logits.dtype).min
+        smallest = torch.finfo(logits.dtype).min
         if mask is not None:
-            logits = logits.masked_fill(~mask, least / 2)
-        self._log_probs = _by_choice(logits, nvec, least).log_softmax(-1)
+            logits = logits.masked_fill(~mask, smallest / 2)
+        self._log_probs = _by_choice(logits, nvec, smallest).log_softmax(-1)
         super().__init__(logits.shape[:-1], torch.Size([len(nvec)]), validate_args=False)
 
     def log_prob(self, value: Shaped[Tensor, "*drawn number"]) -> Float[Tensor, "*all"]:
@@ -157,9 +157,9 @@ def missed_bounds(actions: ActionSpec, log_std: float) -> list[int]:
 
 
 @register_kl(MultiCategorical, MultiCategorical)  # type: ignore[no-untyped-call, untyped-decorator]
-def _kl_multi_categorical(one: MultiCategorical, other: MultiCategorical) -> Tensor:
-    table = one._log_probs
-    return (table.exp() * (table - other._log_probs)).sum((-2, -1))
+def _kl_multi_categorical(p: MultiCategorical, q: MultiCategorical) -> Tensor:
+    table = p._log_probs
+    return (table.exp() * (table - q._log_probs)).sum((-2, -1))
 
 
 def _exact(values: Tensor) -> Tensor:

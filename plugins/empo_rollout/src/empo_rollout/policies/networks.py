@@ -48,10 +48,10 @@ def build_policy(
         device: Where the policy goes.
 
     Raises:
-        ConfigError: The parameters do not fit what agents see or do.
+        ConfigError: if the parameters do not fit what agents see or do.
     """
     policy = blank_policy(params, env_spec).to_empty(device="cpu")
-    for network in policy.each:
+    for network in policy.members:
         initialise(network, generator)
         orthogonal(network.head, POLICY_GAIN, generator)
         orthogonal(network.critic, VALUE_GAIN, generator)
@@ -66,7 +66,7 @@ def blank_policy(
     """A policy that fits some environments, on device ``meta``: without any weights.
 
     Raises:
-        ConfigError: The parameters do not fit what agents see or do.
+        ConfigError: if the parameters do not fit what agents see or do.
     """
     _check(params, env_spec)
     with torch.device("meta"):
@@ -76,13 +76,13 @@ def blank_policy(
 
 
 def _check(params: PolicyParams, env_spec: EnvSpec) -> None:
-    seen, actions = env_spec.observations, env_spec.actions
+    observations, actions = env_spec.observations, env_spec.actions
     if not actions.size:
         raise ConfigError("policy: agents have no actions: neither choices nor numbers")
-    if params.network == "conv" and seen.grid is None:
+    if params.network == "conv" and observations.grid is None:
         raise ConfigError(
             f"policy.network: 'conv' reads pictures, but an observation here is a row of "
-            f"{seen.words} {seen.dtype} numbers without a picture; choose 'mlp'"
+            f"{observations.words} {observations.dtype} numbers without a picture; choose 'mlp'"
         )
     if params.network == "conv" and not params.channels:
         raise ConfigError("policy.channels: 'conv' needs at least one; or choose network 'mlp'")
@@ -109,9 +109,9 @@ class Network(nn.Module):
 
     def __init__(self, params: PolicyParams, env_spec: EnvSpec) -> None:
         super().__init__()
-        seen, actions = env_spec.observations, env_spec.actions
-        self.scale, self.choices = seen.scale, actions.choices
-        self.trunk = Trunk(params, seen)
+        observations, actions = env_spec.observations, env_spec.actions
+        self.scale, self.choices = observations.scale, actions.choices
+        self.trunk = Trunk(params, observations)
         self.memory = (
             None
             if params.memory == "none"
@@ -121,7 +121,7 @@ class Network(nn.Module):
         self.head = nn.Linear(features, sum(actions.choices) or actions.size)
         if not actions.is_discrete:
             self.log_std = nn.Parameter(torch.empty(actions.size))
-        self.critic_trunk = Trunk(params, seen) if params.critic == "own" else None
+        self.critic_trunk = Trunk(params, observations) if params.critic == "own" else None
         self.critic = nn.Linear(features, 1)
 
     def step(
@@ -180,11 +180,11 @@ class Networks(nn.Module):
         self.action_map = ActionMap.to_bounds(env_spec.actions)
         number = len(env_spec.agents) if params.agents == "separate" else 1
         self.networks = nn.ModuleList(Network(params, env_spec) for _ in range(number))
-        memory = self.each[0].memory
+        memory = self.members[0].memory
         self._memory_size = 0 if memory is None else memory.units
 
     @property
-    def each(self) -> list[Network]:
+    def members(self) -> list[Network]:
         """The network of each agent, or the one of all."""
         return cast(list[Network], list(self.networks))
 
@@ -195,7 +195,7 @@ class Networks(nn.Module):
 
     def initial_memory(self, num_agents: int) -> Float[Tensor, "agent unit"]:
         """The memory at the beginning of an episode: zeros."""
-        return torch.zeros(num_agents, self._memory_size, device=self.each[0].head.weight.device)
+        return torch.zeros(num_agents, self._memory_size, device=self.members[0].head.weight.device)
 
     def step(
         self,
@@ -211,7 +211,7 @@ class Networks(nn.Module):
         if self._memory_size:
             memory = forgotten(memory, starts)
         if len(self.networks) == 1:
-            output, value, memory = self.each[0].step(observation, memory)
+            output, value, memory = self.members[0].step(observation, memory)
         else:
             output, value, memory = self._routed(
                 agent, 0, lambda network, rows: network.step(observation[rows], memory[rows])
@@ -229,7 +229,7 @@ class Networks(nn.Module):
         if self.normalisation is not None:
             observation = self.normalisation(observation)
         if len(self.networks) == 1:
-            return Unrolled(*self.each[0].unroll(observation, memory, starts))
+            return Unrolled(*self.members[0].unroll(observation, memory, starts))
         hidden, value = self._routed(
             agent,
             1,
@@ -247,7 +247,7 @@ class Networks(nn.Module):
     ) -> MultiCategorical | BoundedNormal:
         """The distributions over actions ``[row number]`` that belong to ``hidden``."""
         if len(self.networks) == 1:
-            output = self.each[0].head(hidden)
+            output = self.members[0].head(hidden)
         else:
             (output,) = self._routed(agent, 0, lambda network, rows: (network.head(hidden[rows]),))
         return self._distribution(output, agent, mask)
@@ -260,7 +260,7 @@ class Networks(nn.Module):
     ) -> MultiCategorical | BoundedNormal:
         if self._choices:
             return MultiCategorical(output, self._choices, mask)
-        log_std = torch.stack([network.log_std for network in self.each])
+        log_std = torch.stack([network.log_std for network in self.members])
         if self.action_map is not None:
             self.action_map = self.action_map.to(output.device)
         return diagonal_normal(
@@ -284,7 +284,7 @@ class Networks(nn.Module):
         )
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
-        parts = [part(*pair) for pair in zip(self.each, rows, strict=True)]
+        parts = [part(*pair) for pair in zip(self.members, rows, strict=True)]
         return tuple(
             torch.cat(group, axis).index_select(axis, back) for group in zip(*parts, strict=True)
         )

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue
 
 from empo_core.errors import StorageError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
-from empo_core.storage.atomic import StrictModel
+from empo_core.runs.atomic import StrictModel
 from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.layers import ObservationNormalisation
@@ -92,8 +92,8 @@ def save_policy(
         world: Identity of the world, where it was humans that learned: they can be a human prior.
 
     Raises:
-        NonFiniteError: A weight is not finite.
-        StorageError: The disk refuses, or something else has that place.
+        NonFiniteError: if a weight is not finite.
+        StorageError: if the disk refuses, or something else has that place.
     """
     normalisation = policy.normalisation
     body = _Body(
@@ -120,8 +120,8 @@ def load_policy(path: str | Path, env_spec: EnvSpec | None = None) -> SavedPolic
         env_spec: What it is going to act in; None checks nothing.
 
     Raises:
-        StorageError: It is missing, damaged, foreign, or written by another version; or it was
-            learned for other agents, observations or actions.
+        StorageError: if the file is missing, damaged, foreign, or written by another version; or
+            the policy was learned for other agents, observations or actions.
     """
     path = Path(path)
     saved = read_model(path, FORMAT, _Body)
@@ -130,7 +130,7 @@ def load_policy(path: str | Path, env_spec: EnvSpec | None = None) -> SavedPolic
         params = PolicyParams.model_validate(saved.body.params)
         # On ``meta``, so that shapes are compared before memory is taken.
         policy = blank_policy(params, learned, _blank_normalisation(learned, saved.body))
-        statistics = {f"{NORMALISATION}{name}": each for name, each in saved.statistics.items()}
+        statistics = {f"{NORMALISATION}{name}": tensor for name, tensor in saved.statistics.items()}
         load_weights(policy, {**saved.weights, **statistics}, assign=True)
     if not saved.body.maps_actions:
         policy.action_map = None
@@ -151,7 +151,7 @@ def check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams)
     """Refuse environments that the policy was not learned for.
 
     Raises:
-        StorageError: They are; the message names the first difference.
+        StorageError: if the specs differ; the message names the first difference.
     """
     parts: list[tuple[str, Any, Any]] = [
         ("observations", learned.observations, here.observations),
@@ -159,22 +159,22 @@ def check_fit(path: Path, learned: EnvSpec, here: EnvSpec, params: PolicyParams)
     ]
     if params.agents == "separate":
         parts.append(("agents", learned.agents, here.agents))
-    for what, known, found in parts:
-        if known != found:
+    for part, recorded, actual in parts:
+        if recorded != actual:
             raise StorageError(
-                f"{path}: was learned where {what} were {known}, and does not fit {what} that are "
-                f"{found}; use it where it was learned, or learn another"
+                f"{path}: was learned where {part} were {recorded}, and does not fit {part} that "
+                f"are {actual}; use it where it was learned, or learn another"
             )
 
 
 def _described(env_spec: EnvSpec) -> _Spec:
-    seen, actions = env_spec.observations, env_spec.actions
+    observations, actions = env_spec.observations, env_spec.actions
     return _Spec(
         observations=_Observations(
-            words=seen.words,
-            dtype=seen.dtype,
-            grid=None if seen.grid is None else [*seen.grid],
-            scale=seen.scale,
+            words=observations.words,
+            dtype=observations.dtype,
+            grid=None if observations.grid is None else [*observations.grid],
+            scale=observations.scale,
         ),
         actions=_Actions(
             choices=[*actions.choices],
@@ -186,19 +186,25 @@ def _described(env_spec: EnvSpec) -> _Spec:
     )
 
 
-def _spec_of(known: _Spec) -> EnvSpec:
-    seen, actions = known.observations, known.actions
-    grid = None if seen.grid is None else (seen.grid[0], seen.grid[1], seen.grid[2])
+def _spec_of(recorded: _Spec) -> EnvSpec:
+    observations, actions = recorded.observations, recorded.actions
+    grid = (
+        None
+        if observations.grid is None
+        else (observations.grid[0], observations.grid[1], observations.grid[2])
+    )
     return EnvSpec(
-        observations=ObservationSpec(seen.words, seen.dtype, grid, seen.scale),
+        observations=ObservationSpec(
+            observations.words, observations.dtype, grid, observations.scale
+        ),
         actions=ActionSpec(
             tuple(actions.choices),
             tuple(-math.inf if bound is None else bound for bound in actions.low),
             tuple(math.inf if bound is None else bound for bound in actions.high),
         ),
-        agents=tuple(known.agents),
+        agents=tuple(recorded.agents),
         num_envs=1,
-        masks=known.masks,
+        masks=recorded.masks,
     )
 
 

@@ -2,7 +2,7 @@
 
 A stored set of arrays is a directory of ``.npy`` files (never with pickle) and a
 ``manifest.json`` that lists each with dtype, shape, size and sha256 and has a sha256 of its
-own. How it is written is ``empo_core.storage.atomic``'s business.
+own. How it is written is ``empo_core.runs.atomic``'s business.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from empo_core.errors import StorageError
-from empo_core.storage.atomic import (
+from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
     FileEntry,
@@ -37,7 +37,7 @@ from empo_core.storage.atomic import (
     write_synced,
     written_directory,
 )
-from empo_core.storage.regular_files import open_regular
+from empo_core.runs.files import open_regular
 from empo_core.trees import Json, JsonData
 
 __all__ = ["DISK", "FileOps", "load_array", "load_arrays", "read_json", "save_arrays", "write_file"]

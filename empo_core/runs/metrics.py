@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from empo_core.errors import ConfigError, StorageError
-from empo_core.storage.atomic import parse_json
-from empo_core.storage.regular_files import open_regular
+from empo_core.runs.atomic import parse_json
+from empo_core.runs.files import open_regular
 
 METRICS = "metrics.jsonl"
 

@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from typing_extensions import Buffer
 
 from empo_core.errors import StorageError
-from empo_core.storage.regular_files import open_new, open_regular, reason_of
-from empo_core.storage.run_roots import refuse_gone
+from empo_core.runs.files import open_new, open_regular, reason_of, refuse_gone
 from empo_core.trees import JsonData
 
 Body = TypeVar("Body", bound=BaseModel)

@@ -1,4 +1,10 @@
-"""Opening files of directories that may come from elsewhere: never a link, pipe or device."""
+"""Files of run directories, which may come from elsewhere, be held by a process, or be moved away.
+
+What is opened is never a link, pipe or device. A lock is held by one process at a time, and the
+kernel releases it when the process ends. A directory that is moved or removed while its run goes
+on must not come back as a ghost with a few files: whoever writes into a run calls ``refuse_gone``
+first.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +18,16 @@ from typing import BinaryIO, TypeVar
 
 from empo_core.errors import ConfigError, StorageError
 
+try:
+    import fcntl
+except ImportError:  # Not on Windows; there nothing is locked.
+    fcntl = None  # type: ignore[assignment]
+
+CAN_LOCK = fcntl is not None
 Read = TypeVar("Read")
 # Windows has neither; there only privileged users can make links.
 _CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_roots: dict[Path, tuple[int, int]] = {}
 
 
 def open_regular(path: Path, read: Callable[[io.BufferedReader], Read]) -> Read:
@@ -97,3 +110,69 @@ def _refuse_strange(directory: Path, path: Path) -> None:
 def _unlisted(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise ConfigError(f"{error.filename}: cannot be listed: {reason_of(error)}") from error
+
+
+def hold(path: Path, *, shared: bool = False) -> BinaryIO | None:
+    """An open file that others cannot hold until it is closed; None where another process does.
+
+    Args:
+        path: Of the file, which is made if missing.
+        shared: Let others hold it who share it, too.
+
+    Raises:
+        StorageError: if the file cannot be opened or locked.
+    """
+    file = open_append(path)
+    if fcntl is None:
+        return file
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError as error:
+        file.close()
+        raise StorageError(f"{path}: cannot be locked: {reason_of(error)}") from error
+    return file
+
+
+def watch_root(root: Path) -> None:
+    """Remember which directory a run has, until ``forget_root``."""
+    status = root.stat()
+    _roots[root.absolute()] = status.st_dev, status.st_ino
+
+
+def forget_root(root: Path) -> None:
+    """Forget a run's directory."""
+    _roots.pop(root.absolute(), None)
+
+
+def is_gone(root: Path) -> bool:
+    """True if a run's directory is not where it was when the run began."""
+    recorded = _roots.get(root.absolute())
+    if recorded is None:
+        return False
+    try:
+        status = root.stat()
+    except OSError:
+        return True
+    return recorded != (status.st_dev, status.st_ino)
+
+
+def refuse_gone(path: Path) -> None:
+    """Refuse a path in the directory of a run that was moved or removed.
+
+    Raises:
+        StorageError: if the path lies in such a directory; the message names the directory.
+    """
+    for root in list(_roots):
+        if path.absolute().is_relative_to(root) and is_gone(root):
+            raise gone(root)
+
+
+def gone(root: Path) -> StorageError:
+    """The error of a run whose directory is gone."""
+    return StorageError(
+        f"{root}: was removed or moved away while the run went on, so the run stops; go on from "
+        "its last checkpoint where it is now, with: empo resume DIRECTORY"
+    )

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, Field, JsonValue
 
-from empo_core.config import Output, RunConfig
+from empo_core.config import RunConfig
+from empo_core.config.models import Output
 from empo_core.errors import ConfigError, StorageError
-from empo_core.storage.atomic import (
+from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
     FileEntry,
@@ -35,7 +36,7 @@ from empo_core.storage.atomic import (
     sealed_json,
     write_file,
 )
-from empo_core.storage.regular_files import (
+from empo_core.runs.files import (
     open_new,
     open_regular,
     reason_of,

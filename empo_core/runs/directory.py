@@ -26,20 +26,28 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Self
 
 from pydantic import JsonValue
 
 from empo_core.config import RunConfig
 from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
+from empo_core.interrupts import process_exists
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter, printable
-from empo_core.storage import run_roots
-from empo_core.storage.atomic import read_json, write_file
-from empo_core.storage.inputs import Inputs, read_manifest, write_manifest
-from empo_core.storage.locks import CAN_LOCK, hold
-from empo_core.storage.regular_files import open_append, open_regular, refuse_strange_files
+from empo_core.runs.atomic import read_json, write_file
+from empo_core.runs.files import (
+    CAN_LOCK,
+    forget_root,
+    hold,
+    is_gone,
+    open_append,
+    open_regular,
+    refuse_strange_files,
+    watch_root,
+)
+from empo_core.runs.inputs import Inputs, read_manifest, write_manifest
 from empo_core.trees import JsonData
 
 CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
@@ -286,7 +294,7 @@ class RunDirectory:
     @property
     def is_gone(self) -> bool:
         """True if the directory was moved or removed while this process held it."""
-        return run_roots.is_gone(self.path)
+        return is_gone(self.path)
 
     @contextlib.contextmanager
     def logging(self, *listeners: logging.Handler) -> Iterator[None]:
@@ -312,9 +320,17 @@ class RunDirectory:
                 root.removeHandler(log_handler)
             stream.close()
 
+    def __enter__(self) -> Self:
+        """The directory, until it is released at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the directory."""
+        self.release()
+
     def release(self) -> None:
         """Let another process hold the directory; the end of this process does it too."""
-        run_roots.forget(self.path)
+        forget_root(self.path)
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -328,7 +344,7 @@ class RunDirectory:
     def _hold(self) -> bool:
         self._lock = hold(self.path / ".lock")
         if self._lock is not None:
-            run_roots.watch(self.path)
+            watch_root(self.path)
         return self._lock is not None
 
 
@@ -544,7 +560,7 @@ def silent_end(status: Mapping[str, JsonValue]) -> str:
     )
 
 
-def tell_of_silent_end(runs: Path) -> None:
+def warn_of_silent_end(runs: Path) -> None:
     """Warn if the newest run in a folder of runs ended silently."""
     with contextlib.suppress(OSError, StorageError):
         with os.scandir(runs) as entries:
@@ -556,17 +572,6 @@ def tell_of_silent_end(runs: Path) -> None:
                 "%s: %s; its log: %s; go on with: empo resume %s",
                 newest.path, silent_end(status), newest.path / LOG, newest.path,
             )  # fmt: skip
-
-
-def process_exists(pid: object) -> bool:
-    """Whether a process of this machine has a number, whoever's it is."""
-    try:
-        os.kill(int(str(pid)), 0)
-    except PermissionError:
-        return True
-    except (ValueError, OverflowError, OSError):
-        return False
-    return True
 
 
 def _unmakeable(path: Path, error: OSError) -> StorageError:
