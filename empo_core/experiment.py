@@ -62,7 +62,7 @@ from empo_core.runs.directory import (
     strict_json,
     warn_of_silent_end,
 )
-from empo_core.runs.files import gone, refuse_gone
+from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
     Inputs,
     Manifest,
@@ -394,7 +394,7 @@ class Experiment:
                 termination.begin()
                 status = "interrupted"
                 if directory.is_gone:
-                    raise gone(directory.path) from error
+                    raise missing_run(directory.path) from error
                 if directory.is_temporary:
                     raise
                 raise RunInterrupted(directory.path) from error
@@ -405,7 +405,7 @@ class Experiment:
                 if isinstance(failure, REFUSALS) and not (resume or tracker.has_begun):
                     directory.is_temporary = True  # Nothing was run, so nothing is left.
                 if directory.is_gone:
-                    raise gone(directory.path) from failure
+                    raise missing_run(directory.path) from failure
                 if not process_rank():
                     note_copies(failure, directory.path)
                 if not directory.is_temporary:

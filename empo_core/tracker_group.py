@@ -142,19 +142,19 @@ class TrackerGroup(Tracker):
 
     @contextlib.contextmanager
     def _guarded(self, tracker: Tracker, hook: str) -> Iterator[None]:
-        """Deal with what a tracker raises in one of its hooks; Ctrl-C is not the tracker's."""
+        """Turn what a tracker raises in a hook into a TrackerError or a warning; Ctrl-C passes."""
         try:
             yield
         except (KeyboardInterrupt, ConfigError):
             raise  # The person's wish, and the person's config: no fault of the tracker.
         except BaseException as error:
-            told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             if isinstance(error, SystemExit):
-                told = event(error)
-            what = f"the tracker {type(tracker).__name__} failed in {hook}: {told}"
+                reason = event(error)
+            problem = f"the tracker {type(tracker).__name__} failed in {hook}: {reason}"
             if self._on_error == "fail":
-                raise TrackerError(what) from error
-            log.warning("%s; it is switched off, and the run goes on", what)
+                raise TrackerError(problem) from error
+            log.warning("%s; it is switched off, and the run goes on", problem)
             self._switch_off(tracker, hook)
 
     def _switch_off(self, tracker: Tracker, hook: str) -> None:

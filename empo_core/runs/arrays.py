@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from jaxtyping import Shaped
 from pydantic import Field
 
 from empo_core.errors import StorageError
@@ -86,7 +87,7 @@ def save_arrays(
 
 def load_arrays(
     directory: str | Path, *, mmap: bool = False
-) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
+) -> tuple[dict[str, Shaped[np.ndarray, "*axes"]], dict[str, Json]]:
     """The arrays that ``save_arrays`` stored, after checking all of them.
 
     Args:
@@ -113,7 +114,7 @@ def load_arrays(
     return arrays, body.metadata
 
 
-def load_array(path: Path, *, mmap: bool = False) -> np.ndarray:
+def load_array(path: Path, *, mmap: bool = False) -> Shaped[np.ndarray, "*axes"]:
     """One array of a set, without any check; several threads may load at the same time.
 
     Raises:

@@ -44,7 +44,5 @@ class TestLatent(AlgorithmTests):
 
     def test_a_world_is_refused(self, algorithm: Algorithm, context: RunContext) -> None:
         world = fresh(TinyWorld(), context.directory.parent / "with a world")
-        with pytest.raises(
-            ConfigError, match="world_model: algorithm 'latent' learns in its tasks"
-        ):
+        with pytest.raises(ConfigError, match="world_model:"):
             algorithm.run(world)

@@ -341,7 +341,7 @@ def test_batches_need_states_of_integers() -> None:
         def initial_state(self) -> Hashable:
             return "ground floor", 0
 
-    with pytest.raises(WorldError, match="tuples of equally many integers; one is"):
+    with pytest.raises(WorldError, match="tuples of equally many integers"):
         enumerate_world(Named())
 
 
@@ -389,16 +389,16 @@ def only_waits(state: Any, agent: int, action: int) -> bool:
 
 
 def test_what_a_compiled_world_contradicts_itself_in_is_told() -> None:
-    with pytest.raises(WorldError, match="initial_state has another length than values"):
+    with pytest.raises(WorldError, match="initial_state"):
         spoilt(mistaken, initial_state=(0,))
     with pytest.raises(WorldError, match="beyond its values"):
         spoilt(mistaken, initial_state=(4, 0))
-    with pytest.raises(WorldError, match="max_successors must be at least 1"):
+    with pytest.raises(WorldError, match="max_successors"):
         spoilt(mistaken, max_successors=0)
     start = lift.initial_state()[None]
     with pytest.raises(WorldError, match="some agents have an available action"):
         spoilt(mistaken, available=only_waits).available(start)
-    with pytest.raises(WorldError, match=r"goal 'here' returned int64 of shape \(1, 2\)"):
+    with pytest.raises(WorldError, match="goal 'here'"):
         spoilt(mistaken, goals={0: [("here", lambda s: s)]}).achieved(start)
     with pytest.raises(WorldError, match=r"\(0, 3\) is no state of lift, whose words"):
         lift.available(torch.tensor([[0, 3]]))

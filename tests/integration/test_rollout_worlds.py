@@ -116,7 +116,7 @@ def test_a_learned_run_says_u_r_as_it_learned_it(tmp_path: Path) -> None:
 
 def test_a_run_that_learned_nothing_cannot_pay(tmp_path: Path) -> None:
     algorithm = Phase2(Phase2Params.model_validate(TABLES))
-    with pytest.raises(StorageError, match=r"no checkpoint; go on with: empo resume"):
+    with pytest.raises(StorageError, match="no checkpoint"):
         algorithm.intrinsic_reward(context(world_of("multigrid/trivial", max_steps=3), tmp_path))
 
 
@@ -124,7 +124,7 @@ def test_another_world_than_that_of_the_run_is_refused(solved: Experiment, tmp_p
     reward = PowerReward(kind="power", run=solved.directory)
     with pytest.raises(ConfigError, match="its horizon was 5, not 6"):
         power_reward(reward, world_of("multigrid/trivial", max_steps=6), tmp_path)
-    with pytest.raises(ConfigError, match="its name was 'Trivial', not 'Two rooms'"):
+    with pytest.raises(ConfigError, match="its name was 'Trivial'"):
         power_reward(reward, world_of("multigrid/two_room"), tmp_path)
 
 

@@ -185,5 +185,5 @@ def test_stopping_ends_even_actors_that_are_stopped_or_sleep(tmp_path: Path) -> 
         collector.collect(1)
     collector.stop()
     assert not any(process.is_running() for process in processes)
-    with pytest.raises(CollectError, match="does not run; call start first"):
+    with pytest.raises(CollectError, match="does not run"):
         collector.collect(2)

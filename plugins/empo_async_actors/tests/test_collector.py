@@ -266,7 +266,7 @@ def test_an_actor_that_sends_what_is_no_array_is_reported(start: Start) -> None:
             return Experience({"what": np.array([object()])}, 1)
 
     collector = start(Strange, max_restarts=0)
-    with pytest.raises(CollectError, match=r"array 'what' .* only booleans and numbers"):
+    with pytest.raises(CollectError, match="array 'what'"):
         collector.collect(0)
 
 

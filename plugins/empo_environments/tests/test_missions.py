@@ -76,7 +76,7 @@ def test_a_mission_that_never_changes_is_left_out() -> None:
 
 
 def test_sentences_of_unlimited_kinds_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"\['mission'\].*Observe other parts \(keys\)"):
+    with pytest.raises(ConfigError, match=r"\['mission'"):
         environment("BabyAI-GoToRedBall-v0").spec()
 
 
@@ -84,5 +84,5 @@ def test_a_mission_that_was_not_declared_is_refused() -> None:
     env = made("MiniGrid-Fetch-5x5-N2-v0")
     env.reset(seed=0)
     env.unwrapped.mission = "dance"  # type: ignore[attr-defined]
-    with pytest.raises(CollectError, match="the mission 'dance' is none of those"):
+    with pytest.raises(CollectError, match="the mission 'dance'"):
         env.step(0)

@@ -138,7 +138,7 @@ def test_other_texts_are_arguments(text: str) -> None:
 
 
 def test_a_package_that_is_missing_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"package 'panda_gym'.*pip install panda-gym"):
+    with pytest.raises(ConfigError, match="package 'panda_gym'"):
         environment("gymnasium/PandaReach-v3").spec()
 
 

@@ -78,7 +78,7 @@ def test_any_order_of_states_is_fine(result: ExactResult) -> None:
 
 def test_what_is_not_known_is_refused(result: ExactResult) -> None:
     start = torch.from_numpy(result.graph.states[:1])
-    with pytest.raises(WorldError, match=r"steps_left is 5; .* from 1 to 4"):
+    with pytest.raises(WorldError, match="steps_left is 5"):
         result.robot_values(start, 5)
     with pytest.raises(SolveError, match=r"never in state \[7, 7\] with 2 steps left"):
         result.goal_values(torch.full_like(start, 7), 2)

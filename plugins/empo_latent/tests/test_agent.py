@@ -153,7 +153,7 @@ def test_an_agent_of_several_tasks_acts_in_the_one_that_is_named(
 
 def test_what_an_agent_cannot_act_on_is_refused(saved: tuple[Path, LatentModel]) -> None:
     path, _ = saved
-    with pytest.raises(ConfigError, match=r"did not learn 'Pong'; it learned Pendulum-v1, Mount"):
+    with pytest.raises(ConfigError, match="did not learn 'Pong'"):
         load_agent(path, task="Pong")
     with pytest.raises(ConfigError, match="acts in 2 environments: call act_all"):
         load_agent(path, envs=2).act(np.zeros(3))

@@ -154,7 +154,7 @@ def test_temporal_weights_may_be_given_by_their_last() -> None:
 
     assert params.learning.step_rho == pytest.approx(0.5)
     assert LatentParams(**USUAL, learning={"rho": 0.9}).learning.step_rho == 0.9  # type: ignore[arg-type]
-    with pytest.raises(ValidationError, match="rho and final_rho say the same in two ways"):
+    with pytest.raises(ValidationError, match="rho and final_rho"):
         LatentParams.model_validate({**USUAL, "learning": {"rho": 0.9, "final_rho": 0.125}})
 
 
@@ -164,7 +164,7 @@ def test_later_rounds_without_the_policy_need_elites_of_their_own(plans: int, fi
     if fits:
         PlannerParams.model_validate(given)
         return
-    with pytest.raises(ValidationError, match=r"policy_plans from 1 to samples - elites \(12\)"):
+    with pytest.raises(ValidationError, match="policy_plans"):
         PlannerParams.model_validate(given)
 
 

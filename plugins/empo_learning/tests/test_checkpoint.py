@@ -227,11 +227,11 @@ def test_without_checkpoints_there_is_no_newest(checkpoints: Checkpoints) -> Non
     assert checkpoints.newest() is None
     assert checkpoints.best() is None
     assert checkpoints.steps() == []
-    with pytest.raises(StorageError, match="has no checkpoint of step 3; has none"):
+    with pytest.raises(StorageError, match="has no checkpoint of step 3"):
         checkpoints.load(3)
     checkpoints.save(1, {})
     assert checkpoints.best() is None
-    with pytest.raises(StorageError, match="has no checkpoint of step 3; has 1"):
+    with pytest.raises(StorageError, match="has no checkpoint of step 3"):
         checkpoints.load(3)
 
 

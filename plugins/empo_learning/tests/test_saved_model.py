@@ -46,10 +46,10 @@ def read(path: Path) -> SavedModel[Body]:
     return read_model(path, FORMAT, Body)
 
 
-def assert_is_what_was_written(found: SavedModel[Body]) -> None:
-    assert found.body == Body(sizes=[2, 3])
-    torch.testing.assert_close(found.weights, WEIGHTS, rtol=0, atol=0)
-    torch.testing.assert_close(found.statistics, STATISTICS, rtol=0, atol=0)
+def assert_is_what_was_written(saved: SavedModel[Body]) -> None:
+    assert saved.body == Body(sizes=[2, 3])
+    torch.testing.assert_close(saved.weights, WEIGHTS, rtol=0, atol=0)
+    torch.testing.assert_close(saved.statistics, STATISTICS, rtol=0, atol=0)
 
 
 def test_body_weights_and_statistics_come_back(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_another_sort_or_version_of_model_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path / "model")
     with pytest.raises(StorageError, match="its format is 'empo-test-model', and 'other' is need"):
         read_model(path, Format("other", 1), Body)
-    with pytest.raises(StorageError, match="has format version 1; what is installed here reads 2"):
+    with pytest.raises(StorageError, match="has format version 1"):
         read_model(path, Format("empo-test-model", 2), Body)
 
 

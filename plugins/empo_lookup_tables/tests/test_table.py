@@ -217,12 +217,12 @@ save_file(asked, sys.argv[1] + ".asked")
     assert read(table, query) == asked["answers"].tolist()
 
 
-@pytest.mark.parametrize("known", [[], [1, 2], [2, 1], [1, 2, 3, 4, 5], [8, 9], range(1000)])
-def test_it_becomes_what_it_loads_whatever_it_held(make: Make, ask: Ask, known: list[int]) -> None:
+@pytest.mark.parametrize("states", [[], [1, 2], [2, 1], [1, 2, 3, 4, 5], [8, 9], range(1000)])
+def test_it_becomes_what_it_loads_whatever_it_held(make: Make, ask: Ask, states: list[int]) -> None:
     source, target = make("q_r"), make("q_r")
     learn(source, ask([1, 2, 3]), [[-2.0, -3.0], [-4.0, -5.0], [-6.0, -7.0]])
-    if known:
-        learn(target, ask(known), [[-9.0, -9.0]] * len(known))
+    if states:
+        learn(target, ask(states), [[-9.0, -9.0]] * len(states))
     target.load_state_dict(source.state_dict())
     assert read(target, ask([3, 1, 2, 9])) == [[-6.0, -7.0], [-2.0, -3.0], [-4.0, -5.0], [-1, -1]]
     for name, tensor in source.state_dict().items():
@@ -255,9 +255,7 @@ def test_what_does_not_fit_is_refused(make: Make, ask: Ask) -> None:
     learn(table, ask([1, 2]), [[-2.0], [-3.0]])
     state = dict(table.state_dict())
     other = make("q_r")
-    with pytest.raises(
-        RuntimeError, match=r"2 entries of this q_r table have \[2, 2\].* belongs to another"
-    ):
+    with pytest.raises(RuntimeError, match="2 entries of this q_r"):
         other.load_state_dict(state)
     with pytest.raises(RuntimeError, match="as many counts and times"):
         table.load_state_dict(state | {"steps_left": torch.tensor([1])})
@@ -312,11 +310,11 @@ def test_values_on_another_device_are_the_same(make: Make, ask: Ask, rule: str) 
 def test_a_question_without_what_it_is_about_is_refused(make: Make, ask: Ask) -> None:
     with pytest.raises(ValueError, match=r"v_h_e needs the goal of each of 1 questions.*none"):
         make("v_h_e")(ask([1]))
-    with pytest.raises(ValueError, match=r"there is no goal 3; goals are in \[0, 3\)"):
+    with pytest.raises(ValueError, match="there is no goal 3"):
         make("v_h_e")(ask([1], goal=[3]))
     with pytest.raises(ValueError, match=r"there is no goal -1"):
         make("v_h_e")(ask([1], goal=[-1]))
-    with pytest.raises(ValueError, match=r"asked of a robot; the humans are agents \(0, 2\)"):
+    with pytest.raises(ValueError, match="asked of a robot"):
         make("x_h")(ask([1], human=[1]))
 
 
@@ -332,7 +330,7 @@ def test_a_question_about_rows_of_another_world_is_refused(make: Make) -> None:
     times = torch.tensor([1])
     with pytest.raises(ValueError, match=r"states have 2 words.*shape \[1, 3\]"):
         make()(ValueQuery(torch.zeros((1, 3), dtype=torch.int16), times))
-    with pytest.raises(ValueError, match=r"int16, and a question's torch.int64 do not fit"):
+    with pytest.raises(ValueError, match=r"int16, and a question's torch\.int64"):
         make()(ValueQuery(torch.tensor([[1, 2**20]]), times))
 
 

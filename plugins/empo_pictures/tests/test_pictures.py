@@ -73,7 +73,7 @@ def test_a_frame_rate_that_gif_cannot_show_is_refused(tmp_path: Path, fps: float
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"world\.jpg does not end in \.png"):
+    with pytest.raises(ValueError, match=r"world\.jpg"):
         write_png(RED, tmp_path / "world.jpg")
 
 

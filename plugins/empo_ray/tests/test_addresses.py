@@ -48,7 +48,7 @@ def test_every_other_address_does(address: str) -> None:
 
 def test_an_address_of_the_environment_does_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.7:6379")
-    with pytest.raises(WorkerError, match=r"'192.0.2.7:6379' .of RAY_ADDRESS. is not among"):
+    with pytest.raises(WorkerError, match=r"'192\.0\.2\.7:6379' \.of RAY_ADDRESS"):
         allowed_address("auto", ["auto"])
     assert allowed_address("local", []) == "local"
 
@@ -77,6 +77,6 @@ def test_permission_cannot_be_given_on_the_command_line(tmp_path: Path) -> None:
 
 def test_nothing_is_connected_to_without_permission(tmp_path: Path) -> None:
     executor = RayExecutor(RayParams(address="auto"))
-    with pytest.raises(WorkerError, match=r"write allow_addresses: .'auto'. into the config file"):
+    with pytest.raises(WorkerError, match=r"write allow_addresses: \.'auto'"):
         executor.start(EchoWorker, 1, Needs(), tmp_path, 0)
     assert not list(tmp_path.iterdir())

@@ -170,9 +170,7 @@ gymnasium.register("EmpoRolloutTests/Pixels-v0", entry_point=Pixels)  # type: ig
 def test_pictures_are_not_normalised(tmp_path: Path) -> None:
     keys = {"environment": "gymnasium/EmpoRolloutTests/Pixels-v0", "normalise": {}}
     algorithm = build(config(tmp_path, **keys).algorithm)
-    with pytest.raises(
-        ConfigError, match=r"algorithm\.params\.normalise\.observations: .*pictures"
-    ):
+    with pytest.raises(ConfigError, match=r"algorithm\.params\.normalise\.observations:"):
         algorithm.check(None)
 
 

@@ -115,8 +115,8 @@ def ran(registry: Registry, tmp_path: Path, algorithm: str, horizon: int = 3) ->
     return Experiment.start(config, registry=registry).directory
 
 
-def asked(registry: Registry, **given: Any) -> PowerReward:
-    data = {"kind": "power", **given}
+def asked(registry: Registry, **options: Any) -> PowerReward:
+    data = {"kind": "power", **options}
     return PowerReward.model_validate(data, context={"registry": registry})
 
 
@@ -163,7 +163,7 @@ def test_an_algorithm_that_knows_no_reward_is_refused(
 
 def test_a_run_on_another_world_is_refused(registry: Registry, run: Path, tmp_path: Path) -> None:
     params = asked(registry, run=str(run))
-    with pytest.raises(ConfigError, match="another world than this 'door': its horizon was 3, not"):
+    with pytest.raises(ConfigError, match="another world than this 'door'"):
         power_reward(params, TinyWorld(5), tmp_path, registry=registry)
 
 
@@ -180,7 +180,7 @@ def test_a_run_that_has_not_finished_is_refused(
     registry: Registry, run: Path, tmp_path: Path
 ) -> None:
     RunDirectory(run).mark("interrupted")
-    with pytest.raises(ConfigError, match=r"has not finished \(interrupted\); go on with: empo"):
+    with pytest.raises(ConfigError, match=r"has not finished \(interrupted\)"):
         power_reward(asked(registry, run=str(run)), TinyWorld(), tmp_path, registry=registry)
 
 

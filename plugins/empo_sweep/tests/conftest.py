@@ -50,10 +50,10 @@ def sweep(toy: Path) -> Cli:
 
 @pytest.fixture
 def write(toy: Path) -> Callable[..., str]:
-    """A function that writes a sweep's file ``s.yaml`` and names it."""
+    """A function that writes a sweep's file ``s.yaml``, of one worker by default, and names it."""
 
-    def write(**keys: Any) -> str:
-        (toy / "s.yaml").write_text(dump_yaml({"base": "run.yaml", **keys}))
+    def write(*, workers: int = 1, **keys: Any) -> str:
+        (toy / "s.yaml").write_text(dump_yaml({"base": "run.yaml", **keys, "workers": workers}))
         return "s.yaml"
 
     return write

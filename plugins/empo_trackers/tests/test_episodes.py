@@ -143,7 +143,7 @@ def test_a_checkpoint_of_other_environments_is_refused() -> None:
             other.load_state_dict(state)
     more = EpisodicHistogram(EpisodicHistogramParams())
     more.start_episodes(2, ["won"])
-    with pytest.raises(ConfigError, match=r"its length_histogram\.bin_edges has shape None"):
+    with pytest.raises(ConfigError, match=r"its length_histogram\.bin_edges"):
         more.load_state_dict(state)
 
 
