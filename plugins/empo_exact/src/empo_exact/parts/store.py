@@ -14,15 +14,15 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import (
+from empo_core.runs.arrays import load_array, load_arrays, save_arrays
+from empo_core.runs.atomic import (
     DISK,
-    FileOps,
-    load_array,
-    load_arrays,
-    save_arrays,
+    MANIFEST,
+    found_directory,
+    refused,
+    remove_directory,
     write_file,
 )
-from empo_core.runs.atomic import MANIFEST, found_directory, refused, remove_directory
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"
@@ -103,13 +103,6 @@ class MemoryStore:
 
     def flush(self) -> None:
         """Nothing is under way."""
-
-
-class _Unsynced(FileOps):
-    """Files that need not outlive a crash of the machine, until ``FileStore.sync``."""
-
-    def sync(self, path: Path) -> None:
-        """Leave it to the system when to write."""
 
 
 class FileStore:
@@ -297,7 +290,8 @@ class FileStore:
                 self._remove(folder)
         except OSError as error:
             raise refused(folder, error) from error
-        save_arrays(folder, arrays, {"problem": self._problem}, ops=_Unsynced())
+        # Until ``sync`` a crash of the machine may lose them.
+        save_arrays(folder, arrays, {"problem": self._problem}, durable=False)
         self._trusted[folder] = list(arrays)
 
     def _read(self, kind: str, part: int, *, mmap: bool = False) -> Arrays:
