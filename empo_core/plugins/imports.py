@@ -16,6 +16,7 @@ import json
 import locale
 import logging
 import os
+import platform
 import re
 import signal
 import sys
@@ -32,7 +33,8 @@ log = logging.getLogger("empo_core")
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _imported: list[str] = []
-_PREFIX = "importing-"
+_PREFIX = f"importing-{platform.node()}-"
+"""Begin of the names of notes: processes of other hosts with the same home are not known here."""
 _SIGNALS = tuple(signal.valid_signals())
 
 Read = Callable[[], Any]
