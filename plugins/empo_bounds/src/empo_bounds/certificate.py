@@ -17,10 +17,10 @@ from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds
 from empo_bounds.rounds import Found, Round
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import load_arrays, save_arrays, write_file
-from empo_core.runs.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
+from empo_core.runs.atomic import MANIFEST, StrictModel, read_sealed, sealed_json, write_file
 from empo_core.world_content import world_digest
 from empo_theory.parameters import TheoryParams
+from empo_worlds.arrays import load_arrays, save_arrays
 
 FOLDER, FILE, ARRAYS, PICTURE = "certificate", "certificate.json", "arrays", "width.png"
 FORMAT, VERSION = "empo-certificate", 3

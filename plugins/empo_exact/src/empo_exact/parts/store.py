@@ -14,15 +14,16 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import (
+from empo_core.runs.atomic import (
     DISK,
+    MANIFEST,
     FileOps,
-    load_array,
-    load_arrays,
-    save_arrays,
+    found_directory,
+    refused,
+    remove_directory,
     write_file,
 )
-from empo_core.runs.atomic import MANIFEST, found_directory, refused, remove_directory
+from empo_worlds.arrays import load_array, load_arrays, save_arrays
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"

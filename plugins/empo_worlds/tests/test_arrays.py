@@ -20,14 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import (
-    FileOps,
-    load_array,
-    load_arrays,
-    read_json,
-    save_arrays,
-    write_file,
-)
+from empo_core.runs.atomic import FileOps, read_json, write_file
+from empo_worlds.arrays import load_array, load_arrays, save_arrays
 
 OLD = {"values": np.arange(6.0).reshape(2, 3)}
 NEW = {"values": np.ones((40, 3)), "policy": np.zeros(5, dtype=np.int16)}

@@ -30,18 +30,14 @@ from empo_core.runs.atomic import (
     StrictModel,
     check_size,
     found_directory,
-    read_json,
     read_sealed,
     refuse_surplus,
     sealed_json,
-    write_file,
     write_synced,
     written_directory,
 )
 from empo_core.runs.files import open_regular
 from empo_core.trees import Json, JsonData
-
-__all__ = ["DISK", "FileOps", "load_array", "load_arrays", "read_json", "save_arrays", "write_file"]
 
 FORMAT, VERSION = "empo-arrays", 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
