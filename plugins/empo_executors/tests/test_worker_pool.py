@@ -176,7 +176,7 @@ def test_a_killed_worker_is_an_error_and_never_a_hang(method: StartMethod) -> No
         return bytes(20_000)
 
     with WorkerPool(suicidal, 2, method) as pool:
-        with pytest.raises(WorkerError, match="a worker process was killed before item"):
+        with pytest.raises(WorkerError, match="a worker process ended before item"):
             list(pool.map(range(50)))
         with pytest.raises(WorkerError, match="closed"):
             list(pool.map([1]))
