@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import ConfigError, TrackerError
-from empo_core.exits import event, exits_are_errors
+from empo_core.errors import ConfigError, TrackerError, event, exits_are_errors
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.stages import KernelStage
 from empo_core.trees import JsonData, StateDict

@@ -17,7 +17,6 @@ from empo_core.errors import StorageError
 from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
-    FileOps,
     found_directory,
     refused,
     remove_directory,
@@ -104,13 +103,6 @@ class MemoryStore:
 
     def flush(self) -> None:
         """Nothing is under way."""
-
-
-class _Unsynced(FileOps):
-    """Files that need not outlive a crash of the machine, until ``FileStore.sync``."""
-
-    def sync(self, path: Path) -> None:
-        """Leave it to the system when to write."""
 
 
 class FileStore:
@@ -298,7 +290,8 @@ class FileStore:
                 self._remove(folder)
         except OSError as error:
             raise refused(folder, error) from error
-        save_arrays(folder, arrays, {"problem": self._problem}, ops=_Unsynced())
+        # Until ``sync`` a crash of the machine may lose them.
+        save_arrays(folder, arrays, {"problem": self._problem}, durable=False)
         self._trusted[folder] = list(arrays)
 
     def _read(self, kind: str, part: int, *, mmap: bool = False) -> Arrays:
