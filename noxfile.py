@@ -100,7 +100,7 @@ def notebooks(session: nox.Session) -> None:
 
 @nox.session
 def quality(session: nox.Session) -> None:
-    """Figures of the source and of a run: import circles have to be 0, the rest is for looking."""
+    """Figures of the source and of a run; some have to be 0, e.g. import circles."""
     session.install(*DEV)
     session.run("python", "tests/quality/figures.py", *session.posargs)
 

@@ -22,7 +22,7 @@ def config_at(path: Path, overrides: list[str]) -> RunConfig:
     """The config in a file; of a world file one that names the world, for overrides to complete.
 
     Raises:
-        ConfigError: With one located line per problem.
+        ConfigError: if the config is wrong, with one located line per problem.
     """
     return read_config_at(path, overrides)[1]
 
@@ -48,8 +48,8 @@ def is_config(document: Document) -> bool:
     data = document.data
     if not isinstance(data, dict):
         return data is None
-    known = {"algorithm", "world_model", "trackers"}
-    return not known.isdisjoint(data) or RunConfig.model_fields.keys() >= data.keys()
+    config_keys = {"algorithm", "world_model", "trackers"}
+    return not config_keys.isdisjoint(data) or RunConfig.model_fields.keys() >= data.keys()
 
 
 def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:

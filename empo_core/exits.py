@@ -32,18 +32,18 @@ def place(error: BaseException) -> str:
     return f"{frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
 
 
-def exit_error(error: BaseException, who: str) -> ComponentExitError:
+def exit_error(error: BaseException, subject: str) -> ComponentExitError:
     """The error of a component that tried to end the process."""
     return ComponentExitError(
-        f"{who} {event(error)} ({place(error)}), which would end the whole process; let it raise "
-        "an error, or return"
+        f"{subject} {event(error)} ({place(error)}), which would end the whole process; let it "
+        "raise an error, or return"
     )
 
 
 @contextmanager
-def exits_are_errors(who: str) -> Iterator[None]:
+def exits_are_errors(subject: str) -> Iterator[None]:
     """Raise what would end the process as an error that names who did it."""
     try:
         yield
     except EXITS as error:
-        raise exit_error(error, who) from error
+        raise exit_error(error, subject) from error

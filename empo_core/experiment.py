@@ -60,7 +60,7 @@ from empo_core.runs.directory import (
     strict_json,
     warn_of_silent_end,
 )
-from empo_core.runs.files import gone, refuse_gone
+from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
     Inputs,
     Manifest,
@@ -392,7 +392,7 @@ class Experiment:
                 termination.begin()
                 status = "interrupted"
                 if directory.is_gone:
-                    raise gone(directory.path) from error
+                    raise missing_run(directory.path) from error
                 if directory.is_temporary:
                     raise
                 raise RunInterrupted(directory.path) from error
@@ -403,7 +403,7 @@ class Experiment:
                 if isinstance(failure, REFUSALS) and not (resume or tracker.has_begun):
                     directory.is_temporary = True  # Nothing was run, so nothing is left.
                 if directory.is_gone:
-                    raise gone(directory.path) from failure
+                    raise missing_run(directory.path) from failure
                 if not process_rank():
                     note_copies(failure, directory.path)
                 if not directory.is_temporary:
@@ -438,7 +438,7 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
         registry: Where to look the name up; default: the installed plugins.
 
     Raises:
-        PluginLoadError: The component's code does not import, or is not what its kind asks for.
+        PluginLoadError: if the component's code does not import, or is not what its kind asks for.
     """
     registry = registry if registry is not None else installed()
     offer = registry.offer(ref.kind, ref.name)
@@ -467,7 +467,7 @@ def build_algorithm(
     """The config's algorithm.
 
     Raises:
-        ConfigError: An environment is given that the algorithm would not act in.
+        ConfigError: if an environment is given that the algorithm would not act in.
     """
     registry = registry if registry is not None else installed()
     if environment is not None:

@@ -29,7 +29,11 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 def heeded() -> list[signal.Signals]:
     """The signals that stop a run; under ``nohup`` SIGHUP is ignored, and is to stay so."""
     hangup = getattr(signal, "SIGHUP", None)
-    return [each for each in SIGNALS if each != hangup or signal.getsignal(each) != signal.SIG_IGN]
+    return [
+        heeded_signal
+        for heeded_signal in SIGNALS
+        if heeded_signal != hangup or signal.getsignal(heeded_signal) != signal.SIG_IGN
+    ]
 
 
 def is_compiling(frame: FrameType | None) -> bool:

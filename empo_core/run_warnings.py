@@ -37,14 +37,14 @@ def with_warnings(summary: Mapping[str, Any], logged: Iterable[str]) -> dict[str
 
     What a result of somebody else calls so and is no list stays as it is.
     """
-    own = summary.get("warnings", [])
-    if not isinstance(own, list | tuple):
+    warnings = summary.get("warnings", [])
+    if not isinstance(warnings, list | tuple):
         return dict(summary)
-    return {**summary, "warnings": [*own, *only_logged(summary, logged)]}
+    return {**summary, "warnings": [*warnings, *only_logged(summary, logged)]}
 
 
 def only_logged(summary: Mapping[str, Any], logged: Iterable[str]) -> list[str]:
     """The logged warnings that no warning of a summary contains."""
-    found = summary.get("warnings")
-    own = [str(each) for each in found] if isinstance(found, list | tuple) else []
-    return [each for each in logged if not any(each in warning for warning in own)]
+    listed = summary.get("warnings")
+    known_warnings = [str(line) for line in listed] if isinstance(listed, list | tuple) else []
+    return [line for line in logged if not any(line in warning for warning in known_warnings)]

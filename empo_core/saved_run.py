@@ -63,7 +63,7 @@ class SavedRun:
         """The copies that it keeps of what its config names, and the digest of its world.
 
         Raises:
-            StorageError: They are damaged.
+            StorageError: if the records are damaged.
         """
         return read_manifest(self.path)
 
@@ -72,7 +72,7 @@ class SavedRun:
         """Its curves by metric.
 
         Raises:
-            StorageError: They are damaged.
+            StorageError: if the metrics are damaged.
         """
         from empo_core.runs.metrics import read_metrics
 
@@ -83,8 +83,8 @@ class SavedRun:
         """The result, where the run's algorithm can reopen it, and otherwise its summary.
 
         Raises:
-            ConfigError: The config cannot be used here, e.g. because a plugin is not installed.
-            StorageError: It has no result, or a damaged one.
+            ConfigError: if the config cannot be used here, e.g. because a plugin is not installed.
+            StorageError: if the run has no result, or a damaged one.
         """
         from empo_core.experiment import Experiment
 
@@ -101,14 +101,14 @@ def open_run(path: str | Path) -> SavedRun:
     """The run whose directory is at ``path``.
 
     Raises:
-        ConfigError: It is no run directory, or holds a link out of it.
-        StorageError: It is damaged.
+        ConfigError: if the folder is no run directory, or holds a link out of it.
+        StorageError: if the run is damaged.
     """
     directory = existing_run(path)
-    found = read_run(directory)
-    if found.status == DAMAGED:
-        raise StorageError(f"{path}: {found.reason}")
-    return found
+    run = read_run(directory)
+    if run.status == DAMAGED:
+        raise StorageError(f"{path}: {run.reason}")
+    return run
 
 
 def read_run(path: Path) -> SavedRun:
@@ -159,7 +159,7 @@ def _inside(path: Path, name: str) -> Path:
     """A folder of a run's directory.
 
     Raises:
-        StorageError: It is a link, which may lead out of it.
+        StorageError: if the file is a link, which may lead out of it.
     """
     if (path / name).is_symlink():
         raise StorageError(f"{path / name}: is a symbolic link")

@@ -28,5 +28,5 @@ def nearest(word: str, choices: Iterable[str], *, cutoff: float = 0.6) -> str | 
     left = _left.get()
     if len(word) > _MAX_LENGTH or (left is not None and next(left, None) is None):
         return None
-    known = list(itertools.islice(choices, _MAX_CHOICES))
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=cutoff)), None)
+    candidates = list(itertools.islice(choices, _MAX_CHOICES))
+    return next(iter(difflib.get_close_matches(word, candidates, n=1, cutoff=cutoff)), None)

@@ -149,13 +149,13 @@ class TrackerGroup(Tracker):
         except (KeyboardInterrupt, ConfigError):
             raise  # The person's wish, and the person's config: no fault of the tracker.
         except BaseException as error:
-            description = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             if isinstance(error, SystemExit):
-                description = event(error)
-            message = f"the tracker {type(tracker).__name__} failed in {hook}: {description}"
+                reason = event(error)
+            problem = f"the tracker {type(tracker).__name__} failed in {hook}: {reason}"
             if self._on_error == "fail":
-                raise TrackerError(message) from error
-            log.warning("%s; it is switched off, and the run goes on", message)
+                raise TrackerError(problem) from error
+            log.warning("%s; it is switched off, and the run goes on", problem)
             self._switch_off(tracker, hook)
 
     def _switch_off(self, tracker: Tracker, hook: str) -> None:

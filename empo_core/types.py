@@ -361,7 +361,7 @@ class LossOutput:
         loss: To be minimised.
         metrics: Numbers for people; a tensor is read when it is logged, so that no call waits for
             a device before that.
-        statistics: What the loss would remember of this call; see ``AdaptivePolicyLoss``.
+        statistics: What the loss would remember of this call; see ``PolicyLoss``.
     """
 
     loss: Float[Tensor, ""]

@@ -77,16 +77,16 @@ def identity(world: WorldModel) -> dict[str, JsonValue]:
     }
 
 
-def difference(known: Mapping[str, JsonValue], here: Mapping[str, JsonValue]) -> str | None:
+def difference(recorded: Mapping[str, JsonValue], here: Mapping[str, JsonValue]) -> str | None:
     """The first thing in which two identities differ, in words; None where they agree."""
     for key, value in here.items():
-        if known.get(key) == value:
+        if recorded.get(key) == value:
             continue
         if key == "content":
             return (
                 "it starts in another state, or its first step leads elsewhere, or a later one does"
             )
-        return f"its {key} {_was(known.get(key))}, not {reprlib.repr(value)}"
+        return f"its {key} {_was(recorded.get(key))}, not {reprlib.repr(value)}"
     return None
 
 
@@ -98,7 +98,7 @@ def add_value(write: Write, value: Any) -> None:
     """Add plain data, arrays and dataclasses to a digest, each with its kind and its length.
 
     Raises:
-        TypeError: Something in it is none of these.
+        TypeError: if something in the value is none of these.
     """
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
@@ -132,7 +132,7 @@ def _add_behaviour(write: Write, world: WorldModel) -> None:
     start = world.initial_state()[None]
     features = spec.featurizer(start).flat().to(torch.float64)
     add_value(write, np.round(features.numpy() * PRECISION).astype(np.int64))
-    known = {tuple(start[0].tolist())}
+    reached = {tuple(start[0].tolist())}
     waiting = [start[0].numpy()]
     for step in range(ROUNDS):
         if not waiting:
@@ -142,8 +142,8 @@ def _add_behaviour(write: Write, world: WorldModel) -> None:
         waiting = waiting[ROWS // 2 :][: -(ROWS // 2)]
         rows = torch.from_numpy(np.stack([*early, *late]))
         for row in _add_states(write, world, rows, step):
-            if (key := tuple(row.tolist())) not in known:
-                known.add(key)
+            if (key := tuple(row.tolist())) not in reached:
+                reached.add(key)
                 waiting.append(row)
 
 
@@ -158,12 +158,16 @@ def _add_states(
         return rows[:0].numpy()
     states = rows[torch.from_numpy(goes_on)].repeat_interleave(ACTIONS, 0)
     actions = _some_actions(available[goes_on], step)
-    found = world.transitions(states, torch.from_numpy(actions))
-    chance = np.round(found.prob.double().numpy() * PRECISION)
-    duration = np.ones(len(chance)) if found.duration is None else found.duration.double().numpy()
+    transitions = world.transitions(states, torch.from_numpy(actions))
+    chance = np.round(transitions.prob.double().numpy() * PRECISION)
+    duration = (
+        np.ones(len(chance))
+        if transitions.duration is None
+        else transitions.duration.double().numpy()
+    )
     duration = np.round(duration * PRECISION)
-    successors = found.states.numpy()
-    columns = [found.segments.index.numpy(), *successors.T, chance, duration]
+    successors = transitions.states.numpy()
+    columns = [transitions.segments.index.numpy(), *successors.T, chance, duration]
     items = np.column_stack([column.astype(np.int64) for column in columns])
     add_value(write, [actions, items[np.lexsort(items.T[::-1])]])
     return np.unique(successors, axis=0)

@@ -53,12 +53,12 @@ class CommandGroup(TyperGroup):
     def commands(self) -> MutableMapping[str, Any]:
         """Every command by name; of a name that several provide, one that raises the error."""
         with reported():
-            offered = installed().commands_by_name()
+            offers_by_name = installed().commands_by_name()
         added = {
             name: _refused(name, [CORE, *(offer.provider for offer in offers)])
             if name in self.core
             else _offered(name, offers)
-            for name, offers in offered.items()
+            for name, offers in offers_by_name.items()
         }
         return {**self.core, **added}
 
@@ -87,7 +87,8 @@ def check_plugins(core: Collection[str]) -> None:
     """Refuse plugins that do not work, and names that several provide.
 
     Raises:
-        PluginLoadError: With a line for each; those that were left out on purpose do not count.
+        PluginLoadError: if a plugin could not be loaded, with a line for each; those that were left
+            out on purpose do not count.
     """
     registry = installed()
     lines = [
@@ -138,8 +139,8 @@ for command in (resume, plugins, worlds, describe, schema):
     app.command(command.__name__.replace("_", "-"))(guarded(command))
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         show(__version__)
         raise typer.Exit
 

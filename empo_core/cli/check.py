@@ -111,7 +111,7 @@ def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
 def _is_lack_of_memory(error: Exception) -> bool:
     """True for what Python, numpy and torch raise where memory, or its addresses, run out."""
     words = ("allocate memory", "size calculation overflowed", "array is too big", "out of memory")
-    return isinstance(error, MemoryError) or any(each in str(error) for each in words)
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def _too_large(config: RunConfig, error: Exception) -> ConfigError:
@@ -148,15 +148,15 @@ def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData
     """The needs of the algorithms that size any world, with their defaults, but for one."""
     from empo_core.experiment import build
 
-    registry, found = installed(), dict[str, JsonData]()
+    registry, sizings = installed(), dict[str, JsonData]()
     for name in registry.names("algorithm"):
         if name == chosen or not registry.trait("algorithm", name, "sizes_worlds"):
             continue
         try:
-            found[name] = dict(build(AlgorithmRef.model_validate(name)).check(world))
+            sizings[name] = dict(build(AlgorithmRef.model_validate(name)).check(world))
         except EmpoError as error:
-            found[name] = {"refused": str(error)}
-    return found
+            sizings[name] = {"refused": str(error)}
+    return sizings
 
 
 def _words(value: JsonData) -> str:

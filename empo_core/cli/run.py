@@ -77,22 +77,30 @@ def _overrides_have_no_dashes(args: list[str]) -> Iterator[None]:
         yield
     except Exception as error:
         option = getattr(error, "option_name", "")
-        given = next((arg for arg in args if arg.partition("=")[0] == option), "")
+        option_text = next((arg for arg in args if arg.partition("=")[0] == option), "")
         file = next((Path(arg) for arg in args if Path(arg).is_file()), None)
-        if type(error).__name__ != "NoSuchOption" or not given.startswith("--") or file is None:
+        if (
+            type(error).__name__ != "NoSuchOption"
+            or not option_text.startswith("--")
+            or file is None
+        ):
             raise  # The class of the error is private to typer.
-        value = [*args[args.index(given) + 1 :], "VALUE"][0]
-        override = given.lstrip("-") if "=" in given else f"{given.lstrip('-')}={value}"
+        value = [*args[args.index(option_text) + 1 :], "VALUE"][0]
+        override = (
+            option_text.lstrip("-") if "=" in option_text else f"{option_text.lstrip('-')}={value}"
+        )
         try:
             config_at(file, [override])
         except EmpoError as wrong:
-            meant = re.search(r"^command line: .*did you mean '(.+)'\?$", str(wrong), re.MULTILINE)
-            if meant is None:
+            suggestion = re.search(
+                r"^command line: .*did you mean '(.+)'\?$", str(wrong), re.MULTILINE
+            )
+            if suggestion is None:
                 raise error from None  # Most likely it was meant as an option.
-            override = f"{meant[1]}={override.partition('=')[2]}"
+            override = f"{suggestion[1]}={override.partition('=')[2]}"
         with reported():
             raise ConfigError(
-                f"No such option: {given}. A change of the config has no dashes: {override}"
+                f"No such option: {option_text}. A change of the config has no dashes: {override}"
             ) from error
 
 

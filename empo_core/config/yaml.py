@@ -13,34 +13,25 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.events import (
-    AliasEvent,
-    CollectionEndEvent,
-    CollectionStartEvent,
-    DocumentStartEvent,
-    Event,
-    MappingStartEvent,
-    NodeEvent,
-    ScalarEvent,
-)
+from ruamel.yaml.events import AliasEvent, CollectionStartEvent
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
-from ruamel.yaml.scanner import Scanner, ScannerError
+from ruamel.yaml.scanner import Scanner
 
-from empo_core.config.syntax import mistake
 from empo_core.errors import ConfigError
 from empo_core.printable import printable
 from empo_core.trees import JsonData
 
 MAX_BYTES = 2**17
 MAX_DEPTH = 50
-_TOO_DEEP = f"nesting is deeper than {MAX_DEPTH} levels; flatten it"
 MAX_VALUES = 6_000
 """Keys and values of a file: the parser takes some 50 microseconds for each."""
 MAX_PROBLEMS = 100
@@ -67,8 +58,12 @@ _SPECIAL: dict[str, float | bool | None] = {
         for word in (".inf", ".Inf", ".INF")
     },
 }
-
-
+_COLON = re.compile(r":(\s|$)")
+_BREAK = re.compile("\r\n|[\n\r]")
+"""Ends of lines as the parser counts them."""
+_INDENT = "lines that belong together begin in the same column"
+_QUOTES = ("'", '"')
+_TOO_DEEP = f"nesting is deeper than {MAX_DEPTH} levels; flatten it"
 _NO_ANCHORS = (
     "every value stands where it is used, since a few nested aliases can stand for gigabytes; "
     "repeat the value"
@@ -86,8 +81,8 @@ class Document:
         base: The folder that relative paths in the document refer to, absolute.
         text: What was read.
         marks: Line and column of each key or list item, or the override that set it.
-        starts: Line and column of each string that does not begin at its mark.
-        blocks: Which values are literal blocks (``|``), whose lines lie below the key.
+        strings: Line, column and style of each string: ``""``, a quotation mark, or ``"|"`` of
+            literal blocks, whose lines lie below that place.
     """
 
     name: str
@@ -95,8 +90,7 @@ class Document:
     base: Path
     text: str = field(default="", repr=False)
     marks: dict[tuple[str, ...], tuple[int, int] | str] = field(default_factory=dict, repr=False)
-    starts: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict, repr=False)
-    blocks: set[tuple[str, ...]] = field(default_factory=set, repr=False)
+    strings: dict[tuple[str, ...], tuple[int, int, str]] = field(default_factory=dict, repr=False)
 
     def locate(self, loc: Loc) -> tuple[int, int]:
         """The line and column (from 1) of the key at ``loc``, or of its nearest ancestor."""
@@ -113,22 +107,26 @@ class Document:
         mark = self._mark(loc)
         if isinstance(mark, str):
             return mark
-        path = tuple(str(part) for part in loc)
-        line, start = self.starts.get(path, mark)
-        if path not in self.blocks:  # Then it is on one line.
-            quoted = self._lines[line - 1][start - 1 : start] in ("'", '"')
-            return f"{self.name}:{line}:{start + quoted + column}"
-        following = itertools.islice(self._lines, line, None)
+        line, start, style = self.strings.get(tuple(map(str, loc)), (*mark, ""))
+        if not self.is_block(loc):  # Then it is on one line.
+            return f"{self.name}:{line}:{start + (style in _QUOTES) + column}"
+        following = itertools.islice(self.text.split("\n"), line, None)
         first = next((text for text in following if text.strip()), "")
-        indent = len(first) - len(first.lstrip(" "))
-        return f"{self.name}:{line + 1 + row}:{indent + column + 1}"
+        return f"{self.name}:{line + 1 + row}:{_indentation(first) + column + 1}"
 
-    @cached_property
-    def _lines(self) -> list[str]:
-        return self.text.split("\n")
+    def is_block(self, loc: Loc) -> bool:
+        """True if the string at ``loc`` is a literal block (``|``)."""
+        return self.strings.get(tuple(map(str, loc)), (0, 0, ""))[2] == "|"
+
+    def below(self, key: str) -> Document:
+        """The value under one key as a document of its own, whose places are the same."""
+        marks = {path[1:]: mark for path, mark in self.marks.items() if path[:1] == (key,)}
+        strings = {path[1:]: place for path, place in self.strings.items() if path[:1] == (key,)}
+        data = deepcopy(self.value([key]))
+        return Document(self.name, data, self.base, self.text, marks, strings)
 
     def _mark(self, loc: Loc) -> tuple[int, int] | str:
-        path = tuple(str(part) for part in loc)
+        path = tuple(map(str, loc))
         while path not in self.marks and path:
             path = path[:-1]
         return self.marks.get(path, (1, 1))
@@ -169,11 +167,9 @@ def read_yaml(path: str | Path) -> Document:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path.
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise problems([f"{path}:1:1: cannot be read: {reason}; check the path"]) from error
-    except ValueError as error:  # A NUL byte in the path.
-        raise problems([f"{path}:1:1: cannot be read: {error}; check the path"]) from error
     return parse_yaml(raw, name=str(path), base=path.resolve().parent)
 
 
@@ -191,11 +187,18 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
     except UnicodeDecodeError as error:
         prefix = raw[: error.start].decode("utf-8-sig", "replace")
         reason = f"byte 0x{raw[error.start]:02x} is not UTF-8 text; save the file as UTF-8"
-        raise problems([f"{_place(name, prefix)}: {reason}"]) from error
+        raise problems(["{}:{}:{}: {}".format(name, *_end_of(prefix), reason)]) from error
     if name.endswith(".json"):
         text = text.replace("\t", " ")  # JSON may be indented by tabs and has none in strings.
     document = Document(name=name, data=None, base=Path(base).resolve(), text=text)
-    _Builder(document).build(_events(text, name))
+    try:
+        if (root := _compose(text)) is not None:
+            document.marks[()] = _place(root.start_mark)
+            document.data = _data(root, (), document)
+    except _MistakeError as error:
+        key = f"{dotted(error.path)}: " if error.path else ""
+        place = f"{name}:{error.line}:{error.column}"
+        raise problems([f"{place}: {key}{error.reason}"]) from error
     return document
 
 
@@ -206,47 +209,6 @@ def parse_value(text: str) -> Plain:
         ConfigError: if the text is not a single YAML value.
     """
     return parse_yaml(text, name="value").data
-
-
-class _TooDeep(ScannerError):
-    """Brackets are nested too deeply."""
-
-
-class _Scanner(Scanner):
-    """Stops at a bracket too deep, since it reads a thousand open ones before its first event."""
-
-    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
-        if len(self.flow_context) >= MAX_DEPTH:
-            raise _TooDeep(problem_mark=self.reader.get_mark())
-        super().fetch_flow_collection_start(TokenClass, to_push)
-
-
-def _events(text: str, name: str) -> Iterator[Event]:
-    """The parser's events; whatever it raises becomes a located ``ConfigError``."""
-    parser = YAML(typ="safe", pure=True)
-    parser.Scanner = _Scanner
-    try:
-        yield from parser.parse(text)
-    except _TooDeep as error:
-        mark = error.problem_mark
-        raise problems([f"{name}:{mark.line + 1}:{mark.column + 1}: {_TOO_DEEP}"]) from error
-    except MarkedYAMLError as error:
-        line, column, reason = mistake(error, text)
-        raise problems([f"{name}:{line}:{column}: {reason}"]) from error
-    except ReaderError as error:
-        place = _place(name, text[: error.position])
-        reason = f"control character {chr(error.character)!r} is not allowed; remove it"
-        raise problems([f"{place}: {reason}"]) from error
-    except ConfigError:
-        raise
-    except Exception as error:  # The parser has a few bugs, e.g. on "\UFFFFFFFF".
-        raise problems([f"{name}:1:1: is not valid YAML: {error}"]) from error
-
-
-def _place(name: str, prefix: str) -> str:
-    """The place right after the text ``prefix``."""
-    lines = prefix.split("\n")
-    return f"{name}:{len(lines)}:{len(lines[-1]) + 1}"
 
 
 def dotted(loc: Loc) -> str:
@@ -268,123 +230,151 @@ def problems(lines: Iterable[str]) -> ConfigError:
     return ConfigError("\n".join([*clean, f"{count}; nothing was run"]))
 
 
-@dataclass
-class _Frame:
-    """A collection that is still open while its children are read."""
+class _MistakeError(Exception):
+    """A file is not YAML as this project accepts it.
 
-    container: dict[str | int, Plain] | list[Plain]
-    path: tuple[str, ...]
-    key: str | int = ""
-    has_key: bool = False
-    names: dict[str, tuple[int, int]] = field(default_factory=dict)
+    Attributes:
+        line: Line of the mistake, from 1.
+        column: Column of the mistake, from 1.
+        reason: What is wrong, and what to do.
+        path: Keys of the value that has the mistake.
+    """
+
+    def __init__(self, line: int, column: int, reason: str, path: Loc = ()) -> None:
+        super().__init__(reason)
+        self.line, self.column, self.reason, self.path = line, column, reason, path
 
 
-class _Builder:
-    """Turns events into data without recursion, so that no nesting can overflow the stack."""
+class _Scanner(Scanner):
+    """Stops at a bracket too deep, since it reads a thousand open ones before its first event."""
 
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self._frames: list[_Frame] = []
-        self._documents = self._values = 0
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
+        if len(self.flow_context) >= MAX_DEPTH:
+            raise _MistakeError(*_place(self.reader.get_mark()), _TOO_DEEP)
+        super().fetch_flow_collection_start(TokenClass, to_push)
 
-    def build(self, events: Iterator[Event]) -> None:
-        """Fill the document."""
-        for event in events:
-            if isinstance(event, DocumentStartEvent):
-                self._documents += 1
-                if self._documents > 1:
-                    raise self._error(event, "a second document starts here; only one is allowed")
-            elif isinstance(event, AliasEvent):
-                raise self._error(event, f"alias '*{event.anchor}' is not allowed: {_NO_ANCHORS}")
-            elif isinstance(event, NodeEvent):
-                self._node(event)
-            elif isinstance(event, CollectionEndEvent):
-                self._frames.pop()
 
-    def _node(self, event: NodeEvent) -> None:
-        self._values += 1
-        if self._values > MAX_VALUES:
+class _Composer(Composer):
+    """Refuses what a file must not have where the parser meets it."""
+
+    _num_values = 0
+    _path: Loc = ()
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose the next value, whose key or position in ``parent`` is ``index``."""
+        event, above = self.parser.peek_event(), self._path
+        self._num_values += 1
+        if isinstance(index, ScalarNode):
+            self._path = (*above, index.value)
+        if isinstance(event, AliasEvent):
+            reason = f"alias '*{event.anchor}' is not allowed: {_NO_ANCHORS}"
+        elif self._num_values > MAX_VALUES:
             reason = f"the file has more than {MAX_VALUES:,} keys and values; shorten or split it"
-            raise self._error(event, reason)
-        if event.anchor is not None:
-            raise self._error(event, f"anchor '&{event.anchor}' is not allowed: {_NO_ANCHORS}")
-        tag = getattr(event, "tag", None)
-        if tag is not None:
-            raise self._error(event, f"tag {str(tag)!r} is not allowed: {_NO_TAGS}")
-        frame = self._frames[-1] if self._frames else None
-        if frame is not None and isinstance(frame.container, dict) and not frame.has_key:
-            self._key(frame, event)
-            return
-        if isinstance(event, ScalarEvent):
-            self._place(frame, event, self._scalar(event))
-        elif isinstance(event, CollectionStartEvent):
-            value: dict[str | int, Plain] | list[Plain]
-            value = {} if isinstance(event, MappingStartEvent) else []
-            path = self._place(frame, event, value)
-            if len(self._frames) >= MAX_DEPTH:
-                raise self._error(event, _TOO_DEEP)
-            self._frames.append(_Frame(value, path))
-
-    def _place(self, frame: _Frame | None, event: NodeEvent, value: Plain) -> tuple[str, ...]:
-        """Put a value into its container and note where it was written."""
-        mark = event.start_mark.line + 1, event.start_mark.column + 1
-        if frame is None:
-            self._document.data = value
-            path: tuple[str, ...] = ()
-        elif isinstance(frame.container, list):
-            path = (*frame.path, str(len(frame.container)))
-            frame.container.append(value)
+        elif event.anchor is not None:
+            reason = f"anchor '&{event.anchor}' is not allowed: {_NO_ANCHORS}"
+        elif event.tag is not None:
+            reason = f"tag {str(event.tag)!r} is not allowed: {_NO_TAGS}"
+        elif isinstance(event, CollectionStartEvent) and self.depth >= MAX_DEPTH:
+            reason = _TOO_DEEP
         else:
-            path = (*frame.path, str(frame.key))
-            if isinstance(event, ScalarEvent) and isinstance(value, str) and event.style != "|":
-                self._document.starts[path] = mark
-            mark = frame.names[str(frame.key)]
-            frame.container[frame.key] = value
-            frame.has_key = False
-        self._document.marks[path] = mark
-        if isinstance(event, ScalarEvent) and event.style == "|":
-            self._document.blocks.add(path)
-        return path
+            if isinstance(index, int):
+                self._path = (*above, index)
+            node = super().compose_node(parent, index)
+            self._path = above
+            return node
+        raise _MistakeError(*_place(event.start_mark), reason, self._path)
 
-    def _key(self, frame: _Frame, event: NodeEvent) -> None:
-        if not isinstance(event, ScalarEvent):
-            raise self._error(event, "a key must be a word or a whole number, not a collection")
-        key = self._scalar(event)
-        if isinstance(key, bool) or not isinstance(key, str | int):
-            raise self._error(
-                event, f"a key must be a word or a whole number (got {event.value}); quote it"
-            )
-        if str(key) in frame.names:
-            line = frame.names[str(key)][0]
-            raise self._error(
-                event, f"key {str(key)!r} is already given in line {line}; remove one of the two"
-            )
-        frame.names[str(key)] = event.start_mark.line + 1, event.start_mark.column + 1
-        frame.key, frame.has_key = key, True
 
-    def _scalar(self, event: ScalarEvent) -> Plain:
-        text: str = event.value
-        if event.implicit[0]:  # Plain, so the core schema decides what it is.
-            try:
-                return plain_scalar(text)
-            except ValueError as error:  # Python refuses more than 4300 digits.
-                raise self._error(event, f"a number of {len(text)} digits is too long") from error
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            try:  # JSON writes characters beyond U+FFFF as pairs of surrogates.
-                return text.encode("utf-16", "surrogatepass").decode("utf-16")
-            except UnicodeDecodeError as error:
-                raise self._error(event, "half of a surrogate pair is not a character") from error
-        return text
+def _compose(text: str) -> Node | None:
+    """The text as nodes with marks; None where the text is empty.
 
-    def _error(self, event: Event, reason: str) -> ConfigError:
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        key = dotted([*self._frames[-1].path, *self._open_key()]) if self._frames else ""
-        place = f"{self._document.name}:{line}:{column}: "
-        return problems([f"{place}{key}: {reason}" if key else f"{place}{reason}"])
+    Raises:
+        _MistakeError: if the text is not YAML, or has more than plain data.
+    """
+    parser = YAML(typ="safe", pure=True)
+    parser.Scanner, parser.Composer = _Scanner, _Composer
+    try:
+        node: Node | None = parser.compose(text)
+        return node
+    except _MistakeError:
+        raise
+    except MarkedYAMLError as error:
+        raise _MistakeError(*_syntax_mistake(error, text)) from error
+    except ReaderError as error:
+        reason = f"control character {chr(error.character)!r} is not allowed; remove it"
+        raise _MistakeError(*_end_of(text[: error.position]), reason) from error
+    except Exception as error:  # The parser has a few bugs, e.g. on "\UFFFFFFFF".
+        raise _MistakeError(1, 1, f"is not valid YAML: {error}") from error
 
-    def _open_key(self) -> list[str]:
-        frame = self._frames[-1]
-        return [str(frame.key)] if frame.has_key else []
+
+def _data(node: Any, path: tuple[str, ...], document: Document) -> Plain:
+    """The data of a node; the places of all values in it are noted in the document.
+
+    Raises:
+        _MistakeError: if the node has a bad key, a key twice, or a bad scalar.
+    """
+    if isinstance(node, MappingNode):
+        mapping: dict[str | int, Plain] = {}
+        for key_node, value in node.value:
+            key = _key(key_node, path)
+            inner = (*path, str(key))
+            if (mark := document.marks.get(inner)) is not None:
+                reason = (
+                    f"key {str(key)!r} is already given in line {mark[0]}; remove one of the two"
+                )
+                raise _MistakeError(*_place(key_node.start_mark), reason, path)
+            document.marks[inner] = _place(key_node.start_mark)
+            mapping[key] = _data(value, inner, document)
+        return mapping
+    if isinstance(node, SequenceNode):
+        items: list[Plain] = []
+        for position, item in enumerate(node.value):
+            inner = (*path, str(position))
+            document.marks[inner] = _place(item.start_mark)
+            items.append(_data(item, inner, document))
+        return items
+    value = _scalar(node, path)
+    if isinstance(value, str):
+        document.strings[path] = (*_place(node.start_mark), node.style or "")
+    return value
+
+
+def _key(node: Node, path: Loc) -> str | int:
+    place = _place(node.start_mark)
+    if not isinstance(node, ScalarNode):
+        reason = "a key must be a word or a whole number, not a collection"
+        raise _MistakeError(*place, reason, path)
+    key = _scalar(node, path)
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        reason = f"a key must be a word or a whole number (got {node.value}); quote it"
+        raise _MistakeError(*place, reason, path)
+    return key
+
+
+def _scalar(node: Any, path: Loc) -> str | int | float | bool | None:
+    text: str = node.value
+    try:
+        if not node.style:  # Without quotes, so the core schema decides what it is.
+            return plain_scalar(text)
+        # JSON writes characters beyond U+FFFF as pairs of surrogates.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        reason = "half of a surrogate pair is not a character"
+        raise _MistakeError(*_place(node.start_mark), reason, path) from error
+    except ValueError as error:  # Python refuses more than 4300 digits.
+        reason = f"a number of {len(text)} digits is too long"
+        raise _MistakeError(*_place(node.start_mark), reason, path) from error
+
+
+def _place(mark: Any) -> tuple[int, int]:
+    """The line and column, from 1, of a mark of the parser."""
+    return mark.line + 1, mark.column + 1
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    """The line and column right after a text."""
+    lines = text.split("\n")
+    return len(lines), len(lines[-1]) + 1
 
 
 def plain_scalar(text: str) -> str | int | float | bool | None:
@@ -400,6 +390,53 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
         base = {"0o": 8, "0x": 16}.get(prefix, 10)
         return int(text[2:] if base != 10 else text, base)
     return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _syntax_mistake(error: MarkedYAMLError, text: str) -> tuple[int, int, str]:
+    """The line and column (from 1) of a mistake of syntax, and what to do about it.
+
+    Args:
+        error: What the parser says.
+        text: What it was given.
+    """
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line, mark.column) if mark else (0, 0)
+    begin = error.context_mark.line if error.context_mark else line
+    lines = _BREAK.split(text)
+    problem, context = error.problem or "", error.context or ""
+    if "cannot start any token" in problem:
+        character = lines[line][column : column + 1]
+        if character == "\t":
+            reason = "a tab stands here; indent with spaces"
+        else:
+            reason = f"a value cannot begin with {character!r}; put quotes around it"
+    elif "mapping values are not allowed" in problem:
+        if _COLON.search(lines[line][:column]):
+            reason = "a second ': ' in one line; begin a new line, or put quotes around the value"
+        else:
+            column = _indentation(lines[line])
+            reason = f"this line is indented, but the one above has its value already; {_INDENT}"
+    elif "expected <block end>" in problem:
+        reason = f"this line fits to none of those above; {_INDENT}"
+    elif "could not find expected ':'" in problem:
+        line, column = begin, _indentation(lines[begin])
+        reason = "there is no ': ' after the key in this line; write 'key: value'"
+    elif "another document" in problem:
+        reason = "a second document starts here; only one is allowed"
+    elif "flow" in context:
+        bracket = "}" if "mapping" in context else "]"
+        reason = f"what opens in line {begin + 1} lacks a '{bracket}', or a ',' before this"
+    elif "quoted scalar" in context:
+        line, column = begin, error.context_mark.column if error.context_mark else column
+        reason = "the quotation mark that opens here is never closed"
+    else:
+        words = " ".join(problem.split()) or "it cannot be read"
+        reason = f"is not valid YAML: {words}"
+    return line + 1, column + 1, reason
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def dump_yaml(data: JsonData) -> str:

@@ -290,60 +290,60 @@ def _offered(hooks: dict[str, Callable[[], object]], name: str) -> list[object]:
     return list(returned)
 
 
-def _components(offered: Iterable[object], distribution: str) -> list[Component]:
+def _components(yielded: Iterable[object], distribution: str) -> list[Component]:
     """The offered values, once each of them has proved to be a usable component."""
     components: list[Component] = []
-    for component in offered:
+    for component in yielded:
         if not isinstance(component, Component):
             raise PluginLoadError(f"its empo_components yields {component!r}, not a Component")
-        what = f"{component.kind} {component.name!r}"
-        _check_api(component.api, what, distribution)
+        subject = f"{component.kind} {component.name!r}"
+        _check_api(component.api, subject, distribution)
         if component.kind not in KINDS:
-            raise PluginLoadError(f"{what} has an unknown kind; kinds are {', '.join(KINDS)}")
-        _check_name(component.name, what)
+            raise PluginLoadError(f"{subject} has an unknown kind; kinds are {', '.join(KINDS)}")
+        _check_name(component.name, subject)
         if not (isinstance(component.params, str) and TARGET.fullmatch(component.params)):
             component.params_model()
-        _check_target(component.target, what)
+        _check_target(component.target, subject)
         if any((component.kind, component.name) == (c.kind, c.name) for c in components):
-            raise PluginLoadError(f"its empo_components yields {what} twice")
+            raise PluginLoadError(f"its empo_components yields {subject} twice")
         components.append(component)
     return components
 
 
-def _commands(offered: Iterable[object], distribution: str) -> list[Command]:
+def _commands(yielded: Iterable[object], distribution: str) -> list[Command]:
     """The offered values, once each of them has proved to be a usable command."""
     commands: list[Command] = []
-    for command in offered:
+    for command in yielded:
         if not isinstance(command, Command):
             raise PluginLoadError(f"its empo_commands yields {command!r}, not a Command")
-        what = f"command {command.name!r}"
-        _check_api(command.api, what, distribution)
-        _check_name(command.name, what)
-        _check_target(command.target, what)
-        if any(command.name == known.name for known in commands):
-            raise PluginLoadError(f"its empo_commands yields {what} twice")
+        subject = f"command {command.name!r}"
+        _check_api(command.api, subject, distribution)
+        _check_name(command.name, subject)
+        _check_target(command.target, subject)
+        if any(command.name == other.name for other in commands):
+            raise PluginLoadError(f"its empo_commands yields {subject} twice")
         commands.append(command)
     return commands
 
 
-def _check_target(target: object, what: str) -> None:
+def _check_target(target: object, subject: str) -> None:
     if not (isinstance(target, str) and TARGET.fullmatch(target)):
-        raise PluginLoadError(f"{what} has the target {target!r}; write 'package.module:name'")
+        raise PluginLoadError(f"{subject} has the target {target!r}; write 'package.module:name'")
 
 
-def _check_name(name: object, what: str) -> None:
+def _check_name(name: object, subject: str) -> None:
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise PluginLoadError(
-            f"{what} is badly named; a name is lower-case words joined by hyphens"
+            f"{subject} is badly named; a name is lower-case words joined by hyphens"
         )
 
 
-def _check_api(api: object, what: str, distribution: str) -> None:
+def _check_api(api: object, subject: str, distribution: str) -> None:
     if api != API_VERSION:
         older = distribution
         if isinstance(api, int) and api > API_VERSION:
             older = "empo-core"
         raise IncompatiblePluginError(
-            f"{what} is for plugin API {api!r}; "
+            f"{subject} is for plugin API {api!r}; "
             f"this empo-core speaks {API_VERSION}. Upgrade {older}."
         )

@@ -53,7 +53,8 @@ def import_extra(names: Sequence[str]) -> None:
     """Import packages, and remember them for other processes.
 
     Raises:
-        ConfigError: One is no name of a package, is not installed, or does not import.
+        ConfigError: if one of the names is no name of a package, is not installed, or does not
+            import.
     """
     for name in names:
         if not _NAME.fullmatch(name):

@@ -129,8 +129,8 @@ class Registry:
         """The component called ``name``.
 
         Raises:
-            UnknownComponentError: No installed plugin provides it.
-            DuplicateComponentError: More than one does.
+            UnknownComponentError: if no installed plugin provides the component.
+            DuplicateComponentError: if more than one plugin provides the component.
         """
         return self.offer(kind, name).component
 
@@ -179,12 +179,12 @@ def _clash_of(offers: Sequence[Offer]) -> str:
     return clash(f"{component.kind} {component.name!r}", [offer.provider for offer in offers])
 
 
-def clash(what: str, providers: Sequence[Provider]) -> str:
+def clash(subject: str, providers: Sequence[Provider]) -> str:
     """The error about one thing that several distributions provide, with what to do."""
     names = [provider.distribution for provider in providers]
     others = ",".join(provider.entry_point for provider in providers[1:])
     return (
-        f"{what} is provided by both {' and '.join(names)}. "
+        f"{subject} is provided by both {' and '.join(names)}. "
         f"Uninstall all but one, or set {BLOCK}={others}. If one of them is yours, rename what it "
         "offers."
     )

@@ -52,33 +52,34 @@ def check_component(offer: Offer, built: object) -> None:
     """Refuse an object that lacks a method of its kind, or has one of another signature.
 
     Raises:
-        PluginLoadError: A sentence with the distribution, the component, the method and the
+        PluginLoadError: if a sentence with the distribution, the component, the method and the
             signature that is expected.
     """
     protocol = PROTOCOLS[offer.component.kind]
-    what = f"{_name(offer)} is a {type(built).__name__}, which"
+    subject = f"{_name(offer)} is a {type(built).__name__}, which"
     if not getattr(protocol, "_is_protocol", False) and not isinstance(built, protocol):
         raise PluginLoadError(
-            f"{what} does not derive from empo_core.protocols.{protocol.__name__}; make that its "
-            "base class"
+            f"{subject} does not derive from empo_core.protocols.{protocol.__name__}; make that "
+            "its base class"
         )
     for name, expected in _members(protocol):
         if not _has(built, name):
             if expected is None:
                 raise PluginLoadError(
-                    f"{what} has no attribute {name!r}, as every {protocol.__name__} has"
+                    f"{subject} has no attribute {name!r}, as every {protocol.__name__} has"
                 )
             raise PluginLoadError(
-                f"{what} has no method {name}{expected}, as every {protocol.__name__} has"
+                f"{subject} has no method {name}{expected}, as every {protocol.__name__} has"
             )
         if expected is None:
             continue
         method = getattr(built, name)
-        found = _signature(method) if callable(method) else None
-        if not callable(method) or (found is not None and not _serves(found, expected)):
-            shown = found if found is not None else f" = {method!r}"
+        signature = _signature(method) if callable(method) else None
+        if not callable(method) or (signature is not None and not _serves(signature, expected)):
+            signature_text = signature if signature is not None else f" = {method!r}"
             raise PluginLoadError(
-                f"{what} has {name}{shown} where every {protocol.__name__} has {name}{expected}"
+                f"{subject} has {name}{signature_text} where every {protocol.__name__} has "
+                f"{name}{expected}"
             )
 
 
@@ -121,7 +122,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature | None:
     return inspect.Signature([parameter.replace(annotation=empty) for parameter in parameters])
 
 
-def _serves(found: inspect.Signature, expected: inspect.Signature) -> bool:
+def _serves(signature: inspect.Signature, expected: inspect.Signature) -> bool:
     """True if every call that fits the expected signature fits the one that was found."""
     for only_required in (False, True):
         positional: list[None] = []
@@ -133,7 +134,7 @@ def _serves(found: inspect.Signature, expected: inspect.Signature) -> bool:
                 keywords[parameter.name] = None
             else:
                 positional.append(None)
-        if not _binds(found, positional, keywords):
+        if not _binds(signature, positional, keywords):
             return False
     return True
 

@@ -40,14 +40,12 @@ from empo_core.protocols.executors import (
     Report as Report,
 )
 from empo_core.protocols.learning import (
-    AdaptivePolicyLoss as AdaptivePolicyLoss,
     Aggregator as Aggregator,
     Critic as Critic,
     Policy as Policy,
     PolicyLoss as PolicyLoss,
     Regression as Regression,
     ValueNetwork as ValueNetwork,
-    WeighsCandidates as WeighsCandidates,
 )
 from empo_core.protocols.runs import (
     Algorithm as Algorithm,

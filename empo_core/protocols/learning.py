@@ -79,14 +79,23 @@ class ValueNetwork(torch.nn.Module, ABC):
         return False
 
 
-@runtime_checkable
-class PolicyLoss(Protocol):
-    """From candidate actions and their targets to a scalar and metrics."""
+class PolicyLoss(ABC):
+    """From candidate actions and their targets to a scalar and metrics.
 
-    @property
-    def needs(self) -> LossNeeds:
-        """The inputs that the loss requires."""
+    Attributes:
+        needs: The inputs that the loss requires.
+        is_adaptive: Whether the loss changes in the course of training, e.g. by a running scale or
+            a coefficient that is tuned. The learner then calls ``adapt`` once after each step of
+            the policy's optimiser, and stores ``state_dict`` in its checkpoints.
+        weighs_candidates: Whether ``weights`` prefers some candidates to others. A learner may let
+            its value targets prefer the same candidates.
+    """
 
+    needs: LossNeeds
+    is_adaptive: ClassVar[bool] = False
+    weighs_candidates: ClassVar[bool] = False
+
+    @abstractmethod
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
     ) -> LossOutput:
@@ -100,15 +109,6 @@ class PolicyLoss(Protocol):
             ValueError: if an input of ``needs`` is missing, or there are too few candidates.
         """
 
-
-@runtime_checkable
-class AdaptivePolicyLoss(Protocol):
-    """A policy loss that changes in the course of training; optional.
-
-    A running scale, a coefficient that falls or is tuned: the learner calls ``adapt`` once after
-    each step of the policy's optimiser, and puts the state into its checkpoints.
-    """
-
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         """Update the loss's state with the statistics of a call.
 
@@ -119,20 +119,14 @@ class AdaptivePolicyLoss(Protocol):
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly so: a tree as checkpoints take it."""
+        return {}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
 
-
-@runtime_checkable
-class WeighsCandidates(Protocol):
-    """A policy loss that prefers some candidates to others; optional.
-
-    A learner may let its value targets prefer the same ones.
-    """
-
     def weights(self, batch: ImaginedBatch) -> Float[Tensor, "candidate start"]:
         """Weight of each candidate; at least 0, adding up to 1 at each start."""
+        raise NotImplementedError(f"{type(self).__name__} weighs no candidates")
 
 
 @runtime_checkable

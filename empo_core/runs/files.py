@@ -167,10 +167,10 @@ def refuse_gone(path: Path) -> None:
     """
     for root in list(_roots):
         if path.absolute().is_relative_to(root) and is_gone(root):
-            raise gone(root)
+            raise missing_run(root)
 
 
-def gone(root: Path) -> StorageError:
+def missing_run(root: Path) -> StorageError:
     """The error of a run whose directory is gone."""
     return StorageError(
         f"{root}: was removed or moved away while the run went on, so the run stops; go on from "

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from empo_awr.loss import Awr
 from empo_awr.params import AwrParams
-from empo_core.protocols import AdaptivePolicyLoss, Policy, PolicyLoss
+from empo_core.protocols import Policy, PolicyLoss
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.distributions import BoundedNormal
 from empo_svg.loss import Svg
@@ -32,7 +32,7 @@ LOG_STD_BOUNDS = (-10.0, 2.0)
 NO_ENTROPY = {"coef": 0.0}
 
 
-class Pathwise:
+class Pathwise(PolicyLoss):
     """AWR as it must not be: the same weights and values, with the gradient of sampling.
 
     It draws ``u = mu + sigma eps`` and differentiates ``log pi(u)`` through ``u`` as well. There
@@ -131,7 +131,7 @@ def learned(loss: PolicyLoss, *, seeds: int, steps: int, starts: int = STARTS) -
         optimiser.zero_grad()
         torch.autograd.backward(output.loss)
         optimiser.step()
-        if isinstance(loss, AdaptivePolicyLoss):
+        if loss.is_adaptive:
             loss.adapt(output.statistics, step / steps)
     return Way(torch.stack(means).double(), torch.stack(log_stds).double())
 

@@ -275,13 +275,13 @@ class Bench:
         name = (case.size, str(value_heads or "all"))
         return self._compared(case, "plan", name, {"planner": {"value_heads": value_heads}})
 
-    def _compared(self, case: Case, what: str, name: tuple[str, ...], groups: Any) -> Row:
+    def _compared(self, case: Case, method: str, name: tuple[str, ...], groups: Any) -> Row:
         sequences = experience(case.batch, self._device)
         calls: dict[str, Call] = {}
         for actor in ("ours", "plain", *(["compiled"] if self._compiles else [])):
             compute = {"device": str(self._device), "compile": actor == "compiled"}
             agent = Agent(case.params(compute=compute, **groups), plain=actor == "plain")
-            calls[actor] = partial(getattr(agent, what), sequences)
+            calls[actor] = partial(getattr(agent, method), sequences)
         (ours, operations), (plain, _) = counted(calls["ours"]), counted(calls["plain"])
         self.squares()
         times = self._clock.best(calls)

@@ -147,13 +147,13 @@ def main() -> None:
     sys.exit(best - float(np.mean(found["EMPO"])) > ALLOWED)
 
 
-def show(found: dict[str, list[float]], steps: int, episodes: int) -> None:
+def show(results: dict[str, list[float]], steps: int, episodes: int) -> None:
     """Print means, intervals and differences."""
     table = Table(title=f"PPO, {ENVIRONMENT}, {steps:,} steps, {episodes} episodes per seed")
     for name in ("who", "mean return", "95 % interval", "least", "EMPO minus it"):
         table.add_column(name, justify="left" if name == "who" else "right")
-    own = float(np.mean(found["EMPO"]))
-    for who, returns in found.items():
+    own = float(np.mean(results["EMPO"]))
+    for who, returns in results.items():
         mean, half = (float(each) for each in interval(np.array(returns)))
         bounds = f"{mean - half:.4f} to {mean + half:.4f}"
         difference = "" if who == "EMPO" else f"{own - mean:+.4f}"

@@ -214,15 +214,15 @@ def _seconds(line: str) -> float:
     return math.sqrt(ends[0] * ends[-1])
 
 
-def _show(console: Console, title: str, found: dict[str, list[dict[str, float]]]) -> None:
-    names = list(next(iter(found.values()))[0])
+def _show(console: Console, title: str, results: dict[str, list[dict[str, float]]]) -> None:
+    names = list(next(iter(results.values()))[0])
     table = Table("", *names, title=title)
-    for name, runs in found.items():
+    for name, runs in results.items():
         medians = [statistics.median(run[key] for run in runs) for key in names]
         table.add_row(name, *(f"{x:,.0f}" if x >= 1000 else f"{x:,.6g}" for x in medians))
     console.print(table)
-    values = {run["V_r"] for runs in found.values() for run in runs}
-    if len(found) > 1:
+    values = {run["V_r"] for runs in results.values() for run in runs}
+    if len(results) > 1:
         console.print(
             f"V_r at the start: {'equal to the last bit' if len(values) == 1 else values}"
         )

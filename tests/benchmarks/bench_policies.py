@@ -108,11 +108,11 @@ def acting(console: Console) -> None:
             memory, starts = policy.initial_memory(rows), torch.zeros(rows, dtype=torch.bool)
             given = observed(kind, rows), memory, starts, torch.arange(rows) % KINDS[kind][1]
 
-            def step(policy: Networks = policy, given: tuple[Tensor, ...] = given) -> None:
-                policy.step(*given)
+            def step(policy: Networks = policy, inputs: tuple[Tensor, ...] = given) -> None:
+                policy.step(*inputs)
 
-            def draw(policy: Networks = policy, given: tuple[Tensor, ...] = given) -> None:
-                chosen = policy.step(*given).distribution
+            def draw(policy: Networks = policy, inputs: tuple[Tensor, ...] = given) -> None:
+                chosen = policy.step(*inputs).distribution
                 chosen.log_prob(chosen.sample())
 
             matrices, activations = bare(policy, rows)

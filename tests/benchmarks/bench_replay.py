@@ -85,9 +85,9 @@ def objects(block: Block) -> list[Transition]:
     return kept
 
 
-def batch_of_objects(kept: deque[Transition], chance: random.Random) -> tuple[Tensor, ...]:
+def batch_of_objects(transitions: deque[Transition], chance: random.Random) -> tuple[Tensor, ...]:
     """Tensors of a batch for the learner: flat successors, and every distinct state once."""
-    batch = [kept[chance.randrange(len(kept))] for _ in range(BATCH)]
+    batch = [transitions[chance.randrange(len(transitions))] for _ in range(BATCH)]
     ids: dict[Row, int] = {}
     state = [ids.setdefault(t.state, len(ids)) for t in batch]
     after = [ids.setdefault(t.next, len(ids)) for t in batch]

@@ -67,9 +67,9 @@ class DictOfParameters:
         self.optimiser.step()
 
 
-def questions(number: int, known: int, quantity: Quantity, seed: int) -> ValueQuery:
+def questions(number: int, num_known: int, quantity: Quantity, seed: int) -> ValueQuery:
     """About some of the known states, ``number`` of them drawn evenly."""
-    which = torch.randint(known, (number,), generator=torch.Generator().manual_seed(seed))
+    which = torch.randint(num_known, (number,), generator=torch.Generator().manual_seed(seed))
     goal = which % GOALS if quantity == "v_h_e" else None
     return ValueQuery(rows_of(which), which % 5 + 1, goal=goal)
 
@@ -94,22 +94,22 @@ def best_s(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
     return best
 
 
-def filled(quantity: Quantity, rule: str, known: int) -> tuple[LookupTable, TableRegression]:
+def filled(quantity: Quantity, rule: str, num_known: int) -> tuple[LookupTable, TableRegression]:
     """A table that knows a number of states."""
     table = LookupTable(LookupParams.model_validate({"rule": rule}), SPEC, quantity)
     regression = TableRegression(table, weight_decay=0.0, max_grad_norm=None)
-    which = torch.arange(known)
+    which = torch.arange(num_known)
     goal = which % GOALS if quantity == "v_h_e" else None
     query = ValueQuery(rows_of(which), which % 5 + 1, goal=goal)
-    ones = torch.ones(known, table.values.shape[1])
+    ones = torch.ones(num_known, table.values.shape[1])
     regression.fit(query, ones / 2 if quantity == "v_h_e" else -ones, ones, lr=1.0)
     return table, regression
 
 
-def speed(quantity: Quantity, known: int) -> list[list[str]]:
+def speed(quantity: Quantity, num_known: int) -> list[list[str]]:
     """Rows of times, each with its ratio to the dictionary's."""
-    fitted = questions(FITTED, known, quantity, 0)
-    asked = questions(READ, known, quantity, 1)
+    fitted = questions(FITTED, num_known, quantity, 0)
+    asked = questions(READ, num_known, quantity, 1)
     plain = DictOfParameters(SPEC.num_robot_actions if quantity == "q_r" else 1)
     target = torch.full((FITTED, plain.outputs), 0.5 if quantity == "v_h_e" else -2.0)
     weight = torch.ones_like(target)
@@ -124,13 +124,13 @@ def speed(quantity: Quantity, known: int) -> list[list[str]]:
     fits: dict[str, Callable[[], object]] = {"dictionary": lambda: plain.fit(fitted, target)}
     reads = {"dictionary": reading(plain)}
     for rule in ("running-mean", "step", "adam"):
-        table, regression = filled(quantity, rule, known)
+        table, regression = filled(quantity, rule, num_known)
         fits[rule] = lambda r=regression: r.fit(fitted, target, weight, lr=0.1)
         reads[rule] = reading(table)
     fit_s, read_s = best_s(fits), best_s(reads)
     return [
         [
-            quantity, f"{known:,}", name,
+            quantity, f"{num_known:,}", name,
             f"{fit_s[name] * 1e6:,.0f}", f"{fit_s['dictionary'] / fit_s[name]:,.0f}",
             f"{read_s[name] * 1e6:,.0f}", f"{read_s['dictionary'] / read_s[name]:,.0f}",
         ]

@@ -143,10 +143,16 @@ Lists = list[Any]
 
 
 def looped(
-    v_r: Lists, worth: Lists, items: Lists, listed: Listed, chance: Lists, by_slot: Lists, pi: Lists
+    v_r: Lists,
+    payoff: Lists,
+    items: Lists,
+    listed: Listed,
+    chance: Lists,
+    by_slot: Lists,
+    pi: Lists,
 ) -> tuple[Lists, Lists]:
     """Q_r and V_h^e added up one product after the other, everything else being ready."""
-    actions, slots = len(pi[0]), len(worth[0])
+    actions, slots = len(pi[0]), len(payoff[0])
     q_r = [[0.0] * actions for _ in chance]
     v_h_e = [[0.0] * slots for _ in chance]
     for t, profiles in enumerate(chance):
@@ -158,7 +164,7 @@ def looped(
                     q_r[t][action] += SETTING.gamma_r * likely * prob * v_r[after]
                     for slot in range(slots):
                         v_h_e[t][slot] += (
-                            pi[t][action] * by_slot[t][p][slot] * prob * worth[after][slot]
+                            pi[t][action] * by_slot[t][p][slot] * prob * payoff[after][slot]
                         )
     return q_r, v_h_e
 

@@ -266,14 +266,14 @@ def compared(size: str, turns: int, bench: Bench) -> list[list[str]]:
     return rows
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--turns", type=int, default=7)
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     keep_freed_memory()

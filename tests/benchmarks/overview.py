@@ -45,11 +45,11 @@ class Comparison:
                 return number(row[self.column])
         return None
 
-    def verdict(self, found: float | None) -> str:
+    def verdict(self, value: float | None) -> str:
         """Whether the aim is reached."""
-        if found is None:
+        if value is None:
             return "left out"
-        reached = found <= self.aim if self.at_most else found >= self.aim
+        reached = value <= self.aim if self.at_most else value >= self.aim
         return "reached" if reached else "missed"
 
 

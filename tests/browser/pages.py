@@ -72,10 +72,10 @@ class Learned:
     file: Path
 
 
-def solved_page(world: WorldModel, params: ExactParams, directory: Path, **wanted: Any) -> Solved:
+def solved_page(world: WorldModel, params: ExactParams, directory: Path, **options: Any) -> Solved:
     """Solve a world and write its page."""
     result = solve(world, params)
-    asked = InspectionScope(**wanted)
+    asked = InspectionScope(**options)
     inspection = inspect(result, params.theory, asked)
     file = directory / "inspector.html"
     write_page(inspection, world, directory, file, asked)

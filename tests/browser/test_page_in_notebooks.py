@@ -37,7 +37,7 @@ async ([source, traits]) => {
 
 
 @pytest.fixture(scope="module")
-def shown() -> NotebookPage:
+def page() -> NotebookPage:
     params = ExactParams.model_validate({"preset": "paper", "keep": "all"})
     return solve(world_of("multigrid/trivial"), params).inspect(height=640)
 
@@ -49,9 +49,9 @@ def frame_of(opened: Opened) -> Any:
     return frame
 
 
-def test_a_page_runs_in_a_cell(shown: NotebookPage, tmp_path: Path, open_page: Open) -> None:
+def test_a_page_runs_in_a_cell(page: NotebookPage, tmp_path: Path, open_page: Open) -> None:
     file = tmp_path / "notebook.html"
-    file.write_text(NOTEBOOK.format(shown._repr_html_()), "utf-8")
+    file.write_text(NOTEBOOK.format(page._repr_html_()), "utf-8")
     opened = open_page(file)
     frame = frame_of(opened)
     assert opened.tab.locator("iframe").bounding_box()["height"] == 640
@@ -64,10 +64,10 @@ def test_a_page_runs_in_a_cell(shown: NotebookPage, tmp_path: Path, open_page: O
 
 
 def test_a_page_too_large_for_a_cell_is_shown_from_a_file(
-    shown: NotebookPage, tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
+    page: NotebookPage, tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    large = NotebookPage(shown.text.replace("</title>", "&amp;" * MOST_BYTES + "</title>"), "large")
+    large = NotebookPage(page.text.replace("</title>", "&amp;" * MOST_BYTES + "</title>"), "large")
     html = large._repr_html_()
     assert len(html) < 1000
     (written,) = tmp_path.glob("inspector-*.html")
@@ -78,13 +78,13 @@ def test_a_page_too_large_for_a_cell_is_shown_from_a_file(
 
 
 def test_a_widget_and_its_page_have_one_selection(
-    shown: NotebookPage, tmp_path: Path, open_page: Open
+    page: NotebookPage, tmp_path: Path, open_page: Open
 ) -> None:
     file = tmp_path / "notebook.html"
     file.write_text(NOTEBOOK.format("<div></div>"), "utf-8")
     opened = open_page(file)
     module = resources.files("empo_inspector").joinpath("page_widget.js").read_text("utf-8")
-    opened.ask(MODEL, [module, {"page": shown.text, "height": 640, "selection": {"v": "why"}}])
+    opened.ask(MODEL, [module, {"page": page.text, "height": 640, "selection": {"v": "why"}}])
     frame = frame_of(opened)
 
     def told(**expected: object) -> None:

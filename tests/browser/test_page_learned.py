@@ -111,8 +111,8 @@ def test_pages_of_learned_runs_stay_in_their_width(
     assert opened.said == []
 
 
-def written(learned: Learned, directory: Path, **wanted: object) -> tuple[Path, bytes]:
-    asked = InspectionScope(**wanted)  # type: ignore[arg-type]
+def written(learned: Learned, directory: Path, **options: object) -> tuple[Path, bytes]:
+    asked = InspectionScope(**options)  # type: ignore[arg-type]
     world = world_of("multigrid/trivial", max_steps=5)
     packed = container(learned.inspection, world, asked, directory)
     file = directory / "part.html"

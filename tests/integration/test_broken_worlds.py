@@ -90,9 +90,9 @@ def answering(method: str, change: Callable[[Any], Any]) -> Callable[[str, Any],
 def with_prob(pair: tuple[float, float]) -> Callable[[str, Any], Any]:
     """Other probabilities of the successors of all pairs."""
 
-    def change(found: Successors) -> Successors:
-        prob = torch.tensor(pair, dtype=torch.float64).repeat(found.num_pairs)
-        return Successors(found.offsets, found.states, prob, found.duration)
+    def change(successors: Successors) -> Successors:
+        prob = torch.tensor(pair, dtype=torch.float64).repeat(successors.num_pairs)
+        return Successors(successors.offsets, successors.states, prob, successors.duration)
 
     return answering("transitions", change)
 
@@ -100,38 +100,38 @@ def with_prob(pair: tuple[float, float]) -> Callable[[str, Any], Any]:
 def with_duration(number: float) -> Callable[[str, Any], Any]:
     """Another duration of the last transition of all."""
 
-    def change(found: Successors) -> Successors:
-        duration = torch.ones(len(found.prob), dtype=torch.float64)
+    def change(successors: Successors) -> Successors:
+        duration = torch.ones(len(successors.prob), dtype=torch.float64)
         duration[-1:] = number
-        return Successors(found.offsets, found.states, found.prob, duration)
+        return Successors(successors.offsets, successors.states, successors.prob, duration)
 
     return answering("transitions", change)
 
 
-def without_last(found: Successors) -> Successors:
+def without_last(successors: Successors) -> Successors:
     """No successors of the last pair."""
-    offsets = torch.cat([found.offsets[:-1], found.offsets[-2:-1]])
-    return Successors(offsets, found.states[:-2], found.prob[:-2])
+    offsets = torch.cat([successors.offsets[:-1], successors.offsets[-2:-1]])
+    return Successors(offsets, successors.states[:-2], successors.prob[:-2])
 
 
-def on_one_row(found: Successors) -> Successors:
+def on_one_row(successors: Successors) -> Successors:
     """Successors of int64 whose words are beyond int16."""
-    return Successors(found.offsets, found.states.long() + 2**16, found.prob)
+    return Successors(successors.offsets, successors.states.long() + 2**16, successors.prob)
 
 
-def no_pull(shown: Tensor) -> Tensor:
-    shown[:, 1, 2] = False
-    return shown
+def no_pull(available: Tensor) -> Tensor:
+    available[:, 1, 2] = False
+    return available
 
 
-def nothing_for_the_guide(shown: Tensor) -> Tensor:
-    shown[:, 1] = False
-    return shown
+def nothing_for_the_guide(available: Tensor) -> Tensor:
+    available[:, 1] = False
+    return available
 
 
-def a_third_action(shown: Tensor) -> Tensor:
-    shown[:, 0, 2] = True
-    return shown
+def a_third_action(available: Tensor) -> Tensor:
+    available[:, 0, 2] = True
+    return available
 
 
 CASES = {
@@ -283,9 +283,9 @@ class Unlocked(Ring):
     def __init__(self) -> None:
         super().__init__(lambda method, answer: getattr(self, f"_{method}", lambda x: x)(answer))
 
-    def _available(self, shown: Tensor) -> Tensor:
-        shown[:, 1, 2] = shown[:, 0, 1] = False
-        return shown
+    def _available(self, available: Tensor) -> Tensor:
+        available[:, 1, 2] = available[:, 0, 1] = False
+        return available
 
     def transitions(self, states: Tensor, actions: Tensor | None = None) -> Successors:
         found = super().transitions(states, actions)

@@ -183,8 +183,8 @@ def test_runs_of_every_algorithm_are_certified_and_confirmed(runs: Runs, name: s
         assert found["theory"]["gamma_r"] == 0.95
 
 
-def _intervals(found: dict[str, Any]) -> list[list[float]]:
-    return [goal["v_e"] for human in found["start"]["humans"] for goal in human["goals"]]
+def _intervals(certificate: dict[str, Any]) -> list[list[float]]:
+    return [goal["v_e"] for human in certificate["start"]["humans"] for goal in human["goals"]]
 
 
 def test_other_humans_have_other_values_and_the_first_line_says_whose(copied: Path) -> None:

@@ -225,10 +225,10 @@ class Reader:
         return ended.returncode, ended.stdout, ended.stderr
 
 
-def compare(expected: str, found: str) -> None:
+def compare(expected: str, actual: str) -> None:
     """Fail unless the two agree, apart from trailing blanks and what ``...`` stands for."""
     left, right = (
-        [line.rstrip() for line in text.strip().splitlines()] for text in (expected, found)
+        [line.rstrip() for line in text.strip().splitlines()] for text in (expected, actual)
     )
     # Alone in its line it stands for any lines, otherwise for any part of one.
     pattern = "".join(

@@ -88,8 +88,8 @@ def root(world: MultigridWorld) -> StateValues:
     return solve(world, PARAMS).at(world.initial_state())
 
 
-def close(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-11, atol=0)
+def close(actual: Any, expected: Any) -> None:
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=1e-11, atol=0)
 
 
 def test_the_robot_fetches_the_key_opens_the_door_and_steps_aside() -> None:

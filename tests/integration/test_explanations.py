@@ -57,14 +57,14 @@ def inspected(world: str) -> Inspection:
     return inspect(solved(world), solved(world).params.theory, InspectionScope())
 
 
-def decisions(world: str, most: int) -> Iterator[tuple[int, int]]:
+def decisions(world: str, max_states: int) -> Iterator[tuple[int, int]]:
     """Some states and times of a world at which somebody acts."""
     inspection = inspected(world)
     step = OneStep(inspection)
     times, states = np.nonzero(~np.isnan(inspection.v_r))
     chosen = np.random.default_rng(0).permutation(len(times))
     acting = (i for i in chosen if step.alive(torch.tensor([states[i]]), int(times[i]))[0])
-    for i, _ in zip(acting, range(most), strict=False):
+    for i, _ in zip(acting, range(max_states), strict=False):
         yield int(states[i]), int(times[i])
 
 
@@ -91,11 +91,11 @@ def test_decisions_are_those_of_the_solver(world: str) -> None:
 
 
 @each_world
-@pytest.mark.parametrize("most", [25, pytest.param(170, marks=pytest.mark.slow)])
-def test_parts_sum_to_the_difference(world: str, most: int) -> None:
+@pytest.mark.parametrize("max_states", [25, pytest.param(170, marks=pytest.mark.slow)])
+def test_parts_sum_to_the_difference(world: str, max_states: int) -> None:
     """Over steps, humans and goals, whichever two actions are compared."""
     random = np.random.default_rng(1)
-    for state, time in decisions(world, most):
+    for state, time in decisions(world, max_states):
         q_r = OneStep(inspected(world)).policies(torch.tensor([state]), time).q_r[0]
         first, second = random.choice(np.flatnonzero(~q_r.isnan().numpy()), 2).tolist()
         found = find_reasons(inspected(world), state, time, first, second)

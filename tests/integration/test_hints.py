@@ -30,7 +30,7 @@ def first_line(tmp_path: Path, text: str, *overrides: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("override", "meant"),
+    ("override", "suggestion"),
     [
         ("algorithm.params.betar=5", "algorithm.params.theory.beta_r"),
         ("beta_r=5", "algorithm.params.theory.beta_r"),
@@ -43,11 +43,11 @@ def first_line(tmp_path: Path, text: str, *overrides: str) -> str:
     ],
 )
 def test_an_override_that_names_no_key_finds_the_path_of_the_one_that_was_meant(
-    tmp_path: Path, override: str, meant: str
+    tmp_path: Path, override: str, suggestion: str
 ) -> None:
     line = first_line(tmp_path, CONFIG, override)
     assert line.startswith("command line: ")
-    assert line.endswith(f"; did you mean {meant!r}?")
+    assert line.endswith(f"; did you mean {suggestion!r}?")
 
 
 @pytest.mark.parametrize("override", ["algorithm.zzz=5", "trackers.0.evry=1"])
@@ -150,7 +150,7 @@ def test_a_world_that_lacks_what_an_algorithm_needs_is_refused_and_leaves_nothin
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "position"),
     [
         (TABLE.replace("AGENTS", f"[{HAL}]").replace("GOALS", "{}"), "1:65: agents: has no robot"),
         (TABLE.replace("AGENTS", f"[{BOT}]").replace("GOALS", "{}"), "1:65: agents: has no human"),
@@ -160,12 +160,12 @@ def test_a_world_that_lacks_what_an_algorithm_needs_is_refused_and_leaves_nothin
     ],
 )
 def test_a_world_without_a_human_or_a_robot_is_noticed_with_its_place_as_it_is_read(
-    tmp_path: Path, text: str, said: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, text: str, position: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "world.yaml"
     path.write_text(text)
     done = CliRunner().invoke(app, ["check", str(path)])
-    assert f"{path}:{said}" in caplog.text + done.stderr
+    assert f"{path}:{position}" in caplog.text + done.stderr
 
 
 @pytest.mark.parametrize("command", ["run", pytest.param("check", marks=pytest.mark.slow)])

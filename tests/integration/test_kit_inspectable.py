@@ -90,46 +90,46 @@ class Flawed(Algorithm):
     def check(self, world: WorldModel | None) -> Mapping[str, JsonData]:
         return self._exact.check(world)
 
-    def inspection(self, context: RunContext, wanted: InspectionScope) -> Inspection:
-        return self._flaw(self._exact.inspection(context, wanted), wanted)
+    def inspection(self, context: RunContext, scope: InspectionScope) -> Inspection:
+        return self._flaw(self._exact.inspection(context, scope), scope)
 
 
-def numbered_from_1(found: Inspection, wanted: InspectionScope) -> Inspection:
-    return replace(found, number=found.number + 1)
+def numbered_from_1(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    return replace(inspection, number=inspection.number + 1)
 
 
-def with_other_chances(found: Inspection, wanted: InspectionScope) -> Inspection:
-    return replace(found, prob=found.prob / 2)
+def with_other_chances(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    return replace(inspection, prob=inspection.prob / 2)
 
 
-def in_another_order(found: Inspection, wanted: InspectionScope) -> Inspection:
-    return replace(found, successor=found.successor[::-1])
+def in_another_order(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    return replace(inspection, successor=inspection.successor[::-1])
 
 
-def achieving_nothing(found: Inspection, wanted: InspectionScope) -> Inspection:
-    return replace(found, achieved=np.zeros_like(found.achieved))
+def achieving_nothing(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    return replace(inspection, achieved=np.zeros_like(inspection.achieved))
 
 
-def without_the_last_time(found: Inspection, wanted: InspectionScope) -> Inspection:
-    return replace(found, v_r=found.v_r[:-1])
+def without_the_last_time(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    return replace(inspection, v_r=inspection.v_r[:-1])
 
 
-def without_a_successor(found: Inspection, wanted: InspectionScope) -> Inspection:
-    v_r = found.v_r.copy()
+def without_a_successor(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    v_r = inspection.v_r.copy()
     v_r[1:, 1] = np.nan
-    return replace(found, v_r=v_r)
+    return replace(inspection, v_r=v_r)
 
 
-def with_positive_values(found: Inspection, wanted: InspectionScope) -> Inspection:
-    return replace(found, v_r=-found.v_r)
+def with_positive_values(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    return replace(inspection, v_r=-inspection.v_r)
 
 
-def with_other_values_where_cut(found: Inspection, wanted: InspectionScope) -> Inspection:
-    return found if wanted.max_bytes is None else replace(found, v_r=2 * found.v_r)
+def with_other_values_where_cut(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    return inspection if scope.max_bytes is None else replace(inspection, v_r=2 * inspection.v_r)
 
 
-def with_other_values_elsewhere(found: Inspection, wanted: InspectionScope) -> Inspection:
-    return found if wanted.start is None else replace(found, v_r=2 * found.v_r)
+def with_other_values_elsewhere(inspection: Inspection, scope: InspectionScope) -> Inspection:
+    return inspection if scope.start is None else replace(inspection, v_r=2 * inspection.v_r)
 
 
 TRANSITIONS, VALUES = (

@@ -234,12 +234,12 @@ def begin_alike(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
         one.copy_(other)
 
 
-def in_common(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+def in_common(first: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """The part of two tensors that both have, as views."""
-    if one.ndim != other.ndim:
-        return one[..., :0].flatten(), other[..., :0].flatten()
-    both = tuple(slice(min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
-    return one[both], other[both]
+    if first.ndim != other.ndim:
+        return first[..., :0].flatten(), other[..., :0].flatten()
+    both = tuple(slice(min(sizes)) for sizes in zip(first.shape, other.shape, strict=True))
+    return first[both], other[both]
 
 
 def experience(params: LatentParams, seed: int = 2) -> SequenceBatch:

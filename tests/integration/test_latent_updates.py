@@ -17,6 +17,7 @@ from empo_core.config import RunConfig, merged
 from empo_core.experiment import Experiment, build
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
+from empo_core.protocols import PolicyLoss
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.evaluator import Evaluator
@@ -231,7 +232,7 @@ def test_updates_keep_the_contract_of_gradients(mix: str) -> None:
         assert len(updater.steps) == 2 + 2 * (2 // learning["policy_every"])
 
 
-class Leaking:
+class Leaking(PolicyLoss):
     """A loss that differentiates the critic with all that belongs to it."""
 
     needs = LossNeeds(critic=True)

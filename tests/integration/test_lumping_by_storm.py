@@ -31,7 +31,7 @@ WORLDS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=WORLDS, ids=lambda each: each[0])
+@pytest.fixture(scope="module", params=WORLDS, ids=lambda world: world[0])
 def world(request: pytest.FixtureRequest) -> WorldModel:
     name, params = request.param
     found: WorldModel = build(WorldModelRef.model_validate({"name": name, "params": params}))

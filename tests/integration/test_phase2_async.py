@@ -85,9 +85,9 @@ def saved(context: RunContext) -> dict[str, Any]:
     return state
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, other: Any) -> bool:
     """True if two state trees are equal, tensors included."""
-    (plain, tensors), (also, others) = flatten(one), flatten(other)
+    (plain, tensors), (also, others) = flatten(first), flatten(other)
     return plain == also and all(torch.equal(tensors[name], others[name]) for name in tensors)
 
 

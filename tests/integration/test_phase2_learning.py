@@ -57,10 +57,10 @@ def gap_of(
     return Phase2(setting).run(context).gap
 
 
-def check(found: dict[str, float], at_start: float, on_average: float) -> None:
-    assert found["Compare/V_r_root_rel"] < at_start
-    assert found["Compare/V_r_mean_rel"] < on_average
-    assert found["Compare/pi_r_root_tv"] < 0.02
+def check(gap: dict[str, float], at_start: float, on_average: float) -> None:
+    assert gap["Compare/V_r_root_rel"] < at_start
+    assert gap["Compare/V_r_mean_rel"] < on_average
+    assert gap["Compare/pi_r_root_tv"] < 0.02
 
 
 def test_tables_learn_what_exact_computes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,9 +136,9 @@ def test_sampled_humans_lead_to_the_same_values(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("learner", "most"), [(TABLES, 1e-4), (NETWORKS, 0.01)])
+@pytest.mark.parametrize(("learner", "tolerance"), [(TABLES, 1e-4), (NETWORKS, 0.01)])
 def test_the_values_of_a_small_kitchen_are_learned(
-    learner: dict[str, Any], most: float, tmp_path: Path
+    learner: dict[str, Any], tolerance: float, tmp_path: Path
 ) -> None:
     """The cooks cannot pass each other, and the dishes are on the robot's side."""
     params = {"layout": ["XXPXX", "O1 2O", "XDXSX"], "onions": 1, "cook_time": 3}
@@ -146,5 +146,5 @@ def test_the_values_of_a_small_kitchen_are_learned(
     planner = learner | {"human_prior": "kitchen-planner"}
     found = gap_of({"name": "overcooked", "params": params}, planner, 0, tmp_path)
     assert found["Compare/coverage"] == 1
-    assert found["Compare/V_h_e_mean_abs"] < most
-    check(found, at_start=most, on_average=most)
+    assert found["Compare/V_h_e_mean_abs"] < tolerance
+    check(found, at_start=tolerance, on_average=tolerance)

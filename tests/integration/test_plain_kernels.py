@@ -16,7 +16,7 @@ GAMES = [EXACT / "test_random_games.py", EXACT / "test_options.py"]
 
 
 @pytest.mark.parametrize(
-    ("files", "some"),
+    ("files", "selection"),
     [
         pytest.param([EXACT / "test_simd.py"], "simd", id="instructions"),
         # Nearly all of them is compiling.
@@ -29,11 +29,11 @@ GAMES = [EXACT / "test_random_games.py", EXACT / "test_options.py"]
         ),
     ],
 )
-def test_plain_kernels_are_as_exact(files: list[Path], some: str) -> None:
+def test_plain_kernels_are_as_exact(files: list[Path], selection: str) -> None:
     """In another process, since the choice of kernels is made when they are imported."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "-k", some, *map(str, files)],
+        [*command, "-k", selection, *map(str, files)],
         # Compiled without optimisation, which takes two thirds of the time.
         env={**os.environ, "EMPO_PLAIN_KERNELS": "1", "NUMBA_OPT": "0"},
         capture_output=True, text=True, check=False, cwd=ROOT,

@@ -57,12 +57,12 @@ def solved(name: str) -> tuple[WorldModel, Policies]:
     return result.problem.world, (SolvedRobots(result), SolvedHumans(result))
 
 
-def played(name: str, seed: int, *, most: int = 6, player: int | None = None) -> Game:
+def played(name: str, seed: int, *, max_steps: int = 6, player: int | None = None) -> Game:
     """A game in which the player takes the available actions in turn."""
     world, policies = solved(name)
     me = world.spec.humans[0] if player is None else player
     game = Game(world, policies, [me], seed=seed)
-    while not game.now.is_over and len(game.actions) < most:
+    while not game.now.is_over and len(game.actions) < max_steps:
         own = [action for action, can in enumerate(game.now.available[me]) if can]
         game.step({me: own[(seed + len(game.actions)) % len(own)]})
     return game
@@ -73,7 +73,7 @@ def save(file: Path, game: Game) -> None:
 
 
 def test_random_numbers_are_used_in_the_documented_order() -> None:
-    game = played("multigrid/small_trolley", seed=5, most=2)
+    game = played("multigrid/small_trolley", seed=5, max_steps=2)
     world, spec, random = game.world, game.world.spec, Pcg32(5)
     first, second = spec.humans
     for human, goal in zip(spec.humans, game.goals, strict=True):

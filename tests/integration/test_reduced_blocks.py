@@ -30,14 +30,14 @@ def solved(world: BlocksWorld, prior: str | None = None, **params: Any) -> Exact
     return solve(world, ExactParams.model_validate({"preset": "paper", **params}), assumed)
 
 
-def assert_same(found: ExactResult, expected: ExactResult) -> None:
+def assert_same(actual: ExactResult, expected: ExactResult) -> None:
     """Same states, values and policies, to 1e-12."""
-    assert np.array_equal(found.graph.states, expected.graph.states)
-    assert found.times == expected.times
+    assert np.array_equal(actual.graph.states, expected.graph.states)
+    assert actual.times == expected.times
     for time in expected.times:
-        for mine, given in zip(found.store.at(time), expected.store.at(time), strict=True):
+        for mine, given in zip(actual.store.at(time), expected.store.at(time), strict=True):
             np.testing.assert_allclose(mine, given, rtol=1e-12, atol=1e-12)
-    for mine, given in zip(found.policies(0), expected.policies(0), strict=True):
+    for mine, given in zip(actual.policies(0), expected.policies(0), strict=True):
         np.testing.assert_allclose(mine, given, rtol=1e-12, atol=1e-12)
 
 

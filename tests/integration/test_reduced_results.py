@@ -41,15 +41,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [run(tmp_path_factory.mktemp(f"run{i}"), *more) for i, more in enumerate(changes)]
 
 
-def same(found: Any, expected: Any) -> bool:
+def same(actual: Any, expected: Any) -> bool:
     """Equal data, numbers to 1e-12."""
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(same(found[k], expected[k]) for k in found)
+        return actual.keys() == expected.keys() and all(
+            same(actual[k], expected[k]) for k in actual
+        )
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(same, found, expected))
+        return len(actual) == len(expected) and all(map(same, actual, expected))
     if isinstance(expected, float):
-        return bool(np.isclose(found, expected, rtol=1e-12, atol=1e-12))
-    return bool(found == expected)
+        return bool(np.isclose(actual, expected, rtol=1e-12, atol=1e-12))
+    return bool(actual == expected)
 
 
 def test_summaries_agree_about_everything_but_time(runs: list[Path]) -> None:

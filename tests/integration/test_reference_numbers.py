@@ -226,9 +226,9 @@ def test_golden_values_and_policies_of_the_humans_are_reproduced(table: Any) -> 
             close(shares @ np.asarray(found.pi_h)[goals], expected["pi_h_marginal"][key])
 
 
-def close(found: np.ndarray, expected: Any) -> None:
+def close(actual: np.ndarray, expected: Any) -> None:
     """Equal to nine digits, however small; zeros exactly."""
-    np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-9, atol=0)
+    np.testing.assert_allclose(actual, np.asarray(expected), rtol=1e-9, atol=0)
 
 
 def _at(result: ExactResult, world: MultigridWorld, expected: dict[str, Any]) -> Any:

@@ -133,8 +133,8 @@ class Game:
 
     possible_agents = ("one", "other")
 
-    def __init__(self, told: bool) -> None:
-        self.told = told
+    def __init__(self, is_told: bool) -> None:
+        self.told = is_told
 
     def observation_space(self, name: str) -> Box:
         return Box(0, 1, (2,), np.float32)
@@ -332,28 +332,28 @@ def test_only_who_remembers_can_answer(learn: Learn, memory: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("agents", "told", "reached"),
+    ("agents", "is_told", "reached"),
     [("shared", True, 1.0), ("separate", False, 1.0), ("shared", False, 0.0)],
 )
 def test_two_agents_find_what_pays_both_if_they_can_be_different(
-    learn: Learn, agents: str, told: bool, reached: float
+    learn: Learn, agents: str, is_told: bool, reached: float
 ) -> None:
-    make_env = partial(Game, told=told)
+    make_env = partial(Game, is_told=is_told)
     result = learn(None, make_env=make_env, policy={"agents": agents}, total_steps=4096)
     assert earned(result) == reached
 
 
 @pytest.mark.parametrize(
-    ("name", "least"),
+    ("name", "min_return"),
     [
         ("Numbers", -0.01),
         pytest.param("Choices", 1.9, marks=pytest.mark.slow),
         pytest.param("Masked", 0.97, marks=pytest.mark.slow),
     ],
 )
-def test_every_kind_of_action_is_learned(learn: Learn, name: str, least: float) -> None:
+def test_every_kind_of_action_is_learned(learn: Learn, name: str, min_return: float) -> None:
     result = learn(name)
-    assert earned(result) >= least
+    assert earned(result) >= min_return
 
 
 @pytest.mark.slow

@@ -30,15 +30,15 @@ ASKED: dict[str, Callable[[Any, torch.Tensor], object]] = {
 }
 
 
-@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("method", ASKED)
 @pytest.mark.parametrize("name", WORLDS)
-def test_words_that_would_wrap_around_are_refused(name: str, asked: str) -> None:
+def test_words_that_would_wrap_around_are_refused(name: str, method: str) -> None:
     world = build(WorldModelRef.model_validate(WORLDS[name]))
     bits = torch.iinfo(world.spec.state_dtype).bits
     right = world.initial_state()[None]
-    ASKED[asked](world, right.long())
+    ASKED[method](world, right.long())
     for word in range(world.spec.state_words):
         wrong = right.long().clone()
         wrong[0, word] += 2**bits
         with pytest.raises(WorldError):
-            ASKED[asked](world, wrong)
+            ASKED[method](world, wrong)

@@ -174,7 +174,7 @@ class Learner:
 
 
 def kill_at_random(
-    learner: Learner, kills: int, chance: random.Random, what: Callable[[int], None]
+    learner: Learner, kills: int, chance: random.Random, kill: Callable[[int], None]
 ) -> None:
     """Learn, and every now and then do something to an actor's process, once to each."""
     hit = set[int]()
@@ -185,7 +185,7 @@ def kill_at_random(
         if pids and chance.random() < 0.3:
             victim = chance.choice(pids)
             hit.add(victim)
-            what(victim)
+            kill(victim)
 
 
 def main(ending: str, start_method: str, channels: str) -> None:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -82,9 +83,17 @@ class Watch:
         self.learn_until(lambda: counters()["restarts"] >= len(self.lost_s))
 
     def workers(self) -> list[Any]:
-        """States of all actors that act."""
-        pool = self.learner.collector._pool
-        return [state for state in pool.executor.workers() if state.state == "ready"]
+        """Number, process and node of all actors that act."""
+        collector = self.learner.collector
+        return [
+            SimpleNamespace(
+                number=run.actor,
+                pid=run.pid,
+                node=str(collector._executor._workers[collector._slots[run.actor]._worker]._who),
+            )
+            for run in collector._ready
+            if collector._slots[run.actor]._worker is not None
+        ]
 
     def ended(self, numbers: list[int]) -> None:
         """Note that actors end now."""
@@ -189,12 +198,9 @@ def run(
     finally:
         collector.stop()
     learner = watch.learner
-    # Of an actor that was ended one does not know what it had begun.
-    unequal = [line for line in learner.imbalance() if not line.startswith("ActorAccount")]
     assert not learner.wrong, learner.wrong
-    assert not unequal, unequal
+    assert not (unequal := learner.imbalance()), unequal
     assert watch.counters == sorted(watch.counters), "a counter went back"
-    assert all(account.sent >= account.accepted for account in collector.accounts())
     counters = collector.counters()
     return (
         ", ".join(fault.__name__.replace("_", " ") for fault in faults),

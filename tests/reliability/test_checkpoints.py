@@ -130,14 +130,14 @@ def state(number: int) -> dict[str, Any]:
     }
 
 
-def is_state(found: dict[str, Any], number: int) -> bool:
+def is_state(saved: dict[str, Any], number: int) -> bool:
     right = state(number)
     return (
-        found["number"] == number
-        and torch.equal(found["network"]["weight"], right["network"]["weight"])
-        and torch.equal(found["table"]["keys"], right["table"]["keys"])
-        and torch.equal(found["table"]["flags"], right["table"]["flags"])
-        and torch.equal(found["generator"], right["generator"])
+        saved["number"] == number
+        and torch.equal(saved["network"]["weight"], right["network"]["weight"])
+        and torch.equal(saved["table"]["keys"], right["table"]["keys"])
+        and torch.equal(saved["table"]["flags"], right["table"]["flags"])
+        and torch.equal(saved["generator"], right["generator"])
     )
 
 

@@ -24,9 +24,9 @@ CONV = ["algorithm.params.values={q_r: grid-conv, v_h_e: grid-conv}"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is limited")
 
 
-def wrong(tmp_path: Path, *asked: tuple[str, list[str], str]) -> list[Any]:
+def wrong(tmp_path: Path, *cases: tuple[str, list[str], str]) -> list[Any]:
     """What went wrong with some keys of some configs, within little memory."""
-    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    (tmp_path / "asked.json").write_text(json.dumps(cases))
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("huge_numbers.py")), tmp_path / "asked.json"],
         capture_output=True,

@@ -51,13 +51,13 @@ CODE = {
 values are to learn, rewards of the environment."""
 
 
-def poisoned(found: Any) -> Any:
+def poisoned(value: Any) -> Any:
     """The result of a function with NaN in it."""
-    if isinstance(found, torch.Tensor):
-        return torch.full_like(found, torch.nan)
-    if isinstance(found[0], torch.Tensor):  # Advantages and returns.
-        return found[0], torch.full_like(found[1], torch.nan)
-    seen, _, *rest = found  # A step of an environment.
+    if isinstance(value, torch.Tensor):
+        return torch.full_like(value, torch.nan)
+    if isinstance(value[0], torch.Tensor):  # Advantages and returns.
+        return value[0], torch.full_like(value[1], torch.nan)
+    seen, _, *rest = value  # A step of an environment.
     return seen, float("nan"), *rest
 
 
@@ -75,20 +75,20 @@ def inject(loop: Loop, pattern: str, number: float = torch.nan) -> None:
     learner.load_state_dict(state)
 
 
-def armed(patch: pytest.MonkeyPatch, name: str, what: str) -> None:
+def armed(patch: pytest.MonkeyPatch, name: str, target: str) -> None:
     """Have NaN get into a run of this algorithm."""
     whole, place, active = Loop._advance, LEARNERS[name], [False]
 
     def advance(loop: Loop) -> None:
         if loop._learner.updates == place:
             active[0] = True
-            if (name, what) in STATE:
-                inject(loop, STATE[name, what])
+            if (name, target) in STATE:
+                inject(loop, STATE[name, target])
         whole(loop)
 
     patch.setattr(Loop, "_advance", advance)
-    if (name, what) in CODE:
-        owner, function = CODE[name, what]
+    if (name, target) in CODE:
+        owner, function = CODE[name, target]
         original = getattr(owner, function)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ def armed(patch: pytest.MonkeyPatch, name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    ("name", "target"),
     [
         pytest.param(name, what, marks=[] if number % 3 == place else pytest.mark.slow)
         for place, name in enumerate(LEARNERS)
@@ -107,13 +107,13 @@ def armed(patch: pytest.MonkeyPatch, name: str, what: str) -> None:
     ],
 )
 def test_what_is_not_finite_is_found_and_the_run_goes_on_from_before(
-    name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = RunConfig.model_validate(
         {**CONFIGS[name], "trackers": [], "runs": str(tmp_path), "seed": 1}
     )
     with monkeypatch.context() as patch:
-        armed(patch, name, what)
+        armed(patch, name, target)
         with pytest.raises(EmpoError, match=r"finite|nan|NaN"):
             run(config)
     (directory,) = tmp_path.iterdir()
@@ -188,9 +188,9 @@ def assert_goes_on_to_the_same_values(directory: Path, folder: Path) -> None:
         assert all(bool(np.isfinite(array).all()) for array in arrays.values())
 
 
-@pytest.mark.parametrize("what", ["weights", "targets", "rewards"])
+@pytest.mark.parametrize("target", ["weights", "targets", "rewards"])
 def test_an_exact_run_stops_at_what_is_not_finite_and_goes_on_from_before(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An exact run has values instead of weights and targets.
 
@@ -203,11 +203,11 @@ def test_an_exact_run_stops_at_what_is_not_finite_and_goes_on_from_before(
         self: Solver, order: Any, later: Any, out: Any, steps_left: int, threads: Any, *others: Any
     ) -> int:
         is_there = steps_left == steps - LEVEL
-        if is_there and what == "targets":
+        if is_there and target == "targets":
             later.attained.fill(np.nan)
         bad = whole(self, order, later, out, steps_left, threads, *others)
-        if is_there and what != "targets":
-            (out.v_e if what == "weights" else out.v_r)[0] = np.nan
+        if is_there and target != "targets":
+            (out.v_e if target == "weights" else out.v_r)[0] = np.nan
         return bad
 
     with monkeypatch.context() as patch:

@@ -55,7 +55,9 @@ def config(folder: Path, iterations: int, on_crash: str = "stop") -> dict[str, A
 def workers_of(pid: int) -> list[psutil.Process]:
     """Processes with environments: children of the server that forks them."""
     everybody = psutil.Process(pid).children(recursive=True)
-    return sorted((each for each in everybody if each.ppid() != pid), key=lambda each: each.pid)
+    return sorted(
+        (process for process in everybody if process.ppid() != pid), key=lambda process: process.pid
+    )
 
 
 class KillAt(Tracker):

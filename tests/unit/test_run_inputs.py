@@ -61,8 +61,8 @@ class World(TinyWorld):
 
 
 class Outcome:
-    def __init__(self, said: dict[str, Any]) -> None:
-        self.said = said
+    def __init__(self, summary: dict[str, Any]) -> None:
+        self.said = summary
 
     def summary(self) -> dict[str, Any]:
         return self.said

@@ -8,7 +8,7 @@ import pytest
 
 from empo_awr.loss import Awr
 from empo_awr.params import AwrParams
-from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss, WeighsCandidates
+from empo_core.protocols import PolicyLoss
 from empo_testing.policy_loss import PolicyLossTests
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -43,5 +43,5 @@ class TestAwr(PolicyLossTests):
         return Awr(AwrParams.model_validate(VARIANTS[variant]))
 
     def test_it_is_adaptive_and_says_how_it_weighs(self, loss: PolicyLoss) -> None:
-        assert isinstance(loss, AdaptivePolicyLoss)
-        assert isinstance(loss, WeighsCandidates)
+        assert loss.is_adaptive
+        assert loss.weighs_candidates

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal, kl_divergence
 
-from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.protocols import PolicyLoss
 from empo_core.types import ImaginedBatch
 from empo_distill.loss import Distill, normal_divergence
 from empo_distill.params import DistillParams
@@ -262,7 +262,7 @@ def test_adapt_follows_the_spread_and_divides_by_it() -> None:
 def test_a_restored_loss_goes_on_the_same() -> None:
     params = {"scale_rate": 0.5, "entropy": {"target_entropy": -1.0, "jacobian": 0.0}}
     loss, other = distill(**params), distill(**params)
-    assert isinstance(loss, AdaptivePolicyLoss)
+    assert loss.is_adaptive
     means = torch.tensor([[0.0], [5.0], [10.0], [15.0]]).double()
     policy, inputs = Fixed([0.0], [1.0]), batch(BoundedNormal(means, torch.zeros_like(means)))
     loss.adapt(loss(policy, inputs).statistics, progress=0.5)

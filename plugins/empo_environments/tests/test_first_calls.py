@@ -154,11 +154,11 @@ class Rich(Plain):
         return ZERO, -1e300, False, False, {}
 
 
-@pytest.mark.parametrize(("kind", "what"), [(Wide, "observation"), (Rich, "reward")])
-def test_numbers_beyond_float32_are_told_as_they_are(kind: Any, what: str) -> None:
+@pytest.mark.parametrize(("kind", "message"), [(Wide, "observation"), (Rich, "reward")])
+def test_numbers_beyond_float32_are_told_as_they_are(kind: Any, message: str) -> None:
     with pytest.raises(CollectError, match="float32") as caught:
         stepped(CallableEnvironment(kind).vector(1, VectorLayout()), np.zeros((1, 1), np.int64))
-    assert what in str(caught.value)
+    assert message in str(caught.value)
     assert "e+300" in str(caught.value)
 
     def make() -> Any:
@@ -166,4 +166,4 @@ def test_numbers_beyond_float32_are_told_as_they_are(kind: Any, what: str) -> No
 
     with pytest.raises(CollectError, match="float32") as caught:
         stepped(GymnasiumVectorEnv(make), np.zeros((2, 1), np.int64))
-    assert f"{what} of environment 0" in str(caught.value)
+    assert f"{message} of environment 0" in str(caught.value)

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 from empo_core.errors import CollectError, ConfigError
 from empo_core.protocols.environments import VectorEnv
 from empo_environments.gymnasium_vector import Autoreset, GymnasiumVectorEnv
-from empo_testing.environment import MakeVector, VectorEnvTests, kept
+from empo_testing.environment import MakeVector, VectorEnvTests, snapshot
 
 LENGTHS = ((3, 1, 4), (2, 5), (1, 6, 2, 1))
 """Steps of the episodes of each environment, again and again."""
@@ -85,7 +85,7 @@ def learned_steps(vector: VectorEnv, rounds: int) -> list[list[Step]]:
     steps: list[list[Step]] = [[] for _ in range(slots)]
     before, options = None, np.zeros(slots, np.int64)
     for _ in range(rounds):
-        now = kept(vector.recv())
+        now = snapshot(vector.recv())
         if before is not None:
             finals = dict(zip(now.final_row.tolist(), now.final_observation.tolist(), strict=True))
             for slot in np.flatnonzero(before.acts):
@@ -228,7 +228,7 @@ def test_dead_steps_are_exactly_those_in_which_the_environment_resets() -> None:
     vector.start(7)
     seen = []
     for _ in range(8):
-        arrival = kept(vector.recv())
+        arrival = snapshot(vector.recv())
         seen.append((bool(arrival.acts[1]), bool(arrival.starts[1]), *arrival.observation[1, 1:]))
         vector.send(0, np.zeros((3, 1), np.int64))
     assert seen == [
@@ -300,11 +300,11 @@ def test_a_state_begins_episodes_that_have_not_been_played() -> None:
         for _ in range(2)
     )
     one.start(7)
-    first = kept(one.recv()).observation
+    first = snapshot(one.recv()).observation
     assert other.load_state_dict(one.state_dict()) is False
-    second = kept(other.recv()).observation
+    second = snapshot(other.recv()).observation
     assert one.load_state_dict(other.state_dict()) is False
-    third = kept(one.recv()).observation
+    third = snapshot(one.recv()).observation
     assert not (first == second).any()
     assert not (third == second).any()
     assert not (third == first).any()

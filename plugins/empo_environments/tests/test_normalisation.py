@@ -38,10 +38,10 @@ def rows(seed: int, count: int) -> NDArray[np.float64]:
     return generator.normal(generator.normal(size=WORDS) * 5, 2.0, (count, WORDS))
 
 
-def assert_close(one: Moments, other: Moments) -> None:
-    np.testing.assert_allclose(one.mean, other.mean, atol=1e-9)
-    np.testing.assert_allclose(one.variance, other.variance, atol=1e-8)
-    assert one.count == pytest.approx(other.count)
+def assert_close(first: Moments, other: Moments) -> None:
+    np.testing.assert_allclose(first.mean, other.mean, atol=1e-9)
+    np.testing.assert_allclose(first.variance, other.variance, atol=1e-8)
+    assert first.count == pytest.approx(other.count)
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 20), min_size=1, max_size=6))

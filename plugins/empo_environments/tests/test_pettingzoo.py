@@ -14,7 +14,7 @@ from empo_environments.params import WrapperParams
 from empo_environments.pettingzoo_env import PettingZooEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_environments.wrappers import DesyncEnv
-from empo_testing.environment import MakeVector, VectorEnvTests, kept
+from empo_testing.environment import MakeVector, VectorEnvTests, snapshot
 
 SEEN = gymnasium.spaces.Box(-100, 100, (3,), np.float32)
 DONE = gymnasium.spaces.Discrete(2)
@@ -124,13 +124,13 @@ def test_the_meadow_is_a_parallel_env() -> None:
 def test_an_episode_goes_on_until_nobody_is_left() -> None:
     vector = one_vector(made)
     assert vector.spec.agents == ("ann", "bea", "cia")
-    first = kept(vector.recv())
+    first = snapshot(vector.recv())
     assert first.acts.all()
     lives = first.observation[:, 0]
     alive = np.ones(3, bool)
     for time in range(1, int(lives.max()) + 1):
         eat(vector, 1, 0, 1)
-        arrival = kept(vector.recv())
+        arrival = snapshot(vector.recv())
         over = alive & (lives == time)
         np.testing.assert_array_equal(arrival.terminated, over & [False, True, False])
         np.testing.assert_array_equal(arrival.truncated, over & [True, False, True])
@@ -174,7 +174,7 @@ def test_agents_may_come_later_and_vanish() -> None:
     vector = one_vector(lambda: made(Latecomer))
     seen = []
     for _ in range(4):
-        arrival = kept(vector.recv())
+        arrival = snapshot(vector.recv())
         seen.append((arrival.acts.tolist(), arrival.starts.tolist(), arrival.terminated.tolist()))
         eat(vector, 0, 0, 0)
     no = [False, False, False]
@@ -202,7 +202,7 @@ def test_the_dead_stay_dead_until_the_next_episode() -> None:
         vector = one_vector(lambda env=env: made(env))
         arrivals.append([])
         for _ in range(20):
-            arrivals[-1].append(kept(vector.recv()).acts.tolist())
+            arrivals[-1].append(snapshot(vector.recv()).acts.tolist())
             eat(vector, 1, 0, 1)
     assert arrivals[0] == arrivals[1]
 
@@ -378,10 +378,10 @@ def guests(plan: Sequence[str], always_listed: bool = False, **params: Any) -> V
 
 
 def played(vector: VectorEnv, count: int) -> list[TimeStep]:
-    found = [kept(vector.recv())]
+    found = [snapshot(vector.recv())]
     for _ in range(count):
         eat(vector, 0, 0)
-        found.append(kept(vector.recv()))
+        found.append(snapshot(vector.recv()))
     return found
 
 
@@ -453,11 +453,11 @@ class Tagged(Meadow):
 def test_a_mask_in_the_observation_masks_and_is_not_observed() -> None:
     vector = one_vector(lambda: made(Tagged))
     assert (vector.spec.masks, vector.spec.observations.words) == (True, 3)
-    arrival = kept(vector.recv())
+    arrival = snapshot(vector.recv())
     assert arrival.mask is not None
     assert arrival.mask.tolist() == [[True, True]] * 3
     eat(vector, 0, 0, 1)
-    arrival = kept(vector.recv())
+    arrival = snapshot(vector.recv())
     assert arrival.mask is not None
     assert arrival.mask[arrival.acts].tolist() == [[True, False]] * int(arrival.acts.sum())
     eat(vector, 0, 0, 1)

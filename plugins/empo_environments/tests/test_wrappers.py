@@ -31,7 +31,7 @@ from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.gymnasium_vector import GymnasiumVectorEnv
 from empo_environments.params import GymnasiumParams, GymnasiumVectorParams, WrapperParams
 from empo_environments.serial import SerialVectorEnv
-from empo_testing.environment import EnvironmentTests, kept
+from empo_testing.environment import EnvironmentTests, snapshot
 
 
 class Clock(gymnasium.Env[Any, Any]):
@@ -57,10 +57,10 @@ def clock(**params: Any) -> VectorEnv:
 
 
 def steps(vector: VectorEnv, count: int) -> list[TimeStep]:
-    found = [kept(vector.recv())]
+    found = [snapshot(vector.recv())]
     for _ in range(count):
         vector.send(0, np.zeros((2, 1), np.int64))
-        found.append(kept(vector.recv()))
+        found.append(snapshot(vector.recv()))
     return found
 
 
@@ -320,7 +320,7 @@ def test_masks_in_observations_are_masks_and_are_not_observed(env: type[Doors]) 
     assert (vector.spec.masks, vector.spec.observations.words) == (True, 1)
     masks = []
     for _ in range(6):
-        arrival = kept(vector.recv())
+        arrival = snapshot(vector.recv())
         assert arrival.mask is not None
         masks.append(arrival.mask[0].tolist())
         vector.send(0, np.zeros((1, 1), np.int64))
@@ -333,7 +333,7 @@ def test_vectors_read_masks_in_observations() -> None:
     vector.start(0)
     masks = []
     for _ in range(4):
-        arrival = kept(vector.recv())
+        arrival = snapshot(vector.recv())
         assert arrival.mask is not None
         masks.append(arrival.mask.tolist())
         vector.send(0, np.zeros((2, 1), np.int64))
@@ -345,7 +345,7 @@ def test_actions_are_repeated_as_long_as_they_are_available(env: type[Doors]) ->
     vector = doors(env, action_repeat=4)
     rewards = []
     for option in (1, 0, 1, 1, 0):
-        arrival = kept(vector.recv())
+        arrival = snapshot(vector.recv())
         rewards.append(arrival.reward[0])
         assert arrival.mask is not None
         if not arrival.mask[0, option]:
@@ -445,7 +445,7 @@ def test_states_do_not_grow_with_an_episode_that_never_ends() -> None:
     before = Endless.taken
     assert later.load_state_dict(few)
     assert Endless.taken == before + 900
-    assert kept(later.recv()).observation[0] == 900 % 7
+    assert snapshot(later.recv()).observation[0] == 900 % 7
     many, later = endless(1100)
     assert saved_bytes(many) < saved_bytes(few)
     assert has_unrecorded(many)
@@ -453,7 +453,7 @@ def test_states_do_not_grow_with_an_episode_that_never_ends() -> None:
     before = Endless.taken
     assert not later.load_state_dict(many)
     assert Endless.taken == before
-    arrival = kept(later.recv())
+    arrival = snapshot(later.recv())
     assert (arrival.observation[0], arrival.starts.tolist()) == (0, [True])
 
 

@@ -87,10 +87,10 @@ class Cells(WorldModel):
         )
 
 
-def exchange(cells: int, one: int, other: int) -> tuple[int, ...]:
+def exchange(cells: int, first: int, other: int) -> tuple[int, ...]:
     """The order in which two cells are exchanged."""
     order = list(range(cells))
-    order[one], order[other] = other, one
+    order[first], order[other] = other, first
     return tuple(order)
 
 

@@ -60,10 +60,10 @@ def parameters() -> st.SearchStrategy[Parameters]:
     )
 
 
-def largest_error(found: Sequence[float] | np.ndarray, expected: Sequence[Any]) -> float:
+def largest_error(actual: Sequence[float] | np.ndarray, expected: Sequence[Any]) -> float:
     """Largest relative error; tiny expected numbers must be found tiny, zeros exactly zero."""
     largest = 0.0
-    for mine, given in zip(np.asarray(found, dtype=float).tolist(), expected, strict=True):
+    for mine, given in zip(np.asarray(actual, dtype=float).tolist(), expected, strict=True):
         if given is None:
             continue
         if given == 0 or abs(given) < TINY:
@@ -74,21 +74,23 @@ def largest_error(found: Sequence[float] | np.ndarray, expected: Sequence[Any]) 
     return largest
 
 
-def errors_at(found: Any, expected: Values, humans: Sequence[int]) -> dict[str, float]:
+def errors_at(actual: Any, expected: Values, humans: Sequence[int]) -> dict[str, float]:
     """Largest relative error of each quantity at one moment."""
-    assert bool(found.terminal) == expected.terminal
+    assert bool(actual.terminal) == expected.terminal
     errors = {
-        "V_r": largest_error([found.V_r], [expected.V_r]),
-        "V_m": largest_error(found.V_m, expected.V_m),
-        "V_e": largest_error(found.V_e, expected.V_e),
+        "V_r": largest_error([actual.V_r], [expected.V_r]),
+        "V_m": largest_error(actual.V_m, expected.V_m),
+        "V_e": largest_error(actual.V_e, expected.V_e),
     }
     if expected.terminal:
         return errors
-    errors["U_r"] = largest_error([found.U_r], [expected.U_r])
-    errors["X_h"] = largest_error([found.X_h[h] for h in humans], [expected.X_h[h] for h in humans])
-    errors["Q_r"] = largest_error(found.Q_r, expected.Q_r)
-    errors["pi_r"] = largest_error(found.pi_r, expected.pi_r)
-    for mine, given in zip(found.pi_h, expected.pi_h, strict=True):
+    errors["U_r"] = largest_error([actual.U_r], [expected.U_r])
+    errors["X_h"] = largest_error(
+        [actual.X_h[h] for h in humans], [expected.X_h[h] for h in humans]
+    )
+    errors["Q_r"] = largest_error(actual.Q_r, expected.Q_r)
+    errors["pi_r"] = largest_error(actual.pi_r, expected.pi_r)
+    for mine, given in zip(actual.pi_h, expected.pi_h, strict=True):
         padded = list(given) + [0.0] * (len(mine) - len(given))
         errors["pi_h"] = max(errors.get("pi_h", 0.0), largest_error(mine, padded))
     return errors

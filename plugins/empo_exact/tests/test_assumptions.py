@@ -106,10 +106,10 @@ def test_priors_named_in_the_params_count_without_a_run_too() -> None:
     assert eager.at(0).pi_h == pytest.approx(solve(world, params()).at(0).pi_h, abs=1e-12)
 
 
-def same(one: ExactResult, other: ExactResult) -> bool:
+def same(first: ExactResult, other: ExactResult) -> bool:
     return all(
-        np.array_equal(one.at(0, t).pi_h, other.at(0, t).pi_h)
-        and one.at(0, t).V_r == other.at(0, t).V_r
+        np.array_equal(first.at(0, t).pi_h, other.at(0, t).pi_h)
+        and first.at(0, t).V_r == other.at(0, t).V_r
         for t in (0, 1, 2)
     )
 
@@ -129,15 +129,13 @@ def test_a_saved_result_brings_back_the_priors_its_params_name(
     assert same(load(tmp_path, world_with()), result)
 
 
-@pytest.mark.parametrize("given", ["human_prior", "habit_prior"])
-def test_a_saved_result_asks_for_the_priors_that_solve_was_given(
-    given: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("key", ["human_prior", "habit_prior"])
+def test_a_saved_result_asks_for_the_priors_that_solve_was_given(key: str, tmp_path: Path) -> None:
     world = world_with()
-    prior: dict[str, Any] = {given: UniformPrior(UniformParams(), world)}
+    prior: dict[str, Any] = {key: UniformPrior(UniformParams(), world)}
     result = solve(world, params(theory={"nu": 0.5}), Assumptions(**prior))
     result.save(tmp_path)
-    with pytest.raises(StorageError, match=f"pass it as {given} again"):
+    with pytest.raises(StorageError, match=f"pass it as {key} again"):
         load(tmp_path, world)
     assert same(load(tmp_path, world, **prior), result)
 

@@ -50,8 +50,8 @@ def root(table: Table, params: ExactParams) -> StateValues:
     return solve(world, alone).at(world.initial_state())
 
 
-def close(found: object, expected: object) -> None:
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-11, atol=0)
+def close(actual: object, expected: object) -> None:
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=1e-11, atol=0)
 
 
 def moderate(params: Parameters) -> ExactParams:

@@ -311,10 +311,10 @@ def test_a_symmetry_of_the_wrong_form_is_refused_in_one_sentence(
         solve(world, SYMMETRY)
 
 
-@pytest.mark.parametrize("given", [None, 1, [1], ["left and right"]])
-def test_what_is_no_list_of_symmetries_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("declaration", [None, 1, [1], ["left and right"]])
+def test_what_is_no_list_of_symmetries_is_refused(declaration: Any) -> None:
     world = Cells(5, [])
-    world.symmetries = lambda: given  # type: ignore[method-assign]
+    world.symmetries = lambda: declaration  # type: ignore[method-assign]
     with pytest.raises(SolveError, match=r"symmetries\(\) of 'cells'"):
         solve(world, SYMMETRY)
 

@@ -44,25 +44,25 @@ def in_parts(params: ExactParams, **compute: Any) -> ExactParams:
     return params.model_copy(update={"compute": Compute.model_validate(chosen)})
 
 
-def assert_same(found: ExactResult, plain: ExactResult) -> None:
+def assert_same(actual: ExactResult, plain: ExactResult) -> None:
     """All values at all times, by state row, to the last bit."""
-    assert found.graph.num_states == plain.graph.num_states
-    assert found.graph.num_transitions == plain.graph.num_transitions
-    assert found.times == plain.times
-    number = plain.find_rows(found.graph.states)
+    assert actual.graph.num_states == plain.graph.num_states
+    assert actual.graph.num_transitions == plain.graph.num_transitions
+    assert actual.times == plain.times
+    number = plain.find_rows(actual.graph.states)
     for time in plain.times:
-        one, other = found.store.at(time), plain.store.at(time)
+        one, other = actual.store.at(time), plain.store.at(time)
         assert len(one.v_r) == len(other.v_r)
         for name in Values._fields:
             ours, theirs = getattr(one, name), getattr(other, name)
             assert np.array_equal(ours, theirs[number[: len(ours)]], equal_nan=True), (time, name)
 
 
-def assert_same_start(found: ExactResult, plain: ExactResult) -> None:
-    one, other = found.at(0), plain.at(0)
+def assert_same_start(actual: ExactResult, plain: ExactResult) -> None:
+    one, other = actual.at(0), plain.at(0)
     for name in ("V_r", "U_r", "Q_r", "pi_r", "V_m", "V_e", "pi_h"):
         assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True), name
-    assert (found.sizes.states, found.sizes.transitions) == (
+    assert (actual.sizes.states, actual.sizes.transitions) == (
         plain.graph.num_states,
         plain.graph.num_transitions,
     )

@@ -65,8 +65,8 @@ def every_number(result: ExactResult) -> list[np.ndarray]:
     return found
 
 
-def assert_same(one: ExactResult, other: ExactResult) -> None:
-    for mine, theirs in zip(every_number(one), every_number(other), strict=True):
+def assert_same(first: ExactResult, other: ExactResult) -> None:
+    for mine, theirs in zip(every_number(first), every_number(other), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

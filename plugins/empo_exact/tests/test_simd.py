@@ -42,8 +42,8 @@ def _blend(game: Any, table: Any, rows: Any, weights: Any, out: Any) -> None:
 
 
 @kernel
-def _extreme(game: Any, table: Any, rows: Any, most: bool, out: Any) -> None:
-    extreme_replies(game, table, Successors(rows, 1), 1, most, out)
+def _extreme(game: Any, table: Any, rows: Any, is_max: bool, out: Any) -> None:
+    extreme_replies(game, table, Successors(rows, 1), 1, is_max, out)
 
 
 @kernel
@@ -93,12 +93,12 @@ def test_replies_are_blended_by_their_weights(width: int, replies: int) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("replies", REPLIES)
-@pytest.mark.parametrize("most", [False, True])
-def test_extremes_of_replies_are_exact(width: int, replies: int, most: bool) -> None:
+@pytest.mark.parametrize("is_max", [False, True])
+def test_extremes_of_replies_are_exact(width: int, replies: int, is_max: bool) -> None:
     (game, rows, chosen), out = one_profile_of_two(replies), np.full((3, width), 5.0)
-    _extreme(game, table(width), rows, most, out)
+    _extreme(game, table(width), rows, is_max, out)
     found = table(width)[chosen]
-    assert np.array_equal(out[1], found.max(0) if most else found.min(0))
+    assert np.array_equal(out[1], found.max(0) if is_max else found.min(0))
     assert (out[[0, 2]] == 5.0).all()
 
 

@@ -80,10 +80,11 @@ def test_the_start_is_answered_for_where_the_group_is_too_large() -> None:
 
 
 @given(
-    generators=st.lists(st.permutations(range(5)), min_size=1, max_size=3), seen=st.integers(1, 4)
+    generators=st.lists(st.permutations(range(5)), min_size=1, max_size=3),
+    num_seen=st.integers(1, 4),
 )
 def test_what_was_not_seen_of_a_group_shows_in_other_rows(
-    generators: list[list[int]], seen: int
+    generators: list[list[int]], num_seen: int
 ) -> None:
     # Goals tell all elements apart, so that only rows count here.
     symmetries = [
@@ -91,7 +92,7 @@ def test_what_was_not_seen_of_a_group_shows_in_other_rows(
         for s in Cells(5, generators).symmetries()
     ]
     rows = all_rows(5)
-    group = SymmetryGroup(symmetries, rows[:seen], 0)
+    group = SymmetryGroup(symmetries, rows[:num_seen], 0)
     # It is enough to ask about the rows that stand for all others.
     while (ambiguous := group.is_ambiguous(least := group.smallest_images(rows.numpy())[0])).any():
         larger = group.refined(least[ambiguous][0])
@@ -153,8 +154,8 @@ def test_images_are_made_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None
     largest = [0]
     images = group._images
 
-    def watched(some: np.ndarray) -> list[np.ndarray]:
-        found = images(some)
+    def watched(rows_in: np.ndarray) -> list[np.ndarray]:
+        found = images(rows_in)
         largest[0] = max(largest[0], sum(image.nbytes for image in found))
         return found
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from empo_core.protocols import PolicyLoss
 from empo_core.types import LossNeeds
 from empo_latent.learning.latent_rollout import latent_rollout
 from empo_latent.learning.loss_terms import counted_steps, total_loss
@@ -21,7 +22,7 @@ from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch, WeightedLoss
 
 
-class NoLoss:
+class NoLoss(PolicyLoss):
     """A policy loss that only says how many candidates it wants."""
 
     needs = LossNeeds(candidates=2)

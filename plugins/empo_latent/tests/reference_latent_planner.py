@@ -39,9 +39,9 @@ class Asked(NamedTuple):
 class ReferencePlanner:
     """Plans for one environment."""
 
-    def __init__(self, model: PlanningModel, params: PlannerParams, asked: Asked) -> None:
-        self._model, self._params, self._asked = model, params, asked
-        self._task = None if asked.task is None else torch.tensor(asked.task)
+    def __init__(self, model: PlanningModel, params: PlannerParams, request: Asked) -> None:
+        self._model, self._params, self._asked = model, params, request
+        self._task = None if request.task is None else torch.tensor(request.task)
 
     def plan(
         self,

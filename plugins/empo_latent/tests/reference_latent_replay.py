@@ -35,7 +35,7 @@ class PlainReplay:
     episodes: dict[int, list[list[Row]]] = field(default_factory=dict)
     ages: dict[int, int] = field(default_factory=dict)
 
-    def begin(self, env: int, seen: Tensor) -> None:
+    def begin(self, env: int, observation: Tensor) -> None:
         """An episode begins; the one before is padded if it was cut off very soon."""
         episodes = self.episodes.setdefault(env, [])
         if episodes and episodes[-1][-1].step is not None:
@@ -43,20 +43,20 @@ class PlainReplay:
             padding = torch.zeros_like(last.step)
             padding[-1] = -1
             episodes[-1] += [Row(last.seen, padding)] * missing
-        episodes.append([Row(seen, None)])
+        episodes.append([Row(observation, None)])
         self.ages[env] = 0
         self._forget(env)
 
-    def add(self, env: int, seen: Tensor, step: Tensor) -> None:
+    def add(self, env: int, observation: Tensor, step: Tensor) -> None:
         """It goes on; where the step's last number is 1 it ends, and nothing happens any more."""
         rows = self.episodes[env][-1]
-        rows.append(Row(seen, step))
+        rows.append(Row(observation, step))
         self.ages[env] += 1
         if step[-1] == 1:
             self.ages[env] = self.horizon
             after = torch.zeros_like(step)
             after[-1] = 1
-            rows += [Row(seen, after)] * (self.horizon - 1)
+            rows += [Row(observation, after)] * (self.horizon - 1)
         self._forget(env)
 
     def sequences(self) -> list[list[Row]]:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from reference_latent_networks import reference_model
 from torch import Tensor, nn
 
-from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.protocols import PolicyLoss
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
@@ -83,7 +83,7 @@ class LoopUpdater:
         assert batch is not None
         loss, found, statistics = self._objective.policy_loss("policy", batch)
         norm = self._step(loss, self._policy_optimiser, self._policy)
-        if isinstance(self._loss, AdaptivePolicyLoss):
+        if self._loss.is_adaptive:
             self._loss.adapt(statistics, progress)
         self._follow()
         metrics |= {f"policy/{name}": number for name, number in found.items()}

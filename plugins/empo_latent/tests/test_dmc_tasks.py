@@ -20,8 +20,8 @@ from empo_latent.environments.task_vector import TaskVector
 pytest.importorskip("dm_control", reason="needs the extra dmc")
 
 
-def task(domain: str, name: str, **given: object) -> DmcEnvironment:
-    params = DmcParams.model_validate({"task": f"{domain}-{name}", **given})
+def task(domain: str, name: str, **options: object) -> DmcEnvironment:
+    params = DmcParams.model_validate({"task": f"{domain}-{name}", **options})
     return DmcEnvironment(params, EnvironmentContext())
 
 

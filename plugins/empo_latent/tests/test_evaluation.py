@@ -235,10 +235,10 @@ def test_values_are_compared_with_what_came_discounted(place: Open, critic: str)
     assert statistics.mean_value == pytest.approx(np.mean([each.value for each in found.episodes]))
 
 
-def worth(here: Place, number: int, seen: np.ndarray) -> float:
+def worth(here: Place, number: int, observation: np.ndarray) -> float:
     """The model's estimate of a state's value."""
     task = torch.tensor([number]) if len(here.params.tasks) > 1 else None
-    z = here.model.encode(torch.from_numpy(seen)[None], task=task)
+    z = here.model.encode(torch.from_numpy(observation)[None], task=task)
     policy = here.model.policy(z, task=task)
     return float(here.model.value(z, policy.bounded(policy.mode), task=task).mean())
 

@@ -101,8 +101,8 @@ gymnasium.register(
 )
 
 
-def task(**given: Any) -> GymnasiumEnvironment:
-    return GymnasiumEnvironment(GymnasiumParams(**given), EnvironmentContext())
+def task(**options: Any) -> GymnasiumEnvironment:
+    return GymnasiumEnvironment(GymnasiumParams(**options), EnvironmentContext())
 
 
 def test_pendulum_is_what_it_is_known_to_be() -> None:
@@ -300,11 +300,11 @@ def test_pictures_are_stacked_along_their_channels(
     assert seen[:, 0, 0].tolist() == [0, 1, 2, 10, 11, 12]
 
 
-@pytest.mark.parametrize(("given", "length"), [(None, 67), (30, 30), (500, 67)])
+@pytest.mark.parametrize(("limit", "length"), [(None, 67), (30, 30), (500, 67)])
 def test_episodes_are_cut_off_at_whichever_limit_comes_first(
-    given: int | None, length: int
+    limit: int | None, length: int
 ) -> None:
-    vector = TaskVector([task(id="Pendulum-v1", action_repeat=3, max_episode_steps=given)], envs=1)
+    vector = TaskVector([task(id="Pendulum-v1", action_repeat=3, max_episode_steps=limit)], envs=1)
     assert vector.spec.episode_lengths == (length,)
     vector.start(0)
     ends = [bool(act(vector).truncated[0]) for _ in range(length)]
@@ -401,7 +401,7 @@ def test_observations_that_cannot_be_read_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("options", "reason"),
     [
         ({"id": "Pendulm-v1"}, "Did you mean: `Pendulum`"),
         ({"id": "Pendulum-v9"}, "v1"),
@@ -417,9 +417,9 @@ def test_observations_that_cannot_be_read_are_refused(
         ({"id": "CartPole-v1"}, "choices among 2 options"),
     ],
 )
-def test_tasks_that_cannot_be_made_are_refused(given: dict[str, Any], reason: str) -> None:
+def test_tasks_that_cannot_be_made_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=rf"^algorithm\.params\.tasks\.0(?s:.*){reason}"):
-        TaskVector([task(**given)], envs=1)
+        TaskVector([task(**options)], envs=1)
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ def answers(model: LatentModel, task: Tensor | None = None, **options: Any) -> d
     return said
 
 
-def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
-    return {name for name in one if not torch.equal(one[name], other[name])}
+def differing(first: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
+    return {name for name in first if not torch.equal(first[name], other[name])}
 
 
 def test_answers_have_heads_first(small: Any, lab: Any) -> None:

@@ -138,14 +138,14 @@ print("agreed")
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.parametrize(
-    ("seen", "backend"),
+    ("observations", "backend"),
     [("vectors", "inductor"), ("vectors", "aot_eager"), ("pictures", "aot_eager")],
 )
 def test_everything_compiles_without_breaks_to_what_it_is_otherwise(
-    seen: str, backend: str
+    observations: str, backend: str
 ) -> None:
     """In a process of its own, without shape checks, which cannot be compiled."""
-    command = [sys.executable, "-c", COMPILED, seen, backend]
+    command = [sys.executable, "-c", COMPILED, observations, backend]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
 

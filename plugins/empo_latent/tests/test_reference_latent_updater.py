@@ -10,7 +10,7 @@ import torch
 from reference_latent_updater import LoopUpdater, loop_model
 from torch import Tensor
 
-from empo_core.protocols import Critic, Policy
+from empo_core.protocols import Critic, Policy, PolicyLoss
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_latent.learning.updater import Updater
 from empo_latent.planning.mppi import Planner
@@ -26,7 +26,7 @@ HEADS = {
 }
 
 
-class Likeliest:
+class Likeliest(PolicyLoss):
     """Makes the better half of candidates likelier, or actions that a critic likes."""
 
     def __init__(self, *, critic: bool, targets: bool = True) -> None:

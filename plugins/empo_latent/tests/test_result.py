@@ -73,9 +73,9 @@ def result(small: Any, *tasks: dict[str, Any], evaluations: Any = None, **groups
     )
 
 
-def text(found: Any, width: int = 150) -> str:
+def text(result: Any, width: int = 150) -> str:
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(found.report())
+    console.print(result.report())
     return console.export_text()
 
 

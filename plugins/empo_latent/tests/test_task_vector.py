@@ -26,8 +26,8 @@ from empo_latent.params import LatentParams
 from empo_learning.state_tree import flatten, unflatten
 
 
-def task(**given: Any) -> GymnasiumEnvironment:
-    return GymnasiumEnvironment(GymnasiumParams(**given), EnvironmentContext())
+def task(**options: Any) -> GymnasiumEnvironment:
+    return GymnasiumEnvironment(GymnasiumParams(**options), EnvironmentContext())
 
 
 PENDULUM = task(id="Pendulum-v1", max_episode_steps=15)
@@ -114,8 +114,8 @@ def played(vector: TaskVector, number: int, seed: int = 0) -> list[TaskStep]:
     return [vector.step(each) for each in actions(vector, number, seed)]
 
 
-def assert_same(one: list[TaskStep], other: list[TaskStep]) -> None:
-    for first, second in zip(one, other, strict=True):
+def assert_same(left: list[TaskStep], other: list[TaskStep]) -> None:
+    for first, second in zip(left, other, strict=True):
         for name in ("observation", "reward", "terminated", "truncated", "current", "success"):
             a, b = getattr(first, name), getattr(second, name)
             assert a.dtype == b.dtype

@@ -7,12 +7,12 @@ from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.state_tree import flatten, unflatten
 
 
-@given(count=st.integers(0, 300), most=st.integers(2, 20))
-def test_a_curve_keeps_even_rows_and_the_newest(count: int, most: int) -> None:
-    curve: BoundedCurve[int] = BoundedCurve(range(count), max_rows=most)
-    assert len(curve) <= most + 1
+@given(count=st.integers(0, 300), max_rows=st.integers(2, 20))
+def test_a_curve_keeps_even_rows_and_the_newest(count: int, max_rows: int) -> None:
+    curve: BoundedCurve[int] = BoundedCurve(range(count), max_rows=max_rows)
+    assert len(curve) <= max_rows + 1
     stride = 1
-    while len(range(0, count, stride)) + ((count - 1) % stride > 0) > most:
+    while len(range(0, count, stride)) + ((count - 1) % stride > 0) > max_rows:
         stride *= 2
     expected = list(range(0, count, stride))
     if count and (count - 1) % stride:
@@ -20,7 +20,7 @@ def test_a_curve_keeps_even_rows_and_the_newest(count: int, most: int) -> None:
     assert list(curve) == expected
     if count:
         assert curve[-1] == count - 1
-        assert len(curve) > most // 2 - 1 or stride == 1
+        assert len(curve) > max_rows // 2 - 1 or stride == 1
 
 
 @given(first=st.integers(0, 60), second=st.integers(0, 60))

@@ -46,10 +46,10 @@ def read(path: Path) -> SavedModel[Body]:
     return read_model(path, FORMAT, Body)
 
 
-def assert_is_what_was_written(found: SavedModel[Body]) -> None:
-    assert found.body == Body(sizes=[2, 3])
-    torch.testing.assert_close(found.weights, WEIGHTS, rtol=0, atol=0)
-    torch.testing.assert_close(found.statistics, STATISTICS, rtol=0, atol=0)
+def assert_is_what_was_written(saved: SavedModel[Body]) -> None:
+    assert saved.body == Body(sizes=[2, 3])
+    torch.testing.assert_close(saved.weights, WEIGHTS, rtol=0, atol=0)
+    torch.testing.assert_close(saved.statistics, STATISTICS, rtol=0, atol=0)
 
 
 def test_body_weights_and_statistics_come_back(tmp_path: Path) -> None:

@@ -217,12 +217,12 @@ save_file(asked, sys.argv[1] + ".asked")
     assert read(table, query) == asked["answers"].tolist()
 
 
-@pytest.mark.parametrize("known", [[], [1, 2], [2, 1], [1, 2, 3, 4, 5], [8, 9], range(1000)])
-def test_it_becomes_what_it_loads_whatever_it_held(make: Make, ask: Ask, known: list[int]) -> None:
+@pytest.mark.parametrize("states", [[], [1, 2], [2, 1], [1, 2, 3, 4, 5], [8, 9], range(1000)])
+def test_it_becomes_what_it_loads_whatever_it_held(make: Make, ask: Ask, states: list[int]) -> None:
     source, target = make("q_r"), make("q_r")
     learn(source, ask([1, 2, 3]), [[-2.0, -3.0], [-4.0, -5.0], [-6.0, -7.0]])
-    if known:
-        learn(target, ask(known), [[-9.0, -9.0]] * len(known))
+    if states:
+        learn(target, ask(states), [[-9.0, -9.0]] * len(states))
     target.load_state_dict(source.state_dict())
     assert read(target, ask([3, 1, 2, 9])) == [[-6.0, -7.0], [-2.0, -3.0], [-4.0, -5.0], [-1, -1]]
     for name, tensor in source.state_dict().items():

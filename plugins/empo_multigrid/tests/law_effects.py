@@ -21,17 +21,17 @@ class Deeds:
         chosen: Each agent's action, by index, forced ones included.
         action: What these mean.
         closed: Cells in which a living agent stood when the step began.
-        seen: What has happened how often, in all that may happen.
+        events: What has happened how often, in all that may happen.
     """
 
     def __init__(
-        self, start: Situation, chosen: list[int], seen: Counter[str] | None = None
+        self, start: Situation, chosen: list[int], events: Counter[str] | None = None
     ) -> None:
         self.layout = start.layout
         self.chosen = chosen
         self.action = [int(self.layout.actions[c]) for c in chosen]
         self.closed = {cell for cell, dead in zip(start.cell, start.dead, strict=True) if not dead}
-        self.seen: Counter[str] = Counter() if seen is None else seen
+        self.seen: Counter[str] = Counter() if events is None else events
 
     def closed_to(self, s: Situation, cell: int) -> bool:
         """True if an agent is in the cell or a living one was when the step began."""

@@ -22,7 +22,7 @@ class Step(Deeds):
     """One step from one situation: conflicts and luck, as they are when it begins."""
 
     def __init__(
-        self, start: Situation, actions: Sequence[int], seen: Counter[str] | None = None
+        self, start: Situation, actions: Sequence[int], events: Counter[str] | None = None
     ) -> None:
         agents = range(start.layout.num_agents)
         chosen = [int(action) for action in actions]
@@ -30,7 +30,7 @@ class Step(Deeds):
         for i in able:
             if start.forced[i] >= 0:
                 chosen[i], start.forced[i] = start.forced[i], -1
-        super().__init__(start, chosen, seen)
+        super().__init__(start, chosen, events)
         self.seen["action forced"] += chosen != list(actions)
         self.start = start
         acting = [i for i in able if self.action[i] != lay.STILL]
@@ -239,7 +239,7 @@ def successors(
     layout: Layout,
     row: Sequence[int],
     actions: Sequence[int],
-    seen: Counter[str] | None = None,
+    events: Counter[str] | None = None,
 ) -> dict[tuple[int, ...], float]:
     """The distribution over successors of one state and joint action; counts what happens."""
-    return Step(Situation(layout, row), actions, seen).outcomes()
+    return Step(Situation(layout, row), actions, events).outcomes()

@@ -252,11 +252,11 @@ def furnish(
     cell: int,
     contents: str,
     palette: list[int],
-    taken: bool,
+    is_occupied: bool,
     num_agents: int,
 ) -> None:
     """Fill a cell; what an agent cannot share a cell with is left out where one stands."""
-    if contents in ("wall", "pushable", "item", "button") and taken:
+    if contents in ("wall", "pushable", "item", "button") and is_occupied:
         return
     ground = random.choice([EMPTY, EMPTY, LAVA, UNSTEADY, SWITCH, GOAL_SQUARE, FLOOR])
     if contents == "wall":
@@ -281,7 +281,7 @@ def furnish(
     elif contents == "item":
         draft.items.append(random_item(random, palette, cell))
     elif contents == "door":
-        state = DOOR_OPEN if taken else random.randrange(3)
+        state = DOOR_OPEN if is_occupied else random.randrange(3)
         draft.fixed.append(Fixed(DOOR, cell, state, random.choice(palette)))
     elif contents == "magic":
         solidify = random.choice([0.1, 0.0, 1.0])

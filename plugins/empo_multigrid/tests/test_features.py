@@ -88,9 +88,9 @@ def expected(layout: Layout, rows: torch.Tensor) -> Features:
     )
 
 
-def assert_same(found: Features, wanted: Features) -> None:
+def assert_same(actual: Features, expected: Features) -> None:
     for part in PARTS:
-        left, right = getattr(found, part), getattr(wanted, part)
+        left, right = getattr(actual, part), getattr(expected, part)
         assert left.dtype == torch.float32
         assert torch.equal(left, right), part
 

@@ -233,9 +233,9 @@ def test_a_useful_key_nearby_is_turned_to_and_picked_up(direction: int, actions:
     assert chosen(policy(world, row)) == actions
 
 
-@pytest.mark.parametrize("rest", [".. .. ..", ".. Ly ..", ".. .. Or"])
-def test_a_key_without_a_locked_door_of_its_colour_is_left_alone(rest: str) -> None:
-    world = room(".. Ay Kr", ".. .. ..", rest, goals="['0,0']")
+@pytest.mark.parametrize("last_row", [".. .. ..", ".. Ly ..", ".. .. Or"])
+def test_a_key_without_a_locked_door_of_its_colour_is_left_alone(last_row: str) -> None:
+    world = room(".. Ay Kr", ".. .. ..", last_row, goals="['0,0']")
     assert policy(world)[PICKUP] == 0
 
 

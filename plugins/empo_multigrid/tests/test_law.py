@@ -87,18 +87,18 @@ def _agree(crowd: Crowd, laws: list[Law], listed: Successors, pairs: list[int]) 
         assert same, _told(crowd, k, law, found)
 
 
-def _told(crowd: Crowd, k: int, law: Law, found: Law) -> str:
+def _told(crowd: Crowd, k: int, law: Law, simulated: Law) -> str:
     """One situation in words, and what differs between page and code."""
     world, row = crowd.world, crowd.rows[k].tolist()
     names = [world.spec.agents[0].actions[action] for action in crowd.actions[k]]
     lines = [world.describe(torch.from_numpy(crowd.rows[k])), f"row {row}", f"actions {names}"]
-    for successor in sorted(law.keys() | found.keys()):
+    for successor in sorted(law.keys() | simulated.keys()):
         changes = {
             word: (before, after)
             for word, (before, after) in enumerate(zip(row, successor, strict=True))
             if before != after
         }
-        page, code = law.get(successor, 0.0), found.get(successor, 0.0)
+        page, code = law.get(successor, 0.0), simulated.get(successor, 0.0)
         lines.append(f"page {page:.6f} code {code:.6f} {changes}")
     return "\n".join(lines)
 

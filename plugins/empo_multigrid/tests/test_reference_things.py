@@ -137,11 +137,13 @@ class TestButtons:
 
     def test_turning_away_from_a_kill_is_decided_by_index_in_reference_mode_only(self) -> None:
         def directions(
-            picture: str, colours: list[int], who: int, **kwargs: bool
+            picture: str, colours: list[int], agent: int, **kwargs: bool
         ) -> dict[int, float]:
             world = World(picture, a=KILL, colours=colours, **kwargs)
-            actions = [L if i == who else T for i in range(2)]
-            return {row[4 * who + 1]: p for p, row in transition(world.layout, world.row, actions)}
+            actions = [L if i == agent else T for i in range(2)]
+            return {
+                row[4 * agent + 1]: p for p, row in transition(world.layout, world.row, actions)
+            }
 
         assert directions(">a >.", [YELLOW, GREY], 1) == {0: 0.5, 3: 0.5}
         assert directions(">a >.", [YELLOW, GREY], 1, reference=True) == {0: 1}

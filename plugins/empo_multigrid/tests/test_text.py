@@ -72,12 +72,12 @@ def test_a_carried_key_leaves_the_grid_and_is_named_with_its_carrier() -> None:
     assert grid(world, row)[1][3] == ".."
 
 
-@pytest.mark.parametrize(("place", "shown"), [(1, "KB"), (2, "..")])
-def test_an_opened_box_is_what_it_held(place: int, shown: str) -> None:
+@pytest.mark.parametrize(("place", "code"), [(1, "KB"), (2, "..")])
+def test_an_opened_box_is_what_it_held(place: int, code: str) -> None:
     world = world_from_text("map: 'Ae Xr'\nobjects: {'1,0': {contains: KB}}")
     row = changed(world, world.layout.first_item_word, world.layout.opened + place)
-    assert grid(world, row)[0][1] == shown
-    assert ("carrying blue key" in world.describe(row)) == (shown == "..")
+    assert grid(world, row)[0][1] == code
+    assert ("carrying blue key" in world.describe(row)) == (code == "..")
 
 
 @pytest.mark.parametrize(

@@ -89,21 +89,21 @@ def test_nothing_changes_where_nothing_counts(make: Make) -> None:
     assert all(torch.equal(before[name], now) for name, now in network.state_dict().items())
 
 
-@pytest.mark.parametrize("what", ["target", "weight", "parameter"])
-def test_a_step_that_would_spoil_the_network_is_refused_and_named(make: Make, what: str) -> None:
+@pytest.mark.parametrize("culprit", ["target", "weight", "parameter"])
+def test_a_step_that_would_spoil_the_network_is_refused_and_named(make: Make, culprit: str) -> None:
     network = make("mlp", TinyWorld().spec, "v_r")
     query, target, weight = problem("v_r", 1)
     regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=1.0)
     regression.fit(query, target, weight, lr=1e-2)
     kept = copy.deepcopy(regression.state_dict())
-    if what == "parameter":
+    if culprit == "parameter":
         with torch.no_grad():
             network.out.bias.fill_(float("nan"))
     else:
-        {"target": target, "weight": weight}[what][1, 0] = float("nan")
+        {"target": target, "weight": weight}[culprit][1, 0] = float("nan")
     before = copy.deepcopy(network.state_dict())
     named = {"parameter": "parameter out.bias of v_r", "target": "target 1 of v_r"}
-    with pytest.raises(NonFiniteError, match=named.get(what, "weight 1 of v_r")):
+    with pytest.raises(NonFiniteError, match=named.get(culprit, "weight 1 of v_r")):
         regression.fit(query, target, weight, lr=1e-2)
     for name, now in network.state_dict().items():
         assert torch.equal(now.nan_to_num(7.0), before[name].nan_to_num(7.0)), name

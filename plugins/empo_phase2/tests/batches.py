@@ -259,11 +259,11 @@ def _any(of: Tensor) -> Tensor:
     return of[torch.randint(len(of), ())]
 
 
-def assert_same(found: BatchTargets, plain: PlainTargets) -> None:
+def assert_same(actual: BatchTargets, plain: PlainTargets) -> None:
     """Equal wherever an error counts."""
     for field in fields(PlainTargets):
         name = field.name
-        batched, expected = getattr(found, name), getattr(plain, name)
+        batched, expected = getattr(actual, name), getattr(plain, name)
         if batched is None:
             continue
         if name in ("q_r", "v_h_e"):

@@ -129,9 +129,9 @@ class ReferenceTargets:
         t: int,
         values: Values,
         slot: int | None,
-        worth: Callable[[StateValues], float],
+        payoff: Callable[[StateValues], float],
     ) -> list[float]:
-        """Expectation of ``worth`` after each joint robot action, over humans and successors."""
+        """Expectation of ``payoff`` after each joint robot action, over humans and successors."""
         actions, profiles = self.equations.spec.num_robot_actions, self.profiles(batch)
         layout = values[SOURCE, t].layout
         expected = [0.0] * actions
@@ -141,7 +141,7 @@ class ReferenceTargets:
                 pair = (t * len(profiles) + p) * actions + action
                 for item in range(batch.offsets[pair], batch.offsets[pair + 1]):
                     after = values[ITEM, item]
-                    expected[action] += chance * batch.prob[item] * worth(after)
+                    expected[action] += chance * batch.prob[item] * payoff(after)
         return expected
 
     def q_r_target(self, batch: Listed, t: int, values: Values) -> list[float]:

@@ -214,8 +214,8 @@ def registry(*leave_out: str) -> Registry:
     return Registry([Offer(provider, component) for component in components], [provider])
 
 
-def prior_of(found: Registry) -> HumanPriorRef:
-    return HumanPriorRef.model_validate("eager", context={"registry": found})
+def prior_of(registry: Registry) -> HumanPriorRef:
+    return HumanPriorRef.model_validate("eager", context={"registry": registry})
 
 
 def test_a_solver_gets_the_theory_and_the_prior() -> None:

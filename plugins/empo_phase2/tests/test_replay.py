@@ -47,12 +47,12 @@ def walk(
     *,
     first: bool = False,
     layout: int = 0,
-    each: int = 1,
+    num_successors: int = 1,
     left: int = 1,
 ) -> Block:
     """Environments 0, 1, ... that walk from cell ``begin`` to the next one."""
     zero = torch.zeros(count, dtype=torch.int64)
-    items = count * 2 * each
+    items = count * 2 * num_successors
     return Block(
         states_of([[begin + side, env] for env in range(count) for side in (0, 1)], layout),
         Transitions(
@@ -64,9 +64,9 @@ def walk(
             behaviour=torch.zeros(count, 0),
             action=zero,
             next=2 * torch.arange(count) + 1,
-            offsets=torch.arange(0, items + 1, each),
+            offsets=torch.arange(0, items + 1, num_successors),
             successor=torch.arange(items) % (2 * count),
-            prob=torch.full((items,), 1 / each),
+            prob=torch.full((items,), 1 / num_successors),
         ),
         torch.full((count,), first),
         zero[:, None],
@@ -175,10 +175,10 @@ def test_ids_are_used_again_and_memory_stays_the_same() -> None:
     replay = Replay(100, SHAPE)
     for step in range(200):
         replay.add(walk(2 * step, 4), training_step=step)
-        replay.add(walk(2 * step, 4, each=2), training_step=step)
+        replay.add(walk(2 * step, 4, num_successors=2), training_step=step)
     reserved = replay.reserved_bytes()
     for step in range(200, 1200):
-        replay.add(walk(2 * step, 4, each=1 + step % 2), training_step=step)
+        replay.add(walk(2 * step, 4, num_successors=1 + step % 2), training_step=step)
     assert replay.reserved_bytes() == reserved
     assert replay.distinct_states == 200
     assert int(replay.transitions(torch.arange(100)).successor.max()) < 300
@@ -187,7 +187,7 @@ def test_ids_are_used_again_and_memory_stays_the_same() -> None:
 def test_successors_beyond_the_limit_push_out_the_oldest() -> None:
     replay = Replay(10, SHAPE, max_items=24)
     for step in range(20):
-        replay.add(walk(step, each=4), training_step=step)
+        replay.add(walk(step, num_successors=4), training_step=step)
         assert replay.items <= 24
     assert len(replay) == 3
     assert sorted(set(cells(replay, replay.sample(50, generator())))) == [17, 18, 19]
@@ -196,7 +196,7 @@ def test_successors_beyond_the_limit_push_out_the_oldest() -> None:
 def test_pairs_may_have_more_successors_than_a_byte_counts() -> None:
     replay = Replay(10, SHAPE, max_items=3000)
     replay.add(walk(0), training_step=0)
-    replay.add(walk(1, each=300), training_step=0)
+    replay.add(walk(1, num_successors=300), training_step=0)
     assert replay.transitions(torch.tensor([0, 1])).offsets.tolist() == [0, 1, 2, 302, 602]
     tree = replay.state_dict()
     restored = Replay(10, SHAPE, max_items=3000)

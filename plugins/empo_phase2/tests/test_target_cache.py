@@ -23,17 +23,17 @@ def halves() -> tuple[Made, Made]:
     return first, replace(second, states=first.states, slots=first.slots, spec=first.spec)
 
 
-def assert_equal(found: BatchTargets, expected: BatchTargets) -> None:
+def assert_equal(actual: BatchTargets, expected: BatchTargets) -> None:
     for name in ("q_r", "pi_r", "v_h_e", "x_h", "u_r", "v_r"):
-        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+        torch.testing.assert_close(getattr(actual, name), getattr(expected, name))
 
 
-@pytest.mark.parametrize("most", [target_cache.MOST_NUMBERS, 1])
+@pytest.mark.parametrize("max_numbers", [target_cache.MOST_NUMBERS, 1])
 @pytest.mark.parametrize("learned", LEARNED, ids="-".join)
 def test_targets_are_those_without_a_cache(
-    learned: tuple[Quantity, ...], most: int, monkeypatch: pytest.MonkeyPatch
+    learned: tuple[Quantity, ...], max_numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_cache, "MOST_NUMBERS", most)
+    monkeypatch.setattr(target_cache, "MOST_NUMBERS", max_numbers)
     networks, cache = halves()[0].networks(learned), TargetCache()
     for beta_r in (1.0, 5.0):  # Which may change while networks stay the same.
         for problem in halves():
@@ -42,12 +42,12 @@ def test_targets_are_those_without_a_cache(
             assert_equal(found, problem.batched(networks, THEORY, setting))
 
 
-@pytest.mark.parametrize("most", [target_cache.MOST_NUMBERS, 1])
+@pytest.mark.parametrize("max_numbers", [target_cache.MOST_NUMBERS, 1])
 @pytest.mark.parametrize("learned", LEARNED, ids="-".join)
 def test_compiled_targets_are_those_without_a_cache(
-    learned: tuple[Quantity, ...], most: int, monkeypatch: pytest.MonkeyPatch
+    learned: tuple[Quantity, ...], max_numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_cache, "MOST_NUMBERS", most)
+    monkeypatch.setattr(target_cache, "MOST_NUMBERS", max_numbers)
     networks, cache = halves()[0].networks(learned), TargetCache()
     for beta_r in (1.0, 5.0, 1.0):
         for problem in halves():
@@ -59,7 +59,7 @@ def test_compiled_targets_are_those_without_a_cache(
 def test_networks_are_asked_about_new_situations_only() -> None:
     first, second = halves()
     networks, cache, sizes = first.networks(("v_h_e", "q_r")), TargetCache(), []
-    networks["q_r"].register_forward_pre_hook(lambda _, asked: sizes.append(len(asked[0])))
+    networks["q_r"].register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     for problem in (first, second, first, second):
         problem.batched(networks, THEORY, SETTING, cache=cache)
     assert len(sizes) == 2

@@ -22,14 +22,14 @@ from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets
 
 
-def assert_identical(compiled: BatchTargets, found: BatchTargets) -> None:
+def assert_identical(compiled: BatchTargets, actual: BatchTargets) -> None:
     """The same in compiled loops and in tensor operations, which only round differently."""
     for name in ("q_r", "q_r_weight", "pi_r", "v_h_e", "v_h_e_weight", "x_h", "u_r", "v_r"):
         torch.testing.assert_close(
-            getattr(compiled, name), getattr(found, name), rtol=1e-12, atol=1e-12,
+            getattr(compiled, name), getattr(actual, name), rtol=1e-12, atol=1e-12,
             msg=lambda m, n=name: f"{n}: {m}",
         )  # fmt: skip
-    assert (compiled.distinct, compiled.items) == (found.distinct, found.items)
+    assert (compiled.distinct, compiled.items) == (actual.distinct, actual.items)
 
 
 def forms() -> st.SearchStrategy[Form]:
@@ -108,7 +108,7 @@ def test_blocks_change_no_target_and_bound_the_states_that_are_valued_at_a_time(
     networks = problem.networks(learned)
     sizes: list[int] = []
     for network in networks.values():
-        network.register_forward_pre_hook(lambda _, asked: sizes.append(len(asked[0].states)))
+        network.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0].states)))
     whole = problem.batched(networks, THEORY, SETTING)
     assert set(sizes) == {whole.distinct}
     sizes.clear()

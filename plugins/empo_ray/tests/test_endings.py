@@ -64,9 +64,9 @@ def test_workers_end_when_their_run_is_killed_stopped_ones_too(
 
 
 def is_of_ray(process: psutil.Process, before: set[int]) -> bool:
-    """True for a process of Ray that has come since and runs."""
+    """True for a process of a cluster that has come since and runs; agents end minutes later."""
     name = str(process.info["name"])
-    named = name.startswith(("ray::", "raylet", "gcs_server"))
+    named = name.startswith(("ray::Host", "raylet", "gcs_server"))
     return named and process.pid not in before and is_running(process.pid)
 
 

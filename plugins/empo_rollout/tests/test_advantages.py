@@ -75,12 +75,12 @@ Setting = tuple[AdvantageParams, float]
 """Parameters, and the discount per step."""
 
 
-def params(*, gamma: float = 0.9, **given: Any) -> Setting:
-    return AdvantageParams(**{"gae_lambda": 0.8, **given}), gamma
+def params(*, gamma: float = 0.9, **options: Any) -> Setting:
+    return AdvantageParams(**{"gae_lambda": 0.8, **options}), gamma
 
 
-def vtrace(**given: Any) -> Setting:
-    return params(vtrace=True, recompute="epoch", **given)
+def vtrace(**options: Any) -> Setting:
+    return params(vtrace=True, recompute="epoch", **options)
 
 
 def moved(rollout: Rollout, device: str) -> Rollout:
@@ -95,8 +95,8 @@ def on_torch(
     return with_torch(moved(rollout, DEVICE), params, gamma, ratio).cpu()
 
 
-def assert_close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found.double(), expected.double(), rtol=1e-5, atol=1e-5)
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("fast", [with_numpy, on_torch])

@@ -22,9 +22,9 @@ from empo_rollout.ppo_params import PpoParams
 NUMBERS = ActionSpec((), (-1.0, -1.0), (1.0, 1.0))
 
 
-def losses(*each: tuple[Ppo, float], **entropy: Any) -> PolicyLosses:
+def losses(*terms: tuple[Ppo, float], **entropy: Any) -> PolicyLosses:
     ppo = Ppo(PpoParams.model_validate({"entropy": entropy, "clip": 0.1}))
-    return PolicyLosses(each or [(ppo, 1.0)], target_kl=None)
+    return PolicyLosses(terms or [(ppo, 1.0)], target_kl=None)
 
 
 def microbatch(made: Any, policy: Networks) -> Microbatch:

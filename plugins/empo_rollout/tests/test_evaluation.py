@@ -76,12 +76,14 @@ def drawn(vector: VectorEnv) -> Networks:
 
 
 def played(
-    vector: VectorEnv, *, each: int, deterministic: bool = True, most: int = 99
+    vector: VectorEnv, *, episodes_each: int, deterministic: bool = True, max_steps: int = 99
 ) -> Evaluation:
     found = outcomes(
         drawn(vector),
         vector,
-        EvaluationPlan(episodes_each=each, most_steps=most, deterministic=deterministic),
+        EvaluationPlan(
+            episodes_each=episodes_each, most_steps=max_steps, deterministic=deterministic
+        ),
         seed=SEED,
         compute=ComputeParams(),
         device=torch.device("cpu"),
@@ -112,7 +114,7 @@ def test_each_environment_plays_as_many_episodes_whether_short_or_long() -> None
             returns.append(sum(paid))
             lengths.append(len(paid))
             cuts.append(cut)
-    found = played(vector, each=3)
+    found = played(vector, episodes_each=3)
     assert len(set(lengths)) > 3
     assert 0 < np.mean(cuts) < 1
     assert found.episodes == 15
@@ -127,16 +129,16 @@ def test_each_environment_plays_as_many_episodes_whether_short_or_long() -> None
 
 def test_an_evaluation_is_decided_by_its_seed_and_has_no_effect_on_other_randomness() -> None:
     before = torch.get_rng_state()
-    one = played(environments(4), each=2, deterministic=False)
+    one = played(environments(4), episodes_each=2, deterministic=False)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(77)
-    assert played(environments(4), each=2, deterministic=False) == one
-    assert played(environments(4), each=2).mean_return != one.mean_return
+    assert played(environments(4), episodes_each=2, deterministic=False) == one
+    assert played(environments(4), episodes_each=2).mean_return != one.mean_return
 
 
 def test_episodes_that_never_end_count_as_they_stand(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        found = played(environments(3, endless=True), each=2, most=20)
+        found = played(environments(3, endless=True), episodes_each=2, max_steps=20)
     assert (found.episodes, found.mean_length) == (3, 40)
     assert found.reasons == {"terminated": 0.0, "truncated": 0.0}
     assert "6 of 6 episodes had not ended" in caplog.text
@@ -146,6 +148,6 @@ def test_episodes_that_never_end_count_as_they_stand(caplog: pytest.LogCaptureFi
 def test_agents_that_never_act_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
     make = [lambda: PettingZooEnv(Absent())] * 2
     with caplog.at_level(logging.WARNING):
-        found = played(SerialVectorEnv(make, blocks=1, order="rotation"), each=2)
+        found = played(SerialVectorEnv(make, blocks=1, order="rotation"), episodes_each=2)
     assert (found.episodes, found.mean_return, found.mean_length) == (4, 3.0, 3.0)
     assert "4 of 8 episodes had not ended" in caplog.text

@@ -18,13 +18,13 @@ class Minibatch(NamedTuple):
 
 
 def drawn(
-    advantage: Tensor, size: int, sampling: str, *, beta: float = 0.5, seed: int = 0, **given: Any
+    advantage: Tensor, size: int, sampling: str, *, beta: float = 0.5, seed: int = 0, **options: Any
 ) -> list[Minibatch]:
     """The minibatches of one pass."""
     horizon, segments = advantage.shape
     sizes = {"horizon": horizon, "segments": segments, "minibatch_size": size * horizon}
     plan = VecPlan(agents=1, workers=1, blocks=1, envs=segments, **sizes)
-    params = UpdateParams.model_validate({"sampling": sampling, **given})
+    params = UpdateParams.model_validate({"sampling": sampling, **options})
     generator = torch.Generator().manual_seed(seed)
     columns, weight = sampled_columns(advantage, params, plan, beta=beta, generator=generator)
     return [Minibatch(*pair) for pair in zip(columns, weight, strict=True)]

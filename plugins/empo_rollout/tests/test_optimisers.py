@@ -25,8 +25,8 @@ def weights() -> list[nn.Parameter]:
     return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
 
 
-def optimiser(name: str, some: list[nn.Parameter], **params: Any) -> Optimiser:
-    return Optimiser(OptimiserParams(name=name, **params), some)
+def optimiser(name: str, weights: list[nn.Parameter], **params: Any) -> Optimiser:
+    return Optimiser(OptimiserParams(name=name, **params), weights)
 
 
 def gradients(seed: int) -> list[Tensor]:

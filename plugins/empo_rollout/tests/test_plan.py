@@ -219,9 +219,11 @@ def test_at_least_two_environments_arrive_together_where_agents_are_many() -> No
     assert "18 agents arrive together" in plan.remarks[0]
 
 
-@pytest.mark.parametrize(("asked", "fitting"), [(1, 64), (95, 64), (96, 64), (97, 128), (190, 192)])
-def test_the_nearest_size_that_fits_is_taken(asked: int, fitting: int) -> None:
-    plan = planned(agents=1, bptt_horizon=64, envs=1, processes=False, batch_size=asked)
+@pytest.mark.parametrize(
+    ("batch_size", "fitting"), [(1, 64), (95, 64), (96, 64), (97, 128), (190, 192)]
+)
+def test_the_nearest_size_that_fits_is_taken(batch_size: int, fitting: int) -> None:
+    plan = planned(agents=1, bptt_horizon=64, envs=1, processes=False, batch_size=batch_size)
     assert plan.batch_size == fitting
 
 

@@ -94,25 +94,25 @@ def scene(policy: Networks, place: EnvSpec, times: int = 9, segments: int = 7) -
     )
 
 
-def acted(policy: Networks, given: Scene) -> tuple[Tensor, Tensor, Tensor]:
+def acted(policy: Networks, scene: Scene) -> tuple[Tensor, Tensor, Tensor]:
     """Actions drawn step by step, their log-probabilities, and values."""
     torch.manual_seed(2)
-    memory, steps = given.memory, []
-    for time in range(len(given.starts)):
-        mask = None if given.mask is None else given.mask[time]
-        step = policy.step(given.observation[time], memory, given.starts[time], given.agent, mask)
+    memory, steps = scene.memory, []
+    for time in range(len(scene.starts)):
+        mask = None if scene.mask is None else scene.mask[time]
+        step = policy.step(scene.observation[time], memory, scene.starts[time], scene.agent, mask)
         action, memory = step.distribution.sample(), step.memory
         steps.append((action, step.distribution.log_prob(action), step.value))
     action, log_prob, value = (torch.stack(part) for part in zip(*steps, strict=True))
     return action, log_prob, value
 
 
-def judged(policy: Networks, given: Scene, action: Tensor) -> tuple[Tensor, Tensor]:
+def judged(policy: Networks, scene: Scene, action: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities of actions, and values, of whole segments at once."""
-    hidden, value = policy.unroll(given.observation, given.memory, given.starts, given.agent)
-    times = len(given.starts)
-    mask = None if given.mask is None else given.mask.flatten(0, 1)
-    chosen = policy.distribution(hidden.flatten(0, 1), given.agent.repeat(times), mask)
+    hidden, value = policy.unroll(scene.observation, scene.memory, scene.starts, scene.agent)
+    times = len(scene.starts)
+    mask = None if scene.mask is None else scene.mask.flatten(0, 1)
+    chosen = policy.distribution(hidden.flatten(0, 1), scene.agent.repeat(times), mask)
     return chosen.log_prob(action.flatten(0, 1)).view(value.shape), value
 
 

@@ -25,10 +25,10 @@ from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld
 
 
-def untrained(vector: WorldVectorEnv, **given: object) -> Networks:
+def untrained(vector: WorldVectorEnv, **options: object) -> Networks:
     """A policy with opinions, for the copies of a vector."""
     policy = build_policy(
-        PolicyParams.model_validate({"hidden": [8], **given}),
+        PolicyParams.model_validate({"hidden": [8], **options}),
         vector.spec,
         generator=torch.Generator().manual_seed(1),
     )
@@ -149,12 +149,12 @@ def test_a_policy_with_memory_cannot_be_asked_about_single_states() -> None:
         LearnedRobots(world, policy)
 
 
-def save_humans(path: Path, **given: object) -> Path:
+def save_humans(path: Path, **options: object) -> Path:
     """Write untrained humans of the door into a file."""
     vector = WorldVectorEnv(TinyWorld(), copies=1, learners="humans")
     policy, params = (
-        untrained(vector, **given),
-        PolicyParams.model_validate({"hidden": [8], **given}),
+        untrained(vector, **options),
+        PolicyParams.model_validate({"hidden": [8], **options}),
     )
     save_policy(path, policy, params, vector.spec, world=identity(TinyWorld()))
     return path

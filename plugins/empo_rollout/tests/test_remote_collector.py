@@ -112,8 +112,8 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Made]]:
         each.collector.close()
 
 
-def assert_same(found: list[dict[str, np.ndarray]], expected: list[dict[str, np.ndarray]]) -> None:
-    for one, other in zip(found, expected, strict=True):
+def assert_same(actual: list[dict[str, np.ndarray]], expected: list[dict[str, np.ndarray]]) -> None:
+    for one, other in zip(actual, expected, strict=True):
         assert one.keys() == other.keys()
         for name, array in one.items():
             np.testing.assert_array_equal(array, other[name], err_msg=name)

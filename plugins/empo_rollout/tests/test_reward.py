@@ -115,8 +115,8 @@ def ran(registry: Registry, tmp_path: Path, algorithm: str, horizon: int = 3) ->
     return Experiment.start(config, registry=registry).directory
 
 
-def asked(registry: Registry, **given: Any) -> PowerReward:
-    data = {"kind": "power", **given}
+def asked(registry: Registry, **options: Any) -> PowerReward:
+    data = {"kind": "power", **options}
     return PowerReward.model_validate(data, context={"registry": registry})
 
 

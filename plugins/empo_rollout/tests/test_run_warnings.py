@@ -19,9 +19,9 @@ from empo_rollout.run_warnings import RolloutWatch
 SPEC = EnvSpec(ObservationSpec(2), ActionSpec(low=(0.0,), high=(1.0,)), ("a",), 1)
 
 
-def params(**given: Any) -> RolloutParams:
+def params(**options: Any) -> RolloutParams:
     base = {"total_steps": 1000, "environment": "gymnasium/CartPole-v1", "num_envs": 4}
-    return RolloutParams.model_validate({**base, "vectorisation": {"backend": "serial"}, **given})
+    return RolloutParams.model_validate({**base, "vectorisation": {"backend": "serial"}, **options})
 
 
 def rollout(*, observation: float = 1.0, reward: float = 1.0, action: float = 0.5) -> Any:
@@ -35,7 +35,7 @@ def rollout(*, observation: float = 1.0, reward: float = 1.0, action: float = 0.
 
 
 @pytest.mark.parametrize(
-    ("seen", "given", "word"),
+    ("columns", "options", "word"),
     [
         ({"observation": -2e6}, {}, "observation of size 2e+06"),
         ({"reward": 3e7}, {}, "reward of size 3e+07"),
@@ -45,12 +45,12 @@ def rollout(*, observation: float = 1.0, reward: float = 1.0, action: float = 0.
     ],
 )
 def test_rollouts_are_warned_of_once(
-    seen: dict[str, float], given: Any, word: str | None, caplog: pytest.LogCaptureFixture
+    columns: dict[str, float], options: Any, word: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = RolloutWatch(params(**given), SPEC)
+    watch = RolloutWatch(params(**options), SPEC)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            watch.see(rollout(**seen))
+            watch.see(rollout(**columns))
     assert len(caplog.records) == len(watch.warnings) == (word is not None)
     assert word is None or word in watch.warnings[0]
 
@@ -103,8 +103,8 @@ def test_sizes_of_few_environments(
 
 
 def test_defaults_depend_on_the_number_of_environments() -> None:
-    def about(**given: Any) -> tuple[Any, ...]:
-        found = params(**given)
+    def about(**options: Any) -> tuple[Any, ...]:
+        found = params(**options)
         return (
             found.experience.bptt_horizon, found.update.update_epochs,
             found.update.minibatch_size, found.update.sampling, found.optimiser.lr,

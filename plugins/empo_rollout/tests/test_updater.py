@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from empo_core.errors import ConfigError, NonFiniteError
-from empo_core.protocols import Policy
+from empo_core.protocols import Policy, PolicyLoss
 from empo_core.protocols.environments import ActionSpec
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.state_tree import flatten, unflatten
@@ -88,8 +88,8 @@ def plain_step(policy: Networks, loss: Tensor, lr: float = 0.1) -> None:
             weight -= lr * gradient
 
 
-def require_close(one: Networks, other: Networks, tolerance: float = 1e-6) -> None:
-    for (name, mine), theirs in zip(one.named_parameters(), other.parameters(), strict=True):
+def require_close(first: Networks, other: Networks, tolerance: float = 1e-6) -> None:
+    for (name, mine), theirs in zip(first.named_parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(
             mine, theirs, atol=tolerance, rtol=tolerance, msg=lambda text, n=name: f"{n}: {text}"
         )
@@ -243,7 +243,7 @@ def test_advantages_follow_the_policy_returns_do_not(scene: Any, recompute: str)
     require_close(policy, plain)
 
 
-class Entropy:
+class Entropy(PolicyLoss):
     """A loss of our own: how decided the policy is."""
 
     needs = LossNeeds()
@@ -544,6 +544,8 @@ def test_losses_that_need_what_a_rollout_lacks_are_refused(
 
 class Fading(Entropy):
     """A loss that counts less in the course of training, and the less the more entropy it saw."""
+
+    is_adaptive = True
 
     def __init__(self) -> None:
         self.factor, self.seen, self.asked = 1.0, torch.zeros(()), 0

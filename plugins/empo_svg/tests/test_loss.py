@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.protocols import PolicyLoss
 from empo_core.types import ImaginedBatch
 from empo_learning.distributions import BoundedNormal
 from empo_svg.loss import Svg
@@ -354,7 +354,7 @@ def test_a_restored_loss_goes_on_the_same() -> None:
     policy, critic = networks()
     params = {"scale_rate": 0.5, "entropy": {"target_entropy": -1.0}}
     loss, other = svg(**params), svg(**params)
-    assert isinstance(loss, AdaptivePolicyLoss)
+    assert loss.is_adaptive
     for step in range(3):
         output, _ = loss_and_gradient(loss, policy, lambda z, u: 50 * critic(z, u), batch(), step)
         loss.adapt(output.statistics, progress=step / 3)

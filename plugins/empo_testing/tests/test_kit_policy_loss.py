@@ -33,9 +33,10 @@ def test_candidates_targets_and_samples_have_one_order() -> None:
     torch.testing.assert_close(values, batch.target)
 
 
-class Regression:
+class Regression(PolicyLoss):
     """A right loss without a critic: imitate candidates, the better the more (exp(A), eq. 4)."""
 
+    weighs_candidates = True
     needs = LossNeeds(min_candidates=2, candidates=4)
 
     def constant(self, batch: ImaginedBatch) -> ImaginedBatch:
@@ -65,7 +66,7 @@ class Regression:
         return LossOutput(loss, {"largest_share": share.max(), "heads": 2})
 
 
-class Ascent:
+class Ascent(PolicyLoss):
     """A right loss with a critic: move the policy's own actions uphill."""
 
     needs = LossNeeds(critic=True)
@@ -90,6 +91,8 @@ class Ascent:
 class Following(Regression):
     """A right loss that remembers how much advantages vary, and falls silent in the end."""
 
+    is_adaptive = True
+
     def __init__(self) -> None:
         self.scale, self.coef = torch.ones(()).double(), 1.0
 
@@ -106,8 +109,8 @@ class Following(Regression):
     def factor(self) -> Tensor:
         return (0.1 + 0.9 * self.coef) / (0.5 + self.scale)
 
-    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
-        return {"scale": (0.7 * self.scale + 0.3 * found).detach()}
+    def statistics(self, statistic: Tensor, output: LossOutput) -> dict[str, Tensor]:
+        return {"scale": (0.7 * self.scale + 0.3 * statistic).detach()}
 
     def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
         self.scale = statistics["scale"].clone()
@@ -140,7 +143,7 @@ class Staying(Regression):
         return batch.proposal.mean.detach()
 
 
-class Imitation:
+class Imitation(PolicyLoss):
     """A right loss that needs an expert."""
 
     needs = LossNeeds(expert=True)
@@ -192,7 +195,7 @@ class MetricsWithAGraph(Regression):
 
 
 class StatisticsWithAGraph(Following):
-    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
+    def statistics(self, statistic: Tensor, output: LossOutput) -> dict[str, Tensor]:
         return {"scale": 0.9 * self.scale + 0.1 * output.loss}
 
 
@@ -231,8 +234,8 @@ class CountsItsCallsAside(Regression):
 class AdaptsInTheCall(Following):
     """A loss that changes its remembered coefficient during the call, before ``adapt``."""
 
-    def statistics(self, found: Tensor, output: LossOutput) -> dict[str, Tensor]:
-        statistics = super().statistics(found, output)
+    def statistics(self, statistic: Tensor, output: LossOutput) -> dict[str, Tensor]:
+        statistics = super().statistics(statistic, output)
         self.coef *= 0.5
         self.factor = lambda: torch.ones(()).double()  # type: ignore[method-assign]
         return statistics

@@ -64,47 +64,47 @@ class Altered(Right):
     def transitions(self, states: Tensor, actions: Tensor | None = None) -> Successors:
         return self.altered(super().transitions(states, actions), actions)
 
-    def altered(self, found: Successors, actions: Tensor | None) -> Successors:
+    def altered(self, successors: Successors, actions: Tensor | None) -> Successors:
         raise NotImplementedError
 
 
 class ForgetsTheFirstOffset(Altered):
-    def altered(self, found: Successors, actions: Tensor | None) -> Successors:
-        return dataclasses.replace(found, offsets=found.offsets[1:])
+    def altered(self, successors: Successors, actions: Tensor | None) -> Successors:
+        return dataclasses.replace(successors, offsets=successors.offsets[1:])
 
 
 class WidensItsRows(Altered):
-    def altered(self, found: Successors, actions: Tensor | None) -> Successors:
-        return dataclasses.replace(found, states=found.states.long())
+    def altered(self, successors: Successors, actions: Tensor | None) -> Successors:
+        return dataclasses.replace(successors, states=successors.states.long())
 
 
 class NegativeDuration(Altered):
-    def altered(self, found: Successors, actions: Tensor | None) -> Successors:
-        return dataclasses.replace(found, duration=-torch.ones_like(found.prob))
+    def altered(self, successors: Successors, actions: Tensor | None) -> Successors:
+        return dataclasses.replace(successors, duration=-torch.ones_like(successors.prob))
 
 
 class LosesProbability(Altered):
-    def altered(self, found: Successors, actions: Tensor | None) -> Successors:
-        return dataclasses.replace(found, prob=found.prob * (1 - 1e-11))
+    def altered(self, successors: Successors, actions: Tensor | None) -> Successors:
+        return dataclasses.replace(successors, prob=successors.prob * (1 - 1e-11))
 
 
 class SinglePrecision(Altered):
-    def altered(self, found: Successors, actions: Tensor | None) -> Successors:
-        return dataclasses.replace(found, prob=found.prob.float())
+    def altered(self, successors: Successors, actions: Tensor | None) -> Successors:
+        return dataclasses.replace(successors, prob=successors.prob.float())
 
 
 class ListsSuccessorsTwice(Altered):
-    def altered(self, found: Successors, actions: Tensor | None) -> Successors:
+    def altered(self, successors: Successors, actions: Tensor | None) -> Successors:
         return Successors(
-            2 * found.offsets,
-            found.states.repeat_interleave(2, 0),
-            found.prob.repeat_interleave(2) / 2,
+            2 * successors.offsets,
+            successors.states.repeat_interleave(2, 0),
+            successors.prob.repeat_interleave(2) / 2,
         )
 
 
 class LeadsNowhere(Altered):
-    def altered(self, found: Successors, actions: Tensor | None) -> Successors:
-        return dataclasses.replace(found, states=found.states + 5)
+    def altered(self, successors: Successors, actions: Tensor | None) -> Successors:
+        return dataclasses.replace(successors, states=successors.states + 5)
 
 
 class CountsTheLastAgentFastest(Right):
@@ -205,10 +205,10 @@ class StepsUniformly(Right):
         )
 
 
-def _uniform(found: Successors, states: Tensor, generator: torch.Generator) -> Tensor:
-    counts = found.offsets.diff()
+def _uniform(successors: Successors, states: Tensor, generator: torch.Generator) -> Tensor:
+    counts = successors.offsets.diff()
     draw = (torch.rand(len(states), generator=generator) * counts).long()
-    return found.states[(found.offsets[:-1] + draw).clamp(max=len(found.prob) - 1)]
+    return successors.states[(successors.offsets[:-1] + draw).clamp(max=len(successors.prob) - 1)]
 
 
 class StepsByGlobalChance(Right):

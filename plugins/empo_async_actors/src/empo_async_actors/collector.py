@@ -144,10 +144,10 @@ class AsyncCollector:
             while not self._is_settled:
                 self._supervise()
                 self._receive(wait=True)
-                passed = time.monotonic() - begun
+                elapsed = time.monotonic() - begun
                 if self._ready:
-                    first_s = first_s or passed
-                    if passed > first_s + max(first_s, _OTHERS_S):
+                    first_s = first_s or elapsed
+                    if elapsed > first_s + max(first_s, _OTHERS_S):
                         break
             self._supervise()
         except BaseException:
@@ -293,9 +293,9 @@ class AsyncCollector:
         future = self._slots[run.actor].call(method, *arguments, on_report=on_report)
         future.add_done_callback(partial(self._note, run, method))
 
-    def _note(self, run: Incarnation, what: str, value: object) -> None:
+    def _note(self, run: Incarnation, event: str, value: object) -> None:
         """Thread of the executor: pass on what came."""
-        self._events.put((run, what, value))
+        self._events.put((run, event, value))
 
     def _receive(self, *, wait: bool = False) -> None:
         """Take all events that are there; wait a moment for the first if told to."""
@@ -307,31 +307,31 @@ class AsyncCollector:
         except queue.Empty:
             pass
 
-    def _take(self, run: Incarnation, what: str, value: Any) -> None:
+    def _take(self, run: Incarnation, event: str, value: Any) -> None:
         """Count experience, or deal with an answer."""
         run.signs += 1
-        if what == "report":
+        if event == "report":
             run.experiences += 1
             run.env_steps += value.env_steps
             self._arrived += 1
             self._slots[run.actor].has_delivered = True
             self._received.append((run, replace(value, actor=run.actor)))
             return
-        run.calls[what] -= 1
-        if not run.calls[what]:
-            del run.calls[what]
+        run.calls[event] -= 1
+        if not run.calls[event]:
+            del run.calls[event]
         answer: Future[Any] = value
         error = answer.exception()
         if isinstance(error, LostError):
             run.is_over = True
         elif error is not None:
-            self._fail(run, what, error)
-        elif what == "build":
+            self._fail(run, event, error)
+        elif event == "build":
             run.pid = answer.result()
-        elif what == "load":
+        elif event == "load":
             self._loaded[run.actor] = answer.result()
             self._send_policy(run)
-        elif what == "state":
+        elif event == "state":
             self._states[run.actor] = answer.result()
 
     def _fail(self, run: Incarnation, method: str, error: BaseException) -> None:
@@ -364,11 +364,11 @@ class AsyncCollector:
         if self._failure is not None:
             raise self._failure
         if all(slot.given_up for slot in self._slots):
-            shown = [slot.last_failure for slot in self._slots[:_SHOWN]]
+            failures = [slot.last_failure for slot in self._slots[:_SHOWN]]
             raise CollectError(
                 f"none of the {len(self._slots)} actors works any more; each was replaced up to "
                 f"{self._params.max_restarts} times (max_restarts). The last failure of each "
-                f"(of the first {len(shown)}):\n" + "\n".join(shown)
+                f"(of the first {len(failures)}):\n" + "\n".join(failures)
             )
         self._check_progress()
 
@@ -400,15 +400,15 @@ class AsyncCollector:
         if any(not run.calls for run in self._ready):
             self._arrived += 1  # They wait for the learner.
         if self._progress.seconds(self._arrived) > self._params.stall_timeout_s:
-            shown = [
+            lines = [
                 f"actor {actor}: {'given up' if slot.given_up else 'silent'}; last failure: "
                 f"{slot.last_failure or '-'}"
                 for actor, slot in enumerate(self._slots[:_SHOWN])
             ]
             raise CollectError(
                 f"no actor has brought anything for {self._params.stall_timeout_s:g} s "
-                f"(stall_timeout_s), although all may act. Of the first {len(shown)}:\n"
-                + "\n".join(shown)
+                f"(stall_timeout_s), although all may act. Of the first {len(lines)}:\n"
+                + "\n".join(lines)
             )
 
     def _publish(self, weights: bytes) -> None:
@@ -492,8 +492,8 @@ class AsyncCollector:
         return delivered
 
 
-def _pickled(value: object, what: str) -> bytes:
-    return pickled(value, what, instead="use the collector 'sync'", error=CollectError)
+def _pickled(value: object, subject: str) -> bytes:
+    return pickled(value, subject, instead="use the collector 'sync'", error=CollectError)
 
 
 __all__ = ["AsyncCollector", "Incarnation"]

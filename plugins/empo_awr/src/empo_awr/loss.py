@@ -20,7 +20,7 @@ from empo_awr.candidate_weights import (
 )
 from empo_awr.params import AwrParams, TargetEss, Temperature
 from empo_awr.trust import TrustRegion
-from empo_core.protocols import Critic, Policy
+from empo_core.protocols import Critic, Policy, PolicyLoss
 from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.policy_losses import (
@@ -36,7 +36,7 @@ ENOUGH = 8
 """Fewer candidates say hardly anything about which actions are good."""
 
 
-class Awr:
+class Awr(PolicyLoss):
     """Advantage-weighted regression, the M-step of MPO.
 
     With ``weight_i`` of start ``i``, candidates ``u_in`` and their weights ``w_in`` (constants, see
@@ -49,21 +49,19 @@ class Awr:
     does not know which candidates are good.
     """
 
+    is_adaptive = True
+    weighs_candidates = True
+
     def __init__(self, params: AwrParams) -> None:
         self._params = params
         self._weighting = CandidateWeighting(params)
         self._entropy = EntropyCoefficient(params.entropy)
         self._region = TrustRegion(params.trust_region) if params.trust_region else None
-        self._needs = LossNeeds(
+        self.needs = LossNeeds(
             proposal=self._region is not None,
             min_candidates=_fewest(params.temperature),
             candidates=params.candidates,
         )
-
-    @property
-    def needs(self) -> LossNeeds:
-        """Candidates to compare; the proposal where there is a trust region."""
-        return self._needs
 
     def __call__(
         self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
-from empo_core.protocols import Critic, Policy
+from empo_core.protocols import Critic, Policy, PolicyLoss
 from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_distill.params import DistillParams
@@ -27,7 +27,7 @@ from empo_learning.policy_losses import (
 )
 
 
-class Distill:
+class Distill(PolicyLoss):
     """The divergence of the policy from an expert (BMPC, Wang 2025).
 
     With ``d_i`` the mean, over the numbers of an action that are active, of the divergence of two
@@ -40,6 +40,7 @@ class Distill:
     into the expert. Candidates and their values are not used.
     """
 
+    is_adaptive = True
     needs = LossNeeds(expert=True, targets=False)
 
     def __init__(self, params: DistillParams) -> None:

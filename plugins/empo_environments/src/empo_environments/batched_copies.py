@@ -38,7 +38,7 @@ class BatchedCopies(ABC, Generic[C]):
         """Divide so many copies into blocks; ``first`` is the number of the first copy.
 
         Raises:
-            ValueError: They cannot be divided.
+            ValueError: if the copies cannot be divided into these blocks.
         """
         if copies % blocks:
             raise ValueError(f"{copies} copies cannot be divided into {blocks} equal blocks")
@@ -60,11 +60,11 @@ class BatchedCopies(ABC, Generic[C]):
         """Let everybody in a block act; episodes that end are followed by the next ones at once.
 
         Raises:
-            ValueError: These are no actions for it.
+            ValueError: if these are no actions for the block.
         """
 
     @abstractmethod
-    def seen(self, block: int, copies: C) -> TimeStep:
+    def time_step(self, block: int, copies: C) -> TimeStep:
         """What the last step of a block led to."""
 
     def start(self, seed: int) -> None:
@@ -76,18 +76,18 @@ class BatchedCopies(ABC, Generic[C]):
         """The next block, in strict turns.
 
         Raises:
-            ValueError: None is under way.
+            ValueError: if no step is under way.
         """
         (block,) = self._turns.awaited()
         self._turns.arrive(block)
-        return self.seen(block, self.blocks[block])
+        return self.time_step(block, self.blocks[block])
 
     def send(self, block: int, action: Action) -> None:
         """Let a block act.
 
         Raises:
-            ValueError: It has not arrived, or these are no actions for it.
-            CollectError: What is paid is no number.
+            ValueError: if the block has not arrived, or these are no actions for the block.
+            CollectError: if the reward is no number.
         """
         self._turns.check(block)
         self.act(self.blocks[block], action)
@@ -115,5 +115,5 @@ class BatchedCopies(ABC, Generic[C]):
         self.blocks = []
         for block in range(self._count):
             number = self._first + block * self._copies
-            own = seed_of(np.random.SeedSequence(seed, spawn_key=(number,)))
-            self.blocks.append(self.begun(self._copies, torch.Generator().manual_seed(own)))
+            block_seed = seed_of(np.random.SeedSequence(seed, spawn_key=(number,)))
+            self.blocks.append(self.begun(self._copies, torch.Generator().manual_seed(block_seed)))

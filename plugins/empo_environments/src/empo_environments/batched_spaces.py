@@ -29,7 +29,7 @@ class BatchedObservations:
         """Look at the space of a single copy.
 
         Raises:
-            ConfigError: Its observations cannot become rows.
+            ConfigError: if its observations cannot become rows.
         """
         self._space = space
         self.format, self._bind = observing(space)
@@ -38,7 +38,7 @@ class BatchedObservations:
         """The rows of ``count`` observations; perhaps a view.
 
         Raises:
-            CollectError: They are not of the space's shape or dtype.
+            CollectError: if the observations are not of the space's shape or dtype.
         """
         if isinstance(self._space, spaces.Box):
             return self._boxes(self._space, batch, count)
@@ -61,7 +61,7 @@ class BatchedObservations:
         """Observations of single copies as a batch.
 
         Raises:
-            CollectError: They do not fit together.
+            CollectError: if the parts do not fit together.
         """
         try:
             return _batch(self._space, list(observations))
@@ -95,7 +95,7 @@ class BatchedActions:
         """Look at the space of a single copy.
 
         Raises:
-            ConfigError: There are no rows for its actions.
+            ConfigError: if there are no rows for its actions.
         """
         self._space = space
         self.format, self._decode = acting(space)
@@ -135,25 +135,26 @@ def _last_options(choices: tuple[int, ...]) -> Int[np.ndarray, " choice"]:
 
 
 def masks(
-    info: Info, actions: ActionSpec, needed: Flags, where: str = "info"
+    info: Info, actions: ActionSpec, is_needed: Flags, where: str = "info"
 ) -> Bool[np.ndarray, "agent option"]:
     """Options that ``action_mask`` allows, of infos or observations; all where it is not needed.
 
     Raises:
-        CollectError: It is missing where it is needed, is no mask, or leaves nothing to do.
+        CollectError: if the mask is missing where one is needed, is no mask, or leaves nothing to
+            do.
     """
-    mask = np.ones((len(needed), sum(actions.choices)), bool)
-    found = info.get("action_mask", [None] * len(needed))
-    given = info.get("_action_mask", np.ones_like(needed))
-    reader, read = ActionMasks(actions, where), needed
-    if isinstance(found, np.ndarray) and found.shape == mask.shape and found.dtype.kind in "biu":
+    mask = np.ones((len(is_needed), sum(actions.choices)), bool)
+    values = info.get("action_mask", [None] * len(is_needed))
+    is_set = info.get("_action_mask", np.ones_like(is_needed))
+    reader, read = ActionMasks(actions, where), is_needed
+    if isinstance(values, np.ndarray) and values.shape == mask.shape and values.dtype.kind in "biu":
         # All at once; what is wrong is read again below, which raises.
-        fine = reader.leaves_options(found != 0) & given
-        mask[needed & fine] = found[needed & fine] != 0
-        read = needed & ~fine
+        fine = reader.leaves_options(values != 0) & is_set
+        mask[is_needed & fine] = values[is_needed & fine] != 0
+        read = is_needed & ~fine
     for number in np.flatnonzero(read):
         try:
-            mask[number] = reader.of({"action_mask": found[number]} if given[number] else {})
+            mask[number] = reader.of({"action_mask": values[number]} if is_set[number] else {})
         except CollectError as error:
             raise CollectError(f"environment {number}: {error}") from error
     return mask
@@ -178,7 +179,7 @@ def numbers(name: str, values: Value, count: int, kinds: str) -> Shaped[np.ndarr
     """An array of one value per environment.
 
     Raises:
-        CollectError: It is not, or not of one of these kinds of dtypes.
+        CollectError: if the value is no such array, or not of one of these kinds of dtypes.
     """
     array = np.asarray(values)
     if array.shape != (count,) or array.dtype.kind not in kinds:
@@ -193,7 +194,7 @@ def narrowed(name: str, values: Shaped[np.ndarray, "env ..."]) -> Shaped[np.ndar
     """Values of any dtype as float32.
 
     Raises:
-        CollectError: A finite one is beyond float32.
+        CollectError: if a finite one is beyond float32.
     """
     with np.errstate(over="ignore"):
         narrow: np.ndarray = values.astype(np.float32)

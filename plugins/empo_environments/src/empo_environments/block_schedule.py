@@ -37,7 +37,7 @@ class BlockScheduler:
         """Blocks that may arrive now, those that left first ahead.
 
         Raises:
-            ValueError: There is none.
+            ValueError: if there is none.
         """
         if self._away:
             # Who left first comes first: turns that a block which is held for long does not stop.

@@ -199,7 +199,7 @@ def of_caller(
         example: An environment that it could name.
 
     Raises:
-        ConfigError: There are both, or neither.
+        ConfigError: if there are both, or neither.
     """
     if make is not None:
         if is_named:
@@ -253,11 +253,11 @@ class _Registered:
         if params.keys is None:
             return env
         space = env.observation_space
-        known = list(space.spaces) if isinstance(space, gymnasium.spaces.Dict) else []
-        if not set(params.keys) <= set(known):
+        keys = list(space.spaces) if isinstance(space, gymnasium.spaces.Dict) else []
+        if not set(params.keys) <= set(keys):
             raise ConfigError(
                 f"keys: {', '.join(params.keys)} cannot all be observed; the observation of "
-                f"{params.id!r} has {', '.join(known) or 'no keys'}"
+                f"{params.id!r} has {', '.join(keys) or 'no keys'}"
             )
         return FilterObservation(env, params.keys)
 
@@ -315,5 +315,5 @@ class _Called:
 def prepare_rendering() -> None:
     """Let pygame, which draws many environments, do without a display where there is none."""
     displays = ("DISPLAY", "WAYLAND_DISPLAY")
-    if sys.platform == "linux" and not any(os.environ.get(each) for each in displays):
+    if sys.platform == "linux" and not any(os.environ.get(variable) for variable in displays):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

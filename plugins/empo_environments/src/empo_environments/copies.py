@@ -72,8 +72,8 @@ class CopiedEnvironment(Environment):
         """Constants of one copy, which is built, reset and closed.
 
         Raises:
-            ConfigError: It does not fit.
-            CollectError: It cannot be made or reset.
+            ConfigError: if the environment does not fit.
+            CollectError: if the environment cannot be made or reset.
         """
         with located(f"environment {self.name!r}", "could not be made"):
             env = MakeWrapped(self._make, self.params)()

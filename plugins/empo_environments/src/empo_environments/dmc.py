@@ -49,7 +49,7 @@ class DmcEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             shadows: Whether they show shadows and reflections; films always do.
 
         Raises:
-            ConfigError: There is no such task, what it takes is not installed, or its actions
+            ConfigError: if there is no such task, what it takes is not installed, or its actions
                 have no bounds.
         """
         domain, _, name = task.partition("-")
@@ -144,12 +144,12 @@ def _loaded(domain: str, task: str) -> Any:
     """The task, as the suite makes it.
 
     Raises:
-        ConfigError: There is none; the message says what to do.
+        ConfigError: if there is none; the message says what to do.
     """
     suite = _suite()
     tasks: dict[str, list[str]] = {}
-    for known, name in suite.ALL_TASKS:
-        tasks.setdefault(known, []).append(name)
+    for domain_name, name in suite.ALL_TASKS:
+        tasks.setdefault(domain_name, []).append(name)
     if domain not in tasks:
         raise ConfigError(f"no domain {domain!r} in DeepMind Control{_close(domain, tasks)}")
     if task not in tasks[domain]:
@@ -181,26 +181,26 @@ def _without_drawing() -> Iterator[None]:
 
     The variable is taken back, for other libraries read it too, and take it for a command.
     """
-    given = "MUJOCO_GL" in os.environ
-    if not given:
+    is_set = "MUJOCO_GL" in os.environ
+    if not is_set:
         os.environ["MUJOCO_GL"] = "disabled"
     try:
         yield
     finally:
-        if not given:
+        if not is_set:
             del os.environ["MUJOCO_GL"]
 
 
 def _unusable(error: Exception) -> ConfigError:
     """Error for a failing suite: most likely its parts do not belong together."""
-    found = {name: _version(name) for name in PINS}
-    what = f"DeepMind Control failed ({type(error).__name__}: {error})"
-    if found == PINS:
-        return ConfigError(f"{what}, though its versions are right")
-    have = " with ".join(f"{name} {version}" for name, version in found.items())
+    versions = {name: _version(name) for name in PINS}
+    problem = f"DeepMind Control failed ({type(error).__name__}: {error})"
+    if versions == PINS:
+        return ConfigError(f"{problem}, though its versions are right")
+    have = " with ".join(f"{name} {version}" for name, version in versions.items())
     want = " ".join(f"{name}=={version}" for name, version in PINS.items())
     return ConfigError(
-        f"{what}; {have} is not known to work: pip install {want}, which is what "
+        f"{problem}; {have} is not known to work: pip install {want}, which is what "
         '"empo-environments[dmc]" asks for'
     )
 
@@ -212,9 +212,9 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _close(name: str, known: Iterable[str]) -> str:
+def _close(name: str, names: Iterable[str]) -> str:
     """The end of a sentence about names that are close, or all."""
-    found = difflib.get_close_matches(name, list(known))
-    if found:
-        return f". Did you mean {' or '.join(map(repr, found))}?"
-    return f"; there are: {', '.join(sorted(known))}"
+    matches = difflib.get_close_matches(name, list(names))
+    if matches:
+        return f". Did you mean {' or '.join(map(repr, matches))}?"
+    return f"; there are: {', '.join(sorted(names))}"

@@ -42,16 +42,16 @@ def common_spec(specs: Sequence[EnvSpec], blocks: int) -> EnvSpec:
     """The specification of a vector of environments like these.
 
     Raises:
-        ConfigError: They differ.
+        ConfigError: if the specs differ.
     """
     first = specs[0]
     for number, other in enumerate(specs):
         for field in fields(EnvSpec):
-            one, another = getattr(first, field.name), getattr(other, field.name)
-            if one != another:
+            value, another = getattr(first, field.name), getattr(other, field.name)
+            if value != another:
                 raise ConfigError(
                     f"environment {number} differs from environment 0 in its {field.name}: "
-                    f"{another}, not {one}; all environments of a run must be alike"
+                    f"{another}, not {value}; all environments of a run must be alike"
                 )
     return replace(first, num_envs=len(specs), num_blocks=blocks)
 
@@ -72,8 +72,8 @@ class EnvGroup:
                 their states are part of the environments'.
 
         Raises:
-            ConfigError: One does not fit.
-            CollectError: One cannot be made.
+            ConfigError: if an environment does not fit.
+            CollectError: if an environment cannot be made.
         """
         self._first, self._offset, self._owns_process = first, offset, owns_process
         self._steps = 0
@@ -88,7 +88,7 @@ class EnvGroup:
 
     def specs(self) -> list[EnvSpec]:
         """Specification of each environment."""
-        return [spec_of(one) for one in self._environments]
+        return [spec_of(environment) for environment in self._environments]
 
     def attach(self, board: SharedBuffers) -> None:
         """Bind all environments to these shared buffers."""
@@ -96,7 +96,8 @@ class EnvGroup:
         self._board, self._box = board, board.part_of(self._first, count)
         self._sees_numbers = board.spec.observations.dtype != "uint8"
         self._acts: list[tuple[Callable[[Any], None], np.ndarray]] = [
-            (one.step, board.action[board.agents_of(number)]) for number, one in self._numbered()
+            (environment.step, board.action[board.agents_of(number)])
+            for number, environment in self._numbered()
         ]
 
     def start(self, seeds: Sequence[int], lost: bool = False) -> None:
@@ -107,9 +108,9 @@ class EnvGroup:
             lost: Whether their agents were in the midst of episodes that cannot go on.
         """
         clear(self._box)
-        for (number, one), seed in zip(self._numbered(), seeds, strict=True):
+        for (number, environment), seed in zip(self._numbered(), seeds, strict=True):
             with self._located(number, "could not begin its first episode"):
-                one.start(self._board.part_of(number), seed, number + self._offset)
+                environment.start(self._board.part_of(number), seed, number + self._offset)
         self._check("when it began its first episode")
         self._box.truncated.fill(lost)
 
@@ -129,7 +130,7 @@ class EnvGroup:
 
     def state_dict(self) -> list[StateDict]:
         """The states of all; that of the first holds those of this process's generators."""
-        states = [one.state_dict() for one in self._environments]
+        states = [environment.state_dict() for environment in self._environments]
         if self._owns_process:
             states[0] = {**states[0], RANDOMNESS: capture(devices=False)}
         return states
@@ -141,9 +142,9 @@ class EnvGroup:
         """
         self.start(seeds)
         exact = []
-        for (number, one), state in zip(self._numbered(), states, strict=True):
+        for (number, environment), state in zip(self._numbered(), states, strict=True):
             try:
-                exact.append(one.load_state_dict(state))
+                exact.append(environment.load_state_dict(state))
             except (Exception, *EXITS):
                 log.warning(
                     "environment %d cannot play its episode again",
@@ -152,7 +153,7 @@ class EnvGroup:
                 )
                 exact.append(False)
                 with self._located(number, "could not begin its next episode"):
-                    one.begin()
+                    environment.begin()
         if self._owns_process and RANDOMNESS in states[0]:
             restore(states[0][RANDOMNESS], devices=False)
         self._check("when it played its episode again")
@@ -186,18 +187,18 @@ class EnvGroup:
         finals = self._board.finals(box)
         wrong |= finals & ~np.isfinite(box.final_observation).all(1)
         row = int(wrong.argmax())
-        seen = np.array2string(box.observation[row], threshold=32)
+        observation = np.array2string(box.observation[row], threshold=32)
         final = ""
         if finals[row]:
             final = np.array2string(box.final_observation[row], threshold=32)
             final = f", after a last one of its episode of {final}"
         place = row // len(agents)
-        who = f"environment {self._offset + self._first + place}"
+        subject = f"environment {self._offset + self._first + place}"
         if len(agents) > 1:
-            who += f", agent {agents[row % len(agents)]!r},"
+            subject += f", agent {agents[row % len(agents)]!r},"
         return (
-            f"{who} returned what is not finite {when}: observation {seen}{final}, reward "
-            f"{box.reward[row]}, terminated {bool(box.terminated[row])}, truncated "
+            f"{subject} returned what is not finite {when}: observation {observation}{final}, "
+            f"reward {box.reward[row]}, terminated {bool(box.terminated[row])}, truncated "
             f"{bool(box.truncated[row])}; NaN and infinity cannot be learned from "
             f"({self._environments[place].whereabouts()})"
         )
@@ -207,20 +208,20 @@ class EnvGroup:
         return self._environments[number - self._first].render()
 
     @contextmanager
-    def _located(self, number: int, what: str) -> Iterator[None]:
+    def _located(self, number: int, action: str) -> Iterator[None]:
         """Errors say which environment it was, and where."""
 
         def where() -> str:
-            if not what.startswith("failed"):
+            if not action.startswith("failed"):
                 return ""
             return f" ({self._environments[number - self._first].whereabouts()})"
 
-        with located(f"environment {number + self._offset}", what, where):
+        with located(f"environment {number + self._offset}", action, where):
             yield
 
 
 @contextmanager
-def located(who: str, what: str, where: Callable[[], str] = str) -> Iterator[None]:
+def located(subject: str, action: str, where: Callable[[], str] = str) -> Iterator[None]:
     """Errors say which environment it was, what it did, and ``where`` it stood."""
     try:
         yield
@@ -231,7 +232,7 @@ def located(who: str, what: str, where: Callable[[], str] = str) -> Iterator[Non
             kind, text = CollectError, event(error)
         # A config is at fault in a line of its own, not in one of ours.
         trace = "" if kind is ConfigError else f"\n\n{traceback.format_exc()}"
-        raise kind(f"{who} {what}: {text}{where()}{trace}") from error
+        raise kind(f"{subject} {action}: {text}{where()}{trace}") from error
 
 
 def close_all(parts: Iterable[tuple[str, Callable[[], object]]]) -> None:
@@ -241,12 +242,12 @@ def close_all(parts: Iterable[tuple[str, Callable[[], object]]]) -> None:
         parts: What is done, for the warning where it fails, and the function that does it.
     """
     with ExitStack() as stack:  # After Ctrl-C within one of them the others are closed, too.
-        for what, close in parts:
-            stack.callback(_close, what, close)
+        for name, close in parts:
+            stack.callback(_close, name, close)
 
 
-def _close(what: str, close: Callable[[], object]) -> None:
-    with best_effort(what):
+def _close(name: str, close: Callable[[], object]) -> None:
+    with best_effort(name):
         close()
 
 

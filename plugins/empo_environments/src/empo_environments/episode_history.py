@@ -36,14 +36,14 @@ class History:
         self._shape = (agents, actions.size)
         self._steps = 0
         self._last = b""
-        self.most = UNSTATED
+        self.max_steps = UNSTATED
         """Most actions that are recorded."""
         if steps is not None:
             self.keep(steps)
 
     def keep(self, steps: int) -> None:
         """Record at least so many actions, but no more than ``MOST``."""
-        self.most = min(max(self.most, steps), MOST)
+        self.max_steps = min(max(self.max_steps, steps), MOST)
 
     def __len__(self) -> int:
         """Number of steps taken."""
@@ -58,7 +58,7 @@ class History:
         """A step was taken."""
         self._steps += 1
         self._last = action.tobytes()
-        if self._steps <= self.most:
+        if self._steps <= self.max_steps:
             self._words.frombytes(self._last)
         elif self._words:
             del self._words[:]
@@ -77,7 +77,7 @@ class History:
 
     def tensor(self) -> Shaped[torch.Tensor, "step agent number"] | None:
         """The actions, step by step and agent by agent; None where they are too many."""
-        if self._steps > self.most:
+        if self._steps > self.max_steps:
             return None
         dtype = np.int64 if self._words.typecode == "q" else np.float32
         return torch.from_numpy(np.array(self._words, dtype).reshape(-1, *self._shape))

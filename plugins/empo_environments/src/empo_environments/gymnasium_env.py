@@ -48,7 +48,7 @@ class GymnasiumEnv:
             reasons: Names of its termination reasons; None knows only its two flags.
 
         Raises:
-            ConfigError: Its spaces do not fit.
+            ConfigError: if its spaces do not fit.
         """
         self.actions, self._decode = acting(environment.action_space)
         space, shows_mask = without_mask(environment.observation_space, self.actions)

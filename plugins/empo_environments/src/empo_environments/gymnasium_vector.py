@@ -88,8 +88,8 @@ class GymnasiumVectorEnv:
             terminal_observations: Whether last observations of episodes that terminated are told.
 
         Raises:
-            ConfigError: Its metadata does not say how, or its spaces do not fit.
-            CollectError: It cannot be reset.
+            ConfigError: if its metadata does not say how, or its spaces do not fit.
+            CollectError: if the environment cannot be reset.
         """
         self._env, self._terminal = make(), terminal_observations
         self._is_called = False
@@ -124,7 +124,7 @@ class GymnasiumVectorEnv:
         """Begin an episode in every copy.
 
         Raises:
-            CollectError: It cannot be reset, or returns what it must not.
+            CollectError: if the environment cannot be reset, or returns what it must not.
         """
         self._seed, self._restarts = seed, 0
         self._begin()
@@ -133,9 +133,9 @@ class GymnasiumVectorEnv:
         """Outcomes of the last actions.
 
         Raises:
-            CollectError: It failed, or returned what it must not.
-            ConfigError: It cannot reset some of its copies, and is told to.
-            ValueError: The last arrival was not answered yet.
+            CollectError: if the environment failed, or returned what it must not.
+            ConfigError: if the environment cannot reset some of its copies, and is told to.
+            ValueError: if the last arrival was not answered yet.
         """
         self._turns.awaited()
         if self._action is not None:
@@ -147,7 +147,7 @@ class GymnasiumVectorEnv:
         """Note what the copies are to do.
 
         Raises:
-            ValueError: Nothing has arrived, or these are no actions for it.
+            ValueError: if nothing has arrived, or these are no actions for it.
         """
         self._turns.check(block)
         acts, mask = self._arrival.acts, self._arrival.mask
@@ -171,7 +171,7 @@ class GymnasiumVectorEnv:
         """Go on exactly, or begin new episodes where the state does not say how.
 
         Raises:
-            ConfigError: It is of another number of copies.
+            ConfigError: if the state is of another number of copies.
         """
         self._seed = whole_number(state_dict.get("seed", 0))
         self._restarts = whole_number(state_dict.get("restarts", 0))
@@ -270,32 +270,34 @@ class GymnasiumVectorEnv:
         )
 
     def _finals(
-        self, rows: Rows, told: Flags, info: Info
+        self, rows: Rows, has_final: Flags, info: Info
     ) -> tuple[Int[np.ndarray, " final"], Shaped[np.ndarray, "final word"]]:
-        """Which of the episodes ``told`` have a last observation, and those."""
+        """Which of the episodes ``has_final`` have a last observation, and those."""
         if self._autoreset != "same_step":
-            known = np.flatnonzero(told)
-            return known, rows[known]
+            envs = np.flatnonzero(has_final)
+            return envs, rows[envs]
         name = next((name for name in ("final_obs", "final_observation") if name in info), None)
-        if name is None or not told.any():
+        if name is None or not has_final.any():
             return np.empty(0, np.int64), rows[:0]
         finals = info[name]
         if isinstance(finals, np.ndarray) and finals.dtype == object:
-            known = np.flatnonzero(told & np.array([final is not None for final in finals]))
-            found = self._observations.rows(self._observations.stacked(finals[known]), len(known))
+            envs = np.flatnonzero(has_final & np.array([final is not None for final in finals]))
+            observations = self._observations.rows(
+                self._observations.stacked(finals[envs]), len(envs)
+            )
         else:
-            known = np.flatnonzero(told & np.asarray(info.get(f"_{name}", True)))
-            found = self._observations.rows(finals, len(rows))[known]
-        check_finite("last observation of an episode", found, envs=known)
-        return known, found
+            envs = np.flatnonzero(has_final & np.asarray(info.get(f"_{name}", True)))
+            observations = self._observations.rows(finals, len(rows))[envs]
+        check_finite("last observation of an episode", observations, envs=envs)
+        return envs, observations
 
-    def _masks(self, observation: Value, info: Info, needed: Flags) -> Mask:
+    def _masks(self, observation: Value, info: Info, is_needed: Flags) -> Mask:
         """What is available, by the info or else by the observation; None without masks."""
         if not self.spec.masks:
             return None
         if self._tells_mask:
-            return masks(info, self.spec.actions, needed)
-        return masks({MASK: observation[MASK]}, self.spec.actions, needed, where="observation")
+            return masks(info, self.spec.actions, is_needed)
+        return masks({MASK: observation[MASK]}, self.spec.actions, is_needed, where="observation")
 
     def _reset(self, over: Flags, rows: Rows, mask: Mask) -> tuple[Rows, Mask]:
         """Begin the next episode of those copies whose episode is over."""
@@ -324,10 +326,10 @@ class GymnasiumVectorEnv:
         try:
             yield
         except (Exception, *EXITS) as error:
-            told = event(error) if is_exit(error) else f"{type(error).__name__}: {error}"
+            text = event(error) if is_exit(error) else f"{type(error).__name__}: {error}"
             raise CollectError(
                 f"the vector environment {self._env} failed in {method}: "
-                f"{told}\n\n{traceback.format_exc()}"
+                f"{text}\n\n{traceback.format_exc()}"
             ) from error
         self._is_called = False
 
@@ -349,21 +351,21 @@ def _restored(state_dict: StateDict) -> TimeStep:
     return TimeStep(**fields)
 
 
-def _mode(env: GymVectorEnv, given: Autoreset | None) -> Autoreset:
+def _mode(env: GymVectorEnv, chosen: Autoreset | None) -> Autoreset:
     """Restart mode of an environment: as given, or as its metadata says."""
-    told = (env.metadata or {}).get("autoreset_mode")
-    declared = _MODES[told] if isinstance(told, AutoresetMode) else None
-    if given is not None:
+    stated = (env.metadata or {}).get("autoreset_mode")
+    declared = _MODES[stated] if isinstance(stated, AutoresetMode) else None
+    if chosen is not None:
         # Nothing that Gymnasium has a name for is 'inside_step'.
-        if declared not in (None, given) and given != "inside_step":
+        if declared not in (None, chosen) and chosen != "inside_step":
             log.warning(
                 "%s says that it restarts episodes by %s, and environment.autoreset is %s: if that "
-                "is wrong, outcomes are taken for those of other episodes", env, declared, given,
+                "is wrong, outcomes are taken for those of other episodes", env, declared, chosen,
             )  # fmt: skip
-        return given
+        return chosen
     if declared is not None:
         return declared
     raise ConfigError(
-        f"{env}: metadata['autoreset_mode'] is {told!r}, which is no gymnasium.vector."
+        f"{env}: metadata['autoreset_mode'] is {stated!r}, which is no gymnasium.vector."
         f"AutoresetMode; set environment.autoreset to one of {', '.join(get_args(Autoreset))}"
     )

@@ -53,13 +53,13 @@ class ChosenMission(gymnasium.ObservationWrapper[Value, Value, Value]):
 
     def observation(self, observation: Value) -> Value:
         """The observation, with the choice or without any mission."""
-        seen = {**observation}
-        sentence = seen.pop("mission")
+        parts = {**observation}
+        sentence = parts.pop("mission")
         if sentence not in self._choices:
             raise CollectError(f"the mission {sentence!r:.200} is none of those its space declares")
         if self._varies:
-            seen["mission"] = np.array(self._choices[sentence])
-        return seen
+            parts["mission"] = np.array(self._choices[sentence])
+        return parts
 
 
 def _words(mission: MissionSpace) -> list[list[str]]:

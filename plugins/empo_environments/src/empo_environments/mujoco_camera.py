@@ -34,7 +34,7 @@ class Camera:
             index: Which of its cameras looks; the free one where it has no such.
 
         Raises:
-            ConfigError: OpenGL does not work here; the message says what to do.
+            ConfigError: if OpenGL does not work here; the message says what to do.
         """
         backend = _backend()
         largest = (model.vis.global_.offwidth, model.vis.global_.offheight)
@@ -63,7 +63,7 @@ class Camera:
         """The current frame, with shadows and reflections or without.
 
         Raises:
-            ConfigError: The model does not allow for so large pictures.
+            ConfigError: if the model does not allow for so large pictures.
         """
         if width > self._largest[0] or height > self._largest[1]:
             raise ConfigError(
@@ -92,12 +92,12 @@ class Camera:
 
 def _backend() -> str:
     """Which of MuJoCo's modules draws: as the user says, or what does without a display."""
-    asked = os.environ.get("MUJOCO_GL", "").lower().strip()
-    if asked in OFF:
+    backend = os.environ.get("MUJOCO_GL", "").lower().strip()
+    if backend in OFF:
         raise ConfigError(
-            f"the environment variable MUJOCO_GL is {asked!r}, so MuJoCo draws nothing; unset it, "
-            "or set it to egl, glfw or osmesa"
+            f"the environment variable MUJOCO_GL is {backend!r}, so MuJoCo draws nothing; unset "
+            "it, or set it to egl, glfw or osmesa"
         )
-    if asked in ("egl", "osmesa", "glfw", "cgl"):
-        return asked
+    if backend in ("egl", "osmesa", "glfw", "cgl"):
+        return backend
     return {"Linux": "egl", "Darwin": "cgl"}.get(platform.system(), "glfw")

@@ -176,16 +176,16 @@ class Normaliser:
             gamma: Discount of the running returns by whose deviation rewards are divided.
 
         Raises:
-            ConfigError: Observations are pictures, which have a scale already.
+            ConfigError: if observations are pictures, which have a scale already.
         """
-        seen = spec.observations
-        if params.observations and seen.dtype == "uint8":
+        observations = spec.observations
+        if params.observations and observations.dtype == "uint8":
             raise ConfigError(
                 "normalise.observations: belongs to observations that are numbers; here they are "
                 "pictures, which networks divide by their greatest value: set it to false"
             )
         self._spec, self.clip = spec, params.clip
-        self.observations = Moments.prior(seen.words) if params.observations else None
+        self.observations = Moments.prior(observations.words) if params.observations else None
         self._scaler = None
         if params.rewards:
             self._scaler = RewardScaler(spec.num_agents, gamma, params.clip)
@@ -201,12 +201,12 @@ class Normaliser:
         if self.observations is not None and time_step.acts.any():
             rows = time_step.observation[time_step.acts]
             self.observations = self.observations.merged(Moments.of(rows))
-        found = self.observed(time_step)
+        normalised = self.observed(time_step)
         if self._scaler is None:
-            return found
+            return normalised
         over = time_step.terminated | time_step.truncated | time_step.starts
         agents = self._spec.agents_of(time_step.block)
-        return replace(found, reward=self._scaler(time_step.reward, over, agents, acted))
+        return replace(normalised, reward=self._scaler(time_step.reward, over, agents, acted))
 
     def observed(self, time_step: TimeStep) -> TimeStep:
         """The time step with observations normalised by the statistics as they are."""
@@ -262,24 +262,24 @@ class Normaliser:
             self.observations = Moments.from_state_dict(state_dict["observations"])
         if self._scaler is not None:
             self._scaler.load_state_dict(state_dict["rewards"])
-        self._common = [Moments.from_state_dict(each) for each in state_dict["common"]]
+        self._common = [Moments.from_state_dict(moments) for moments in state_dict["common"]]
 
     @property
     def moments(self) -> list[Moments]:
         """Moments of observations and of running returns, as far as they are kept."""
-        found = [] if self.observations is None else [self.observations]
-        return found if self._scaler is None else [*found, self._scaler.moments]
+        moments = [] if self.observations is None else [self.observations]
+        return moments if self._scaler is None else [*moments, self._scaler.moments]
 
 
 def _merged(moments: Sequence[Moments], fresh: Float64[np.ndarray, "part number"]) -> list[Moments]:
     """The moments of these streams and of what rows of ``Normaliser.fresh`` add to them."""
-    found, first = [], 0
-    for each in moments:
-        words = len(each.mean)
+    merged, first = [], 0
+    for part in moments:
+        words = len(part.mean)
         for row in fresh[:, first : first + 1 + 2 * words]:
             if row[0] > 0:
                 new = Moments(row[1 : 1 + words], row[1 + words :], float(row[0]))
-                each = each.merged(new)
-        found.append(each)
+                part = part.merged(new)
+        merged.append(part)
         first += 1 + 2 * words
-    return found
+    return merged

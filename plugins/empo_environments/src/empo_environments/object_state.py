@@ -18,21 +18,21 @@ def attribute_state(thing: Value) -> StateDict | None:
     Plain are numbers, strings, flags, None, arrays of numbers that are no views, and PCG64
     generators. Such attributes refer to nothing that remembers more; spaces and specs never change.
     """
-    if any(vars(each).get("__slots__") for each in type(thing).__mro__):
+    if any(vars(base).get("__slots__") for base in type(thing).__mro__):
         return None
-    found: StateDict = {}
+    state: StateDict = {}
     for name, value in vars(thing).items():
         if isinstance(value, Space | EnvSpec):
             continue
         if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.base is None:
-            found[name] = torch.from_numpy(value.copy())
+            state[name] = torch.from_numpy(value.copy())
         elif _is_generator(value):
-            found[name] = value.bit_generator.state
+            state[name] = value.bit_generator.state
         elif value is None or type(value) in (bool, int, float, str):
-            found[name] = value
+            state[name] = value
         else:
             return None
-    return found
+    return state
 
 
 def set_attribute_state(thing: Value, state: StateDict) -> None:

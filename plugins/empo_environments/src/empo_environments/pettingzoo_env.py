@@ -50,11 +50,12 @@ class PettingZooEnv:
             reasons: Names of its termination reasons; None knows only its two flags.
 
         Raises:
-            ConfigError: It is no ParallelEnv, or the spaces of its agents differ or do not fit.
+            ConfigError: if the environment is no ParallelEnv, or the spaces of its agents differ or
+                do not fit.
         """
         # Environments with turns have all of these too, and 'agent_iter'.
-        needed = ("possible_agents", "observation_space", "action_space", "reset", "step")
-        fits = all(getattr(environment, name, None) for name in needed)
+        required = ("possible_agents", "observation_space", "action_space", "reset", "step")
+        fits = all(getattr(environment, name, None) for name in required)
         if not fits or hasattr(environment, "agent_iter"):
             raise ConfigError(
                 f"{environment!r:.200} is no pettingzoo.ParallelEnv with possible_agents; where "
@@ -198,8 +199,8 @@ class PettingZooEnv:
     ) -> tuple[tuple[Mapping[Name, Value], ...], dict[int, tuple[bool, bool]]]:
         """Let the living act; what came of it, and who is dead of what."""
         self._history.append(action)
-        told = {self._names[i]: self._decode(action[i]) for i in self._alive}
-        outcome = five(self._environment.step(told))
+        actions = {self._names[i]: self._decode(action[i]) for i in self._alive}
+        outcome = five(self._environment.step(actions))
         _, _, *flags, _ = outcome
         before = self._alive
         ends: dict[int, tuple[bool, bool]] = {}
@@ -246,15 +247,15 @@ class PettingZooEnv:
             with self._naming(i):
                 self._writes[i](self._of(observations, i, "observation"))
                 if self._masks is not None and outbox.mask is not None:
-                    told = infos if self._tells_mask else observations
-                    outbox.mask[i] = self._masks.of(told.get(self._names[i], {}))
+                    sources = infos if self._tells_mask else observations
+                    outbox.mask[i] = self._masks.of(sources.get(self._names[i], {}))
 
-    def _of(self, values: Mapping[Name, Value], i: int, what: str) -> Value:
+    def _of(self, values: Mapping[Name, Value], i: int, quantity: str) -> Value:
         try:
             return values[self._names[i]]
         except KeyError:
             there = ", ".join(map(repr, values)) or "none"
-            raise CollectError(f"there is no {what}, only of {there}") from None
+            raise CollectError(f"there is no {quantity}, only of {there}") from None
 
     @contextmanager
     def _naming(self, i: int) -> Iterator[None]:

@@ -23,8 +23,10 @@ def resized(
         if picture.shape[2] == 3:  # Pillow resizes three channels in one go.
             picture = np.asarray(Image.fromarray(picture).resize(*how))
         else:
-            channels = [np.ascontiguousarray(each) for each in picture.transpose(2, 0, 1)]
-            return np.stack([np.asarray(Image.fromarray(each).resize(*how)) for each in channels])
+            channels = [np.ascontiguousarray(channel) for channel in picture.transpose(2, 0, 1)]
+            return np.stack(
+                [np.asarray(Image.fromarray(channel).resize(*how)) for channel in channels]
+            )
     return np.ascontiguousarray(picture.transpose(2, 0, 1))
 
 
@@ -39,7 +41,7 @@ class ResizePicture(gymnasium.ObservationWrapper[np.ndarray, Value, Value]):
             size: Height and width.
 
         Raises:
-            ConfigError: It observes something else.
+            ConfigError: if the environment observes something else.
         """
         super().__init__(env)
         space, scale = env.observation_space, picture_scale(env.observation_space)

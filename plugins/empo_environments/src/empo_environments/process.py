@@ -55,8 +55,8 @@ class ProcessVectorEnv:
             answer_limit_s: Seconds after which a worker counts as dead, see there.
 
         Raises:
-            ConfigError: The environments do not fit each other, or the sizes do not.
-            CollectError: An environment cannot be made.
+            ConfigError: if the environments do not fit each other, or the sizes do not.
+            CollectError: if an environment cannot be made.
         """
         _check_sizes(len(make), workers, blocks)
         self._envs, self._on_crash, self._first = len(make) // workers, on_crash, first
@@ -139,7 +139,7 @@ class ProcessVectorEnv:
             shares(snapshot.seeds, workers), shares(snapshot.environments, workers), strict=True
         )
         answers = self._ask("load_state_dict", list(arguments))
-        exact = [one for answer in answers for one in answer]
+        exact = [is_exact for answer in answers for is_exact in answer]
         self._board.load_state_dict(snapshot.outcome, exact)
         self._turns.begin(snapshot.queue)
         return all(exact)
@@ -156,8 +156,8 @@ class ProcessVectorEnv:
     def _build(self, workers: int, blocks: int) -> None:
         for number in range(workers):
             self._workers.append(self._worker(number, number // (workers // blocks)))
-        found = [one for worker in self._workers for one in worker.reply()]
-        self.spec = common_spec(found, blocks)
+        specs = [spec for worker in self._workers for spec in worker.reply()]
+        self.spec = common_spec(specs, blocks)
         self._memory = SharedMemory(
             buffer_bytes(self.spec),
             "observations and actions of all environments",
@@ -281,9 +281,9 @@ class ProcessVectorEnv:
         )  # fmt: skip
 
     def _begin_anew(self, worker: Worker) -> None:
-        found = worker.reply()
+        specs = worker.reply()
         mine = slice(worker.number * self._envs, (worker.number + 1) * self._envs)
-        alike = common_spec(found * (self.spec.num_envs // len(found)), self.spec.num_blocks)
+        alike = common_spec(specs * (self.spec.num_envs // len(specs)), self.spec.num_blocks)
         if alike != self.spec:
             raise CollectError(
                 f"worker {worker.number} was started anew, and its environments are not what they "
@@ -303,9 +303,11 @@ class ProcessVectorEnv:
 
 
 def _end(workers: list[Worker]) -> None:
-    close_all([(f"hanging up worker {each.number}", each.hang_up) for each in workers])
+    close_all([(f"hanging up worker {worker.number}", worker.hang_up) for worker in workers])
     deadline = time.monotonic() + _CLOSE_S
-    close_all([(f"ending worker {each.number}", partial(each.end, deadline)) for each in workers])
+    close_all(
+        [(f"ending worker {worker.number}", partial(worker.end, deadline)) for worker in workers]
+    )
     workers.clear()
 
 

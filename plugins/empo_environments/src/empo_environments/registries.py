@@ -72,7 +72,9 @@ FAMILIES = ("atari", "butterfly", "classic", "mpe", "sisl")
 @cache
 def packages() -> Mapping[str, str]:
     """``PACKAGES``, and what installed distributions add to it."""
-    return PACKAGES | {each.name: each.value for each in entry_points(group=GROUP)}
+    return PACKAGES | {
+        entry_point.name: entry_point.value for entry_point in entry_points(group=GROUP)
+    }
 
 
 def make_gymnasium(
@@ -87,8 +89,8 @@ def make_gymnasium(
         **ours: Further arguments of ``make``.
 
     Raises:
-        ConfigError: The id is not registered, or the environment lacks a package that it needs or
-            refuses its arguments.
+        ConfigError: if the id is not registered, or the environment lacks a package that it needs
+            or refuses its arguments.
     """
     if ":" in name:
         raise ConfigError(f"id: {name!r} names a module; a config names registered ids only")
@@ -115,7 +117,7 @@ def make_pettingzoo(name: str, kwargs: Mapping[str, Value]) -> Value:
     """A ParallelEnv of the installed packages ``pettingzoo`` or ``mpe2``.
 
     Raises:
-        ConfigError: There is none of this name, or it refuses its arguments.
+        ConfigError: if there is none of this name, or it refuses its arguments.
     """
     family, _, stem = name.partition("/")
     if family not in FAMILIES or not stem.isidentifier():
@@ -123,8 +125,8 @@ def make_pettingzoo(name: str, kwargs: Mapping[str, Value]) -> Value:
     package = PETTINGZOO.get(family, "pettingzoo")
     module = f"{package}.{stem}" if package != "pettingzoo" else f"pettingzoo.{family}.{stem}"
     try:
-        found = importlib.import_module(module)
-        make = found.parallel_env
+        imported = importlib.import_module(module)
+        make = imported.parallel_env
     except Exception as error:
         versions = _versions(module)
         exist = f"there is: {versions}" if versions else "is it installed, with what it needs?"
@@ -145,22 +147,22 @@ def _versions(module: str) -> str:
     package, _, stem = module.rpartition(".")
     folders = getattr(sys.modules.get(package), "__path__", [])
     base = stem.rpartition("_v")[0] + "_v"
-    found = (each.name for each in pkgutil.iter_modules(folders))
-    return ", ".join(sorted(each for each in found if each.startswith(base) and each != stem))
+    names = (name.name for name in pkgutil.iter_modules(folders))
+    return ", ".join(sorted(name for name in names if name.startswith(base) and name != stem))
 
 
 def package_of(name: str) -> str | None:
     """The package that registers an id, where one is known."""
-    known = packages()
-    matching = [prefix for prefix in known if name.startswith(prefix)]
-    return known[max(matching, key=len)] if matching else None
+    prefixes = packages()
+    matching = [prefix for prefix in prefixes if name.startswith(prefix)]
+    return prefixes[max(matching, key=len)] if matching else None
 
 
 def has_vector_class(name: str) -> bool:
     """Whether an id of Gymnasium's registry, if it is one, has a vector class of its own.
 
     Raises:
-        ConfigError: Its package cannot be imported.
+        ConfigError: if its package cannot be imported.
     """
     if name not in gymnasium.registry:
         _register(name)

@@ -40,8 +40,8 @@ class SerialVectorEnv:
             terminal_observations: Whether last observations of episodes that terminated are told.
 
         Raises:
-            ConfigError: They do not fit each other, or the sizes do not.
-            CollectError: One cannot be made.
+            ConfigError: if the environments do not fit each other, or the sizes do not.
+            CollectError: if an environment cannot be made.
         """
         if not make or blocks < 1 or len(make) % blocks:
             raise ConfigError(
@@ -52,8 +52,8 @@ class SerialVectorEnv:
         try:
             for place in range(0, len(make), size):
                 self._groups.append(EnvGroup(make[place : place + size], place, first))
-            found = [one for group in self._groups for one in group.specs()]
-            self.spec = common_spec(found, blocks)
+            specs = [env_spec for group in self._groups for env_spec in group.specs()]
+            self.spec = common_spec(specs, blocks)
         except BaseException:
             self.close()
             raise
@@ -113,7 +113,7 @@ class SerialVectorEnv:
         """A picture of a copy for people, where the layout has ``rendering``.
 
         Raises:
-            ConfigError: None can be drawn; the message says why.
+            ConfigError: if no environment can be drawn; the message says why.
         """
         size = self.spec.num_envs // len(self._groups)
         return self._groups[number // size].render(number)

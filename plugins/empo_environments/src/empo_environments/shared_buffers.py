@@ -72,7 +72,7 @@ class SharedBuffers:
         """Note what the agents of a block do next.
 
         Raises:
-            ValueError: They cannot do that.
+            ValueError: if the environments cannot do that.
         """
         check_action(self.spec, action, self._blocks[block].acts)
         self._actions[block][...] = action

@@ -113,7 +113,7 @@ class SingleEnv(Protocol):
         """A picture for people.
 
         Raises:
-            ConfigError: None can be drawn.
+            ConfigError: if no picture can be drawn.
         """
 
     def whereabouts(self) -> str:

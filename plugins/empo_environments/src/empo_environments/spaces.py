@@ -40,7 +40,7 @@ def observing(space: Space) -> tuple[ObservationSpec, Bind]:
     [0, 1] by its declared bound. Other integers stay the numbers they are.
 
     Raises:
-        ConfigError: There is no such row; the message names the space.
+        ConfigError: if there is no such row; the message names the space.
     """
     parts = [_seen(path, leaf) for path, leaf in _leaves(space, ())]
     picture = next((part for part in parts if part.grid is not None), None)
@@ -80,7 +80,7 @@ def acting(space: Space) -> tuple[ActionSpec, Decode]:
     Numbers beyond the bounds of a box are moved to the bound.
 
     Raises:
-        ConfigError: There are no such rows; the message names the space.
+        ConfigError: if there are no such rows; the message names the space.
     """
     done = [_done(path, leaf) for path, leaf in _leaves(space, ())]
     actions = ActionSpec(
@@ -120,7 +120,7 @@ def without_mask(space: Space, actions: ActionSpec) -> tuple[Space, bool]:
         actions: What is masked.
 
     Raises:
-        ConfigError: There is a part of that name that cannot mask these actions.
+        ConfigError: if there is a part of that name that cannot mask these actions.
     """
     other = "give that part another name, or leave it out by 'keys'"
     for path, _ in _leaves(space, ()):
@@ -135,13 +135,13 @@ def without_mask(space: Space, actions: ActionSpec) -> tuple[Space, bool]:
     leaves = [leaf for _, leaf in _leaves(mask, ())]
     flags = sum(math.prod(leaf.shape or (1,)) for leaf in leaves)
     if flags != options:
-        what = f"{options} options" if actions.is_discrete else "numbers, which cannot be masked"
+        problem = f"{options} options" if actions.is_discrete else "numbers, which cannot be masked"
         raise ConfigError(
             f"observation space{_at((MASK,))} {mask}: {flags} flags cannot mask actions, which are "
-            f"{what}; {other}"
+            f"{problem}; {other}"
         )
-    rest = {key: part for key, part in space.spaces.items() if key != MASK}
-    return spaces.Dict(rest), True
+    others = {key: part for key, part in space.spaces.items() if key != MASK}
+    return spaces.Dict(others), True
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,9 +398,9 @@ def _done_choices(
 
 
 def _unfit(kind: str, path: tuple[str | int, ...], space: Space) -> str:
-    known = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
+    supported = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
     return (
         f"{kind} space{_at(path)} {space}: cannot be written as a row of numbers; what can: "
-        f"{known}. Observe other parts (keys), or wrap the environment and give that to "
+        f"{supported}. Observe other parts (keys), or wrap the environment and give that to "
         "empo_core.run(config, environment=...)"
     )

@@ -28,16 +28,16 @@ def number(reward: Value) -> float:
     """A reward as a number.
 
     Raises:
-        CollectError: It is none, or finite and beyond float32.
+        CollectError: if the reward is no number, or finite and beyond float32.
     """
     is_number = isinstance(reward, int | float | np.number | np.bool_)
     if isinstance(reward, np.ndarray):
         is_number = reward.shape == () and reward.dtype.kind in "fiub"
     if is_number and not isinstance(reward, complex | np.complexfloating):
-        found = float(reward)
-        if GREATEST < abs(found) < math.inf:
-            raise CollectError(f"the reward is {found!r}{beyond_float32()}")
-        return found
+        value = float(reward)
+        if GREATEST < abs(value) < math.inf:
+            raise CollectError(f"the reward is {value!r}{beyond_float32()}")
+        return value
     raise CollectError(
         f"the reward is {reward!r:.200} ({type(reward).__name__}); it must be one number"
     )
@@ -47,7 +47,7 @@ def flag(value: Value, which: int) -> bool:
     """One of ``FLAGS`` as a flag.
 
     Raises:
-        CollectError: It is none.
+        CollectError: if the value is no flag.
     """
     if isinstance(value, bool | np.bool_) or (
         isinstance(value, np.ndarray) and value.shape == () and value.dtype == bool
@@ -94,7 +94,7 @@ def beyond_float32() -> str:
 
 
 def begun(
-    reset: Callable[..., Value], seed: int, environment: Value, what: type = object
+    reset: Callable[..., Value], seed: int, environment: Value, observation_type: type = object
 ) -> tuple[Value, Value]:
     """What ``reset(seed=seed)`` returns: observation and info, or dictionaries of them by agent.
 
@@ -102,13 +102,13 @@ def begun(
         reset: The method.
         seed: Its argument.
         environment: Whose method it is, or what is around it.
-        what: Class of the first.
+        observation_type: Class of the first.
 
     Raises:
-        CollectError: It takes no seed, or returns something else.
+        CollectError: if ``reset`` takes no seed, or returns something else.
     """
     try:
-        found = reset(seed=seed)
+        result = reset(seed=seed)
     except TypeError as error:
         inner: Value = getattr(environment, "unwrapped", environment)
         if _takes_seed(inner.reset):
@@ -118,23 +118,23 @@ def begun(
             f"info, and this one is of an older interface{_OLD}"
         ) from error
     if (
-        not isinstance(found, tuple)
-        or len(found) != 2
-        or not isinstance(found[0], what)
-        or not isinstance(found[1], Mapping)
+        not isinstance(result, tuple)
+        or len(result) != 2
+        or not isinstance(result[0], observation_type)
+        or not isinstance(result[1], Mapping)
     ):
         raise CollectError(
-            f"reset(seed={seed}) returned {found!r:.200} ({type(found).__name__}); it must return "
-            f"two things, observation and info, the latter a dictionary{_OLD}"
+            f"reset(seed={seed}) returned {result!r:.200} ({type(result).__name__}); it must "
+            f"return two things, observation and info, the latter a dictionary{_OLD}"
         )
-    return found
+    return result
 
 
 def five(outcome: Value) -> tuple[Value, Value, Value, Value, Value]:
     """What ``step`` returns.
 
     Raises:
-        CollectError: It is something else.
+        CollectError: if the outcome is something else.
     """
     try:
         observation, reward, terminated, truncated, info = outcome
@@ -158,14 +158,14 @@ def _takes_seed(reset: Callable[..., Value]) -> bool:
         parameters = inspect.signature(reset).parameters
     except (TypeError, ValueError):
         return True  # It does not say.
-    kinds = {each.kind for each in parameters.values()}
+    kinds = {parameter.kind for parameter in parameters.values()}
     return "seed" in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def frames_per_second(metadata: Info | None) -> float | None:
     """The entry ``render_fps`` of an environment's metadata, where it has one."""
-    found = (metadata or {}).get("render_fps")
-    return None if found is None else float(found)
+    rate = (metadata or {}).get("render_fps")
+    return None if rate is None else float(rate)
 
 
 class EndReasons:
@@ -180,7 +180,7 @@ class EndReasons:
         """The position of the reason of an end; -1 where the info does not say.
 
         Raises:
-            CollectError: It is none of these reasons.
+            CollectError: if the reason is none of these.
         """
         if not self._named:
             return 0 if terminated else 1
@@ -202,7 +202,7 @@ class ActionMasks:
         """Masks for these actions, which are found in ``info`` or ``observation``.
 
         Raises:
-            ConfigError: They are numbers, which cannot be masked.
+            ConfigError: if the actions are numbers, which cannot be masked.
         """
         if not actions.is_discrete:
             raise ConfigError(
@@ -217,20 +217,20 @@ class ActionMasks:
         """The mask in an info or observation, choice by choice.
 
         Raises:
-            CollectError: There is none, or it leaves a choice without options.
+            CollectError: if there is none, or it leaves a choice without options.
         """
-        found: Value = info.get("action_mask")
-        parts = found if isinstance(found, tuple | list) else [found]
+        flags: Value = info.get("action_mask")
+        parts = flags if isinstance(flags, tuple | list) else [flags]
         array = np.concatenate([np.ravel(part) for part in parts]) if parts else np.empty(0)
         if array.size != self._options or array.dtype.kind not in "biu":
             raise CollectError(
-                f"{self._name} is {found!r:.200}; it must be {self._options} flags, one per "
+                f"{self._name} is {flags!r:.200}; it must be {self._options} flags, one per "
                 "option, in every step and reset"
             )
         mask: np.ndarray = array != 0
         if not self.leaves_options(mask):
             raise CollectError(
-                f"{self._name} is {found!r:.200}, which leaves a choice without any option"
+                f"{self._name} is {flags!r:.200}, which leaves a choice without any option"
             )
         return mask
 

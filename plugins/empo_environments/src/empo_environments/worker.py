@@ -84,9 +84,9 @@ class Worker:
         """The result of what was asked for, once it is there.
 
         Raises:
-            Crash: An environment raised, or the process has ended.
-            ConfigError: An environment does not fit.
-            CollectError: An environment did what it must not.
+            Crash: if an environment raised, or the process has ended.
+            ConfigError: if an environment does not fit.
+            CollectError: if an environment did what it must not.
         """
         if not self._process.has_message(self._limit_s):
             self.refuse_late()
@@ -143,5 +143,5 @@ class Worker:
                 self.pipe.send_bytes(content)
 
     def _obituary(self) -> str:
-        who = f"worker {self.number} (process {self.pid})"
-        return self._process.obituary(who, at_start=not self._answered)
+        subject = f"worker {self.number} (process {self.pid})"
+        return self._process.obituary(subject, at_start=not self._answered)

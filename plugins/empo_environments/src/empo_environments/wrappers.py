@@ -209,9 +209,9 @@ class StackFrames(EnvWrapper):
     ) -> Shaped[np.ndarray, "agent stacked"]:
         """The rows that frames stacked are."""
         rows = frames.transpose(1, 0, 2)
-        pictures, rest = rows[:, :, : self._pixels], rows[:, :, self._pixels :]
+        pictures, others = rows[:, :, : self._pixels], rows[:, :, self._pixels :]
         agents = len(rows)
-        return np.concatenate([pictures.reshape(agents, -1), rest.reshape(agents, -1)], axis=1)
+        return np.concatenate([pictures.reshape(agents, -1), others.reshape(agents, -1)], axis=1)
 
 
 class LimitSteps(EnvWrapper):
@@ -225,8 +225,8 @@ class LimitSteps(EnvWrapper):
     def __init__(self, env: SingleEnv, steps: int) -> None:
         super().__init__(env)
         self._limit = self._left = steps
-        known = self.max_episode_steps
-        self.max_episode_steps = steps if known is None else min(known, steps)
+        stated = self.max_episode_steps
+        self.max_episode_steps = steps if stated is None else min(stated, steps)
         env.keep_actions(self.max_episode_steps)
 
     def start(self, buffers: StepBuffers, seed: int, number: int) -> None:

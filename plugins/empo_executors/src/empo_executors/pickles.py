@@ -9,7 +9,7 @@ from empo_core.errors import EmpoError, WorkerError
 
 def pickled(
     value: object,
-    what: str,
+    subject: str,
     *,
     instead: str = "work without worker processes",
     error: type[EmpoError] = WorkerError,
@@ -18,18 +18,18 @@ def pickled(
 
     Args:
         value: The value.
-        what: Its name, for errors.
+        subject: Its name, for errors.
         instead: Another way, for errors.
         error: Raised where the value cannot be sent.
 
     Raises:
-        EmpoError: of the class ``error``, if the value cannot be sent.
+        EmpoError: if of the class ``error``, if the value cannot be sent.
     """
     try:
         data: bytes = cloudpickle.dumps(value)
     except Exception as reason:
         raise error(
-            f"{what} cannot be sent to another process: {type(reason).__name__}: {reason}. "
+            f"{subject} cannot be sent to another process: {type(reason).__name__}: {reason}. "
             f"Leave out open files, locks and the like, or {instead}."
         ) from reason
     return data

@@ -26,7 +26,7 @@ class SharedMemory:
             advice: How to need less, for errors.
 
         Raises:
-            ConfigError: There is not so much.
+            ConfigError: if there is not so much.
         """
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if size > total:
@@ -57,7 +57,7 @@ def memory_of(process: int, descriptor: int) -> mmap:
         descriptor: ``SharedMemory.descriptor`` there.
 
     Raises:
-        OSError: It does not, or the system does not show what processes have open.
+        OSError: if the process does not, or the system does not show what processes have open.
     """
     opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR)
     try:

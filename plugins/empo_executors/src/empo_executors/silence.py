@@ -17,7 +17,7 @@ class Silence:
     def seconds(self, count: int) -> float:
         """Look at the count, and say for how long it has been the same."""
         now = time.monotonic()
-        passed = min(now - self._looked, _LONGEST_LOOK_S)
-        self._silence_s = 0.0 if count != self._count else self._silence_s + passed
+        elapsed = min(now - self._looked, _LONGEST_LOOK_S)
+        self._silence_s = 0.0 if count != self._count else self._silence_s + elapsed
         self._count, self._looked = count, now
         return self._silence_s

@@ -40,13 +40,13 @@ def process_context(method: StartMethod | None = None, preload: Sequence[str] = 
         preload: Modules that the fork server imports once, beside torch.
 
     Raises:
-        ValueError: This system does not have the start method.
+        ValueError: if this system does not have the start method.
     """
     existing = multiprocessing.get_all_start_methods()
-    known = [name for name in ("forkserver", "spawn") if name in existing]
-    name = known[0] if method is None else method
-    if name not in known:
-        raise ValueError(f"start method {name!r} is not one of {', '.join(known)}")
+    methods = [name for name in ("forkserver", "spawn") if name in existing]
+    name = methods[0] if method is None else method
+    if name not in methods:
+        raise ValueError(f"start method {name!r} is not one of {', '.join(methods)}")
     if name == "spawn":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -80,7 +80,7 @@ class SupervisedProcess:
             name: Of the process, for people.
 
         Raises:
-            OSError: The system refuses a process or a pipe.
+            OSError: if the system refuses a process or a pipe.
         """
         self.pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(
@@ -145,25 +145,27 @@ class SupervisedProcess:
         if ended:
             self._process.close()
 
-    def obituary(self, who: str, *, at_start: bool = False) -> str:
+    def obituary(self, subject: str, *, at_start: bool = False) -> str:
         """The way the process ended, with the usual cause where there is one; before ``end``.
 
         Args:
-            who: The process, for people.
+            subject: The process, for people.
             at_start: Whether it ended before it had said anything.
         """
         self.join(KILL_S)
         code = self._process.exitcode
         if code is None:
-            return f"{who} closed its pipe without being asked to"
+            return f"{subject} closed its pipe without being asked to"
         if code < 0:
             advice = "; signal 9 often means that memory ran out" if code == -9 else ""
-            return f"{who} was killed by signal {-code}{advice}"
+            return f"{subject} was killed by signal {-code}{advice}"
         advice = (
             "; at the start this often means that a script starts workers outside of "
             "`if __name__ == '__main__':`"
         )
-        return f"{who} exited with code {code} without being asked to{advice if at_start else ''}"
+        return (
+            f"{subject} exited with code {code} without being asked to{advice if at_start else ''}"
+        )
 
 
 def _kill(process: BaseProcess) -> None:

@@ -111,11 +111,11 @@ class WorkerProcess:
         """End all calls that have not been answered."""
         with self._lock:
             if not self._end:
-                who = f"{self._name} (process {self.pid})"
+                subject = f"{self._name} (process {self.pid})"
                 self._end = (
-                    f"{who} {self._reason}"
+                    f"{subject} {self._reason}"
                     if self._reason
-                    else self._process.obituary(who, at_start=not self._messages)
+                    else self._process.obituary(subject, at_start=not self._messages)
                 )
             calls, self._calls = self._calls, deque()
         for future, _ in calls:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import PolicyLoss, WeighsCandidates
+from empo_core.protocols import PolicyLoss
 from empo_latent.networks.ensemble import lack_of_heads
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
@@ -70,7 +70,7 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
             "imagination.value_heads: no policy loss asks how good actions are; choose one that "
             "does, e.g. svg, or drop this"
         )
-    weighs = isinstance(losses["policy"], WeighsCandidates)
+    weighs = losses["policy"].weighs_candidates
     if params.value.weighting == "policy" and not weighs:
         yield (
             "value.weighting: policy_loss does not weigh candidates; set it to even, or choose a "

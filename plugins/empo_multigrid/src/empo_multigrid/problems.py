@@ -48,7 +48,7 @@ class Problems:
         _log.warning("%s: %s: %s", self._document.place(loc), key, reason)
 
     def _position(self, loc: Loc, place: Place) -> tuple[int, int]:
-        if tuple(str(part) for part in loc) in self._document.blocks or place.line == 0:
+        if self._document.is_block(loc) or place.line == 0:
             return place.line, place.column
         # Elsewhere line breaks are written \n, so the string is on one line of the file.
         text = str(self._document.value(loc))

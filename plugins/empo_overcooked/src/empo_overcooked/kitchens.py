@@ -104,7 +104,7 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         copies.left[copies.over] = self._spec.max_episode_steps or 1
         copies.begins = copies.over
 
-    def seen(self, block: int, copies: _Copies) -> TimeStep:
+    def time_step(self, block: int, copies: _Copies) -> TimeStep:
         """What the last step of a block led to."""
         agents = len(self._spec.agents)
         over = copies.over.repeat_interleave(agents).numpy()

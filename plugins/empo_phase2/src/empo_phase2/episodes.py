@@ -11,7 +11,7 @@ from empo_learning.saved_state import tensor_like
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.joint_actions import sample_actions
 
-_STATE = ("rows", "steps_left", "taken", "goal", "started", "searches", "layout", "played")
+_STATE = ("rows", "steps_left", "goal", "started", "searches", "layout", "played")
 
 
 class Episodes:
@@ -117,9 +117,11 @@ class Episodes:
 
     def state_dict(self) -> StateDict:
         """Everything about where the environments are."""
-        return {name: getattr(self, name).clone() for name in _STATE}
+        state = {name: getattr(self, name).clone() for name in _STATE}
+        return {**state, "taken": self.steps_done.clone()}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         for name in _STATE:
             setattr(self, name, tensor_like(state_dict[name], getattr(self, name)))
+        self.steps_done = tensor_like(state_dict["taken"], self.steps_done)

@@ -17,7 +17,7 @@ def allowed_address(address: str, allowed: Collection[str]) -> str:
     """The address to connect to, which is ``local``, ``auto`` or HOST:PORT.
 
     Raises:
-        WorkerError: It is no address, was not allowed, or nothing answers there.
+        WorkerError: if the text is no address, was not allowed, or nothing answers there.
     """
     if address == LOCAL:
         return address

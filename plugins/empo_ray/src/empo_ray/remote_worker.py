@@ -216,12 +216,12 @@ class RemoteWorker:
 
 def _missing(error: Exception) -> str:
     """The package that a node lacks, as a clause; empty where the error is another one."""
-    found = re.search(
+    match = re.search(
         r"\bip=([^,)]+)(?s:.*)ModuleNotFoundError: (No module named '\S+')", str(error)
     )
-    if not found:
+    if not match:
         return ""
-    return f"ended: node {found[1]} has other software ({found[2]}); install the same there as here"
+    return f"ended: node {match[1]} has other software ({match[2]}); install the same there as here"
 
 
 def _death(error: Exception) -> str:

@@ -14,8 +14,8 @@ _ALWAYS = ("empo-core", "numpy", "torch")
 def software() -> dict[str, str]:
     """Names and versions of what must agree; read from metadata, so that nothing is imported."""
     names = {point.dist.name for point in metadata.entry_points(group=_GROUP) if point.dist}
-    found = {"Python": platform.python_version(), "byte order": sys.byteorder}
-    return found | {name: _version(name) for name in sorted({*_ALWAYS, *names})}
+    versions = {"Python": platform.python_version(), "byte order": sys.byteorder}
+    return versions | {name: _version(name) for name in sorted({*_ALWAYS, *names})}
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

@@ -181,7 +181,7 @@ class RemoteCollector:
         if not self._calls:
             time.sleep(_TICK_S)
         wait([call for _, call in self._calls.values()], _TICK_S, FIRST_COMPLETED)
-        found = []
+        segments = []
         for actor in [actor for actor, (_, call) in self._calls.items() if call.done()]:
             version, call = self._calls.pop(actor)
             error = call.exception()
@@ -197,8 +197,8 @@ class RemoteCollector:
             collected: Collected = call.result()
             self._slots[actor].has_delivered = True
             self._states[actor] = collected.state
-            found.append((actor, version, collected))
-        return found
+            segments.append((actor, version, collected))
+        return segments
 
     def _observe(self, actor: int, collected: Collected) -> None:
         for step in collected.observed:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_core.protocols import Critic, Policy
+from empo_core.protocols import Critic, Policy, PolicyLoss
 from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.policy_losses import (
@@ -42,7 +42,7 @@ class _ActionValues(NamedTuple):
     disagreement: Float[Tensor, "sample start"]
 
 
-class Svg:
+class Svg(PolicyLoss):
     """The value of actions the policy would take, maximised through the actions (Heess 2015).
 
     With fresh actions ``u_n = mu(z) + sigma(z) eps_n``, which are measured before they are
@@ -54,6 +54,7 @@ class Svg:
     only its slope in ``u`` is taken. Candidates of the batch are not used.
     """
 
+    is_adaptive = True
     needs = LossNeeds(critic=True, targets=False)
 
     def __init__(self, params: SvgParams) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from pathlib import Path
 
 from empo_core.config.files import read_yaml, validate_document
@@ -117,8 +116,4 @@ def _base(config: SweepConfig, document: Document) -> Document:
     if isinstance(config.base, str):
         path = library_world(config.base) or document.base / Path(config.base).expanduser()
         return document_at(path, config.swept())
-    marks = {path[1:]: mark for path, mark in document.marks.items() if path[0:1] == ("base",)}
-    starts = {path[1:]: mark for path, mark in document.starts.items() if path[0] == "base"}
-    blocks = {path[1:] for path in document.blocks if path[0] == "base"}
-    data = deepcopy(document.value(["base"]))
-    return Document(document.name, data, document.base, document.text, marks, starts, blocks)
+    return document.below("base")

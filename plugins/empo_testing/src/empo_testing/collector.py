@@ -152,15 +152,15 @@ class CollectorTests:
             assert arrays["nothing"].dtype == np.int16
 
     def test_actors_act_with_what_was_published_last(self, running: Collector) -> None:
-        seen = gather(running, 4)
+        experiences = gather(running, 4)
         running.publish(weights(2.0), 1)
         running.publish(weights(3.0), 2)
         values: dict[int, float] = {}
-        seen += wait_for(
+        experiences += wait_for(
             running, lambda e: e.arrays["weight"].tolist() == [3.0], "the last weights published"
         )
         newest: dict[int, int] = defaultdict(int)
-        for experience in seen:
+        for experience in experiences:
             value = float(experience.arrays["weight"][0])
             assert values.setdefault(experience.version, value) == value
             assert experience.version >= newest[experience.actor], "an actor went back"
@@ -172,16 +172,18 @@ class CollectorTests:
         published = weights(5.0)
         running.publish(published, 0)
         published["weight"].fill_(-1.0)
-        seen = wait_for(
+        experiences = wait_for(
             running, lambda e: float(e.arrays["weight"][0]) in (5.0, -1.0), "the new weights"
         )
-        seen += gather(running, 8)
-        assert not [e for e in seen if float(e.arrays["weight"][0]) == -1.0], "it hands out a view"
+        experiences += gather(running, 8)
+        assert not [e for e in experiences if float(e.arrays["weight"][0]) == -1.0], (
+            "it hands out a view"
+        )
 
     def test_counters_only_grow(self, running: Collector) -> None:
         last, received = 0.0, 0
         for step in range(30):
-            received += sum(each.env_steps for each in running.collect(step))
+            received += sum(experience.env_steps for experience in running.collect(step))
             counters = running.counters()
             assert all(isinstance(value, int | float) for value in counters.values())
             assert counters["env_steps"] >= max(last, received)
@@ -249,8 +251,8 @@ class CollectorTests:
         if self.exact_resume:
             assert another.counters()["env_steps"] == before
             assert any(expected), "choose params with which something is due in 10 steps"
-            found = [another.collect(step) for step in range(10, 20)]
-            assert list(map(plain, found)) == list(map(plain, expected))
+            actual = [another.collect(step) for step in range(10, 20)]
+            assert list(map(plain, actual)) == list(map(plain, expected))
         else:
             assert another.counters()["env_steps"] >= before
             gather(another, 3)
@@ -262,43 +264,45 @@ class CollectorTests:
 
 def gather(collector: Collector, count: int) -> list[Experience]:
     """At least so many experiences."""
-    return collect_until(collector, lambda found: len(found) >= count, f"{count} experiences")
+    return collect_until(
+        collector, lambda collected: len(collected) >= count, f"{count} experiences"
+    )
 
 
 def wait_for(
-    collector: Collector, wanted: Callable[[Experience], bool], what: str
+    collector: Collector, accepts: Callable[[Experience], bool], name: str
 ) -> list[Experience]:
     """Experience until the newest of each actor satisfies a condition."""
 
-    def done(found: Sequence[Experience]) -> bool:
-        newest = {experience.actor: experience for experience in found}
-        return bool(newest) and all(map(wanted, newest.values()))
+    def done(collected: Sequence[Experience]) -> bool:
+        newest = {experience.actor: experience for experience in collected}
+        return bool(newest) and all(map(accepts, newest.values()))
 
-    return collect_until(collector, done, what)
+    return collect_until(collector, done, name)
 
 
 def collect_until(
-    collector: Collector, done: Callable[[Sequence[Experience]], bool], what: str
+    collector: Collector, done: Callable[[Sequence[Experience]], bool], name: str
 ) -> list[Experience]:
     """Experience of successive training steps, until it is enough."""
-    found: list[Experience] = []
+    collected: list[Experience] = []
     deadline, step = time.monotonic() + PATIENCE_S, 0
-    while not done(found):
-        assert time.monotonic() < deadline, f"{what} did not arrive"
+    while not done(collected):
+        assert time.monotonic() < deadline, f"{name} did not arrive"
         fresh = collector.collect(step)
-        found += fresh
+        collected += fresh
         step += 1
         if not fresh:
             time.sleep(0.001)
-    return found
+    return collected
 
 
 def plain(collected: Sequence[Experience]) -> list[tuple[object, ...]]:
     """Experiences as something that can be compared."""
     return [
         (
-            each.actor, each.version, each.env_steps,
-            {name: array.tolist() for name, array in each.arrays.items()},
+            experience.actor, experience.version, experience.env_steps,
+            {name: array.tolist() for name, array in experience.arrays.items()},
         )
-        for each in collected
+        for experience in collected
     ]  # fmt: skip

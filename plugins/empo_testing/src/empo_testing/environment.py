@@ -24,7 +24,7 @@ SEED = 5
 MakeVector = Callable[[], VectorEnv]
 
 
-def kept(arrival: TimeStep) -> TimeStep:
+def snapshot(arrival: TimeStep) -> TimeStep:
     """A copy that the environments cannot write to."""
     arrays: dict[str, Any] = {
         field.name: value.copy()
@@ -34,10 +34,11 @@ def kept(arrival: TimeStep) -> TimeStep:
     return replace(arrival, **arrays)
 
 
-def differences(one: TimeStep, other: TimeStep) -> list[str]:
+def differences(left: TimeStep, right: TimeStep) -> list[str]:
     """Names of the fields that differ."""
     pairs = {
-        field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(one)
+        field.name: (getattr(left, field.name), getattr(right, field.name))
+        for field in fields(left)
     }
     return [name for name, (a, b) in pairs.items() if not np.array_equal(a, b)]
 
@@ -78,7 +79,7 @@ class Player:
 
     def recv(self) -> TimeStep:
         """The next arrival, kept."""
-        arrival = kept(self.vector.recv())
+        arrival = snapshot(self.vector.recv())
         self.log[arrival.block].append(arrival)
         return arrival
 
@@ -106,8 +107,8 @@ class Player:
 
 def _assert_same(ones: list[list[TimeStep]], others: list[list[TimeStep]]) -> None:
     assert [len(log) for log in ones] == [len(log) for log in others]
-    for block, (one, other) in enumerate(zip(ones, others, strict=True)):
-        for number, (a, b) in enumerate(zip(one, other, strict=True)):
+    for block, (left, right) in enumerate(zip(ones, others, strict=True)):
+        for number, (a, b) in enumerate(zip(left, right, strict=True)):
             assert not differences(a, b), f"arrival {number} of block {block}"
 
 
@@ -382,9 +383,9 @@ class EnvironmentTests(VectorEnvTests):
     def test_the_spec_is_that_of_the_copies(
         self, environment: Environment, new_vector: MakeVector
     ) -> None:
-        one, built = environment.spec(), new_vector().spec
-        assert one.num_envs == one.num_blocks == 1
-        assert replace(one, num_envs=self.copies, num_blocks=built.num_blocks) == built
+        spec, built = environment.spec(), new_vector().spec
+        assert spec.num_envs == spec.num_blocks == 1
+        assert replace(spec, num_envs=self.copies, num_blocks=built.num_blocks) == built
 
     def test_the_spec_is_the_same_each_time(self, environment: Environment) -> None:
         assert environment.spec() == environment.spec()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss, WeighsCandidates
+from empo_core.protocols import PolicyLoss
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_testing.exploration import stored
 from empo_testing.imagined import (
@@ -139,7 +139,7 @@ class _GradientTests(_PolicyLossCase):
             output = trial.output(batch)
             torch.autograd.backward(output.loss)
             optimiser.step()
-            if isinstance(trial.loss, AdaptivePolicyLoss):
+            if trial.loss.is_adaptive:
                 trial.loss.adapt(output.statistics, step / 80)
         assert values[-1] > 0.5 * values[0], f"the value went from {values[0]} to {values[-1]}"
 
@@ -189,7 +189,7 @@ class _BatchTests(_PolicyLossCase):
         output = trial.output(masked)
         assert bool(output.loss.isfinite())
         assert all(bool((g == 0).all()) for g in trial.gradients(masked))
-        if isinstance(trial.loss, AdaptivePolicyLoss):
+        if trial.loss.is_adaptive:
             trial.loss.adapt(output.statistics, 0.5)
             assert bool(trial.output().loss.isfinite())
 
@@ -246,7 +246,7 @@ class PolicyLossTests(_GradientTests, _BatchTests):
         torch.testing.assert_close(_saved(trial.loss), before, rtol=0, atol=0)
 
     def test_what_it_remembers_survives_a_checkpoint(self, trial: Trial) -> None:
-        if not isinstance(trial.loss, AdaptivePolicyLoss):
+        if not trial.loss.is_adaptive:
             pytest.skip("the loss remembers nothing")
         other = copy.deepcopy(trial.loss)
         for progress in (0.0, 0.4, 1.0):
@@ -291,7 +291,7 @@ class PolicyLossTests(_GradientTests, _BatchTests):
     def test_preferences_add_up_to_one(
         self, loss: PolicyLoss, policy: KitPolicy, batch: ImaginedBatch
     ) -> None:
-        if not isinstance(loss, WeighsCandidates):
+        if not loss.weighs_candidates:
             pytest.skip("the loss prefers no candidates")
         weights = loss.weights(only_needed(loss, batch))
         assert weights.shape == batch.log_prob.shape
@@ -309,6 +309,6 @@ def assert_same_output(left: LossOutput, right: LossOutput) -> None:
 
 def _saved(loss: PolicyLoss) -> dict[str, object]:
     """State of an adaptive loss after a round trip through a checkpoint; empty for others."""
-    if not isinstance(loss, AdaptivePolicyLoss):
+    if not loss.is_adaptive:
         return {}
     return stored(loss.state_dict())

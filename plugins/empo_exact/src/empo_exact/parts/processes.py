@@ -124,17 +124,19 @@ class _Attempts:
             answers = self._answers(meeting, resume or number > 0)
             meeting.unlink(missing_ok=True)
             errors = [answer.exception() for answer in answers]
-            gone = [error for error in errors if isinstance(error, LostError | GoneError)]
+            losses = [error for error in errors if isinstance(error, LostError | GoneError)]
             for rank, error in enumerate(errors):
                 if type(error) is WorkerError:
                     raise WorkerError(f"process {rank} failed: {error}") from error
-                if error is not None and error not in gone:
+                if error is not None and error not in losses:
                     raise error
-            if not gone:
+            if not losses:
                 opening: Opening = answers[0].result()
                 return opening
-            log.warning("all go on from the last values that were made safe: %s", gone[0])
-        raise WorkerError(f"processes were lost in {MAX_ATTEMPTS} attempts; of the last: {gone[0]}")
+            log.warning("all go on from the last values that were made safe: %s", losses[0])
+        raise WorkerError(
+            f"processes were lost in {MAX_ATTEMPTS} attempts; of the last: {losses[0]}"
+        )
 
     def _answers(self, meeting: Path, resume: bool) -> list[Future[Opening]]:
         """What each process answers to one call."""

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.protocols import PolicyLoss, WeighsCandidates
+from empo_core.protocols import PolicyLoss
 from empo_latent.learning.latent_rollout import latent_rollout, policy_rollout
 from empo_latent.learning.loss_terms import (
     alive,
@@ -178,7 +178,7 @@ class AgentLosses:
         weights = None
         if value.weighting == "policy":
             loss = self._losses["policy"]
-            assert isinstance(loss, WeighsCandidates)
+            assert loss.weighs_candidates
             with torch.no_grad():
                 batch = policy_batch.imagined(bound=self._params.policy.bound, with_expert=False)
                 weights = loss.weights(batch).t()

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.protocols import PolicyLoss
 from empo_core.trees import StateDict, whole_number
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.gradient_contract import check_gradients
@@ -105,7 +105,7 @@ class Updater:
             # A batch may hold no plan at all, and then nothing to imitate.
             self._check(name, may_be_idle=policy_loss.needs.expert)
             norm = self._step(self._policy_optimisers[name], self._policies[name])
-            if isinstance(policy_loss, AdaptivePolicyLoss):
+            if policy_loss.is_adaptive:
                 policy_loss.adapt(statistics, progress)
             metrics |= {f"{name}/{key}": number for key, number in numbers.items()}
             metrics |= {f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
@@ -134,9 +134,7 @@ class Updater:
                 name: moments_of(optimiser) for name, optimiser in self._policy_optimisers.items()
             },
             "losses": {
-                name: loss.state_dict()
-                for name, loss in self._losses.items()
-                if isinstance(loss, AdaptivePolicyLoss)
+                name: loss.state_dict() for name, loss in self._losses.items() if loss.is_adaptive
             },
         }
 
@@ -147,7 +145,7 @@ class Updater:
         for name, optimiser in self._policy_optimisers.items():
             load_moments(optimiser, state_dict["policies"][name])
         for name, loss in self._losses.items():
-            if isinstance(loss, AdaptivePolicyLoss):
+            if loss.is_adaptive:
                 loss.load_state_dict(state_dict["losses"][name])
 
     def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:

@@ -102,7 +102,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         check_action(self._spec, action, copies.acts.numpy().reshape(-1))
         copies.step(torch.from_numpy(action).view(copies.acts.shape))
 
-    def seen(self, block: int, copies: WorldCopies) -> TimeStep:
+    def time_step(self, block: int, copies: WorldCopies) -> TimeStep:
         """What the last step of a block led to."""
         observation = self._observations[block]
         row, final = self._final(block, copies)

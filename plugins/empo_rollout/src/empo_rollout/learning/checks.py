@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from empo_core.errors import ConfigError, NonFiniteError
-from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.protocols import PolicyLoss
 from empo_core.types import LossNeeds
 from empo_learning.distributed import Group
 from empo_learning.finite import check_finite
@@ -34,7 +34,7 @@ def require_fit(
             raise ConfigError(
                 f"losses[{position}]: {type(loss).__name__} {reason}; choose another, e.g. 'ppo'"
             )
-        if parts and isinstance(loss, AdaptivePolicyLoss) and loss.needs.whole_minibatch:
+        if parts and loss.is_adaptive and loss.needs.whole_minibatch:
             raise ConfigError(
                 f"losses[{position}]: {type(loss).__name__} adapts to whole minibatches, and would "
                 "see parts of them; learn in one process and without accumulation, or choose "

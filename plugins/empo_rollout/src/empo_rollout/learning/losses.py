@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import AdaptivePolicyLoss, PolicyLoss
+from empo_core.protocols import PolicyLoss
 from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch
 from empo_rollout.experience.flat_rollout import Microbatch
@@ -43,11 +43,7 @@ class PolicyLosses:
         self, losses: Sequence[tuple[PolicyLoss, float]], *, target_kl: float | None
     ) -> None:
         self._losses, self._needs_kl = list(losses), target_kl is not None
-        self._adaptive = {
-            i: loss
-            for i, (loss, _) in enumerate(self._losses)
-            if isinstance(loss, AdaptivePolicyLoss)
-        }
+        self._adaptive = {i: loss for i, (loss, _) in enumerate(self._losses) if loss.is_adaptive}
 
     @property
     def only(self) -> PolicyLoss | None:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_core.protocols import Critic, Policy
+from empo_core.protocols import Critic, Policy, PolicyLoss
 from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_learning.policy_losses import EntropyCoefficient
@@ -18,7 +18,7 @@ LOG_RATIO_LIMIT = 10.0
 """Ratios beyond exp of this overflow sooner than they tell anything."""
 
 
-class Ppo:
+class Ppo(PolicyLoss):
     """Policy loss ``ppo``: the clipped surrogate objective, and a bonus for entropy.
 
     With the ratio ``r`` of the probabilities of a candidate action under the policy and under the
@@ -33,16 +33,13 @@ class Ppo:
         params: The parameters.
     """
 
+    is_adaptive = True
+
     def __init__(self, params: PpoParams) -> None:
         self.params, self._clip = params, params.clip
         self._entropy = EntropyCoefficient(params.entropy)
         tuned = params.entropy.target_entropy is not None
-        self._needs = LossNeeds(whole_minibatch=tuned)
-
-    @property
-    def needs(self) -> LossNeeds:
-        """Whole minibatches where the entropy coefficient is tuned."""
-        return self._needs
+        self.needs = LossNeeds(whole_minibatch=tuned)
 
     @property
     def entropy_coef(self) -> Float[Tensor, ""]:
