@@ -107,7 +107,7 @@ class LearnedRun:
         if not times:
             limit = f"times go from 0 to {spec.horizon - 1}" if spec.horizon else "there is only 0"
             raise WorldError(f"there is no decision at time {scope.time}: {limit}")
-        selection = self._kept(self._start(scope), scope)
+        selection = self._selected(self._start(scope), scope)
         moves = self._transitions(selection.rows)
         selection = selection._replace(after=_earliest(moves, selection.after))
         values = self._values(selection, times)
@@ -142,7 +142,7 @@ class LearnedRun:
             raise WorldError(f"{spec.name!r} cannot be in that state{when}")
         return start
 
-    def _kept(self, start: Int[Tensor, " word"], scope: InspectionScope) -> Kept:
+    def _selected(self, start: Int[Tensor, " word"], scope: InspectionScope) -> Kept:
         """All states that can follow one if they fit, else those of episodes."""
         spec = self.world.spec
         actions = max(spec.num_actions[human] for human in spec.humans)

@@ -74,7 +74,7 @@ class TableRegression:
             return self._refused(target, weight, total, lr)
         if not are_known:
             lines = table.lines(query, grow=True)
-        norm = self._moved(lines, target, weight, total, lr)
+        norm = self._move_values(lines, target, weight, total, lr)
         if not math.isfinite(norm):
             raise _not_finite(table, target, weight, lr)
         return Fit(*torch.tensor([loss, norm], dtype=values.dtype).unbind())
@@ -110,7 +110,7 @@ class TableRegression:
             self._rule.moments[name] = tensor.detach().to(values, copy=True)
 
     @torch.no_grad()
-    def _moved(
+    def _move_values(
         self,
         lines: Int[Tensor, " query"],
         target: Float[Tensor, "query output"],

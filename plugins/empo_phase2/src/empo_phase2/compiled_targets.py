@@ -61,7 +61,7 @@ class CompiledTargets:
         self._knows_profiles = False
         spec, profiles = plain.spec, plain.profiles
         humans, slots = len(spec.humans), len(plain.goals)
-        self._passed, self._span = 0 if spec.horizon is None else 1, span_of(spec)
+        self._elapsed, self._span = 0 if spec.horizon is None else 1, span_of(spec)
         self._people = People(
             np.zeros((1, humans), np.int64),
             profiles.human.numpy(),
@@ -127,7 +127,7 @@ class CompiledTargets:
         state, successor = batch.state.numpy(), batch.successor.numpy()
         keys = np.empty((len(state) + len(successor), 1), np.int64)
         steps_left, offsets = batch.steps_left.numpy(), batch.offsets.numpy()
-        timed_keys(state, steps_left, successor, offsets, self._passed, self._span, keys)
+        timed_keys(state, steps_left, successor, offsets, self._elapsed, self._span, keys)
         return keys
 
     def _setting(self, batch: Transitions, values: Quantities, theory: ScheduledTheory) -> Setting:
@@ -146,13 +146,13 @@ class CompiledTargets:
         self._knows_profiles |= slots > 0
         if self._values is not values:
             self._values = values
-            self._known = Known(*(values[name].numpy() for name in Known._fields))
+            self._table = Known(*(values[name].numpy() for name in Known._fields))
         robot, _, mean, chance = self._scratch
         if mean.shape[1] != num_actions:
             self._scratch = self._scratch._replace(mean=np.empty((len(mean), num_actions)))
         columns = (robot.shape[1],) * 3 + (len(chance),) * 2
         targets = Found(*(np.empty((count, width), self._dtype) for width in columns))
-        if not put_targets(batch, self._people, self._known, setting, self._scratch, targets):
+        if not put_targets(batch, self._people, self._table, setting, self._scratch, targets):
             return None
         return Targets(*map(torch.from_numpy, targets))
 

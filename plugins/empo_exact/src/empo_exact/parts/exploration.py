@@ -145,14 +145,14 @@ class _Finder:
         self.table = RowTable(*self._row)
         self.table.number(start[_homes(start, peers.size) == peers.rank])
         self.codes = RowTable(2, np.dtype(np.float64))
-        self.layers = [self._known]
+        self.layers = [self._num_states]
         self.order: list[Int32[np.ndarray, " state"]] = []
         self.ends: list[int] = []
         self.depths: list[int] = []
         self.transitions = 0
 
     @property
-    def _known(self) -> int:
+    def _num_states(self) -> int:
         """Number of states; 1 where a hash gave the first ones to others, as growth has a rate."""
         return max(1, self.table.count)
 
@@ -170,7 +170,7 @@ class _Finder:
         while any(goes_on for goes_on, _ in reports):
             goes_on = self._find_piece(blocks)
             reports = self._peers.all((goes_on, self.table.count))
-        self.layers.append(self._known)
+        self.layers.append(self._num_states)
         return sum(count for _, count in reports)
 
     def _find_piece(self, blocks: Iterator[tuple[Block, Expansion]]) -> bool:
@@ -187,7 +187,7 @@ class _Finder:
                 arrays.append(expansion, number)
             expanded += len(block)
             self.transitions += len(expansion.index)
-            self._progress(Explored(self.layers, expanded, self._known, self.transitions))
+            self._progress(Explored(self.layers, expanded, self._num_states, self.transitions))
             is_full = self.transitions - before >= PIECE
             if is_full:
                 break

@@ -59,7 +59,7 @@ class OriginalValues:
         self, reduced: Reduced, solved: ValueStore, graph: StateGraph, representatives: Found
     ) -> None:
         self.keep = solved.keep
-        self._reduced, self._solved, self._graph, self._found = (
+        self._reduced, self._solved, self._graph, self._representatives = (
             reduced,
             solved,
             graph,
@@ -79,7 +79,7 @@ class OriginalValues:
     def _at(self, time: int) -> Values:
         graph = self._graph
         count = graph.num_states if graph.spec.horizon is None else graph.within(time)
-        state, variant = self._found
+        state, variant = self._representatives
         return self._reduced.values(self._solved.at(time), state[:count], variant[:count])
 
 
