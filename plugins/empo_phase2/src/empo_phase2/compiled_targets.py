@@ -16,11 +16,11 @@ from empo_phase2.quantities import Quantities, mean_value
 from empo_phase2.target_cache import TargetCache, Values
 from empo_phase2.target_kernels import (
     Batch,
-    Found,
-    Known,
     People,
     Scratch,
     Setting,
+    TargetArrays,
+    ValueTable,
     put_targets,
     timed_keys,
 )
@@ -146,12 +146,12 @@ class CompiledTargets:
         self._knows_profiles |= slots > 0
         if self._values is not values:
             self._values = values
-            self._table = Known(*(values[name].numpy() for name in Known._fields))
+            self._table = ValueTable(*(values[name].numpy() for name in ValueTable._fields))
         robot, _, mean, chance = self._scratch
         if mean.shape[1] != num_actions:
             self._scratch = self._scratch._replace(mean=np.empty((len(mean), num_actions)))
         columns = (robot.shape[1],) * 3 + (len(chance),) * 2
-        targets = Found(*(np.empty((count, width), self._dtype) for width in columns))
+        targets = TargetArrays(*(np.empty((count, width), self._dtype) for width in columns))
         if not put_targets(batch, self._people, self._table, setting, self._scratch, targets):
             return None
         return Targets(*map(torch.from_numpy, targets))
@@ -175,7 +175,7 @@ def asked_of(
 
 @torch.no_grad()
 def situations(states: TimedStates, values: Quantities) -> Values:
-    """The columns of ``target_kernels.Known``."""
+    """The columns of ``target_kernels.ValueTable``."""
     lasting = lasting_values(states, values)
     nothing = torch.zeros(len(states), dtype=torch.float64)
     lasting = {"q_r": nothing[:, None][:, :0], "v_r": nothing} | lasting

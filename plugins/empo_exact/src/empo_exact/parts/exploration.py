@@ -34,7 +34,7 @@ Rows = Shaped[np.ndarray, "state word"]
 
 
 @dataclass(frozen=True)
-class Found:
+class DiscoveredStates:
     """States of one process, with their transitions in pieces.
 
     The address of a state says which process found it, and its number there:
@@ -75,7 +75,7 @@ def find_states(
     peers: Peers,
     progress: Progress,
     start: Rows,
-) -> Found:
+) -> DiscoveredStates:
     """Find everything that is reachable within the horizon, by breadth-first search.
 
     Args:
@@ -107,7 +107,7 @@ def find_states(
                 "max_steps or raise max_states."
             )
     order = np.concatenate([*finder.order, finder.unexpanded()])
-    return Found(
+    return DiscoveredStates(
         rows=finder.table.rows,
         order=order,
         address=order * np.int32(peers.size) + np.int32(peers.rank),
@@ -125,7 +125,7 @@ class _Finder:
     Attributes:
         table: Their numbers by row.
         layers: How many there are within each number of steps, at least 1.
-        order, ends, depths, codes: As in ``Found``; the order layer by layer.
+        order, ends, depths, codes: As in ``DiscoveredStates``; the order layer by layer.
         transitions: How many transitions lead from them.
     """
 
@@ -240,7 +240,7 @@ def _expanded(
 
 
 def divide(
-    discovered: Found, words: Int64[np.ndarray, " word"], parts: int, peers: Peers
+    discovered: DiscoveredStates, words: Int64[np.ndarray, " word"], parts: int, peers: Peers
 ) -> Partition:
     """The same partition in all processes, from samples of their states."""
     # A hash gave the states to the processes, so all have about equally many.
