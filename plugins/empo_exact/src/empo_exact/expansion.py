@@ -92,7 +92,7 @@ def expander(
         yield lambda blocks: map(expand, blocks)
     elif world.spec.releases_gil:
         with ThreadPoolExecutor(workers) as threads:
-            yield lambda blocks: _ahead(threads, expand, blocks, workers + 1)
+            yield lambda blocks: _expanded_ahead(threads, expand, blocks, workers + 1)
     else:
         with WorkerPool(answer, workers, start_method) as pool:
             yield lambda blocks: _expansions(pool.map(blocks))
@@ -123,7 +123,7 @@ def one_behind(
             under_way.result()
 
 
-def _ahead(
+def _expanded_ahead(
     threads: ThreadPoolExecutor,
     expand: Callable[[Block], Expansion],
     blocks: Iterable[Block],

@@ -166,7 +166,7 @@ class LookupTable(ValueNetwork):
         outputs = rows.shape[1]
         entries = rows.detach()[: self.num_entries * self.columns]
         entries = entries.view(self.num_entries, self.columns * outputs)
-        positions = self._kept()
+        positions = self._fitted_positions()
         return (entries if positions is None else entries[positions.to(rows.device)]).view(
             -1, outputs
         )
@@ -223,7 +223,7 @@ class LookupTable(ValueNetwork):
             self.values.data = grown(self.values.data, rows)
             self.counts = grown(self.counts, rows)
 
-    def _kept(self) -> Int[Tensor, " fitting"] | None:
+    def _fitted_positions(self) -> Int[Tensor, " fitting"] | None:
         """The entries that are saved: those that were not only asked about; None means all."""
         if not self._some_were_only_asked_about:
             return None
@@ -235,7 +235,7 @@ class LookupTable(ValueNetwork):
     def _save_to_state_dict(
         self, destination: dict[str, Tensor], prefix: str, keep_vars: bool
     ) -> None:
-        positions, states, steps_left = self._kept(), self.states(), self.steps_left()
+        positions, states, steps_left = self._fitted_positions(), self.states(), self.steps_left()
         saved = {
             "states": states if positions is None else states[positions],
             "values": self.saved(self.values),
@@ -349,7 +349,7 @@ class TableRegression:
             return self._refused(target, weight, total, lr)
         if not are_known:
             lines = table.lines(query, grow=True)
-        norm = self._moved(lines, target, weight, total, lr)
+        norm = self._move_values(lines, target, weight, total, lr)
         if not math.isfinite(norm):
             raise _not_finite(table, target, weight, lr)
         return Fit(*torch.tensor([loss, norm], dtype=values.dtype).unbind())
@@ -385,7 +385,7 @@ class TableRegression:
             self._rule.moments[name] = tensor.detach().to(values, copy=True)
 
     @torch.no_grad()
-    def _moved(
+    def _move_values(
         self,
         lines: Int[Tensor, " query"],
         target: Float[Tensor, "query output"],
