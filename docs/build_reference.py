@@ -149,7 +149,7 @@ def component_section(offer: Offer) -> Iterator[str]:
     rows = list(param_rows(component.params_model()))
     head = ["| param | type | default | meaning |", "|---|---|---|---|"]
     yield "\n".join([*head, *rows]) if rows else "It has no params."
-    if files := library_files(component):
+    if files := library_files(Registry([offer]), component.kind, component.name):
         names = ", ".join(f"`{component.name}/{stem}`" for stem in files)
         yield f"Ready-made: {names}."
 

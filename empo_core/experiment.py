@@ -20,7 +20,13 @@ from empo_core.config import ComponentRef, RunConfig, installed
 from empo_core.config.errors import blamed
 from empo_core.config.files import load_config
 from empo_core.config.models import references
-from empo_core.errors import REFUSALS, ConfigError, EmpoError
+from empo_core.errors import (
+    REFUSALS,
+    ConfigError,
+    DuplicateComponentError,
+    EmpoError,
+    PluginLoadError,
+)
 from empo_core.exits import exit_error, exits_are_errors, is_exit
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
@@ -472,16 +478,22 @@ def build_algorithm(
 
 def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
     """Refuse an environment that would not be used."""
-    takers = [
-        name
-        for name in registry.names("algorithm")
-        if registry.get("algorithm", name).takes_environment
-    ]
-    if algorithm.name not in takers:
+    if not _takes_environment(registry, algorithm.name):
+        takers = [
+            name for name in registry.names("algorithm") if _takes_environment(registry, name)
+        ]
         raise ConfigError(
             f"environment=...: algorithm {algorithm.name!r} does not act in an environment of the "
             f"caller's; those that do: {', '.join(takers) or 'none is installed'}"
         )
+
+
+def _takes_environment(registry: Registry, name: str) -> bool:
+    """True if the class of an algorithm says so; False as well if the class cannot be loaded."""
+    try:
+        return getattr(registry.get("algorithm", name).load(), "takes_environment", False)
+    except (DuplicateComponentError, PluginLoadError):
+        return False
 
 
 def seed_everything(seed: int) -> None:

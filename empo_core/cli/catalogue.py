@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,9 +23,6 @@ from empo_core.errors import ConfigError, EmpoError
 from empo_core.plugins.hookspecs import KINDS, Kind
 from empo_core.plugins.registry import BLOCK
 from empo_core.suggestions import nearest
-
-if TYPE_CHECKING:
-    from empo_core.plugins.registry import Offer
 
 
 @reserved()
@@ -97,12 +94,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
 def worlds(json: Json = False, debug: Debug = False) -> None:
     """List the worlds that come with the plugins; a config names them as shown."""
     registry = installed()
-    libraries = [
-        offer
-        for offer in registry.offers
-        if offer.component.kind == "world_model" and offer.component.library is not None
-    ]
-    listed = [entry for offer in libraries for entry in _library(offer)]
+    listed = [entry for name in registry.names("world_model") for entry in _library(name)]
     if json:
         print_json({"worlds": listed})
         return
@@ -117,24 +109,23 @@ def worlds(json: Json = False, debug: Debug = False) -> None:
     print_table("", columns, rows)
 
 
-def _library(offer: Offer) -> list[dict[str, str | int | None]]:
+def _library(name: str) -> list[dict[str, str | int | None]]:
     """Title and size of every file of one library; a broken file says why it is."""
     from empo_core.cli.check import sizes
     from empo_core.config import library_files
     from empo_core.documents import build_named
 
-    component = offer.component
     listed = []
-    for stem, path in library_files(component).items():
+    for stem, path in library_files(installed(), "world_model", name).items():
         entry: dict[str, str | int | None] = {
-            "world": f"{component.name}/{stem}",
+            "world": f"{name}/{stem}",
             "file": str(path),
             "title": None,
             "problem": None,
             **dict.fromkeys(["humans", "robots", "goals", "horizon", "state_bytes"]),
         }
         try:
-            entry |= sizes(build_named(component.name, path))
+            entry |= sizes(build_named(name, path))
         except EmpoError as error:
             entry["problem"] = str(error).splitlines()[0]
         listed.append(entry)

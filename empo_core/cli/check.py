@@ -150,7 +150,7 @@ def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData
 
     registry, found = installed(), dict[str, JsonData]()
     for name in registry.names("algorithm"):
-        if name == chosen or not registry.get("algorithm", name).sizes_worlds:
+        if name == chosen or not registry.trait("algorithm", name, "sizes_worlds"):
             continue
         try:
             found[name] = dict(build(AlgorithmRef.model_validate(name)).check(world))

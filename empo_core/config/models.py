@@ -32,7 +32,7 @@ from typing_extensions import TypeVar
 from empo_core.errors import DuplicateComponentError, EmpoError
 from empo_core.exits import EXITS, event
 from empo_core.plugins.discovery import discover
-from empo_core.plugins.hookspecs import Component, Kind
+from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry
 from empo_core.suggestions import nearest
 
@@ -137,12 +137,12 @@ class ComponentRef(Config, Generic[K]):
             name, _, stem = name.partition("/")
             data |= {"name": name}
             if name in registry_of(info).names(cls.kind):
-                component = registry_of(info).get(cls.kind, name)
-                if component.short is None:
-                    file = library_file(registry_of(info), cls.kind, name, stem)
-                    data |= {"params": {"file": str(file), **data["params"]}}
+                registry = registry_of(info)
+                if (short := registry.trait(cls.kind, name, "short")) is not None:
+                    data |= {"params": {short: stem, **data["params"]}}
                 else:
-                    data |= {"params": {component.short: stem, **data["params"]}}
+                    file = library_file(registry, cls.kind, name, stem)
+                    data |= {"params": {"file": str(file), **data["params"]}}
         return data
 
     @field_validator("name")
@@ -252,9 +252,9 @@ def installed() -> Registry:
     return discover()
 
 
-def library_files(component: Component) -> dict[str, Path]:
+def library_files(registry: Registry, kind: Kind, name: str) -> dict[str, Path]:
     """The files of a component's library by stem; empty where it has none."""
-    library = component.library
+    library: Path | None = registry.trait(kind, name, "library")
     if library is None:
         return {}
     paths = sorted([*library.rglob("*.yaml"), *library.rglob("*.json")])
@@ -271,7 +271,7 @@ def library_file(registry: Registry, kind: Kind, name: str, stem: str) -> Path:
     Raises:
         ValueError: if the component has no library, or no such file.
     """
-    files = library_files(registry.get(kind, name))
+    files = library_files(registry, kind, name)
     if not files:
         raise ValueError(f"{kind} {name!r} has no library; give its params instead")
     if stem not in files:

@@ -368,7 +368,7 @@ class _Hoister:
         self._definitions[f"{kind}.{name}"] = params
         description = {"description": component.summary} if component.summary else {}
         yield from _spellings(description, {"const": name}, params, f"#/$defs/{kind}.{name}")
-        library = [f"{name}/{stem}" for stem in library_files(component)]
+        library = [f"{name}/{stem}" for stem in library_files(self._registry, kind, name)]
         if library:
             reduced = {
                 **params,
@@ -378,8 +378,8 @@ class _Hoister:
             yield from _spellings(
                 description, {"enum": library}, reduced, f"#/$defs/{kind}.{name}~1"
             )
-        elif component.short is not None:
-            required = [n for n in params.get("required", []) if n != component.short]
+        elif (short := self._registry.trait(kind, name, "short")) is not None:
+            required = [n for n in params.get("required", []) if n != short]
             reduced = {**params, "required": required}
             self._definitions[f"{kind}.{name}/"] = reduced
             spelt = {"type": "string", "pattern": f"^{re.escape(name)}/.+"}

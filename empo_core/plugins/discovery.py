@@ -304,21 +304,10 @@ def _components(offered: Iterable[object], distribution: str) -> list[Component]
         if not (isinstance(component.params, str) and TARGET.fullmatch(component.params)):
             component.params_model()
         _check_target(component.target, what)
-        _check_roles(component, what)
         if any((component.kind, component.name) == (c.kind, c.name) for c in components):
             raise PluginLoadError(f"its empo_components yields {what} twice")
         components.append(component)
     return components
-
-
-def _check_roles(component: Component, what: str) -> None:
-    """Refuse what only components of another kind can have."""
-    if component.regression is not None:
-        if component.kind != "value_network":
-            raise PluginLoadError(f"{what} cannot have a regression; only value networks can")
-        _check_target(component.regression, f"the regression of {what}")
-    if component.default is not None and component.kind != "tracker":
-        raise PluginLoadError(f"{what} cannot be a default; only trackers can")
 
 
 def _commands(offered: Iterable[object], distribution: str) -> list[Command]:

@@ -6,7 +6,6 @@ import importlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pluggy import HookimplMarker
@@ -49,6 +48,9 @@ hookimpl = HookimplMarker(PROJECT)
 class Component:
     """One named implementation a plugin offers.
 
+    What only components of one kind declare are class attributes of their params model or of the
+    class behind ``target``; the table in ``docs/explanation/architecture.md`` has all of them.
+
     Attributes:
         kind: Which protocol of ``empo_core.protocols`` the ``target`` builds.
         name: What a config writes to choose it, in kebab-case.
@@ -57,19 +59,6 @@ class Component:
         target: ``"package.module:callable"``, imported only when chosen.
         api: The plugin API version it was written for, as a literal number.
         summary: One line for people.
-        library: A folder of ready-made files for the component's ``file`` param; a config
-            names them ``<component>/<file stem>`` and ``empo worlds`` lists them.
-        default: For trackers: ``"config"`` where a config that lists no trackers gets it,
-            ``"terminal"`` where commands add it for the person who watches.
-        takes_environment: For algorithms: whether they act in what ``run(config,
-            environment=make_env)`` is given.
-        sizes_worlds: For algorithms: whether ``empo check`` tells what a bare world, or the world
-            of another algorithm, would take to solve with its defaults.
-        short: The param that ``<component>/<rest>`` stands for where there is no library, e.g.
-            the ``id`` of an environment.
-        regression: For value networks: ``"package.module:callable"`` of the regression that fits
-            them, called with the network, ``weight_decay`` and ``max_grad_norm``; None for
-            gradient descent on squared errors.
     """
 
     kind: Kind
@@ -78,42 +67,28 @@ class Component:
     target: str
     api: int
     summary: str = ""
-    library: Path | None = None
-    default: Literal["config", "terminal"] | None = None
-    takes_environment: bool = False
-    sizes_worlds: bool = False
-    short: str | None = None
-    regression: str | None = None
 
     def load(self) -> Callable[..., Any]:
         """Import and return the factory behind ``target``.
 
         Raises:
-            PluginLoadError: The module does not import or lacks the name.
+            PluginLoadError: if the module does not import or lacks the name.
         """
-        return _load(f"{self.kind} {self.name!r}", self.target)
+        return load_target(f"{self.kind} {self.name!r}", self.target)
 
     def params_model(self) -> type[BaseModel]:
         """The model in ``params``, imported where only its place is given.
 
         Raises:
-            PluginLoadError: The module does not import, or has no such model.
+            PluginLoadError: if the module does not import, or has no such model.
         """
         what = f"the params of {self.kind} {self.name!r}"
-        model: object = _load(what, self.params) if isinstance(self.params, str) else self.params
+        model: object = (
+            load_target(what, self.params) if isinstance(self.params, str) else self.params
+        )
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginLoadError(f"{what} are {model!r}, not a pydantic model")
         return model
-
-    def load_regression(self) -> Callable[..., Any] | None:
-        """Import and return the factory behind ``regression``; None where there is none.
-
-        Raises:
-            PluginLoadError: The module does not import or lacks the name.
-        """
-        if self.regression is None:
-            return None
-        return _load(f"the regression of {self.kind} {self.name!r}", self.regression)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +112,21 @@ class Command:
         """Import and return the function behind ``target``.
 
         Raises:
-            PluginLoadError: The module does not import or lacks the name.
+            PluginLoadError: if the module does not import or lacks the name.
         """
-        return _load(f"command {self.name!r}", self.target)
+        return load_target(f"command {self.name!r}", self.target)
 
 
-def _load(what: str, target: str) -> Callable[..., Any]:
-    """Import ``"module:attribute"`` for what is named, and warn of what that changed elsewhere."""
+def load_target(what: str, target: str) -> Callable[..., Any]:
+    """Import ``"package.module:name"``, and warn of what the import changed elsewhere.
+
+    Args:
+        what: The thing that the target is of, for errors.
+        target: The place of a class or function.
+
+    Raises:
+        PluginLoadError: if the module does not import or lacks the name.
+    """
     module_name, _, attribute = target.partition(":")
     try:
         with put_back() as changed, noted() as note:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
-from empo_core.errors import DuplicateComponentError, UnknownComponentError
+from empo_core.errors import DuplicateComponentError, PluginLoadError, UnknownComponentError
 from empo_core.plugins.hookspecs import Command, Component, Kind
 from empo_core.suggestions import nearest
 
@@ -108,9 +108,22 @@ class Registry:
         return sorted(name for k, name in self._by_key if k == kind)
 
     def default_trackers(self, where: Literal["config", "terminal"]) -> list[str]:
-        """Names of the trackers that declare themselves a default there, sorted."""
-        components = [offer.component for offer in self.offers]
-        return [component.name for component in components if component.default == where]
+        """Names of the trackers whose params model has this ``default_in``, sorted."""
+        return [
+            name
+            for name in self.names("tracker")
+            if self.trait("tracker", name, "default_in") == where
+        ]
+
+    def trait(self, kind: Kind, name: str, attribute: str) -> Any:
+        """A class attribute of a component's params model; None where it has none.
+
+        None as well of a component that cannot be used: whoever chooses it is told why.
+        """
+        try:
+            return getattr(self.get(kind, name).params_model(), attribute, None)
+        except (DuplicateComponentError, PluginLoadError):
+            return None
 
     def get(self, kind: Kind, name: str) -> Component:
         """The component called ``name``.

@@ -23,7 +23,7 @@ algorithm      ``factory(params)``
 
 from __future__ import annotations
 
-from empo_core.protocols.collection import (
+from empo_core.protocols.learning import (
     Actor as Actor,
     ActorFactory as ActorFactory,
     Collector as Collector,
@@ -39,14 +39,13 @@ from empo_core.protocols.executors import (
     Needs as Needs,
     Report as Report,
 )
-from empo_core.protocols.networks_and_losses import (
+from empo_core.protocols.learning import (
     AdaptivePolicyLoss as AdaptivePolicyLoss,
     Aggregator as Aggregator,
     Critic as Critic,
     Policy as Policy,
     PolicyLoss as PolicyLoss,
     Regression as Regression,
-    SharesEncoders as SharesEncoders,
     ValueNetwork as ValueNetwork,
     WeighsCandidates as WeighsCandidates,
 )
@@ -59,7 +58,6 @@ from empo_core.protocols.runs import (
     Result as Result,
     RunContext as RunContext,
 )
-from empo_core.protocols.tables import Tabular as Tabular
 from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker
 from empo_core.protocols.worlds import (
     HumanPrior as HumanPrior,

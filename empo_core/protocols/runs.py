@@ -131,9 +131,11 @@ class Algorithm(ABC):
 
     Attributes:
         has_intrinsic_reward: Whether ``intrinsic_reward`` gives U_r.
+        takes_environment: Whether runs act in an environment that a caller from Python passes.
     """
 
     has_intrinsic_reward: ClassVar[bool] = False
+    takes_environment: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, context: RunContext) -> Result:

@@ -16,7 +16,7 @@ from empo_core.cli.app import app
 from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
 from empo_core.errors import StorageError
 from empo_core.experiment import build
-from empo_core.protocols import WorldModel
+from empo_core.protocols import ValueNetwork, WorldModel
 from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve as solve_exactly
@@ -38,7 +38,7 @@ def world_of(name: str, **params: Any) -> WorldModel:
     return world
 
 
-class RightNetwork(torch.nn.Module):
+class RightNetwork(ValueNetwork):
     """Knows V_r or V_h^e of a solved world; 0 where nobody can be."""
 
     def __init__(self, quantity: Quantity, solution: SolvedWorld, horizon: int) -> None:

@@ -35,7 +35,7 @@ THEORY = {"gamma_h": 0.95, "gamma_r": 0.9, "beta_r": 5.0, "zeta": 2.0, "xi": 1.0
 EVERYTHING: tuple[Quantity, ...] = ("v_h_e", "x_h", "u_r", "q_r", "v_r")
 
 
-class Oracle(torch.nn.Module):
+class Oracle(ValueNetwork):
     """A value network that knows the right answers."""
 
     def __init__(self, quantity: Quantity, result: ExactResult) -> None:

@@ -13,23 +13,30 @@ from empo_core.cli.app import app
 from empo_core.runs.directory import strict_json
 
 TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
-# A corridor of twelve rooms, of which a robot that acts at random hardly enters the last ones.
-ROOMS = range(12)
-CORRIDOR: dict[str, Any] = {
-    "name": "corridor",
-    "horizon": 13,
-    "initial": "r0",
-    "states": [f"r{i}" for i in ROOMS],
-    "agents": [
-        {"name": "ann", "role": "human", "actions": ["wait"]},
-        {"name": "bot", "role": "robot", "actions": ["back", "on"]},
-    ],
-    "transitions": [
-        {"state": f"r{i}", "actions": ["wait", "on"], "to": f"r{min(i + 1, 11)}"} for i in ROOMS
-    ]
-    + [{"state": f"r{i}", "to": "r0"} for i in ROOMS],
-    "goals": {"ann": [{"name": f"r{i}", "states": f"r{i}"} for i in ROOMS]},
-}
+
+
+def corridor(length: int) -> str:
+    """Rooms in a row; a robot that acts at random hardly enters the last ones of many."""
+    rooms = range(length)
+    game = {
+        "name": "corridor",
+        "horizon": length + 1,
+        "initial": "r0",
+        "states": [f"r{i}" for i in rooms],
+        "agents": [
+            {"name": "ann", "role": "human", "actions": ["wait"]},
+            {"name": "bot", "role": "robot", "actions": ["back", "on"]},
+        ],
+        "transitions": [
+            {"state": f"r{i}", "actions": ["wait", "on"], "to": f"r{min(i + 1, length - 1)}"}
+            for i in rooms
+        ]
+        + [{"state": f"r{i}", "to": "r0"} for i in rooms],
+        "goals": {"ann": [{"name": f"r{i}", "states": f"r{i}"} for i in rooms]},
+    }
+    return strict_json(game)
+
+
 DEAD_END = """
 {name: dead end, horizon: 4, initial: well, states: [well, better, lost],
  agents: [{name: ann, role: human, actions: [stay]},
@@ -76,26 +83,34 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_run_that_did_not_see_everything_says_so_everywhere(tmp_path: Path) -> None:
-    done = run(tmp_path, strict_json(CORRIDOR), SELDOM)
+@pytest.fixture(scope="module")
+def doubtful(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The directory of a run that did not see everything, and what the run printed."""
+    folder = tmp_path_factory.mktemp("doubtful")
+    done = run(folder, corridor(12), SELDOM)
     assert done.exit_code == 0, done.stderr
-    (directory,) = (tmp_path / "runs").iterdir()
+    (directory,) = (folder / "runs").iterdir()
+    return directory, done.stdout
+
+
+def test_a_run_that_did_not_see_everything_says_so_everywhere(doubtful: tuple[Path, str]) -> None:
+    directory, printed = doubtful
     summary = json.loads((directory / "results/summary.json").read_text())
     said = [each for each in summary["warnings"] if "known situations were never entered" in each]
     assert len(said) == 1
     # The last room that was entered has a next one, and each is known with many steps left.
     assert 1 < float(said[0].partition("%")[0]) < 100
     assert words(said[0]) in words((directory / "log.txt").read_text())
-    assert words(said[0])[:60] in words(done.stdout)
-    listed = CliRunner().invoke(app, ["runs", str(tmp_path / "runs"), "--json"])
+    assert words(said[0])[:60] in words(printed)
+    listed = CliRunner().invoke(app, ["runs", str(directory.parent), "--json"])
     assert json.loads(listed.stdout)["runs"][0]["warnings"] == summary["warnings"]
-    table = CliRunner().invoke(app, ["runs", str(tmp_path / "runs")]).stdout
+    table = CliRunner().invoke(app, ["runs", str(directory.parent)]).stdout
     assert "warnings" in table
     assert "never" in table
 
 
 def test_a_run_that_saw_everything_has_nothing_to_warn_of(tmp_path: Path) -> None:
-    done = run(tmp_path, strict_json(CORRIDOR), QUICK | {"total_steps": 400})
+    done = run(tmp_path, corridor(4), QUICK)
     (summary,) = (tmp_path / "runs").glob("*/results/summary.json")
     assert json.loads(summary.read_text())["warnings"] == [], done.stdout
 
@@ -131,12 +146,12 @@ def test_a_dead_end_in_a_world_too_large_to_search_is_told_with_the_state(
     assert "X_h is at its floor" in words(done.stdout)
 
 
-def test_robots_that_are_paid_by_a_doubtful_run_say_so(tmp_path: Path) -> None:
-    assert run(tmp_path, strict_json(CORRIDOR), SELDOM).exit_code == 0
-    (paid_by,) = (tmp_path / "runs").iterdir()
-    reward = {"kind": "power", "run": str(paid_by)}
+def test_robots_that_are_paid_by_a_doubtful_run_say_so(
+    doubtful: tuple[Path, str], tmp_path: Path
+) -> None:
+    reward = {"kind": "power", "run": str(doubtful[0])}
     params = {"environment": {"name": "world", "params": {"reward": reward}}, "total_steps": 64}
-    done = run(tmp_path, strict_json(CORRIDOR), params, "rollout")
+    done = run(tmp_path, corridor(12), params, "rollout")
     assert done.exit_code == 0, done.stderr
     (summary,) = (tmp_path / "runs").glob("*-rollout-*/results/summary.json")
     warnings = json.loads(summary.read_text())["warnings"]

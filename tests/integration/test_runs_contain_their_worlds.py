@@ -134,7 +134,7 @@ def test_results_are_not_loaded_into_a_world_that_differs_after_its_first_step(h
 
 @pytest.mark.parametrize("kind", ["multigrid", "table", "bushworld"])
 def test_digests_of_library_worlds_are_stable_and_differ(kind: str) -> None:
-    names = [f"{kind}/{stem}" for stem in library_files(installed().get("world_model", kind))][:8]
+    names = [f"{kind}/{stem}" for stem in library_files(installed(), "world_model", kind)][:8]
     worlds = [build(WorldModelRef.model_validate(name)) for name in names]
     digests = [world_digest(world) for world in worlds]
     assert len(set(digests)) == len(names)

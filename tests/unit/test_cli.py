@@ -26,17 +26,20 @@ from empo_core.config.schema import described
 
 PLUGIN = '''
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 from pydantic import Field
 from empo_core import Component, Config, ConfigPath, hookimpl
 from empo_core.config import TrackerRef
 
 class CountParams(Config):
+    library: ClassVar = Path(__file__).parent / "worlds"
     file: ConfigPath = Field(description="World file.")
     max_steps: int = Field(5, ge=1, description="Horizon.")
 
 class SolveParams(Config):
     """Parameters of the fake solver."""
+
+    sizes_worlds: ClassVar = True
 
     beta: float = Field(1.0, gt=0, description="How sharp.")
     mode: Literal["well", "hang", "fault", "bug", "needs-world"] = "well"
@@ -45,12 +48,10 @@ class SolveParams(Config):
 
 @hookimpl
 def empo_components():
-    here = Path(__file__).parent
     yield Component(kind="world_model", name="count", params=CountParams,
-                    target="fake_parts:load", api=1, library=here / "worlds")
+                    target="fake_parts:load", api=1)
     yield Component(kind="algorithm", name="solve", params=SolveParams,
-                    target="fake_parts:Solve", api=1, summary="Solves [b]it[/b].",
-                    sizes_worlds=True)
+                    target="fake_parts:Solve", api=1, summary="Solves [b]it[/b].")
     yield Component(kind="algorithm", name="elsewhere", params=SolveParams,
                     target="no_such_module:Solve", api=1)
 '''

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -78,16 +78,19 @@ def _component(kind: Any, name: str, params: type[BaseModel]) -> Component:
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Registry:
-    library = tmp_path / "library"
-    library.mkdir()
-    (library / "tiny.yaml").write_text("width: 3\n")
+    folder = tmp_path / "library"
+    folder.mkdir()
+    (folder / "tiny.yaml").write_text("width: 3\n")
+
+    class LibraryParams(WorldParams):
+        library: ClassVar = folder
+
     world = Component(
         kind="world_model",
         name="grid",
-        params=WorldParams,
+        params=LibraryParams,
         target="no.module:No",
         api=1,
-        library=library,
     )
     provider, other = Provider("dist-a", "1.0", "a"), Provider("dist-b", "1.0", "b")
     components = [

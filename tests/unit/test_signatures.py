@@ -28,10 +28,7 @@ BODIES: dict[str, list[str]] = {
     "human_prior": ["def policy(self, states, steps_left): ..."],
     "value_network": [
         "quantity = 'q_r'",
-        "def __call__(self, query): ...",
-        "def parameters(self): ...",
-        "def state_dict(self): ...",
-        "def load_state_dict(self, state_dict): ...",
+        "def forward(self, query): ...",
     ],
     "policy_loss": ["needs = None", "def __call__(self, policy, batch, critic=None): ..."],
     "aggregator": ["def __call__(self, values, segments, *, reduction='sum', weight=None): ..."],

@@ -32,8 +32,7 @@ from empo_theory.reference import Reference
 from empo_worlds.enumeration import enumerate_world
 
 COMPONENTS = {component.name: component for component in empo_components()}
-LIBRARY = COMPONENTS["bushworld"].library
-assert LIBRARY is not None
+LIBRARY = BushworldParams.library
 SHIPPED = sorted(LIBRARY.glob("*.yaml"))
 
 

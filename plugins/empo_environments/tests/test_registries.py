@@ -99,9 +99,9 @@ import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
 class Importing(CartPoleEnv):
-    def __init__(self, vehicle, render_mode=None):
+    def __init__(self, vehicle_class, render_mode=None):
         super().__init__()
-        module, _, name = vehicle.rpartition(".")
+        module, _, name = vehicle_class.rpartition(".")
         if module:
             getattr(importlib.import_module(module), name)
 
@@ -117,21 +117,23 @@ def test_an_environment_that_imports_its_arguments_is_given_no_names_of_code(
     package("canary", "call = 1")
 
     def given(vehicle: str) -> Environment:
-        params = {"id": "Orchard-v3", "kwargs": {"vehicle": vehicle}}
+        params = {"id": "Orchard-v3", "kwargs": {"vehicle_class": vehicle}}
         return build(
             EnvironmentRef.model_validate({"name": "gymnasium", "params": params}),
             EnvironmentContext(),
         )
 
     assert given("plum").spec().max_episode_steps == 5
-    with pytest.raises(ValueError, match=f"vehicle: '{name}' names code"):
+    with pytest.raises(ValueError, match=f"vehicle_class: '{name}' names code"):
         given(name)
     assert "canary" not in sys.modules
 
 
-@pytest.mark.parametrize("text", ["plum", "3.14", "ant.xml", "assets/ant.xml", "..", ""])
+@pytest.mark.parametrize(
+    "text", ["plum", "3.14", "ant.xml", "platform.xml", "os.path", "assets/ant.xml", "..", ""]
+)
 def test_other_texts_are_arguments(text: str) -> None:
-    kwargs = {"config": [{"a": text}, 1, None]}
+    kwargs = {"xml_file": text, "config": [{"a": text, "vehicle_type": text.partition(".")[0]}, 1]}
     assert GymnasiumParams(id="CartPole-v1", kwargs=kwargs).kwargs == kwargs
 
 

@@ -12,11 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from empo_core import Component, Config
-from empo_core.config import ValueNetworkRef
-from empo_core.errors import NonFiniteError, PluginLoadError, StorageError
-from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.protocols import Regression
+from empo_core.errors import NonFiniteError, StorageError
+from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Fit, Quantity, ValueQuery
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.regression import GradientRegression, regression_of
@@ -24,7 +21,7 @@ from empo_learning.regression import GradientRegression, regression_of
 QUERIES = 6
 
 
-class Net(nn.Module):
+class Net(ValueNetwork):
     """Two layers in float64; the last parameter is not used."""
 
     quantity: Quantity = "v_h_e"
@@ -240,16 +237,16 @@ def test_it_also_works_where_gradients_are_off(
 
 
 class Means:
-    """A regression that the component of a network names."""
+    """A regression of a network's own."""
 
-    def __init__(self, network: Net, *, weight_decay: float, max_grad_norm: float | None) -> None:
-        self.settings = (network, weight_decay, max_grad_norm)
+    def __init__(self, **settings: float | None) -> None:
+        self.settings = settings
 
     def fit(self, query: ValueQuery, target: Tensor, weight: Tensor, *, lr: float) -> Fit:
-        raise AssertionError("not asked here")
+        raise AssertionError("not called here")
 
     def default_lr(self, *, sampled: bool) -> float:
-        raise AssertionError("not asked here")
+        raise AssertionError("not called here")
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -258,40 +255,18 @@ class Means:
         assert not state_dict
 
 
-def chosen(regression: str | None) -> Regression:
-    """The regression of a network whose component names one so."""
-    component = Component(
-        kind="value_network", name="net", params=Config, target=f"{__name__}:Net", api=1,
-        regression=regression,
-    )  # fmt: skip
-    registry = Registry([Offer(Provider("empo-net", "1", "empo-net"), component)])
-    reference = ValueNetworkRef.model_validate("net", context={"registry": registry})
-    return regression_of(reference, NETWORK, weight_decay=0.5, max_grad_norm=2.0, registry=registry)
+class FittedByMeans(Net):
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
+        return Means(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
 
 
-NETWORK = Net()
-
-
-def test_the_component_of_a_network_names_its_regression() -> None:
-    named = chosen(f"{__name__}:Means")
-    assert isinstance(named, Means)
-    assert named.settings == (NETWORK, 0.5, 2.0)
+def test_a_network_is_fitted_by_its_own_regression() -> None:
+    regression = regression_of(FittedByMeans(), weight_decay=0.5, max_grad_norm=2.0)
+    assert isinstance(regression, Means)
+    assert regression.settings == {"weight_decay": 0.5, "max_grad_norm": 2.0}
 
 
 def test_networks_are_fitted_by_gradient_descent_otherwise() -> None:
-    default = chosen(None)
-    assert isinstance(default, GradientRegression)
-    assert isinstance(default, Regression)
-
-
-def no_regression(network: Net, **settings: float) -> object:
-    return network
-
-
-@pytest.mark.parametrize(
-    ("target", "told"),
-    [("no_regression", "of empo-net is a Net, which lacks fit"), ("Lost", "has no attribute")],
-)
-def test_a_regression_that_is_none_is_refused_by_name(target: str, told: str) -> None:
-    with pytest.raises(PluginLoadError, match="regression of value_network 'net'.*" + told):
-        chosen(f"{__name__}:{target}")
+    regression = regression_of(Net(), weight_decay=0.5, max_grad_norm=2.0)
+    assert isinstance(regression, GradientRegression)
+    assert isinstance(regression, Regression)

@@ -2,11 +2,9 @@
 
 import pytest
 
-from empo_core.config import installed
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Quantity, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.regression import TableRegression
 from empo_lookup_tables.table import LookupTable
 from empo_testing.value_network import ValueNetworkTests
 
@@ -17,7 +15,6 @@ class TestLookupTable(ValueNetworkTests):
     def network(self, spec: WorldSpec, quantity: Quantity, include_time: bool) -> ValueNetwork:
         return LookupTable(LookupParams(include_time=include_time), spec, quantity)
 
-    def test_its_component_names_the_regression(self, network: ValueNetwork) -> None:
-        factory = installed().get("value_network", "lookup").load_regression()
-        assert factory is TableRegression
-        assert isinstance(factory(network, weight_decay=0.0, max_grad_norm=None), Regression)
+    def test_it_has_a_regression_of_its_own(self, network: ValueNetwork) -> None:
+        regression = network.regression(weight_decay=0.0, max_grad_norm=None)
+        assert isinstance(regression, Regression)

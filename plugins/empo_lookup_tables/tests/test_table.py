@@ -16,7 +16,6 @@ import torch
 from safetensors.torch import load_file
 
 from empo_core.errors import ConfigError
-from empo_core.protocols import Tabular
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
 from empo_lookup_tables.regression import TableRegression
@@ -57,7 +56,7 @@ def test_unknown_keys_have_the_default_exactly_and_reading_adds_none(
 
 
 def test_learners_can_tell_that_it_is_a_table(make: Make) -> None:
-    assert isinstance(make("q_r"), Tabular)
+    assert make("q_r").is_table
 
 
 def test_a_chosen_default_is_exact_too(make: Make, ask: Ask) -> None:

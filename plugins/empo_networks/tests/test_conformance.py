@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from empo_core.config import installed
-from empo_core.protocols import Regression, SharesEncoders, ValueNetwork, WorldModel
+from empo_core.protocols import Regression, ValueNetwork, WorldModel
 from empo_core.types import Quantity, WorldSpec
 from empo_networks.network import Network
-from empo_networks.regression import NetworkRegression
 from empo_testing.value_network import ValueNetworkTests
 from empo_testing.worlds import TinyWorld
 
@@ -33,13 +31,9 @@ class TestNetworksOfPictures(ValueNetworkTests):
     def network(self, make: Make, spec: WorldSpec, quantity: Quantity) -> ValueNetwork:
         return make("grid-conv", spec, quantity, hidden=32)
 
-    def test_its_component_names_the_regression_and_it_shares(self, network: ValueNetwork) -> None:
-        for name in ("mlp", "grid-conv", "identity"):
-            factory = installed().get("value_network", name).load_regression()
-            assert factory is NetworkRegression
-        regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
+    def test_it_has_a_regression_of_its_own(self, network: ValueNetwork) -> None:
+        regression = network.regression(weight_decay=0.0, max_grad_norm=None)
         assert isinstance(regression, Regression)
-        assert isinstance(network, SharesEncoders)
 
 
 class TestNetworksThatShare(ValueNetworkTests):

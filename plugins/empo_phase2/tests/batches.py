@@ -12,6 +12,7 @@ from reference_targets import PlainTargets, ReferenceTargets
 from reference_values import ReferenceValues
 from torch import Tensor, nn
 
+from empo_core.protocols import ValueNetwork
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
 from empo_learning.timers import Timers
 from empo_phase2.compiled_targets import CompiledTargets
@@ -35,7 +36,7 @@ MIXES: list[tuple[Quantity, ...]] = [
 ]
 
 
-class SmallNet(nn.Module):
+class SmallNet(ValueNetwork):
     """Values of the right sign that depend on everything that is asked, in double precision."""
 
     def __init__(self, quantity: Quantity, spec: WorldSpec, hidden: int = 5) -> None:

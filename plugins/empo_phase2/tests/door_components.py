@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from empo_core import Component, Config, hookimpl
+from empo_core.protocols import ValueNetwork
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 
 
@@ -22,7 +23,7 @@ class DoorParams(Config):
     horizon: int = Field(4, ge=1, description="Steps.")
 
 
-class FlatNet(nn.Module):
+class FlatNet(ValueNetwork):
     """A small network on rows, time and goals as numbers."""
 
     def __init__(self, params: FlatParams, spec: WorldSpec, quantity: Quantity) -> None:

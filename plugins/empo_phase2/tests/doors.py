@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,14 +122,15 @@ class SolvedDoors(SolvedWorld):
 _ASK = {"q_r": "q_r", "v_r": "robot_values", "v_h_e": "goal_values"}
 
 
-class KnowingNetwork:
-    """Says what is right about Q_r, V_r or V_h^e; an ``empo_core.protocols.ValueNetwork``."""
+class KnowingNetwork(ValueNetwork):
+    """Says what is right about Q_r, V_r or V_h^e."""
 
     def __init__(self, quantity: Quantity, solved: SolvedDoors) -> None:
+        super().__init__()
         self.quantity: Quantity = quantity
         self._solved = solved
 
-    def __call__(self, query: ValueQuery) -> Tensor:
+    def forward(self, query: ValueQuery) -> Tensor:
         asked = query.spread()
         # Nobody looks at what it says where no step is left.
         left = asked.steps_left.clamp(min=1).tolist()
@@ -139,15 +138,6 @@ class KnowingNetwork:
         answers = [ask(row[None], n) for row, n in zip(asked.states, left, strict=True)]
         values = torch.cat(answers).view(len(query), -1).nan_to_num(nan=-1.0, neginf=-1.0).float()
         return values if asked.goal is None else values.gather(1, asked.goal[:, None])
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        return iter(())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        assert not state_dict
 
 
 def knowing(world: DoorWorld, *quantities: Quantity, prior: bool = False) -> ValueEstimator:

@@ -18,6 +18,7 @@ from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError, UnknownComponentError
 from empo_core.plugins.hookspecs import Component
 from empo_core.plugins.registry import Offer, Provider, Registry
+from empo_core.protocols import ValueNetwork
 from empo_core.types import ValueQuery
 from empo_phase2 import compare
 from empo_phase2.compare import Comparison, solve, solver_for
@@ -136,7 +137,7 @@ def test_pieces_come_to_the_whole(
 def test_networks_are_asked_at_rest_and_then_go_on_training(
     world: DoorWorld, comparison: Comparison
 ) -> None:
-    class Dropping(torch.nn.Module):
+    class Dropping(ValueNetwork):
         def __init__(self, quantity: str) -> None:
             super().__init__()
             self.quantity = quantity

@@ -295,7 +295,7 @@ def test_what_networks_learn_from_is_drawn_by_state_where_targets_are_expectatio
 
 
 def test_tables_learn_from_transitions_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FlatNet, "num_entries", 0, raising=False)
+    monkeypatch.setattr(FlatNet, "is_table", True)
     _, memory, _ = lesson()
     assert memory.drawn == [(256, False)]
 
@@ -325,7 +325,7 @@ def test_target_networks_go_a_share_of_the_way_and_tables_all_of_it(
 ) -> None:
     learner, _, _ = lesson(target_rate=0.25)
     if is_table:
-        monkeypatch.setattr(FlatNet, "num_entries", 0, raising=False)
+        monkeypatch.setattr(FlatNet, "is_table", True)
     newest = net(learner, "q_r").state_dict()
     before = {name: old.clone() for name, old in target_net(learner, "q_r").state_dict().items()}
     assert any(not torch.equal(before[name], newest[name]) for name in newest)

@@ -19,8 +19,7 @@ from empo_testing.world_model import WorldModelTests
 from empo_worlds.queries import transition_probabilities
 
 (COMPONENT,) = empo_components()
-LIBRARY = COMPONENT.library
-assert LIBRARY is not None
+LIBRARY = TableParams.library
 SHIPPED = sorted(LIBRARY.glob("*.yaml"))
 
 GAME = """\

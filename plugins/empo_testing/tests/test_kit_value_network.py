@@ -13,7 +13,7 @@ from empo_testing.value_network import ValueNetworkTests
 Runner = Callable[..., set[str]]
 
 
-class Perceptron(nn.Module):
+class Perceptron(ValueNetwork):
     """A right network: two layers on the row, the time, and who and what is asked about."""
 
     def __init__(self, spec: WorldSpec, quantity: Quantity) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from empo_core import Component, Config, ConfigFile, hookimpl
 
 class BushworldParams(Config):
     """Which world to load."""
+
+    library: ClassVar = Path(__file__).parent / "worlds"
 
     file: ConfigFile = Field(description="YAML or JSON file of the world.")
     max_steps: int | None = Field(
@@ -43,7 +45,6 @@ def empo_components() -> Iterable[Component]:
         target="empo_bushworld.world:load_world",
         api=1,
         summary="A grid of bushes: robots tread them down, humans get through the thin ones.",
-        library=Path(__file__).parent / "worlds",
     )
     yield Component(
         kind="human_prior",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -23,9 +22,15 @@ _CODE_KEYS = {
     "additional_wrappers", "entry_point", "vector_entry_point", "vector_kwargs", "wrappers",
 }  # fmt: skip
 """Keyword arguments by which Gymnasium takes code."""
-_MODULE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w.]*$")
+_IMPORTED_KEY = re.compile(
+    r"(^|_)(callable|class|cls|entry_point|factory|function|import|module|target|type|wrapper)"
+    r"(es|s)?$"
+)
+"""Keys by which environments take names of code, which some import: no dotted names there."""
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w.]*")
 """``package.module:name``, as entry points are written."""
-_OWN_NAMES = ("highway_env",)
+_OWN_NAMES = ("highway_env.",)
 """Packages whose environments import dotted names in their arguments, which may be their own."""
 
 
@@ -38,40 +43,37 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
-    if found := sorted(_CODE_KEYS & kwargs.keys()):
-        raise ValueError(f"{', '.join(found)}: cannot be given in a config, for they take code")
-    _refuse_code(kwargs, "")
+    if keys := sorted(_CODE_KEYS & kwargs.keys()):
+        raise ValueError(f"{', '.join(keys)}: cannot be given in a config, for they take code")
+    _refuse_code(kwargs, "", "")
     return kwargs
 
 
-def _refuse_code(value: Any, path: str) -> None:
-    """Refuse values that are not data, and strings that name code."""
+def _refuse_code(value: Any, path: str, key: str) -> None:
+    """Refuse values that are not data, and strings that name code where their key takes code.
+
+    Args:
+        value: A keyword argument, or a part of one.
+        path: Dotted path of the value.
+        key: Nearest key on that path.
+    """
     if isinstance(value, Mapping):
-        for key, part in value.items():
-            _refuse_code(key, path)
-            _refuse_code(part, f"{path}.{key}" if path else str(key))
+        for name, part in value.items():
+            _refuse_code(name, path, key)
+            _refuse_code(part, f"{path}.{name}" if path else str(name), str(name))
     elif isinstance(value, list | tuple):
         for index, part in enumerate(value):
-            _refuse_code(part, f"{path}.{index}")
-    elif isinstance(value, str) and (_MODULE.match(value) or _is_importable(value)):
-        raise ValueError(
-            f"{path}: {value!r} names code, and a config holds data only; give an environment "
-            "made of code to empo_core.run(config, environment=...), or write a component "
-            "(empo new-plugin NAME --kind environment)"
-        )
-    elif not isinstance(value, bool | int | float | str | None):
+            _refuse_code(part, f"{path}.{index}", key)
+    elif isinstance(value, str):
+        takes_code = _IMPORTED_KEY.search(key) and not value.startswith(_OWN_NAMES)
+        if _MODULE.fullmatch(value) or (takes_code and _DOTTED.fullmatch(value)):
+            raise ValueError(
+                f"{path}: {value!r} names code, and a config holds data only; give an environment "
+                "made of code to empo_core.run(config, environment=...), or write a component "
+                "(empo new-plugin NAME --kind environment)"
+            )
+    elif not isinstance(value, bool | int | float | None):
         raise ValueError(f"{path}: {type(value).__name__} is no data that a config could hold")
-
-
-def _is_importable(text: str) -> bool:
-    """True for a dotted name in an installed module, which some environments would import."""
-    first, *rest = text.split(".")
-    if not rest or first in _OWN_NAMES or not all(map(str.isidentifier, (first, *rest))):
-        return False
-    try:
-        return importlib.util.find_spec(first) is not None  # Imports nothing.
-    except ValueError:  # A module that was made by hand.
-        return True
 
 
 def _of_this_registry(name: str) -> str:
@@ -137,6 +139,8 @@ class NormaliseParams(Config):
 class GymnasiumParams(WrapperParams):
     """Copies of a Gymnasium environment."""
 
+    short: ClassVar = "id"
+
     id: GymnasiumId = Field(description="As gymnasium.make takes it, e.g. CartPole-v1.")
     kwargs: Kwargs = Field(
         default_factory=dict, description="Keyword arguments of the environment; plain data."
@@ -168,6 +172,8 @@ class GymnasiumParams(WrapperParams):
 class GymnasiumVectorParams(Config):
     """One Gymnasium vector environment, which steps all its copies itself."""
 
+    short: ClassVar = "id"
+
     id: GymnasiumId = Field(description="As gymnasium.make_vec takes it, e.g. CartPole-v1.")
     kwargs: Kwargs = Field(default_factory=dict, description="Its keyword arguments; plain data.")
     autoreset: Literal["next_step", "same_step", "disabled", "inside_step"] | None = Field(
@@ -179,6 +185,8 @@ class GymnasiumVectorParams(Config):
 
 class PettingZooParams(WrapperParams):
     """Copies of a PettingZoo ParallelEnv, whose agents may die before the others."""
+
+    short: ClassVar = "id"
 
     id: str = Field(
         pattern=PETTINGZOO_ID,
@@ -193,6 +201,8 @@ class PettingZooParams(WrapperParams):
 
 class DmcParams(WrapperParams):
     """Copies of a task of the DeepMind Control Suite; needs ``empo-environments[dmc]``."""
+
+    short: ClassVar = "task"
 
     task: str = Field(pattern=DMC_TASK, description="Domain and task, e.g. cartpole-swingup.")
     action_repeat: int = Field(

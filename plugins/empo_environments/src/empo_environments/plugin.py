@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from empo_core import Component, hookimpl
 
 
-def _environment(name: str, stem: str, summary: str, short: str = "id") -> Component:
+def _environment(name: str, stem: str, summary: str) -> Component:
     return Component(
         kind="environment",
         name=name,
@@ -15,7 +15,6 @@ def _environment(name: str, stem: str, summary: str, short: str = "id") -> Compo
         target=f"empo_environments.components:{stem}Environment",
         api=1,
         summary=summary,
-        short=short,
     )
 
 
@@ -31,4 +30,4 @@ def empo_components() -> Iterable[Component]:
     yield _environment(
         "pettingzoo", "PettingZoo", "Copies of a ParallelEnv of the packages pettingzoo and mpe2."
     )
-    yield _environment("dmc", "Dmc", "Copies of a task of the DeepMind Control Suite.", "task")
+    yield _environment("dmc", "Dmc", "Copies of a task of the DeepMind Control Suite.")

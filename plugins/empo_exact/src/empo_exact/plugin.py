@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -134,6 +134,8 @@ class Compute(Config):
 
 class ExactParams(PriorParams):
     """Phases 1 and 2: the theory, and how to solve it."""
+
+    sizes_worlds: ClassVar = True
 
     theory: CompleteTheory = Field(
         default_factory=CompleteTheory, description="Symbols of equations (1)-(9)."
@@ -312,7 +314,6 @@ def empo_components() -> Iterable[Component]:
         target="empo_exact.algorithm:Exact",
         api=1,
         summary="Both phases by backward induction in float64: exact policies and values.",
-        sizes_worlds=True,
     )
     yield Component(
         kind="human_prior",

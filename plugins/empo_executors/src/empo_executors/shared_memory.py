@@ -49,23 +49,6 @@ class SharedMemory:
         os.close(self.descriptor)
 
 
-def memory_of(process: int, descriptor: int) -> mmap:
-    """The memory that another process of this machine and user shares.
-
-    Args:
-        process: Its process ID.
-        descriptor: ``SharedMemory.descriptor`` there.
-
-    Raises:
-        OSError: It does not, or the system does not show what processes have open.
-    """
-    opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR)
-    try:
-        return mmap(opened, 0)
-    finally:
-        os.close(opened)
-
-
 def _unnamed_file() -> int:
     if sys.platform == "linux":
         return os.memfd_create("empo")

@@ -17,5 +17,4 @@ def empo_components() -> Iterable[Component]:
         target="empo_latent.algorithm:LatentAlgorithm",
         api=1,
         summary="A latent world model, with policies learned in imagination and a planner.",
-        takes_environment=True,
     )

@@ -6,9 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_core.config import ValueNetworkRef, installed
-from empo_core.errors import NonFiniteError, PluginLoadError
-from empo_core.plugins.registry import Registry
+from empo_core.errors import NonFiniteError
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.trees import StateDict
 from empo_core.types import Fit, ValueQuery
@@ -132,26 +130,10 @@ def sum_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) ->
 
 
 def regression_of(
-    reference: ValueNetworkRef,
-    network: ValueNetwork,
-    *,
-    weight_decay: float,
-    max_grad_norm: float | None,
-    registry: Registry | None = None,
+    network: ValueNetwork, *, weight_decay: float, max_grad_norm: float | None
 ) -> Regression:
-    """The regression that a network's component names, else gradient descent.
-
-    Raises:
-        PluginLoadError: if the named class does not import, or is no regression.
-    """
-    registry = registry if registry is not None else installed()
-    offer = registry.offer(reference.kind, reference.name)
-    factory = offer.component.load_regression() or GradientRegression
-    built = factory(network, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
-    if not isinstance(built, Regression):
-        raise PluginLoadError(
-            f"the regression of {reference.kind} {reference.name!r} of "
-            f"{offer.provider.distribution} is a {type(built).__name__}, which lacks fit, "
-            "default_lr, state_dict or load_state_dict"
-        )
-    return built
+    """The network's own regression, or gradient descent where it has none."""
+    regression = network.regression(weight_decay=weight_decay, max_grad_norm=max_grad_norm)
+    if regression is not None:
+        return regression
+    return GradientRegression(network, weight_decay=weight_decay, max_grad_norm=max_grad_norm)

@@ -52,7 +52,6 @@ def empo_components() -> Iterable[Component]:
         name="lookup",
         params=LookupParams,
         target="empo_lookup_tables.table:LookupTable",
-        regression="empo_lookup_tables.regression:TableRegression",
         api=1,
         summary="A growable table: one value per state, time, and goal, human or action.",
     )

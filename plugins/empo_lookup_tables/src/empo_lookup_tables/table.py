@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError
+from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.kernels import lines_of
 from empo_lookup_tables.keys import Keys, has_unknown
@@ -35,7 +36,7 @@ _ENTRIES = 256
 """For how many entries a new table has room."""
 
 
-class LookupTable(nn.Module):
+class LookupTable(ValueNetwork):
     """One of Q_r, V_h^e, X_h, U_r, V_r as a table keyed by state and remaining steps.
 
     An entry belongs to one key and has a *line* of values for each goal (V_h^e) or human (X_h),
@@ -53,6 +54,7 @@ class LookupTable(nn.Module):
         default: The answer to unknown keys.
     """
 
+    is_table = True
     values: Float[nn.Parameter, "line output"]
     counts: Float[Tensor, "line output"]
 
@@ -102,6 +104,12 @@ class LookupTable(nn.Module):
     def steps_left(self) -> Int[Tensor, " entry"] | None:
         """The remaining steps of each entry; None where time is not in the keys."""
         return self._keys.steps_left()
+
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
+        """The rules of ``params``; see ``TableRegression``."""
+        from empo_lookup_tables.regression import TableRegression
+
+        return TableRegression(self, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
 
     def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
         """The value of each question, within the bounds of the quantity."""

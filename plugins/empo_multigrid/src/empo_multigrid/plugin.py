@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,8 @@ Simultaneity = Literal["exact", "reference"]
 
 class MultigridParams(Config):
     """Which world file to load, and how its simultaneous moves are resolved."""
+
+    library: ClassVar = Path(__file__).parent / "worlds"
 
     file: ConfigFile = Field(description="World file, YAML or JSON, relative to the config.")
     max_steps: int | None = Field(
@@ -48,7 +50,6 @@ def empo_components() -> Iterable[Component]:
         target="empo_multigrid.world:load_world",
         api=1,
         summary="Multi-agent gridworld with keys, doors, rocks, lava, buttons and more.",
-        library=Path(__file__).parent / "worlds",
     )
     yield Component(
         kind="human_prior",

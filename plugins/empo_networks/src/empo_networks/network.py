@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from empo_core.errors import ConfigError
 from empo_core.features import Features
-from empo_core.protocols import ValueNetwork
+from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_networks.encoders import (
     ACTIVATIONS,
@@ -41,7 +41,7 @@ ASKED: dict[Quantity, tuple[str, ...]] = {
 """Arguments of each quantity, and so the encoders of its network."""
 
 
-class Network(nn.Module):
+class Network(ValueNetwork):
     """One quantity as a function of states, and of a human and a goal where it has them.
 
     The first layer of the head is a sum of one linear map per encoder, applied to what there is
@@ -177,6 +177,12 @@ class Network(nn.Module):
         if state is None:
             state = torch.arange(query.steps_left.shape[0], device=slot.device)
         return state * len(self.humans) + slot
+
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
+        """One fused step of Adam; see ``NetworkRegression``."""
+        from empo_networks.regression import NetworkRegression
+
+        return NetworkRegression(self, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
 
     def share(self, source: ValueNetwork) -> bool:
         """Read the encoders of ``source``, the network for V_h^e, beside the own ones.

@@ -83,7 +83,6 @@ def empo_components() -> Iterable[Component]:
         name="mlp",
         params=MlpParams,
         target="empo_networks.network:mlp",
-        regression="empo_networks.regression:NetworkRegression",
         api=1,
         summary="Fully connected encoders of all features, and a head; for small worlds.",
     )
@@ -92,7 +91,6 @@ def empo_components() -> Iterable[Component]:
         name="grid-conv",
         params=GridConvParams,
         target="empo_networks.network:grid_conv",
-        regression="empo_networks.regression:NetworkRegression",
         api=1,
         summary="Convolutions over the grid beside agents, objects and globals, and a head.",
     )
@@ -101,7 +99,6 @@ def empo_components() -> Iterable[Component]:
         name="identity",
         params=IdentityParams,
         target="empo_networks.network:identity",
-        regression="empo_networks.regression:NetworkRegression",
         api=1,
         summary="No encoders: a head on the features themselves; for tests and comparisons.",
     )

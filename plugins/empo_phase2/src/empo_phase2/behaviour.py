@@ -10,7 +10,7 @@ from torch import Tensor
 
 from empo_core.config import ValueNetworkRef
 from empo_core.experiment import build
-from empo_core.protocols import Aggregator, SharesEncoders, ValueNetwork, Weights
+from empo_core.protocols import Aggregator, ValueNetwork, Weights
 from empo_core.types import Quantity, WorldSpec
 from empo_learning.finite import check_finite
 from empo_phase2.experience import States, TimedStates, Transitions
@@ -29,7 +29,7 @@ def build_networks(values: Values, spec: WorldSpec) -> dict[Quantity, ValueNetwo
         if reference is not None:
             networks[quantity] = build(reference, spec, quantity)
     for quantity, network in networks.items():
-        if quantity != "v_h_e" and isinstance(network, SharesEncoders):
+        if quantity != "v_h_e":
             network.share(networks["v_h_e"])
     return networks
 
@@ -51,8 +51,7 @@ class RobotBehaviour:
         self._values = Quantities(
             {self.quantity: self.network}, spec, slots, params.theory, self._aggregate
         )
-        if isinstance(self.network, torch.nn.Module):
-            self.network.eval()
+        self.network.eval()
 
     def load(self, weights: Weights) -> None:
         """Act with these weights, named ``<quantity>.<parameter>``; others are not looked at.

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.protocols import Aggregator, Regression, Tabular, ValueNetwork
+from empo_core.protocols import Aggregator, Regression, ValueNetwork
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict, whole_number
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
@@ -87,11 +87,10 @@ class Learner:
         self._goals = goals
         self.networks = build_networks(params.values, spec)
         for network in self.networks.values():
-            _move(network, params.compute.device)
+            network.to(params.compute.device)
         optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
-                getattr(params.values, quantity),
                 network,
                 weight_decay=optimiser.weight_decay,
                 max_grad_norm=optimiser.max_grad_norm,
@@ -109,12 +108,11 @@ class Learner:
         self._by_state = params.replay.sampling == "states"
         if params.replay.sampling is None:
             # A table has learned an expectation as soon as it has seen it once.
-            tables = all(isinstance(network, Tabular) for network in self.networks.values())
+            tables = all(network.is_table for network in self.networks.values())
             self._by_state = not tables and not self.is_sampled
         self.skipped = 0
         for target in self._targets.values():
-            if isinstance(target, torch.nn.Module):
-                target.eval()
+            target.eval()
 
     def step(self, step: int, replay: TransitionSource) -> tuple[BatchTargets, dict[Quantity, Fit]]:
         """Train once.
@@ -308,7 +306,7 @@ class Learner:
 def between(target: ValueNetwork, network: ValueNetwork, rate: float) -> dict[str, Tensor]:
     """Weights a share of the way from one network to another; all of the way for tables."""
     newest = network.state_dict()
-    if rate == 1 or isinstance(network, Tabular):
+    if rate == 1 or network.is_table:
         return dict(newest)
     before = target.state_dict()
     return {
@@ -343,8 +341,3 @@ def compiled(
     if params.compute.device != "cpu" or params.aggregator != usual:
         return plain
     return CompiledTargets(plain, next(iter(network.parameters())).dtype)
-
-
-def _move(network: ValueNetwork, device: str) -> None:
-    if isinstance(network, torch.nn.Module):
-        network.to(device)

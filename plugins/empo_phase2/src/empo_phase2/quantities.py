@@ -55,11 +55,7 @@ class Quantities:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Networks in evaluation mode, e.g. without dropout, and back as they were."""
-        training = [
-            network
-            for network in self.networks.values()
-            if isinstance(network, torch.nn.Module) and network.training
-        ]
+        training = [network for network in self.networks.values() if network.training]
         for network in training:
             network.eval()
         try:

@@ -66,6 +66,8 @@ SOURCE = "reward"
 class RolloutAlgorithm(Algorithm):
     """Collects rollouts from vectorised environments and improves a policy with them."""
 
+    takes_environment = True
+
     def __init__(self, params: RolloutParams) -> None:
         self._params = params
 

@@ -17,7 +17,6 @@ def empo_components() -> Iterable[Component]:
         target="empo_rollout.algorithm:RolloutAlgorithm",
         api=1,
         summary="Large-batch rollouts of many environments, and PPO or other losses on them.",
-        takes_environment=True,
     )
     yield Component(
         kind="policy_loss",

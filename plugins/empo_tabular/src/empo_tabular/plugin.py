@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -12,6 +13,8 @@ from empo_core import Component, Config, ConfigFile, hookimpl
 
 class TableParams(Config):
     """Which game to load."""
+
+    library: ClassVar = Path(__file__).parent / "worlds"
 
     file: ConfigFile = Field(description="YAML or JSON file of the game.")
     max_steps: int | None = Field(
@@ -29,5 +32,4 @@ def empo_components() -> Iterable[Component]:
         target="empo_tabular.world:load_world",
         api=1,
         summary="An explicit game from a file: states, actions, transitions, goals.",
-        library=Path(__file__).parent / "worlds",
     )

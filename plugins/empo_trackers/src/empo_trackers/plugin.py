@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -31,6 +31,8 @@ Edges = Annotated[list[float], Field(min_length=2), AfterValidator(_increasing)]
 class JsonlParams(Config):
     """The file needs no settings: its name and form are fixed so that tools can rely on them."""
 
+    default_in: ClassVar = "config"
+
 
 class TensorboardParams(Config):
     """Parameters of tracker ``tensorboard``."""
@@ -42,6 +44,8 @@ class TensorboardParams(Config):
 
 class ProgressParams(Config):
     """Parameters of tracker ``progress``."""
+
+    default_in: ClassVar = "terminal"
 
     style: Literal["auto", "bar", "lines"] = Field(
         "auto",
@@ -113,7 +117,6 @@ def _tracker(
     params: type[Config],
     target: str,
     summary: str,
-    default: Literal["config", "terminal"] | None = None,
 ) -> Component:
     return Component(
         kind="tracker",
@@ -122,7 +125,6 @@ def _tracker(
         target=f"empo_trackers.{target}",
         api=1,
         summary=summary,
-        default=default,
     )
 
 
@@ -130,11 +132,11 @@ def _tracker(
 def empo_components() -> Iterable[Component]:
     """Offer six trackers."""
     summary = "Every metric as one line of metrics.jsonl."
-    yield _tracker("jsonl", JsonlParams, "jsonl:JsonlTracker", summary, "config")
+    yield _tracker("jsonl", JsonlParams, "jsonl:JsonlTracker", summary)
     summary = "Every metric as an event that TensorBoard shows."
     yield _tracker("tensorboard", TensorboardParams, "tensorboard:TensorboardTracker", summary)
     summary = "Progress bars with the time left, on standard error."
-    yield _tracker("progress", ProgressParams, "progress:ProgressTracker", summary, "terminal")
+    yield _tracker("progress", ProgressParams, "progress:ProgressTracker", summary)
     summary = "Averages of what episodes pay and how long they are, and why they end."
     yield _tracker("episodic-ema", EpisodicEmaParams, "episodes:EpisodicEma", summary)
     summary = "The same, with histograms of what episodes pay and how long they are."

@@ -1,0 +1,317 @@
+"""Learning: value networks, policy losses, aggregators, and how experience is collected.
+
+Axis names follow ``docs/reference/shapes.md``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.distributions import Distribution
+
+from empo_core.trees import StateDict
+from empo_core.types import (
+    Experience,
+    Fit,
+    ImaginedBatch,
+    LossNeeds,
+    LossOutput,
+    Quantity,
+    Reduction,
+    Scene,
+    Segments,
+    ValueQuery,
+)
+
+Policy = Callable[[Tensor], Distribution]
+"""From features ``[... feature]`` to a distribution over actions ``[... action]``."""
+Critic = Callable[[Tensor, Tensor], Tensor]
+"""From features and actions to values ``[... head]``, differentiable in the actions."""
+Weights: TypeAlias = Mapping[str, Tensor]
+"""Named tensors that a learner publishes to its actors, on the CPU."""
+
+
+class ValueNetwork(torch.nn.Module, ABC):
+    """One of Q_r, V_h^e, X_h, U_r, V_r as a trainable function of states.
+
+    Attributes:
+        quantity: The quantity.
+        is_table: Whether each question about a state has a value of its own, so that fitting one
+            changes no other.
+    """
+
+    quantity: Quantity
+    is_table: ClassVar[bool] = False
+
+    if TYPE_CHECKING:
+
+        def __call__(self, query: ValueQuery) -> Tensor: ...  # noqa: D102
+
+    @abstractmethod
+    def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
+        """The value of each query, within the bounds of its quantity.
+
+        ``output`` is the number of joint robot actions for ``q_r`` (robot 0 of
+        ``spec.robots`` counts fastest) and 1 otherwise.
+        """
+
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression | None:
+        """Fits the network from now on; None: gradient descent on squared errors does.
+
+        Args:
+            weight_decay: How much of each weight is added to its gradient.
+            max_grad_norm: Longer gradients are cut to this length; None cuts none.
+        """
+        return None
+
+    def share(self, source: ValueNetwork) -> bool:
+        """Use the encoders of ``source`` beside its own, without training them.
+
+        They become part of ``state_dict`` but not of ``parameters``. Returns whether ``source``
+        has encoders that fit; where it has none, nothing changes.
+        """
+        return False
+
+
+@runtime_checkable
+class PolicyLoss(Protocol):
+    """From candidate actions and their targets to a scalar and metrics."""
+
+    @property
+    def needs(self) -> LossNeeds:
+        """The inputs that the loss requires."""
+
+    def __call__(
+        self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
+    ) -> LossOutput:
+        """The loss of ``policy`` on ``batch``.
+
+        Its gradient reaches the parameters of ``policy`` and no others: the batch is
+        constant and the critic's parameters must be left without gradients. A call changes
+        nothing, not even the loss.
+
+        Raises:
+            ValueError: if an input of ``needs`` is missing, or there are too few candidates.
+        """
+
+
+@runtime_checkable
+class AdaptivePolicyLoss(Protocol):
+    """A policy loss that changes in the course of training; optional.
+
+    A running scale, a coefficient that falls or is tuned: the learner calls ``adapt`` once after
+    each step of the policy's optimiser, and puts the state into its checkpoints.
+    """
+
+    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
+        """Update the loss's state with the statistics of a call.
+
+        Args:
+            statistics: ``LossOutput.statistics`` of the call that the optimiser followed.
+            progress: Share of the run that is done, from 0 to 1.
+        """
+
+    def state_dict(self) -> StateDict:
+        """Everything needed to go on exactly so: a tree as checkpoints take it."""
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+@runtime_checkable
+class WeighsCandidates(Protocol):
+    """A policy loss that prefers some candidates to others; optional.
+
+    A learner may let its value targets prefer the same ones.
+    """
+
+    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "candidate start"]:
+        """Weight of each candidate; at least 0, adding up to 1 at each start."""
+
+
+@runtime_checkable
+class Aggregator(Protocol):
+    """Reduces many items to one value per segment, e.g. successors to states."""
+
+    def __call__(
+        self,
+        values: Float[Tensor, " item *trailing"],
+        segments: Segments,
+        *,
+        reduction: Reduction = "sum",
+        weight: Float[Tensor, " item"] | None = None,
+    ) -> Float[Tensor, " segment *trailing"]:
+        """Combine the items of each segment; their order has no effect beyond rounding.
+
+        Args:
+            values: One row per item, any trailing axes.
+            segments: The segment of each item.
+            reduction: How items combine; an empty segment gives 0.
+            weight: Factor of each item; the weighted mean divides by the total weight (0 where
+                that is 0).
+
+        Returns:
+            One row per segment, in the dtype of ``values``.
+
+        Raises:
+            ValueError: if shapes disagree.
+        """
+
+
+@runtime_checkable
+class Regression(Protocol):
+    """Fits one value network to targets, and keeps what it needs for that, e.g. moments."""
+
+    def fit(
+        self,
+        query: ValueQuery,
+        target: Float[Tensor, "query output"],
+        weight: Float[Tensor, "query output"],
+        *,
+        lr: float,
+    ) -> Fit:
+        """Move the network's answers towards the targets, by one step.
+
+        Args:
+            query: The questions.
+            target: What the answers should be; read nowhere where the weight is 0.
+            weight: How much each answer counts, at least 0.
+            lr: Learning rate.
+
+        Raises:
+            NonFiniteError: if the loss or the gradient is not finite; the network is unchanged.
+        """
+
+    def default_lr(self, *, sampled: bool) -> float:
+        """The learning rate where a config gives none.
+
+        Args:
+            sampled: Whether targets are samples rather than expectations, so that they scatter
+                around what is to be learned.
+        """
+
+    def state_dict(self) -> StateDict:
+        """The state of the regression, e.g. an optimiser's moments, without the network."""
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+@runtime_checkable
+class Actor(Protocol):
+    """Acts in environments and records what happened; in the learner's process or its own."""
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Act with these weights from now on; every ``Experience`` names their version."""
+
+    def act(self, training_step: int) -> Experience:
+        """Act for a while: every environment takes one step.
+
+        Args:
+            training_step: Training steps so far, on which exploration depends.
+        """
+
+    def state_dict(self) -> StateDict:
+        """Everything needed to go on exactly so: environments, generators, counts.
+
+        A tree of dictionaries and lists with tensors, numbers, strings, booleans and None.
+        """
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+
+
+ActorFactory = Callable[[int], Actor]
+"""Builds the actor with a number, from 0; can be pickled by ``cloudpickle``."""
+
+
+@runtime_checkable
+class Collector(Protocol):
+    """Produces experience by running actors."""
+
+    def start(self, make_actor: ActorFactory, directory: Path) -> None:
+        """Build the actors; files, if there must be any, go into ``directory``.
+
+        Raises:
+            CollectError: if an actor cannot be built; the message holds its traceback.
+        """
+
+    def publish(self, weights: Weights, training_step: int) -> None:
+        """Let all actors act with these weights as soon as possible."""
+
+    def collect(self, training_step: int) -> Sequence[Experience]:
+        """The experience that is due before the next training step; may be empty.
+
+        Waits only while there is less than the learner may start with.
+
+        Raises:
+            CollectError: if no actor is alive.
+        """
+
+    def counters(self) -> dict[str, float]:
+        """Numbers for people and trackers, ``env_steps`` among them."""
+
+    def state_dict(self) -> StateDict:
+        """Everything needed to go on; exactly so where the collector is synchronous."""
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned.
+
+        Before that the collector is started, and what it had been told to publish last is
+        published again.
+        """
+
+    def stop(self) -> None:
+        """End all actors within seconds; may be called at any time and twice."""
+
+
+class Explorer(ABC):
+    """Changes what some agents do while experience is collected: the robots, or one human.
+
+    ``agents`` of the factory call are who chooses, in index order: all robots jointly, or one
+    human alone.
+
+    Attributes:
+        learns: Whether the explorer learns where experience is learned from. The learner then has
+            an explorer of its own, trains it, and publishes its weights to those of the actors.
+    """
+
+    learns: bool = False
+
+    @abstractmethod
+    def explore(
+        self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
+    ) -> Float[Tensor, "env choice"]:
+        """Action probabilities to act with, given those of the policy.
+
+        Unavailable actions keep probability 0, and rows keep summing to 1.
+        """
+
+    def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
+        """Record which choice was made in a scene that ``explore`` answered."""
+
+    def state_dict(self) -> StateDict:
+        """The explorer's state, e.g. counts."""
+        return {}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+
+    def learn(
+        self, states: Int[Tensor, "state word"], choice: Int[Tensor, " state"]
+    ) -> dict[str, float]:
+        """One training step on states and what was chosen there; returns numbers for people."""
+        return {}
+
+    def weights(self) -> dict[str, Tensor]:
+        """The learned tensors that ``explore`` needs."""
+        return {}
+
+    def load_weights(self, weights: Weights) -> None:
+        """Use what ``weights`` of another copy returned."""
