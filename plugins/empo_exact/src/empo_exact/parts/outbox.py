@@ -149,4 +149,6 @@ def _shared(size: int) -> SharedMemory:
     # Imported here because most runs have one process.
     from empo_executors.shared_memory import SharedMemory
 
-    return SharedMemory(size, _HOLDS, _ADVICE)
+    memory = SharedMemory(_HOLDS, _ADVICE)
+    memory.reserve(size)
+    return memory
