@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import load_array, load_arrays, save_arrays
 from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
@@ -23,6 +22,7 @@ from empo_core.runs.atomic import (
     remove_directory,
     write_file,
 )
+from empo_worlds.arrays import load_array, load_arrays, save_arrays
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"
@@ -75,23 +75,23 @@ class MemoryStore:
     """Arrays in RAM; see ``PartStore``."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[int, Arrays]] = {}
+        self._arrays: dict[str, dict[int, Arrays]] = {}
 
     def put(self, kind: str, part: int, arrays: Arrays) -> None:
         """Keep arrays."""
-        self._kept.setdefault(kind, {})[part] = arrays
+        self._arrays.setdefault(kind, {})[part] = arrays
 
     def get(self, kind: str, part: int) -> Arrays:
         """The arrays that were put."""
-        return self._kept[kind][part]
+        return self._arrays[kind][part]
 
     def rows(self, kind: str, part: int, numbers: Numbers) -> Arrays:
         """Rows of all arrays."""
-        return _rows(self._kept[kind][part], numbers)
+        return _rows(self._arrays[kind][part], numbers)
 
     def view(self, kind: str, part: int) -> Arrays:
         """The arrays that were put."""
-        return self._kept[kind][part]
+        return self._arrays[kind][part]
 
     def fetch(self, kind: str, part: int) -> None:
         """There is nothing to read."""
@@ -99,7 +99,7 @@ class MemoryStore:
     def drop(self, kind: str, parts: Sequence[int]) -> None:
         """Forget parts."""
         for part in parts:
-            self._kept[kind].pop(part, None)
+            self._arrays[kind].pop(part, None)
 
     def flush(self) -> None:
         """Nothing is under way."""
@@ -127,7 +127,7 @@ class FileStore:
         self._trusted: dict[Path, list[str]] = {}
         self._reader = ThreadPoolExecutor(1, "part-reader")
         self._writer = ThreadPoolExecutor(1, "part-writer")
-        self._ahead: dict[tuple[str, int], Future[Arrays]] = {}
+        self._reads: dict[tuple[str, int], Future[Arrays]] = {}
         self._writing: Future[None] | None = None
         self._written: tuple[str, int] | None = None
 
@@ -160,7 +160,7 @@ class FileStore:
 
     def put(self, kind: str, part: int, arrays: Arrays) -> None:
         """Write arrays, in the background."""
-        self._ahead.pop((kind, part), None)
+        self._reads.pop((kind, part), None)
         self.flush()  # One at a time, so that no more are held in memory.
         self._written = kind, part
         self._writing = self._writer.submit(self._write, kind, part, arrays)
@@ -192,7 +192,7 @@ class FileStore:
 
     def get(self, kind: str, part: int) -> Arrays:
         """The arrays of a part."""
-        coming = self._ahead.pop((kind, part), None)
+        coming = self._reads.pop((kind, part), None)
         if coming:
             return coming.result()
         self._settle(kind, part)
@@ -209,8 +209,8 @@ class FileStore:
 
     def fetch(self, kind: str, part: int) -> None:
         """Begin to read."""
-        if (kind, part) not in self._ahead:
-            self._ahead[kind, part] = self._reader.submit(self._read, kind, part)
+        if (kind, part) not in self._reads:
+            self._reads[kind, part] = self._reader.submit(self._read, kind, part)
 
     def check(self, kind: str, part: int) -> None:
         """Refuse files that were not written for this problem, or are damaged.

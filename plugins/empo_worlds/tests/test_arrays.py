@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import load_array, load_arrays, save_arrays
 from empo_core.runs.atomic import DISK, Disk, read_json, write_file
+from empo_worlds.arrays import load_array, load_arrays, save_arrays
 
 OLD = {"values": np.arange(6.0).reshape(2, 3)}
 NEW = {"values": np.ones((40, 3)), "policy": np.zeros(5, dtype=np.int16)}
