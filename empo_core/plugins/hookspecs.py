@@ -121,7 +121,7 @@ def load_target(owner: str, target: str) -> Callable[..., Any]:
     """Import ``"package.module:name"``, and warn of what the import changed elsewhere.
 
     Args:
-        owner: Owner of the target, for errors, e.g. ``"tracker 'jsonl'"``.
+        owner: Owner of the target, for errors, e.g. ``"tracker 'mine'"``.
         target: The place of a class or function.
 
     Raises:

@@ -39,7 +39,7 @@ def test_no_component_of_a_plugin_is_named() -> None:
     quoted = "|".join(re.escape(name) for name in sorted(names))
     found = places(rf"[\"'`]({quoted})[\"'`/]|(algorithm|tracker|collector) ``?({quoted})\b")
     # The hook of trackers has this name, too.
-    assert [line for line in found if 'self._each("progress"' not in line] == []
+    assert [line for line in found if 'self._call_all("progress"' not in line] == []
 
 
 @pytest.mark.parametrize("word", ["count.unrolled", "warm.?up", r"\bjsonl\b", "tensorboard"])
