@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -86,13 +85,12 @@ def collector_of(executor: str, actors: int, loops: int, size: int) -> Iterator[
             min_env_steps=STEPS, max_env_steps_per_training_step=None, queue_size=64 * STEPS,
         )
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            collector.start(lambda index: BusyActor(loops, size), Path(folder))
-            collector.publish({"weight": torch.zeros(100_000)}, 0)
-            yield collector
-        finally:
-            collector.stop()
+    try:
+        collector.start(lambda index: BusyActor(loops, size))
+        collector.publish({"weight": torch.zeros(100_000)}, 0)
+        yield collector
+    finally:
+        collector.stop()
 
 
 def rate_of(collector: AsyncCollector, seconds: float, pause_s: float) -> tuple[float, float]:
@@ -115,14 +113,6 @@ def cpu_of(process: psutil.Process) -> float:
     return float(sum(process.cpu_times()[:2]))
 
 
-def gateway() -> psutil.Process | None:
-    """The process that is connected to the cluster: the one that started the head."""
-    for process in psutil.Process().children(recursive=True):
-        if "gcs_server" in process.name():
-            return process.parent()
-    return None
-
-
 def throughput() -> dict[tuple[str, int], list[tuple[float, float]]]:
     """What ``rate_of`` says of both executors, in turns, with one and two actors."""
     rates: dict[tuple[str, int], list[tuple[float, float]]] = {}
@@ -139,20 +129,19 @@ def throughput() -> dict[tuple[str, int], list[tuple[float, float]]]:
     return rates
 
 
-def message_cost(executor: str) -> tuple[float, float, float]:
-    """Seconds per message of 1 MB: on the clock, of the learner's CPU, of the gateway's."""
+def message_cost(executor: str) -> tuple[float, float]:
+    """Seconds per message of 1 MB: on the clock, and of the learner's CPU."""
     with collector_of(executor, 2, 0, FLOOD) as collector:
-        other = gateway() if executor == "ray" else None
-        found = []
+        seconds = []
         for _ in range(ROUNDS):
-            used = [time.process_time(), cpu_of(other) if other else 0.0, time.perf_counter()]
+            used = [time.process_time(), time.perf_counter()]
             first = collector.counters()["accepted_frames"]
             rate_of(collector, ROUND_S, 0.0)
             messages = collector.counters()["accepted_frames"] - first
-            now = [time.process_time(), cpu_of(other) if other else 0.0, time.perf_counter()]
-            found.append([(b - a) / messages for a, b in zip(used, now, strict=True)])
-        learner, between, clock = (statistics.median(one) for one in zip(*found, strict=True))
-    return clock, learner, between
+            now = [time.process_time(), time.perf_counter()]
+            seconds.append([(b - a) / messages for a, b in zip(used, now, strict=True)])
+        learner, clock = (statistics.median(part) for part in zip(*seconds, strict=True))
+    return clock, learner
 
 
 def modelled(actors: int, step_s: float, message_s: float, size: int) -> float:
@@ -204,7 +193,7 @@ def main() -> None:
             table.add_row(str(actors), unit, *medians, f"{ratio:.2f}")
     console.print(table)
     costs = {executor: message_cost(executor) for executor in EXECUTORS}
-    table = Table("executor", "clock", "learner", "gateway", title="Milliseconds per megabyte")
+    table = Table("executor", "clock", "learner", title="Milliseconds per megabyte")
     for executor, cost in costs.items():
         table.add_row(executor, *(f"{1e3 * seconds:.2f}" for seconds in cost))
     console.print(table)
