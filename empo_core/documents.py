@@ -22,7 +22,7 @@ def config_at(path: Path, overrides: list[str]) -> RunConfig:
     """The config in a file; of a world file one that names the world, for overrides to complete.
 
     Raises:
-        ConfigError: if the config is wrong, with one located line per problem.
+        ConfigError: if the config is not valid, with one located line per problem.
     """
     return read_config_at(path, overrides)[1]
 
@@ -39,7 +39,9 @@ def document_at(path: Path, overrides: Sequence[str]) -> Document:
     """As ``config_at``, before the overrides are applied and it is validated."""
     from empo_core.config.yaml import read_yaml
 
-    path = library_world(str(path)) or path
+    if (world := library_world(str(path))) is not None:
+        world_model, file = world
+        return as_config(file, None, overrides, world_model)
     return as_config(path, read_yaml(path), overrides)
 
 
@@ -98,14 +100,14 @@ def build_named(name: str, file: Path) -> WorldModel:
     return world
 
 
-def library_world(name: str) -> Path | None:
-    """The file of a world named as in a config, e.g. ``grid/small``."""
+def library_world(name: str) -> tuple[str, Path] | None:
+    """The world model and the file of a world named as in a config, e.g. ``grid/small``."""
     component, slash, stem = name.partition("/")
     registry = installed()
     if Path(name).exists() or not slash or component not in registry.names("world_model"):
         return None
     try:
-        return library_file(registry, "world_model", component, stem)
+        return component, library_file(registry, "world_model", component, stem)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -121,15 +123,10 @@ def as_config(
 
     if document is not None and is_config(document):
         return document
-    logging.disable()  # The world is built again, and warns then.
-    try:
-        name, _ = world_in(path, world_model)
-    except EmpoError as error:
-        if document is not None and _num_foreign(error):
-            return document  # Whoever validates it says what a config has to have.
-        raise
-    finally:
-        logging.disable(logging.NOTSET)
+    name = world_model if world_model is not None else _world_model_of(path, document)
+    if name is None:
+        assert document is not None
+        return document  # Whoever validates it says what a config has to have.
     if not any(override.startswith("algorithm") for override in overrides):
         algorithms = ", ".join(installed().names("algorithm")) or "none is installed"
         raise ConfigError(
@@ -138,6 +135,19 @@ def as_config(
         )
     named: JsonData = {"world_model": {"name": name, "params": {"file": str(path.resolve())}}}
     return parse_yaml(dump_yaml(named), name=str(path))
+
+
+def _world_model_of(path: Path, document: Document | None) -> str | None:
+    """Name of the world model that a file fits; None where it has keys that none of them has."""
+    logging.disable()  # The world is built again, and warns then.
+    try:
+        return world_in(path, None)[0]
+    except EmpoError as error:
+        if document is not None and _num_foreign(error):
+            return None
+        raise
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _num_foreign(error: EmpoError) -> int:

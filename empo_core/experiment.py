@@ -26,8 +26,10 @@ from empo_core.errors import (
     DuplicateComponentError,
     EmpoError,
     PluginLoadError,
+    exit_error,
+    exits_are_errors,
+    is_exit,
 )
-from empo_core.exits import exit_error, exits_are_errors, is_exit
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
 from empo_core.plugins.signatures import check_call, check_component
@@ -491,7 +493,7 @@ def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
 def _takes_environment(registry: Registry, name: str) -> bool:
     """True if the class of an algorithm says so; False as well if the class cannot be loaded."""
     try:
-        return getattr(registry.get("algorithm", name).load(), "takes_environment", False)
+        return bool(getattr(registry.get("algorithm", name).load(), "takes_environment", False))
     except (DuplicateComponentError, PluginLoadError):
         return False
 

@@ -30,9 +30,9 @@ def heeded() -> list[signal.Signals]:
     """The signals that stop a run; under ``nohup`` SIGHUP is ignored, and is to stay so."""
     hangup = getattr(signal, "SIGHUP", None)
     return [
-        heeded_signal
-        for heeded_signal in SIGNALS
-        if heeded_signal != hangup or signal.getsignal(heeded_signal) != signal.SIG_IGN
+        number
+        for number in SIGNALS
+        if number != hangup or signal.getsignal(number) != signal.SIG_IGN
     ]
 
 

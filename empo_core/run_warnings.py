@@ -45,6 +45,6 @@ def with_warnings(summary: Mapping[str, Any], logged: Iterable[str]) -> dict[str
 
 def only_logged(summary: Mapping[str, Any], logged: Iterable[str]) -> list[str]:
     """The logged warnings that no warning of a summary contains."""
-    listed = summary.get("warnings")
-    known_warnings = [str(line) for line in listed] if isinstance(listed, list | tuple) else []
-    return [line for line in logged if not any(line in warning for warning in known_warnings)]
+    warnings = summary.get("warnings")
+    texts = [str(warning) for warning in warnings] if isinstance(warnings, list | tuple) else []
+    return [message for message in logged if not any(message in text for text in texts)]

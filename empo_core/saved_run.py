@@ -63,7 +63,7 @@ class SavedRun:
         """The copies that it keeps of what its config names, and the digest of its world.
 
         Raises:
-            StorageError: if the records are damaged.
+            StorageError: if the copies are damaged.
         """
         return read_manifest(self.path)
 
@@ -101,8 +101,8 @@ def open_run(path: str | Path) -> SavedRun:
     """The run whose directory is at ``path``.
 
     Raises:
-        ConfigError: if the folder is no run directory, or holds a link out of it.
-        StorageError: if the run is damaged.
+        ConfigError: if the path is no run directory, or holds a link out of it.
+        StorageError: if the run directory is damaged.
     """
     directory = existing_run(path)
     run = read_run(directory)
@@ -159,7 +159,7 @@ def _inside(path: Path, name: str) -> Path:
     """A folder of a run's directory.
 
     Raises:
-        StorageError: if the file is a link, which may lead out of it.
+        StorageError: if the folder is a link, which may lead out of the directory.
     """
     if (path / name).is_symlink():
         raise StorageError(f"{path / name}: is a symbolic link")

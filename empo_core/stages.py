@@ -61,7 +61,7 @@ class KernelStage:
 
     def __init__(self, tell: Tell) -> None:
         self._tell, self._task = tell, ""
-        self._known: set[str] = set()
+        self._known_stages: set[str] = set()
         self._begun = 0
 
     def start(self) -> None:
@@ -82,14 +82,14 @@ class KernelStage:
     def notice(self, *, compiles: bool) -> None:
         """Show that a kernel is being compiled; or looked for on disk, to be loaded."""
         task = COMPILING if compiles else LOADING
-        if task == LOADING and (self._task == COMPILING or task in self._known):
+        if task == LOADING and (self._task == COMPILING or task in self._known_stages):
             return
-        if task not in self._known and compiles:
+        if task not in self._known_stages and compiles:
             log.info("compiling kernels; only the first use on a machine takes a minute")
         if task != self._task:
             self.end()
             self._task, self._begun = task, 0
-        self._known.add(task)
+        self._known_stages.add(task)
         # Which of the functions are needed, numba only finds out on its way.
         self._tell(task, self._begun, max(len(declared), self._begun + 1))
         self._begun += compiles

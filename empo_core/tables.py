@@ -35,8 +35,8 @@ class FittingTable(Table):
                 yield Text(first, overflow="fold")
             named = zip(headings, others, strict=True)
             # A column without a heading is a picture, unless none has one.
-            parts = [f"{h} {c}".strip() for h, c in named if c and (h or not any(headings))]
-            yield Padding(Text(", ".join(parts), overflow="fold"), (0, 0, 0, 2))
+            words = [f"{h} {c}".strip() for h, c in named if c and (h or not any(headings))]
+            yield Padding(Text(", ".join(words), overflow="fold"), (0, 0, 0, 2))
 
 
 BAR = 10

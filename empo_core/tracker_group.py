@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import ConfigError, TrackerError
-from empo_core.exits import event, exits_are_errors
+from empo_core.errors import ConfigError, TrackerError, event, exits_are_errors
 from empo_core.protocols import RunStatus, Tracker
 from empo_core.stages import KernelStage
 from empo_core.trees import JsonData, StateDict
@@ -56,7 +55,7 @@ class TrackerGroup(Tracker):
         """Numbers for every tracker, the statistics of episodes among them."""
         self.has_begun = True
         metrics = {**metrics, **self.episode_statistics()}
-        self._each("log", lambda tracker: tracker.log(step, metrics))
+        self._call_all("log", lambda tracker: tracker.log(step, metrics))
 
     def progress(self, task: str, done: float, total: float) -> None:
         """Tell every tracker how far a task is."""
@@ -65,19 +64,19 @@ class TrackerGroup(Tracker):
         self._progress(task, done, total)
 
     def _progress(self, task: str, done: float, total: float) -> None:
-        self._each("progress", lambda tracker: tracker.progress(task, done, total))
+        self._call_all("progress", lambda tracker: tracker.progress(task, done, total))
 
     def status(self, task: str, text: str) -> None:
         """One short line for every tracker."""
-        self._each("status", lambda tracker: tracker.status(task, text))
+        self._call_all("status", lambda tracker: tracker.status(task, text))
 
     def truncate(self, step: int) -> None:
         """Have every tracker drop what was logged for later steps."""
-        self._each("truncate", lambda tracker: tracker.truncate(step))
+        self._call_all("truncate", lambda tracker: tracker.truncate(step))
 
     def start_episodes(self, num_envs: int, reasons: Sequence[str]) -> None:
         """Begin the episodes in every tracker."""
-        self._each("start_episodes", lambda tracker: tracker.start_episodes(num_envs, reasons))
+        self._call_all("start_episodes", lambda tracker: tracker.start_episodes(num_envs, reasons))
 
     def step_episodes(
         self,
@@ -87,7 +86,7 @@ class TrackerGroup(Tracker):
         active: Bool[Tensor, " env"] | None = None,
     ) -> None:
         """One step of the environments, for every tracker."""
-        self._each(
+        self._call_all(
             "step_episodes",
             lambda tracker: tracker.step_episodes(rewards, dones, reasons, active),
         )
@@ -95,7 +94,7 @@ class TrackerGroup(Tracker):
     def episode_statistics(self) -> dict[str, float | Histogram]:
         """The statistics of all trackers; of two with one key, the later tracker's."""
         statistics: dict[str, float | Histogram] = {}
-        self._each(
+        self._call_all(
             "episode_statistics", lambda tracker: statistics.update(tracker.episode_statistics())
         )
         return statistics
@@ -136,7 +135,7 @@ class TrackerGroup(Tracker):
     def _started_by_place(self) -> list[tuple[str, Tracker]]:
         return [(str(i), t) for i, t in enumerate(self._trackers) if t in self._started]
 
-    def _each(self, hook: str, call: Callable[[Tracker], None]) -> None:
+    def _call_all(self, hook: str, call: Callable[[Tracker], None]) -> None:
         for tracker in list(self._started):
             with self._guarded(tracker, hook):
                 call(tracker)

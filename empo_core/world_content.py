@@ -98,7 +98,7 @@ def add_value(write: Write, value: Any) -> None:
     """Add plain data, arrays and dataclasses to a digest, each with its kind and its length.
 
     Raises:
-        TypeError: if something in the value is none of these.
+        TypeError: if the value holds anything else.
     """
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
@@ -132,7 +132,7 @@ def _add_behaviour(write: Write, world: WorldModel) -> None:
     start = world.initial_state()[None]
     features = spec.featurizer(start).flat().to(torch.float64)
     add_value(write, np.round(features.numpy() * PRECISION).astype(np.int64))
-    reached = {tuple(start[0].tolist())}
+    visited = {tuple(start[0].tolist())}
     waiting = [start[0].numpy()]
     for step in range(ROUNDS):
         if not waiting:
@@ -142,8 +142,8 @@ def _add_behaviour(write: Write, world: WorldModel) -> None:
         waiting = waiting[ROWS // 2 :][: -(ROWS // 2)]
         rows = torch.from_numpy(np.stack([*early, *late]))
         for row in _add_states(write, world, rows, step):
-            if (key := tuple(row.tolist())) not in reached:
-                reached.add(key)
+            if (key := tuple(row.tolist())) not in visited:
+                visited.add(key)
                 waiting.append(row)
 
 
@@ -158,16 +158,14 @@ def _add_states(
         return rows[:0].numpy()
     states = rows[torch.from_numpy(goes_on)].repeat_interleave(ACTIONS, 0)
     actions = _some_actions(available[goes_on], step)
-    transitions = world.transitions(states, torch.from_numpy(actions))
-    chance = np.round(transitions.prob.double().numpy() * PRECISION)
+    reached = world.transitions(states, torch.from_numpy(actions))
+    chance = np.round(reached.prob.double().numpy() * PRECISION)
     duration = (
-        np.ones(len(chance))
-        if transitions.duration is None
-        else transitions.duration.double().numpy()
+        np.ones(len(chance)) if reached.duration is None else reached.duration.double().numpy()
     )
     duration = np.round(duration * PRECISION)
-    successors = transitions.states.numpy()
-    columns = [transitions.segments.index.numpy(), *successors.T, chance, duration]
+    successors = reached.states.numpy()
+    columns = [reached.segments.index.numpy(), *successors.T, chance, duration]
     items = np.column_stack([column.astype(np.int64) for column in columns])
     add_value(write, [actions, items[np.lexsort(items.T[::-1])]])
     return np.unique(successors, axis=0)

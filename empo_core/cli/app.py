@@ -87,8 +87,8 @@ def check_plugins(core: Collection[str]) -> None:
     """Refuse plugins that do not work, and names that several provide.
 
     Raises:
-        PluginLoadError: if a plugin could not be loaded, with a line for each; those that were left
-            out on purpose do not count.
+        PluginLoadError: if there are any, with a line for each; plugins that were left out on
+            purpose do not count.
     """
     registry = installed()
     lines = [
@@ -139,8 +139,8 @@ for command in (resume, plugins, worlds, describe, schema):
     app.command(command.__name__.replace("_", "-"))(guarded(command))
 
 
-def _print_version(is_set: bool) -> None:
-    if is_set:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         show(__version__)
         raise typer.Exit
 

@@ -28,7 +28,7 @@ def human_prior_of(text: str | None) -> HumanPriorRef | None:
     """The human prior that ``--human-prior`` gives; None where it was not given.
 
     Raises:
-        ConfigError: if the argument is no reference to a human prior.
+        ConfigError: if the text is no human prior.
     """
     from empo_core.config import HumanPriorRef
     from empo_core.config.files import parse_yaml, validate_document

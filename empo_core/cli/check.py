@@ -52,7 +52,9 @@ def check(
     from empo_core.config.files import load_config
     from empo_core.config.yaml import read_yaml
 
-    path = library_world(file) or Path(file)
+    path = Path(file)
+    if (world := library_world(file)) is not None:
+        world_model, path = world
     with only_ours_on_stdout():
         # What a world model is to read need not be YAML.
         document = read_yaml(path) if world_model is None else None
@@ -148,15 +150,15 @@ def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData
     """The needs of the algorithms that size any world, with their defaults, but for one."""
     from empo_core.experiment import build
 
-    registry, sizings = installed(), dict[str, JsonData]()
+    registry, sizes_by_name = installed(), dict[str, JsonData]()
     for name in registry.names("algorithm"):
         if name == chosen or not registry.trait("algorithm", name, "sizes_worlds"):
             continue
         try:
-            sizings[name] = dict(build(AlgorithmRef.model_validate(name)).check(world))
+            sizes_by_name[name] = dict(build(AlgorithmRef.model_validate(name)).check(world))
         except EmpoError as error:
-            sizings[name] = {"refused": str(error)}
-    return sizings
+            sizes_by_name[name] = {"refused": str(error)}
+    return sizes_by_name
 
 
 def _words(value: JsonData) -> str:

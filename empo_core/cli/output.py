@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typing_extensions import Buffer
 
-from empo_core.errors import REFUSALS, EmpoError, OutputError
-from empo_core.exits import EXITS, exit_error
+from empo_core.errors import EXITS, REFUSALS, EmpoError, OutputError, exit_error
 from empo_core.interrupts import Termination
 from empo_core.printable import PrintableFormatter, printable
 

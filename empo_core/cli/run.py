@@ -77,18 +77,12 @@ def _overrides_have_no_dashes(args: list[str]) -> Iterator[None]:
         yield
     except Exception as error:
         option = getattr(error, "option_name", "")
-        option_text = next((arg for arg in args if arg.partition("=")[0] == option), "")
+        argument = next((arg for arg in args if arg.partition("=")[0] == option), "")
         file = next((Path(arg) for arg in args if Path(arg).is_file()), None)
-        if (
-            type(error).__name__ != "NoSuchOption"
-            or not option_text.startswith("--")
-            or file is None
-        ):
+        if type(error).__name__ != "NoSuchOption" or not argument.startswith("--") or file is None:
             raise  # The class of the error is private to typer.
-        value = [*args[args.index(option_text) + 1 :], "VALUE"][0]
-        override = (
-            option_text.lstrip("-") if "=" in option_text else f"{option_text.lstrip('-')}={value}"
-        )
+        value = [*args[args.index(argument) + 1 :], "VALUE"][0]
+        override = argument.lstrip("-") if "=" in argument else f"{argument.lstrip('-')}={value}"
         try:
             config_at(file, [override])
         except EmpoError as wrong:
@@ -100,7 +94,7 @@ def _overrides_have_no_dashes(args: list[str]) -> Iterator[None]:
             override = f"{suggestion[1]}={override.partition('=')[2]}"
         with reported():
             raise ConfigError(
-                f"No such option: {option_text}. A change of the config has no dashes: {override}"
+                f"No such option: {argument}. A change of the config has no dashes: {override}"
             ) from error
 
 

@@ -31,8 +31,7 @@ from empo_core.config.yaml import (
     problems,
     read_yaml,
 )
-from empo_core.errors import ConfigError, EmpoError
-from empo_core.exits import EXITS, event
+from empo_core.errors import EXITS, ConfigError, EmpoError, event
 from empo_core.plugins.registry import Registry
 from empo_core.suggestions import few_suggestions
 

@@ -29,8 +29,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
-from empo_core.errors import DuplicateComponentError, EmpoError
-from empo_core.exits import EXITS, event
+from empo_core.errors import EXITS, DuplicateComponentError, EmpoError, event
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import Registry

@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions
 from pathlib import Path
 
-from empo_core.errors import IncompatiblePluginError, PluginLoadError
-from empo_core.exits import event
+from empo_core.errors import IncompatiblePluginError, PluginLoadError, event
 from empo_core.plugins.hookspecs import API_VERSION, HOOKS, KINDS, PROJECT, Command, Component
 from empo_core.plugins.imports import noted, put_back, warn_of_unfinished
 from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, Provider, Registry
@@ -290,60 +289,56 @@ def _offered(hooks: dict[str, Callable[[], object]], name: str) -> list[object]:
     return list(returned)
 
 
-def _components(yielded: Iterable[object], distribution: str) -> list[Component]:
-    """The offered values, once each of them has proved to be a usable component."""
-    components: list[Component] = []
-    for component in yielded:
+def _components(values: Iterable[object], distribution: str) -> list[Component]:
+    """The values of the hook, once each of them has proved to be a usable component."""
+    components: dict[tuple[str, str], Component] = {}
+    for component in values:
         if not isinstance(component, Component):
             raise PluginLoadError(f"its empo_components yields {component!r}, not a Component")
-        subject = f"{component.kind} {component.name!r}"
-        _check_api(component.api, subject, distribution)
+        label = f"{component.kind} {component.name!r}"
+        _check_api(component.api, label, distribution)
         if component.kind not in KINDS:
-            raise PluginLoadError(f"{subject} has an unknown kind; kinds are {', '.join(KINDS)}")
-        _check_name(component.name, subject)
+            raise PluginLoadError(f"{label} has an unknown kind; kinds are {', '.join(KINDS)}")
+        _check_name_and_target(component, label)
         if not (isinstance(component.params, str) and TARGET.fullmatch(component.params)):
             component.params_model()
-        _check_target(component.target, subject)
-        if any((component.kind, component.name) == (c.kind, c.name) for c in components):
-            raise PluginLoadError(f"its empo_components yields {subject} twice")
-        components.append(component)
-    return components
+        if (component.kind, component.name) in components:
+            raise PluginLoadError(f"its empo_components yields {label} twice")
+        components[component.kind, component.name] = component
+    return list(components.values())
 
 
-def _commands(yielded: Iterable[object], distribution: str) -> list[Command]:
-    """The offered values, once each of them has proved to be a usable command."""
-    commands: list[Command] = []
-    for command in yielded:
+def _commands(values: Iterable[object], distribution: str) -> list[Command]:
+    """The values of the hook, once each of them has proved to be a usable command."""
+    commands: dict[str, Command] = {}
+    for command in values:
         if not isinstance(command, Command):
             raise PluginLoadError(f"its empo_commands yields {command!r}, not a Command")
-        subject = f"command {command.name!r}"
-        _check_api(command.api, subject, distribution)
-        _check_name(command.name, subject)
-        _check_target(command.target, subject)
-        if any(command.name == other.name for other in commands):
-            raise PluginLoadError(f"its empo_commands yields {subject} twice")
-        commands.append(command)
-    return commands
+        label = f"command {command.name!r}"
+        _check_api(command.api, label, distribution)
+        _check_name_and_target(command, label)
+        if command.name in commands:
+            raise PluginLoadError(f"its empo_commands yields {label} twice")
+        commands[command.name] = command
+    return list(commands.values())
 
 
-def _check_target(target: object, subject: str) -> None:
-    if not (isinstance(target, str) and TARGET.fullmatch(target)):
-        raise PluginLoadError(f"{subject} has the target {target!r}; write 'package.module:name'")
-
-
-def _check_name(name: object, subject: str) -> None:
+def _check_name_and_target(offer: Component | Command, label: str) -> None:
+    name, target = offer.name, offer.target
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise PluginLoadError(
-            f"{subject} is badly named; a name is lower-case words joined by hyphens"
+            f"{label} is badly named; a name is lower-case words joined by hyphens"
         )
+    if not (isinstance(target, str) and TARGET.fullmatch(target)):
+        raise PluginLoadError(f"{label} has the target {target!r}; write 'package.module:name'")
 
 
-def _check_api(api: object, subject: str, distribution: str) -> None:
+def _check_api(api: object, label: str, distribution: str) -> None:
     if api != API_VERSION:
         older = distribution
         if isinstance(api, int) and api > API_VERSION:
             older = "empo-core"
         raise IncompatiblePluginError(
-            f"{subject} is for plugin API {api!r}; "
+            f"{label} is for plugin API {api!r}; "
             f"this empo-core speaks {API_VERSION}. Upgrade {older}."
         )

@@ -48,8 +48,8 @@ hookimpl = HookimplMarker(PROJECT)
 class Component:
     """One named implementation a plugin offers.
 
-    What only components of one kind declare are class attributes of their params model or of the
-    class behind ``target``; the table in ``docs/explanation/architecture.md`` has all of them.
+    What only components of one kind declare are members of the kind's base class, or class
+    attributes of ``params`` (table in ``docs/explanation/architecture.md``).
 
     Attributes:
         kind: Which protocol of ``empo_core.protocols`` the ``target`` builds.
@@ -82,12 +82,12 @@ class Component:
         Raises:
             PluginLoadError: if the module does not import, or has no such model.
         """
-        subject = f"the params of {self.kind} {self.name!r}"
+        owner = f"the params of {self.kind} {self.name!r}"
         model: object = (
-            load_target(subject, self.params) if isinstance(self.params, str) else self.params
+            load_target(owner, self.params) if isinstance(self.params, str) else self.params
         )
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            raise PluginLoadError(f"{subject} are {model!r}, not a pydantic model")
+            raise PluginLoadError(f"{owner} are {model!r}, not a pydantic model")
         return model
 
 
@@ -117,11 +117,11 @@ class Command:
         return load_target(f"command {self.name!r}", self.target)
 
 
-def load_target(subject: str, target: str) -> Callable[..., Any]:
+def load_target(owner: str, target: str) -> Callable[..., Any]:
     """Import ``"package.module:name"``, and warn of what the import changed elsewhere.
 
     Args:
-        subject: The thing that the target is of, for errors.
+        owner: Owner of the target, for errors, e.g. ``"tracker 'jsonl'"``.
         target: The place of a class or function.
 
     Raises:
@@ -130,17 +130,17 @@ def load_target(subject: str, target: str) -> Callable[..., Any]:
     module_name, _, attribute = target.partition(":")
     try:
         with put_back() as changed, noted() as note:
-            note(module_name, subject)
+            note(module_name, owner)
             module = importlib.import_module(module_name)
         loaded: Callable[..., Any] = getattr(module, attribute)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise PluginLoadError(
-            f"{subject} could not be loaded from {target!r}: "
+            f"{owner} could not be loaded from {target!r}: "
             f"{type(error).__name__}: {error}. Reinstall the plugin that offers it."
         ) from error
     if changed:
         log.warning("importing %s for %s changed %s; that was put back",
-                    module_name, subject, ", ".join(changed))  # fmt: skip
+                    module_name, owner, ", ".join(changed))  # fmt: skip
     return loaded

@@ -16,6 +16,7 @@ import json
 import locale
 import logging
 import os
+import platform
 import re
 import signal
 import sys
@@ -25,15 +26,15 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from empo_core.errors import ConfigError
-from empo_core.exits import event
+from empo_core.errors import ConfigError, event
 from empo_core.interrupts import process_exists
 
 log = logging.getLogger("empo_core")
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _imported: list[str] = []
-_PREFIX = "importing-"
+_PREFIX = f"importing-{platform.node()}-"
+"""Begin of the names of notes: processes of other hosts with the same home are not known here."""
 _SIGNALS = tuple(signal.valid_signals())
 
 Read = Callable[[], Any]
@@ -53,7 +54,7 @@ def import_extra(names: Sequence[str]) -> None:
     """Import packages, and remember them for other processes.
 
     Raises:
-        ConfigError: if one of the names is no name of a package, is not installed, or does not
+        ConfigError: if a name is none of a package, or the package is not installed or does not
             import.
     """
     for name in names:

@@ -179,12 +179,12 @@ def _clash_of(offers: Sequence[Offer]) -> str:
     return clash(f"{component.kind} {component.name!r}", [offer.provider for offer in offers])
 
 
-def clash(subject: str, providers: Sequence[Provider]) -> str:
+def clash(thing: str, providers: Sequence[Provider]) -> str:
     """The error about one thing that several distributions provide, with what to do."""
     names = [provider.distribution for provider in providers]
     others = ",".join(provider.entry_point for provider in providers[1:])
     return (
-        f"{subject} is provided by both {' and '.join(names)}. "
+        f"{thing} is provided by both {' and '.join(names)}. "
         f"Uninstall all but one, or set {BLOCK}={others}. If one of them is yours, rename what it "
         "offers."
     )

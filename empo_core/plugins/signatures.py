@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from empo_core import protocols
 from empo_core.errors import PluginLoadError
@@ -33,57 +33,57 @@ def check_call(offer: Offer, factory: Callable[..., object], count: int) -> None
         PluginLoadError: if the factory cannot be called so, or is a class that lacks abstract
             methods of its kind.
     """
-    missing: Iterable[str] = getattr(factory, "__abstractmethods__", ())
-    for name, expected in _members(PROTOCOLS[offer.component.kind]):
-        if name in missing:
+    protocol = PROTOCOLS[offer.component.kind]
+    abstract: Iterable[str] = getattr(factory, "__abstractmethods__", ())
+    for name, expected in _members(protocol):
+        if name in abstract:
+            class_name = getattr(factory, "__name__", factory)
             raise PluginLoadError(
-                f"{_name(offer)} is a {getattr(factory, '__name__', factory)}, which has no method "
-                f"{name}{expected}, as every {PROTOCOLS[offer.component.kind].__name__} has"
+                f"{_label(offer)} is a {class_name}, which has no method {name}{expected}, as "
+                f"every {protocol.__name__} has"
             )
     signature = _signature(factory)
-    if signature is not None and not _binds(signature, [None] * count, {}):
+    if signature is not None and not _binds(signature, count):
         raise PluginLoadError(
-            f"{_name(offer)} is built with {count} argument{'s' * (count > 1)}, its params first; "
+            f"{_label(offer)} is built with {count} argument{'s' * (count > 1)}, its params first; "
             f"{offer.component.target} takes {signature}"
         )
 
 
-def check_component(offer: Offer, built: object) -> None:
+def check_component(offer: Offer, component: object) -> None:
     """Refuse an object that lacks a method of its kind, or has one of another signature.
 
     Raises:
-        PluginLoadError: if a sentence with the distribution, the component, the method and the
-            signature that is expected.
+        PluginLoadError: if it is no component of its kind; the message has the distribution, the
+            component, the method and the expected signature.
     """
     protocol = PROTOCOLS[offer.component.kind]
-    subject = f"{_name(offer)} is a {type(built).__name__}, which"
-    if not getattr(protocol, "_is_protocol", False) and not isinstance(built, protocol):
+    label = f"{_label(offer)} is a {type(component).__name__}, which"
+    if not getattr(protocol, "_is_protocol", False) and not isinstance(component, protocol):
         raise PluginLoadError(
-            f"{subject} does not derive from empo_core.protocols.{protocol.__name__}; make that "
-            "its base class"
+            f"{label} does not derive from empo_core.protocols.{protocol.__name__}; make that its "
+            "base class"
         )
     for name, expected in _members(protocol):
-        if not _has(built, name):
-            if expected is None:
-                raise PluginLoadError(
-                    f"{subject} has no attribute {name!r}, as every {protocol.__name__} has"
-                )
+        try:
+            member = getattr(component, name)
+        except AttributeError:
+            part = f"attribute {name!r}" if expected is None else f"method {name}{expected}"
             raise PluginLoadError(
-                f"{subject} has no method {name}{expected}, as every {protocol.__name__} has"
-            )
-        if expected is None:
+                f"{label} has no {part}, as every {protocol.__name__} has"
+            ) from None
+        except Exception:
+            continue  # A property that fails, which is another matter.
+        signature = _signature(member) if callable(member) else None
+        if expected is None or (callable(member) and _accepts(signature, expected)):
             continue
-        method = getattr(built, name)
-        signature = _signature(method) if callable(method) else None
-        if not callable(method) or (signature is not None and not _serves(signature, expected)):
-            signature_text = signature if signature is not None else f" = {method!r}"
-            raise PluginLoadError(
-                f"{subject} has {name}{signature_text} where every {protocol.__name__} has "
-                f"{name}{expected}"
-            )
+        actual = signature if signature is not None else f" = {member!r}"
+        raise PluginLoadError(
+            f"{label} has {name}{actual} where every {protocol.__name__} has {name}{expected}"
+        )
 
 
-def _name(offer: Offer) -> str:
+def _label(offer: Offer) -> str:
     component = offer.component
     return f"{component.kind} {component.name!r} of {offer.provider.distribution}"
 
@@ -96,52 +96,35 @@ def _members(protocol: type) -> Iterator[tuple[str, inspect.Signature | None]]:
         if isinstance(member, property):
             yield name, None
         elif inspect.isfunction(member) and (name == "__call__" or not name.startswith("_")):
-            signature = inspect.signature(member)
-            parameters = [
-                parameter.replace(annotation=inspect.Parameter.empty)
-                for parameter in list(signature.parameters.values())[1:]
-            ]
-            yield name, inspect.Signature(parameters)
-
-
-def _has(built: object, name: str) -> bool:
-    try:
-        return hasattr(built, name)
-    except Exception:
-        return True  # It has a property that fails, which is another matter.
+            yield name, _signature(member.__get__(object()))
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
     """The signature without annotations; None where Python does not know it."""
     try:
-        signature = inspect.signature(function)
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
     empty = inspect.Parameter.empty
-    parameters = signature.parameters.values()
     return inspect.Signature([parameter.replace(annotation=empty) for parameter in parameters])
 
 
-def _serves(signature: inspect.Signature, expected: inspect.Signature) -> bool:
-    """True if every call that fits the expected signature fits the one that was found."""
-    for only_required in (False, True):
-        positional: list[None] = []
-        keywords: dict[str, None] = {}
-        for parameter in expected.parameters.values():
-            if only_required and parameter.default is not inspect.Parameter.empty:
-                continue
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                keywords[parameter.name] = None
-            else:
-                positional.append(None)
-        if not _binds(signature, positional, keywords):
+def _accepts(signature: inspect.Signature | None, expected: inspect.Signature) -> bool:
+    """True if each call that fits the expected signature, with and without defaults, fits."""
+    if signature is None:
+        return True
+    full = list(expected.parameters.values())
+    required = [parameter for parameter in full if parameter.default is parameter.empty]
+    for parameters in (full, required):
+        keywords = [item.name for item in parameters if item.kind is item.KEYWORD_ONLY]
+        if not _binds(signature, len(parameters) - len(keywords), keywords):
             return False
     return True
 
 
-def _binds(signature: inspect.Signature, positional: list[None], keywords: dict[str, None]) -> bool:
+def _binds(signature: inspect.Signature, num_positional: int, keywords: Sequence[str] = ()) -> bool:
     try:
-        signature.bind(*positional, **keywords)
+        signature.bind(*[None] * num_positional, **dict.fromkeys(keywords))
     except TypeError:
         return False
     return True

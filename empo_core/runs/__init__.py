@@ -1,1 +1,1 @@
-"""Files that survive crashes and are read without trust: atomic writes, arrays, run directories."""
+"""Files that survive crashes and are read without trust: atomic writes, inputs, run directories."""

@@ -28,8 +28,8 @@ MANIFEST = "manifest.json"
 MAX_JSON = 2**26
 
 
-class FileOps:
-    """Every operation that changes the disk, so that tests can make each one fail."""
+class Disk:
+    """Every operation by which this module changes the disk."""
 
     def mkdir(self, path: Path) -> None:
         """Create a directory that does not exist."""
@@ -59,7 +59,8 @@ class FileOps:
             path.unlink()
 
 
-DISK = FileOps()
+DISK = Disk()
+"""The disk; tests replace its methods to make any operation fail."""
 
 
 class StrictModel(BaseModel):
@@ -82,7 +83,7 @@ class _Sealed(StrictModel):
     body: dict[str, Any]
 
 
-def write_file(path: str | Path, data: str | bytes, *, ops: FileOps = DISK) -> None:
+def write_file(path: str | Path, data: str | bytes) -> None:
     """Write a small file so that a reader finds the old contents or the new, never a part.
 
     Raises:
@@ -92,20 +93,21 @@ def write_file(path: str | Path, data: str | bytes, *, ops: FileOps = DISK) -> N
     refuse_gone(path)
     temporary = path.with_name(f".{path.name}.new")
     try:
-        write_synced(temporary, data.encode() if isinstance(data, str) else data, ops)
-        ops.rename(temporary, path)
-        ops.sync(path.parent)
+        write_synced(temporary, data.encode() if isinstance(data, str) else data)
+        DISK.rename(temporary, path)
+        DISK.sync(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise refused(path, error) from error
 
 
 @contextlib.contextmanager
-def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
+def written_directory(directory: Path, *, durable: bool = True) -> Iterator[Path]:
     """A fresh directory to fill, which takes the place of ``directory`` at the end.
 
     An older one in that place, which must have a manifest, stays until the new one is
-    complete; ``found_directory`` finds one of the two whatever happens in between.
+    complete; ``found_directory`` finds one of the two whatever happens in between. What is not
+    ``durable`` may be lost when the machine crashes, since nothing is forced to the disk.
 
     Raises:
         StorageError: if the directory cannot be written, or something else has its place; nothing
@@ -114,18 +116,20 @@ def written_directory(directory: Path, ops: FileOps) -> Iterator[Path]:
     refuse_gone(directory)
     new, old = _siblings(directory)
     try:
-        _recover(directory, ops)
+        _recover(directory)
         _refuse_foreign(directory)
-        _make_parents(directory.parent, ops)
-        ops.mkdir(new)
+        _make_parents(directory.parent, durable=durable)
+        DISK.mkdir(new)
         yield new
-        ops.sync(new)
+        if durable:
+            DISK.sync(new)
         if directory.exists():
-            ops.rename(directory, old)
-        ops.rename(new, directory)
-        ops.sync(directory.parent)
+            DISK.rename(directory, old)
+        DISK.rename(new, directory)
+        if durable:
+            DISK.sync(directory.parent)
         if old.exists():
-            _discard(old, new, ops)
+            _discard(old, new)
     except OSError as error:
         _put_back(directory)
         raise refused(directory, error) from error
@@ -140,14 +144,13 @@ def found_directory(directory: Path) -> Path:
     return old if (old / MANIFEST).exists() and not directory.exists() else directory
 
 
-def remove_directory(directory: Path, dying: Path, *, ops: FileOps = DISK) -> None:
+def remove_directory(directory: Path, dying: Path) -> None:
     """Remove a directory of ``written_directory``; a crash on the way leaves all of it or nothing.
 
     Args:
         directory: Where it was written.
         dying: The name it has while it is being removed, on the same disk; what an earlier crash
             left there is removed as well.
-        ops: What changes the disk.
 
     Raises:
         OSError: if a file cannot be removed.
@@ -155,28 +158,29 @@ def remove_directory(directory: Path, dying: Path, *, ops: FileOps = DISK) -> No
     _, old = _siblings(directory)
     for path in (old, directory):  # In this order, since the old one would be found again.
         if path.exists():
-            _discard(path, dying, ops)
+            _discard(path, dying)
 
 
-def write_synced(path: Path, data: bytes, ops: FileOps) -> FileEntry:
-    """Write a file and force it to the disk; raises OSError."""
+def write_synced(path: Path, data: bytes, *, durable: bool = True) -> FileEntry:
+    """Write a file and, if ``durable``, force it to the disk; raises OSError."""
     with open_new(path) as file:
-        ops.write(file, data)
-    ops.sync(path)
+        DISK.write(file, data)
+    if durable:
+        DISK.sync(path)
     return FileEntry(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 class HashingFile(io.RawIOBase):
     """Passes bytes on and computes their sha256 on the way."""
 
-    def __init__(self, file: BinaryIO, ops: FileOps) -> None:
-        self._file, self._ops = file, ops
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._hash, self._size = hashlib.sha256(), 0
 
     def write(self, data: Buffer) -> int:
         """Write all bytes."""
         view = memoryview(data)
-        self._ops.write(self._file, view)
+        DISK.write(self._file, view)
         self._hash.update(view)
         self._size += view.nbytes
         return view.nbytes
@@ -325,28 +329,28 @@ def _siblings(directory: Path) -> tuple[Path, Path]:
     return parent / f".{name}.new", parent / f".{name}.old"
 
 
-def _recover(directory: Path, ops: FileOps) -> None:
+def _recover(directory: Path) -> None:
     """Remove the remains of an interrupted writer."""
     new, old = _siblings(directory)
     if (old / MANIFEST).exists() and not directory.exists():
-        ops.rename(old, directory)
+        DISK.rename(old, directory)
     for leftover in (new, old):
         if leftover.exists():
-            ops.remove(leftover)
+            DISK.remove(leftover)
 
 
-def _discard(path: Path, dying: Path, ops: FileOps) -> None:
+def _discard(path: Path, dying: Path) -> None:
     """Remove a directory after moving it to a name that no reader uses."""
     if dying.exists():
-        ops.remove(dying)
-    ops.rename(path, dying)
-    ops.remove(dying)
+        DISK.remove(dying)
+    DISK.rename(path, dying)
+    DISK.remove(dying)
 
 
 def _put_back(directory: Path) -> None:
     """Put the old directory back after a failure, and remove the incomplete one."""
     try:
-        _recover(directory, DISK)
+        _recover(directory)
     except OSError:
         return  # The first failure is the one to report; the next writer tries again.
 
@@ -360,12 +364,13 @@ def _refuse_foreign(directory: Path) -> None:
         raise StorageError(f"{directory}: holds other files; choose another place or empty it")
 
 
-def _make_parents(directory: Path, ops: FileOps) -> None:
-    """Create the missing parents of a path, and force each to the disk."""
+def _make_parents(directory: Path, *, durable: bool) -> None:
+    """Create the missing parents of a path, and force each to the disk if ``durable``."""
     if not directory.exists():
-        _make_parents(directory.parent, ops)
-        ops.mkdir(directory)
-        ops.sync(directory.parent)
+        _make_parents(directory.parent, durable=durable)
+        DISK.mkdir(directory)
+        if durable:
+            DISK.sync(directory.parent)
 
 
 def _no_constant(word: str) -> None:

@@ -501,7 +501,7 @@ def _copied(path: Path, target: Path) -> FileEntry:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with open_new(target) as file:
-                hashing = HashingFile(file, DISK)
+                hashing = HashingFile(file)
                 shutil.copyfileobj(source, hashing, _PIECE)
             DISK.sync(target)
             return hashing.entry

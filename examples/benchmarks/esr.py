@@ -27,7 +27,7 @@ from rich.table import Table
 from empo_blocks.plugin import BlocksParams
 from empo_blocks.world import load_world
 from empo_core.config.files import read_yaml, validate_document
-from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import write_file
 from empo_pictures.figures import new_figure, write_figure
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from typing import Any
 
 from empo_core.config import RunConfig
 from empo_core.experiment import Experiment
-from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import write_file
 from empo_core.saved_run import open_run
 
 POLICY = "results/policy.safetensors"

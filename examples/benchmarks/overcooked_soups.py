@@ -24,7 +24,7 @@ from rich.table import Table
 
 from empo_core import Config
 from empo_core.config.files import read_yaml, validate_document
-from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import write_file
 from empo_overcooked.world import OvercookedWorld
 from empo_pictures.figures import new_figure, write_figure
 

@@ -19,9 +19,8 @@ import empo_multigrid
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import load_world
-from empo_networks.network import Network, grid_conv, identity, mlp, size_bytes
+from empo_networks.network import Network, NetworkRegression, grid_conv, identity, mlp, size_bytes
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams
-from empo_networks.regression import NetworkRegression
 from empo_testing.exploration import reachable_states
 
 STATES, BATCH = 1000, 64

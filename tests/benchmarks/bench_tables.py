@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.regression import TableRegression
-from empo_lookup_tables.table import LookupTable
+from empo_lookup_tables.table import LookupTable, TableRegression
 
 FITTED, READ, GOALS = 64, 1_000, 25
 SIZES = (1_000, 100_000)

@@ -23,8 +23,8 @@ from empo_bounds.certificate import (
 from empo_core.cli.app import app
 from empo_core.config import RunConfig, installed, library_file
 from empo_core.experiment import Experiment
-from empo_core.runs.arrays import load_arrays, save_arrays, write_file
-from empo_core.runs.atomic import read_json, sealed_json
+from empo_core.runs.atomic import read_json, sealed_json, write_file
+from empo_worlds.arrays import load_arrays, save_arrays
 
 THEORY = {"beta_h": 5, "gamma_h": 0.95, "gamma_r": 0.95, "beta_r": 10, "zeta": 2, "eta": 1.1}
 THEORY |= {"x_agg": "sum", "u_agg": "sum"}

@@ -10,8 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import DISK, FileOps
+from empo_core.runs.atomic import DISK, Disk
 from empo_learning.checkpoint import Checkpoints
 
 
@@ -47,7 +47,7 @@ class Change:
             self.before.rename(self.path)
 
 
-class FaultyDisk(FileOps):
+class FaultyDisk(Disk):
     """Fails at one operation, and knows what a power cut could take back by then.
 
     What was not forced to the disk may be there in part: a prefix of a file's bytes, and of the
@@ -141,6 +141,15 @@ def is_state(saved: dict[str, Any], number: int) -> bool:
     )
 
 
+@contextmanager
+def on(disk: Disk) -> Iterator[None]:
+    """Have the operations of another disk take the place of the real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("mkdir", "write", "sync", "rename", "remove"):
+            patch.setattr(DISK, name, getattr(disk, name))
+        yield
+
+
 @dataclass(frozen=True)
 class Scenario:
     """Checkpoints on the disk (step, number of the state, score), and the one saved next."""
@@ -153,8 +162,8 @@ class Scenario:
         for step, number, score in self.before:
             Checkpoints(directory).save(step, state(number), score=score)
 
-    def save(self, directory: Path, ops: FileOps) -> None:
-        Checkpoints(directory, ops=ops).save(self.step, state(self.number))
+    def save(self, directory: Path) -> None:
+        Checkpoints(directory).save(self.step, state(self.number))
 
     def check(self, directory: Path, *, saved: bool | None = None) -> bool:
         """True if the new checkpoint is the newest; fails where neither it nor the old one is."""
@@ -201,15 +210,16 @@ def places(tmp_path: Path) -> Callable[[], tuple[Path, Path]]:
 def operations(scenario: Scenario, places: Callable[[], tuple[Path, Path]]) -> int:
     directory, trash = places()
     scenario.prepare(directory)
-    ops = FaultyDisk(trash)
-    scenario.save(directory, ops)
+    disk = FaultyDisk(trash)
+    with on(disk):
+        scenario.save(directory)
     assert scenario.check(directory, saved=True)
-    return ops.count
+    return disk.count
 
 
 def goes_on(scenario: Scenario, directory: Path) -> None:
     """Save after a crash; assert that this succeeds and removes leftover temporary files."""
-    scenario.save(directory, DISK)
+    scenario.save(directory)
     scenario.check(directory, saved=True)
     assert [path.name for path in directory.iterdir() if path.name.startswith(".")] == []
 
@@ -225,15 +235,16 @@ def crash_everywhere(
         for image in range(max(images, 1)):
             directory, trash = places()
             scenario.prepare(directory)
-            ops = FaultyDisk(trash, fail_at, Crash())
+            disk = FaultyDisk(trash, fail_at, Crash())
             returned = False
             try:
-                scenario.save(directory, ops)
+                with on(disk):
+                    scenario.save(directory)
                 returned = True
             except Crash:
                 pass
             if images:
-                ops.cut_power(directory.parent, random.Random(1000 * fail_at + image))
+                disk.cut_power(directory.parent, random.Random(1000 * fail_at + image))
             news.append(scenario.check(directory, saved=True if returned else None))
             goes_on(scenario, directory)
     return news
@@ -276,8 +287,8 @@ def test_a_disk_that_refuses_is_named_and_nothing_is_lost(
         home = directory.parent.parent
         error = OSError(code, os.strerror(code))
         message = rf"{directory}/step-\d: cannot be (written|removed): .*\(errno {code}\)"
-        with pytest.raises(StorageError, match=message):
-            scenario.save(directory, FaultyDisk(trash, fail_at, error))
+        with pytest.raises(StorageError, match=message), on(FaultyDisk(trash, fail_at, error)):
+            scenario.save(directory)
         scenario.check(directory)
         assert {path.name for path in home.iterdir()} == {"run", "trash"}, "no other folder"
         assert {path.name for path in (home / "run").iterdir()} <= {"checkpoints"}

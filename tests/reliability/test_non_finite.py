@@ -16,7 +16,6 @@ from small_runs import CONFIGS
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import EmpoError, NonFiniteError
 from empo_core.experiment import Experiment, RunInterrupted, build, run
-from empo_core.runs.arrays import load_arrays, save_arrays
 from empo_exact.induction import Solver
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
@@ -27,6 +26,7 @@ from empo_learning.state_tree import flatten
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.quantities import Quantities
 from empo_rollout.learning import updater
+from empo_worlds.arrays import load_arrays, save_arrays
 
 LEARNERS = {"phase2": 10, "rollout": 5, "latent": 42}
 """After so many updates NaN gets in."""

@@ -48,7 +48,7 @@ ALLOWED = {
     ("plugins/empo_ray/src/empo_ray/host.py", "cloudpickle.loads"),
     ("plugins/empo_ray/src/empo_ray/remote_worker.py", "cloudpickle.loads"),
     # Likewise what makes environments in worker processes.
-    ("plugins/empo_environments/src/empo_environments/worker_main.py", "cloudpickle.loads"),
+    ("plugins/empo_environments/src/empo_environments/env_worker.py", "cloudpickle.loads"),
     ("plugins/empo_environments/src/empo_environments/worker.py", "cloudpickle.loads"),
     # Likewise a world to the processes that solve it.
     ("plugins/empo_exact/src/empo_exact/parts/processes.py", "cloudpickle.loads"),

@@ -30,8 +30,8 @@ from empo_core.config import RunConfig
 from empo_core.errors import StorageError
 from empo_core.experiment import Experiment
 from empo_core.protocols import Tracker
-from empo_core.runs.arrays import load_arrays, save_arrays, write_file
-from empo_core.runs.atomic import read_json, sealed_json
+from empo_core.runs.atomic import read_json, sealed_json, write_file
+from empo_worlds.arrays import load_arrays, save_arrays
 
 WORLD = """
 {name: two, horizon: 4, initial: a, states: [a, good, bad, over], terminal: [over],

@@ -16,7 +16,7 @@ from empo_bounds.effort import Effort
 from empo_bounds.plain_induction import Summary, plain_bounds
 from empo_bounds.question import Question
 from empo_bounds.recorded import Recorded
-from empo_bounds.rounds import Found, certify
+from empo_bounds.rounds import Certification, certify
 from empo_core.protocols import Tracker
 from empo_theory.parameters import TheoryParams
 
@@ -32,7 +32,7 @@ def endless(seed: int) -> Question:
     return replace(asked, theory=asked.theory.model_copy(update=gammas))
 
 
-def certified(question: Question, epsilon: float, **assumptions: Any) -> Found:
+def certified(question: Question, epsilon: float, **assumptions: Any) -> Certification:
     return certify(question, Assumptions(**assumptions), Effort(epsilon), Tracker())
 
 

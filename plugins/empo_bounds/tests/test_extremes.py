@@ -18,7 +18,7 @@ from empo_bounds.effort import Effort
 from empo_bounds.plain_induction import plain_bounds
 from empo_bounds.question import Question
 from empo_bounds.recorded import Recorded
-from empo_bounds.rounds import Found, certify
+from empo_bounds.rounds import Certification, certify
 from empo_core.protocols import Tracker
 from empo_theory.parameters import TheoryParams
 
@@ -40,12 +40,12 @@ def certified(
     theory: TheoryParams,
     epsilon: float = 0.0,
     assumed: Assumptions = Assumptions(),  # noqa: B008
-) -> Found:
+) -> Certification:
     question = Question(TableWorld(table), robots, humans, theory)
     return certify(question, assumed, Effort(epsilon), Tracker())
 
 
-def dies_together(chance: float, humans: int) -> Found:
+def dies_together(chance: float, humans: int) -> Certification:
     """A game that ends all power where all agents act 1, which each does with a small chance."""
     roles = (*["human"] * humans, "robot")
     profiles = list(itertools.product((0, 1), repeat=len(roles)))

@@ -11,11 +11,11 @@ from empo_bounds.certificate import arrays_of
 from empo_bounds.effort import Effort
 from empo_bounds.plain_induction import plain_bounds
 from empo_bounds.recorded import Recorded
-from empo_bounds.rounds import Found, certify
+from empo_bounds.rounds import Certification, certify
 from empo_core.protocols import Tracker
 
 
-def recorded_of(outcome: Found, assumed: Assumptions) -> Recorded:
+def recorded_of(outcome: Certification, assumed: Assumptions) -> Recorded:
     return Recorded(
         outcome.unrolled.question,
         arrays_of(outcome),

@@ -19,7 +19,7 @@ from empo_bounds.assumptions import Assumptions
 from empo_bounds.effort import Effort
 from empo_bounds.induction import Induced, induce
 from empo_bounds.question import Question
-from empo_bounds.rounds import Found, certify
+from empo_bounds.rounds import Certification, certify
 from empo_core.errors import ConfigError, SolveError
 from empo_core.protocols import Tracker
 from empo_core.types import Successors
@@ -33,7 +33,7 @@ def question() -> Question:
     return question_of(random_game(seed), seed)
 
 
-def right_inside(outcome: Found) -> None:
+def right_inside(outcome: Certification) -> None:
     question = outcome.unrolled.question
     right = PreciseValues(question).at(0, 0)
     start = outcome.rounds[-1].start

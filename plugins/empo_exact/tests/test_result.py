@@ -21,12 +21,12 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import Tracker
-from empo_core.runs.arrays import load_arrays
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult, load
 from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 from empo_theory.parameters import CompleteTheory
+from empo_worlds.arrays import load_arrays
 
 SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
 PARAMS = ExactParams(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError, NonFiniteError, StorageError
-from empo_core.runs.atomic import FileOps, StrictModel
+from empo_core.runs.atomic import DISK, StrictModel
 from empo_learning.saved_model import (
     KEY,
     Format,
@@ -65,14 +65,16 @@ def test_equal_models_are_equal_files_without_a_pickle(tmp_path: Path) -> None:
         assert set(file.keys()) == {"weights/one", "weights/two", "statistics/mean"}
 
 
-def test_a_full_disk_leaves_the_older_model(tmp_path: Path) -> None:
-    class Full(FileOps):
-        def write(self, file: Any, data: Any) -> None:
-            raise OSError(28, "No space left on device")
+def test_a_full_disk_leaves_the_older_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(file: Any, data: Any) -> None:
+        raise OSError(28, "No space left on device")
 
     path = saved(tmp_path / "model")
+    monkeypatch.setattr(DISK, "write", write)
     with pytest.raises(StorageError, match="No space left"):
-        write_model(path, FORMAT, Body(sizes=[]), {}, ops=Full())
+        write_model(path, FORMAT, Body(sizes=[]), {})
     assert_is_what_was_written(read(path))
     assert [each.name for each in tmp_path.iterdir()] == ["model"]
 

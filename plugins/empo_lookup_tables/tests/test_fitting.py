@@ -17,8 +17,7 @@ from torch import Tensor
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.types import Quantity, ValueQuery
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.regression import TableRegression
-from empo_lookup_tables.table import BOUNDS, LookupTable
+from empo_lookup_tables.table import BOUNDS, LookupTable, TableRegression
 from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., LookupTable]

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from empo_core.types import Quantity, ValueQuery
 from empo_lookup_tables.inspection import as_table, records
-from empo_lookup_tables.regression import TableRegression
-from empo_lookup_tables.table import LookupTable
+from empo_lookup_tables.table import LookupTable, TableRegression
 from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., LookupTable]

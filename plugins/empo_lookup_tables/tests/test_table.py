@@ -18,8 +18,7 @@ from safetensors.torch import load_file
 from empo_core.errors import ConfigError
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.regression import TableRegression
-from empo_lookup_tables.table import LookupTable
+from empo_lookup_tables.table import LookupTable, TableRegression
 from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., LookupTable]
@@ -185,7 +184,7 @@ from safetensors.torch import save_file
 from empo_testing.worlds import TinyWorld
 from empo_core.types import ValueQuery
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.regression import TableRegression
+from empo_lookup_tables.table import TableRegression
 from empo_lookup_tables.table import LookupTable
 table = LookupTable(LookupParams(), TinyWorld().spec, "v_h_e")
 generator = torch.Generator().manual_seed(0)

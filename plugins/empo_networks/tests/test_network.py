@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from empo_core.errors import ConfigError
 from empo_core.types import Quantity, ValueQuery
 from empo_networks.encoders import MANY
-from empo_networks.network import Network, size_bytes
+from empo_networks.network import Network, NetworkRegression, size_bytes
 from empo_networks.plugin import MlpParams
-from empo_networks.regression import NetworkRegression
 from empo_testing.exploration import reachable_states
 from empo_testing.value_network import disturb, every_question
 from empo_testing.worlds import TinyWorld

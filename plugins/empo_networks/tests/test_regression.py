@@ -11,8 +11,7 @@ from torch import Tensor
 
 from empo_core.errors import NonFiniteError
 from empo_core.types import Quantity, ValueQuery
-from empo_networks.network import Network
-from empo_networks.regression import FORGETTING, NetworkRegression
+from empo_networks.network import FORGETTING, Network, NetworkRegression
 from empo_testing.value_network import QUANTITIES, every_question
 from empo_testing.worlds import TinyWorld
 

@@ -16,7 +16,7 @@ from empo_core.experiment import Experiment
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext, VectorLayout
-from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import write_file
 from empo_core.runs.directory import RESULTS, RunDirectory
 from empo_rollout.empowerment.reward import power_reward
 from empo_rollout.empowerment.world_environment import WorldEnvironment

@@ -225,6 +225,18 @@ def test_random_points_lie_in_the_space(toy: Path, sweep: Cli, write: Write) -> 
     assert len(set(xs)) == 3
 
 
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_no_point_is_run_twice(toy: Path, sweep: Cli, write: Write, sampler: str) -> None:
+    space = {X: [1, 2], "algorithm.params.steps": [1, 2]}
+    search = {"space": space, "objective": SCORE, "trials": 9, "sampler": sampler}
+    done = sweep(write(search=search, over={"seed": [0, 1]}), "--json")
+    assert done.exit_code == 0, done.output
+    assert sorted(tuple(arm["arm"].values()) for arm in json.loads(done.stdout)["arms"]) == [
+        (1, 1), (1, 2), (2, 1), (2, 2),
+    ]  # fmt: skip
+    assert len(ledger(toy / "sweeps/s")) == 8
+
+
 def test_an_objective_that_no_trial_has_is_noticed_by_the_first(
     toy: Path, sweep: Cli, write: Write
 ) -> None:

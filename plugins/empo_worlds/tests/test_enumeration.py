@@ -374,7 +374,7 @@ def test_enum_states_are_fine_and_lost_workers_are_reported() -> None:
         def transition_probabilities(self, state: Any, actions: Any) -> Answer:
             os._exit(3)
 
-    with pytest.raises(WorkerError, match="exited with code 3"):
+    with pytest.raises(WorkerError, match="before item 0 was done"):
         enumerate_world(Deadly(), parallel=processes(1))
 
 

@@ -43,10 +43,12 @@ def sheet(
         if goals_of is not None:
             _goals(pens, spec, annotations)
         _human(pens[human], is_crushed=human in boxes)
-        moves = annotations.policies.get(0) or _taken(annotations, 0, len(HUMAN_MOVES))
+        moves = annotations.policies.get(0) or _action_policy(annotations, 0, len(HUMAN_MOVES))
         for action, p in enumerate(moves):
             _move(pens[human], HUMAN_MOVES[action], p, annotations.actions.get(0) == action)
-        pushes = annotations.policies.get(1) or _taken(annotations, 1, len(spec.agents[1].actions))
+        pushes = annotations.policies.get(1) or _action_policy(
+            annotations, 1, len(spec.agents[1].actions)
+        )
         for box, cell in enumerate(boxes if pushes else ()):
             for direction in range(STAY):
                 action = board.robot_action(box, cell, direction)
@@ -120,7 +122,7 @@ def _goals(pens: list[Pen], spec: WorldSpec, overlay: Overlay) -> None:
             pen.text(at, text, 0.17, text_on(colour), anchor=anchor, halo=colour)
 
 
-def _taken(overlay: Overlay, agent: int, actions: int) -> list[float]:
+def _action_policy(overlay: Overlay, agent: int, actions: int) -> list[float]:
     """The action that is taken as a policy; nothing where none is."""
     chosen = overlay.actions.get(agent)
     return [] if chosen is None else [float(action == chosen) for action in range(actions)]

@@ -15,12 +15,12 @@ from empo_bounds.effort import Effort
 from empo_bounds.induction import PairBounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds
-from empo_bounds.rounds import Found, Round
+from empo_bounds.rounds import Certification, Round
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import load_arrays, save_arrays, write_file
-from empo_core.runs.atomic import MANIFEST, StrictModel, read_sealed, sealed_json
+from empo_core.runs.atomic import MANIFEST, StrictModel, read_sealed, sealed_json, write_file
 from empo_core.world_content import world_digest
 from empo_theory.parameters import TheoryParams
+from empo_worlds.arrays import load_arrays, save_arrays
 
 FOLDER, FILE, ARRAYS, PICTURE = "certificate", "certificate.json", "arrays", "width.png"
 FORMAT, VERSION = "empo-certificate", 3
@@ -202,7 +202,7 @@ def require_room(directory: Path) -> None:
 
 def write_certificate(
     directory: Path,
-    outcome: Found,
+    outcome: Certification,
     effort: Effort,
     about: About,
 ) -> Certificate:
@@ -265,7 +265,7 @@ def theory_data(question: Question) -> dict[str, JsonValue]:
     return theory | {"accrual": question.accrual}
 
 
-def arrays_of(outcome: Found) -> dict[str, np.ndarray]:
+def arrays_of(outcome: Certification) -> dict[str, np.ndarray]:
     """Everything that it takes to work the bounds out again from the world."""
     unrolled, moments = outcome.unrolled, outcome.unrolled.moments
     layers, landing = unrolled.layers, unrolled.landings

@@ -20,7 +20,7 @@ from empo_bounds.effort import Effort
 from empo_bounds.least_power import solved_power
 from empo_bounds.occupancy import KnownOccupancy
 from empo_bounds.question import Question
-from empo_bounds.rounds import Found, certify
+from empo_bounds.rounds import Certification, certify
 from empo_bounds.saved_question import saved_question, saved_solution
 from empo_core.best_effort import best_effort
 from empo_core.config import HumanPriorRef, installed
@@ -115,7 +115,7 @@ def _certified(
     tracker: Tracker,
     occupancy: KnownOccupancy | None,
     min_power: Callable[[], float | None],
-) -> Found:
+) -> Certification:
     """As ``certify``, with errors that point to the page on certificates."""
     try:
         return certify(question, assumed, effort, tracker, occupancy, min_power)

@@ -151,7 +151,7 @@ class _Moments:
                 zip(recorded.arrays["landing_state"].tolist(), durations, strict=True)
             )
         }
-        self._found: dict[int, list[list[Weights]]] = {}
+        self._condensed_by_moment: dict[int, list[list[Weights]]] = {}
         self.transitions = 0
 
     def landings(self, moment: int) -> set[int]:
@@ -162,9 +162,9 @@ class _Moments:
 
     def of(self, moment: int) -> list[list[Weights]]:
         """For each human and each of its actions, the chances of landings, others on average."""
-        if moment not in self._found:
-            self._found[moment] = self._condensed(moment)
-        return self._found[moment]
+        if moment not in self._condensed_by_moment:
+            self._condensed_by_moment[moment] = self._condensed(moment)
+        return self._condensed_by_moment[moment]
 
     def policies(self, moment: int) -> tuple[list[float], list[np.ndarray]]:
         """The robots' joint policy, and each human's for its goals [goal action]."""
@@ -256,7 +256,7 @@ def _arrival(recorded: Recorded, landing: int, bounds: PlainBounds) -> _Arrival:
     of_human = question.theory.gamma_h**duration
     of_robot = question.theory.gamma_r**duration
     goal_value = np.where(achieved, 1.0, of_human * bounds.v_e)
-    losses = (_least(of_robot) * bounds.loss[0], _most(of_robot) * bounds.loss[1])
+    losses = (_lower_factor(of_robot) * bounds.loss[0], _upper_factor(of_robot) * bounds.loss[1])
     return _Arrival(goal_value, losses, counts_of(question, duration))
 
 
@@ -285,7 +285,7 @@ def _value(
     for action, mean in enumerate(moments.average(0, policies[0])):
         for landing, weight in moments.of(moment)[0][action].items():
             if mean > 0:
-                for side, bound in enumerate((_least, _most)):
+                for side, bound in enumerate((_lower_factor, _upper_factor)):
                     counts[side] += bound(mean * weight) * arrivals[landing].counts
                     loss[side] += bound(mean * weight) * arrivals[landing].loss[side]
     counts = counts if question.accrual == "continuous" else [1.0, 1.0]
@@ -293,12 +293,12 @@ def _value(
     return PlainBounds(v_e, x_h, lack, (low, high))
 
 
-def _least(factor: float) -> float:
+def _lower_factor(factor: float) -> float:
     """A factor, from below: one so small that it has lost digits may meet a huge one."""
     return 0.0 if factor < TINY else factor
 
 
-def _most(factor: float) -> float:
+def _upper_factor(factor: float) -> float:
     """A factor, from above."""
     return max(factor, TINY)
 

@@ -35,7 +35,7 @@ def plain_least_power(question: Question) -> tuple[float, int]:
                 steps_left = torch.full((len(rows),), left)
                 policy = question.humans.policy(rows, steps_left).detach().cpu().double().numpy()
                 policy = policy / policy.sum(-1, keepdims=True)
-                min_power = min(min_power, _least(question, policy, reaches))
+                min_power = min(min_power, _least_power(question, policy, reaches))
         layer = [row for row in later if row not in reached]
         reached.update(layer)
         time += 1
@@ -65,7 +65,7 @@ def _one_step(
     return worst, [tuple(row) for row in successors.states.tolist()]
 
 
-def _least(
+def _least_power(
     question: Question,
     policy: Float64[np.ndarray, "state goal action"],
     reaches: Float64[np.ndarray, "state goal action"],

@@ -177,7 +177,7 @@ class _Numbers:
     def __init__(self, words: int, is_stationary: bool, has_times: bool) -> None:
         self._is_stationary, self._has_times = is_stationary, has_times
         self._random = np.random.default_rng(SEED)
-        self._known = Grown(np.int32, words)
+        self._numbers = Grown(np.int32, words)
         self._tests = Grown(np.int8)
 
     def of(
@@ -190,12 +190,12 @@ class _Numbers:
         """Rows of the tables in some states, as ``PolicyTables.numbers`` has them."""
         if not self._is_stationary:
             return _in_parts(rows, steps_left, ask)
-        missing = int(state.max(initial=-1)) + 1 - len(self._known)
+        missing = int(state.max(initial=-1)) + 1 - len(self._numbers)
         if missing > 0:
-            unknown = np.full((missing, self._known.array.shape[1]), UNKNOWN, np.int32)
-            self._known.extend(unknown)
+            unknown = np.full((missing, self._numbers.array.shape[1]), UNKNOWN, np.int32)
+            self._numbers.extend(unknown)
             self._tests.extend(np.full(missing, NO_TEST, np.int8))
-        numbers, tests = self._known.array, self._tests.array
+        numbers, tests = self._numbers.array, self._tests.array
         is_new = numbers[state, 0] == UNKNOWN
         required_tests = AT_THE_END if steps_left == 1 else ONCE
         if self._has_times:
@@ -221,7 +221,7 @@ class _Numbers:
         if len(chosen) == 0:
             return
         now = _in_parts(rows[chosen], steps_left, ask)
-        if (now != self._known.array[state[chosen]]).any():
+        if (now != self._numbers.array[state[chosen]]).any():
             raise SolveError(
                 "a policy says that it is the same at all times (is_stationary), but it differs "
                 f"from what it was before when {steps_left} steps are left. Correct the policy."

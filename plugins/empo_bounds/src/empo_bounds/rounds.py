@@ -54,7 +54,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Found:
+class Certification:
     """Everything that was found.
 
     Attributes:
@@ -129,7 +129,7 @@ def certify(
     tracker: Tracker,
     occupancy: KnownOccupancy | None = None,
     solved_power: Callable[[], float | None] = lambda: None,
-) -> Found:
+) -> Certification:
     """Intervals for the values of a policy, as narrow as the effort allows.
 
     Args:
@@ -196,7 +196,7 @@ def certify(
             ended = f"{steps:,.0f} steps were followed, and episodes may go on for ever"
     tracker.progress(TASK, 1.0, 1.0)
     vacuous = _vacuous(unrolled, assumed)
-    return Found(unrolled, vacuous, rounds, ended, induced, assumed, proof)
+    return Certification(unrolled, vacuous, rounds, ended, induced, assumed, proof)
 
 
 def _with_least_power(

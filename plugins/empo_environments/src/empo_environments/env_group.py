@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import CollectError, ConfigError, EmpoError
-from empo_core.exits import EXITS, event, is_exit
+from empo_core.errors import EXITS, CollectError, ConfigError, EmpoError, event, is_exit
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict
 from empo_environments.shared_buffers import SharedBuffers, clear

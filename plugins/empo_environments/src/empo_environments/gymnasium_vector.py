@@ -17,8 +17,7 @@ from numpy.random import SeedSequence
 from torch import Tensor
 
 from empo_core.best_effort import best_effort
-from empo_core.errors import CollectError, ConfigError
-from empo_core.exits import EXITS, event, is_exit
+from empo_core.errors import EXITS, CollectError, ConfigError, event, is_exit
 from empo_core.protocols.environments import Action, EnvSpec, TimeStep
 from empo_core.trees import StateDict, whole_number
 from empo_environments.batched_spaces import (

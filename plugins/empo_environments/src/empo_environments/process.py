@@ -15,12 +15,13 @@ from empo_core.protocols.environments import Action, OnCrash, Order, TimeStep
 from empo_core.trees import StateDict
 from empo_environments.block_schedule import BlockScheduler
 from empo_environments.env_group import Crash, close_all, common_spec
+from empo_environments.env_worker import EnvWorker
 from empo_environments.shared_buffers import SharedBuffers, buffer_bytes
 from empo_environments.single_env import MakeEnv, episode_seed
 from empo_environments.snapshots import Snapshot, shares
-from empo_environments.worker import Worker, worker_context
+from empo_environments.worker import LOOK_S, WaitingTime, Worker, worker_context
 from empo_executors.pickles import pickled
-from empo_executors.shared_memory import SharedMemory
+from empo_executors.shared_memory import Descriptor, SharedMemory
 
 log = logging.getLogger(__name__)
 RESTARTS = 3
@@ -60,7 +61,7 @@ class ProcessVectorEnv:
         """
         _check_sizes(len(make), workers, blocks)
         self._envs, self._on_crash, self._first = len(make) // workers, on_crash, first
-        self._limit_s, self._looked_at = answer_limit_s, time.monotonic()
+        self._limit_s, self._waiting_time, self._looked_at = answer_limit_s, WaitingTime(), 0.0
         self._seed, self._restarts = seed, [0] * workers
         self._payloads = [_payload(part) for part in shares(make, workers)]
         self._context = worker_context()
@@ -69,7 +70,10 @@ class ProcessVectorEnv:
         # At the exit of a program that forgot to close: multiprocessing itself would wait for
         # workers for ever, for they ignore the signal that it sends.
         self._end = Finalize(self, _end, (self._workers,), exitpriority=1)
-        self._memory: SharedMemory | None = None
+        self._memory: SharedMemory | None = SharedMemory(
+            "observations and actions of all environments",
+            "use fewer environments or smaller observations",
+        )
         self._failure: CollectError | None = None
         self._crashes: list[list[int]] = [[] for _ in range(workers)]
         self._steps = [0] * workers
@@ -158,23 +162,25 @@ class ProcessVectorEnv:
             self._workers.append(self._worker(number, number // (workers // blocks)))
         specs = [spec for worker in self._workers for spec in worker.reply()]
         self.spec = common_spec(specs, blocks)
-        self._memory = SharedMemory(
-            buffer_bytes(self.spec),
-            "observations and actions of all environments",
-            "use fewer environments or smaller observations",
-        )
-        self._board = SharedBuffers(self.spec, self._memory.memory)
+        assert self._memory is not None
+        self._board = SharedBuffers(self.spec, self._memory.reserve(buffer_bytes(self.spec)))
         for worker in self._workers:
-            worker.attach(self.spec, self._memory.descriptor)
+            worker.request("attach_memory", self.spec)
         for worker in self._workers:
             worker.reply()
             self._watch(worker)
 
     def _worker(self, number: int, block: int) -> Worker:
-        places = number * self._envs, self._first
+        assert self._memory is not None
         globals_seed = self._seed, number, self._restarts[number]
-        worker = Worker(self._context, number, block, places, globals_seed, self._limit_s)
-        worker.make(self._payloads[number])
+        make = partial(
+            EnvWorker, self._payloads[number], number * self._envs, self._first, globals_seed
+        )
+        worker = Worker(
+            self._context, number, block, make, Descriptor(self._memory.descriptor),
+            self._waiting_time, self._limit_s,
+        )  # fmt: skip
+        worker.request("specs")
         return worker
 
     def _watch(self, worker: Worker) -> None:
@@ -191,9 +197,13 @@ class ProcessVectorEnv:
 
     def _listen(self) -> None:
         """Sleep until a worker answers or ends, or has owed an answer for too long."""
-        events = self._selector.select(self._limit_s)
-        if self._limit_s is not None and time.monotonic() - self._looked_at >= self._limit_s:
-            self._looked_at = time.monotonic()  # To look after every answer would cost time.
+        begun = time.monotonic()
+        limit_s = self._limit_s
+        events = self._selector.select(None if limit_s is None else min(limit_s, LOOK_S))
+        self._waiting_time.add_since(begun)
+        if limit_s is not None and self._waiting_time.seconds - self._looked_at >= limit_s:
+            # To look after every answer would cost time.
+            self._looked_at = self._waiting_time.seconds
             answering = {key.data for key, _ in events}
             for worker in self._workers:
                 if worker not in answering:
@@ -289,8 +299,7 @@ class ProcessVectorEnv:
                 f"worker {worker.number} was started anew, and its environments are not what they "
                 f"were: {alike}, not {self.spec}"
             )
-        assert self._memory is not None
-        worker.attach(self.spec, self._memory.descriptor)
+        worker.request("attach_memory", self.spec)
         worker.reply()
         # With the old seeds they would play the same episodes once more.
         self._seeds[mine] = [

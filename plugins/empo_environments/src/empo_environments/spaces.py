@@ -42,7 +42,7 @@ def observing(space: Space) -> tuple[ObservationSpec, Bind]:
     Raises:
         ConfigError: if there is no such row; the message names the space.
     """
-    parts = [_seen(path, leaf) for path, leaf in _leaves(space, ())]
+    parts = [_observed(path, leaf) for path, leaf in _leaves(space, ())]
     picture = next((part for part in parts if part.grid is not None), None)
     parts.sort(key=lambda part: part is not picture)
     words = sum(part.words for part in parts)
@@ -145,7 +145,7 @@ def without_mask(space: Space, actions: ActionSpec) -> tuple[Space, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Observed:
     """A part of an observation: where it is found, and how it is written."""
 
     path: tuple[str | int, ...]
@@ -201,12 +201,12 @@ def _at(path: tuple[str | int, ...]) -> str:
     return "".join(f"[{key!r}]" for key in path)
 
 
-def _seen(path: tuple[str | int, ...], space: Space) -> _Seen:
+def _observed(path: tuple[str | int, ...], space: Space) -> _Observed:
     if isinstance(space, spaces.Box) and space.dtype.kind in "fiub":
-        return _seen_box(path, space)
+        return _observed_box(path, space)
     if isinstance(space, spaces.MultiBinary):
         words = math.prod(space.shape)
-        return _Seen(
+        return _Observed(
             path, space, words, lambda row: _numbers(row.reshape(space.shape), path, space)
         )
     if isinstance(space, spaces.Discrete):
@@ -222,8 +222,8 @@ def _seen(path: tuple[str | int, ...], space: Space) -> _Seen:
             f"much ({MAX_OPTIONS:,} at most); wrap the environment so that it shows numbers"
         )
     if isinstance(space, spaces.Discrete):
-        return _Seen(path, space, words, lambda row: _one_hot(row, path, space))
-    return _Seen(path, space, words, lambda row: _one_hots(row, path, space, counts, starts))
+        return _Observed(path, space, words, lambda row: _one_hot(row, path, space))
+    return _Observed(path, space, words, lambda row: _one_hots(row, path, space, counts, starts))
 
 
 def picture_scale(space: Space) -> float | None:
@@ -246,7 +246,7 @@ def is_channel_first(shape: tuple[int, ...]) -> bool:
     return shape[0] < shape[2]
 
 
-def _seen_box(path: tuple[str | int, ...], space: spaces.Box) -> _Seen:
+def _observed_box(path: tuple[str | int, ...], space: spaces.Box) -> _Observed:
     shape, words, scale = space.shape, math.prod(space.shape), picture_scale(space)
 
     def bind(row: Shaped[np.ndarray, " word"]) -> Write:
@@ -261,7 +261,7 @@ def _seen_box(path: tuple[str | int, ...], space: spaces.Box) -> _Seen:
     elif len(shape) == 3:
         first, second, third = shape
         grid = (first, second, third) if is_channel_first(shape) else (third, first, second)
-    return _Seen(path, space, words, bind, grid, scale)
+    return _Observed(path, space, words, bind, grid, scale)
 
 
 def _numbers(

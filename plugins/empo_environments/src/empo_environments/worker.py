@@ -1,27 +1,48 @@
-"""A worker process as the learner sees it."""
+"""A worker process with environments as the learner sees it.
+
+The process is one of an executor's (``empo_executors.worker_main``), but the learner reads and
+writes the pipe itself: a thread in between would take longer than a step.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from multiprocessing.reduction import send_handle
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from empo_core.protocols.environments import EnvSpec
+from empo_core.errors import CollectError, ConfigError
 from empo_environments.env_group import Crash
-from empo_environments.worker_main import DONE, RAISED, REQUEST, STEP, run_worker
+from empo_environments.env_worker import EnvWorker
+from empo_executors.shared_memory import Descriptor
 from empo_executors.supervised_process import Context, SupervisedProcess, process_context
+from empo_executors.worker_main import RAISED, READY, pack_call, run_worker
+
+_STEP = pack_call("step")
+LOOK_S = 1.0
+"""The longest time between two looks at workers, and the longest that counts as one: whoever was
+suspended meanwhile cannot blame them."""
 
 
 def worker_context() -> Context:
     """Start method of workers: never by ``fork``, which copies locks that threads hold."""
     # Loaded once in the server, they cost a worker milliseconds instead of seconds.
     return process_context(
-        preload=["empo_environments.worker_main", "empo_environments.gymnasium_env"]
+        preload=["empo_environments.env_worker", "empo_environments.gymnasium_env"]
     )
+
+
+class WaitingTime:
+    """Seconds during which the learner has waited for workers."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def add_since(self, begun: float) -> None:
+        """Count a wait that began at this time of ``time.monotonic``."""
+        self.seconds += min(time.monotonic() - begun, LOOK_S)
 
 
 class Worker:
@@ -39,67 +60,65 @@ class Worker:
         context: Context,
         number: int,
         block: int,
-        places: tuple[int, int],
-        globals_seed: tuple[int, ...] = (0,),
+        make: Callable[[Descriptor], EnvWorker],
+        memory: Descriptor,
+        waiting_time: WaitingTime,
         answer_limit_s: float | None = None,
     ) -> None:
-        """Start the process.
+        """Start the process, which makes its environments.
 
         Args:
             context: How.
             number: Which worker it is.
             block: The block that its environments belong to.
-            places: Place of its first environment, and number of the vector's first one.
-            globals_seed: Seed of its process-wide generators, and the key of their stream.
-            answer_limit_s: Seconds that it may take to answer; None: as long as it likes.
+            make: Makes its environments.
+            memory: Shared memory of observations and actions.
+            waiting_time: Of the learner, for all its workers.
+            answer_limit_s: Seconds of that it may take to answer; None: as long as it likes.
         """
-        self._limit_s, self._asked_at = answer_limit_s, time.monotonic()
+        self._waiting_time, self._limit_s = waiting_time, answer_limit_s
         self.number, self.block = number, block
-        self.busy = self.watched = self._answered = False
+        self.watched = self._answered = False
         self._process = SupervisedProcess(
-            context, run_worker, (*places, globals_seed), f"environments-{number}"
+            context, run_worker, (None, memory), f"environments-{number}"
         )
         self.pipe, self.pid = self._process.pipe, self._process.pid
         self.sentinel = self._process.sentinel
-
-    def make(self, payload: bytes) -> None:
-        """Let it make its environments; ``reply`` tells what they are like."""
-        self._send(b"", payload)
-
-    def attach(self, env_spec: EnvSpec, descriptor: int) -> None:
-        """Let it read and write the shared memory behind a file descriptor."""
-        self._send(b"", cloudpickle.dumps(env_spec))
-        with contextlib.suppress(OSError):
-            send_handle(self.pipe, descriptor, self.pid)
+        self._send(cloudpickle.dumps(make))
 
     def step(self) -> None:
         """Let its environments act; ``receive`` or ``reply`` tells when they have."""
-        self._send(STEP)
+        self._send(_STEP)
 
     def request(self, name: str, *arguments: Any) -> None:
         """Let it call a method of its group; ``receive`` or ``reply`` tells the result."""
-        self._send(REQUEST, cloudpickle.dumps((name, arguments)))
+        self._send(pack_call(name, *arguments))
 
     def reply(self) -> Any:
         """The result of what was asked for, once it is there.
 
         Raises:
-            Crash: if an environment raised, or the process has ended.
+            Crash: if an environment raised, the process has ended, or it takes too long.
             ConfigError: if an environment does not fit.
             CollectError: if an environment did what it must not.
         """
-        if not self._process.has_message(self._limit_s):
+        limit = None if self._limit_s is None else min(LOOK_S, self._limit_s)
+        while True:
+            begun = time.monotonic()
+            if self._process.has_message(limit):
+                return self.receive()
+            if self._process.has_ended or limit is None:
+                raise Crash(self._obituary())
+            self._waiting_time.add_since(begun)
             self.refuse_late()
-            raise Crash(self._obituary())
-        return self.receive()
 
     def refuse_late(self) -> None:
         """Give up a worker that has owed an answer for too long.
 
         Raises:
-            Crash: if it has.
+            Crash: if the worker has.
         """
-        late_s = time.monotonic() - self._asked_at
+        late_s = self._waiting_time.seconds - self._asked_at
         if self._limit_s is None or not self.busy or late_s < self._limit_s:
             return
         if self._process.has_ended:
@@ -111,18 +130,19 @@ class Worker:
         )
 
     def receive(self) -> Any:
-        """The same, where something is known to be there."""
+        """The same as ``reply``, where something is known to be there."""
         try:
-            kind = os.read(self.pipe.fileno(), 1)
-            content: Any = None
-            if kind != DONE:
-                content = cloudpickle.loads(self.pipe.recv_bytes())
+            kind = READY
+            while kind == READY:
+                kind, content = cloudpickle.loads(self.pipe.recv_bytes())
+                self._answered = True
         except (EOFError, OSError):
             raise Crash(self._obituary()) from None
-        self.busy, self._answered = False, True
+        self.busy = False
         if kind == RAISED:
-            error, text = content
-            raise error(f"worker {self.number} (process {self.pid}): {text}")
+            is_known = isinstance(content, CollectError | ConfigError)
+            error = type(content) if is_known else CollectError
+            raise error(f"worker {self.number} (process {self.pid}): {content}")
         return content
 
     def hang_up(self) -> None:
@@ -134,13 +154,11 @@ class Worker:
         self.hang_up()
         self._process.end(deadline)
 
-    def _send(self, kind: bytes, content: bytes | None = None) -> None:
-        self.busy, self._asked_at = True, time.monotonic()
+    def _send(self, message: bytes) -> None:
+        self.busy, self._asked_at = True, self._waiting_time.seconds
         # Whoever waits for the answer finds out that the process is gone.
         with contextlib.suppress(OSError):
-            os.write(self.pipe.fileno(), kind)
-            if content is not None:
-                self.pipe.send_bytes(content)
+            self.pipe.send_bytes(message)
 
     def _obituary(self) -> str:
         subject = f"worker {self.number} (process {self.pid})"

@@ -161,12 +161,12 @@ class StackFrames(EnvWrapper):
         """Begin the first episode."""
         self._outer = buffers
         shape = (len(self.agents), self._inner.words)
-        self._own = replace(
+        self._inner_buffers = replace(
             buffers,
             observation=np.zeros(shape, self._inner.dtype),
             final_observation=np.zeros(shape, self._inner.dtype),
         )
-        super().start(self._own, seed, number)
+        super().start(self._inner_buffers, seed, number)
         self._show()
 
     def begin(self) -> None:
@@ -177,9 +177,9 @@ class StackFrames(EnvWrapper):
     def step(self, action: Shaped[np.ndarray, "agent number"]) -> None:
         """Act, and move the frames on."""
         self._env.step(action)
-        ended = self._own.has_final
+        ended = self._inner_buffers.has_final
         if ended.any():
-            last = np.concatenate([self._frames[1:], self._own.final_observation[None]])
+            last = np.concatenate([self._frames[1:], self._inner_buffers.final_observation[None]])
             self._outer.final_observation[ended] = self._rows(last)[ended]
         self._show()
 
@@ -198,10 +198,10 @@ class StackFrames(EnvWrapper):
         return exact
 
     def _show(self) -> None:
-        starts = self._own.starts
+        starts = self._inner_buffers.starts
         self._frames[:-1] = self._frames[1:]
-        self._frames[-1] = self._own.observation
-        self._frames[:, starts] = self._own.observation[starts]
+        self._frames[-1] = self._inner_buffers.observation
+        self._frames[:, starts] = self._inner_buffers.observation[starts]
         self._outer.observation[:] = self._rows(self._frames)
 
     def _rows(

@@ -14,7 +14,6 @@ from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph
 from empo_exact.kernel_data import Floats, Game
 from empo_exact.plugin import PriorParams
-from empo_executors.worker_pool import WorkerPool
 from empo_worlds.contract import available_in, state_text
 from empo_worlds.policy_checks import UNAVAILABLE_TOLERANCE
 
@@ -85,6 +84,9 @@ def believe(graph: StateGraph, game: Game, believed: Believed, workers: int) -> 
 
     def in_block(block: list[tuple[int, ...]]) -> Floats:
         return np.stack([in_state(row) for row in block])
+
+    # Imported here because most runs have no worker processes.
+    from empo_executors.worker_pool import WorkerPool
 
     with WorkerPool(in_block, workers) as pool:
         weights[alive] = np.concatenate(list(pool.map(blocks)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -18,10 +18,11 @@ from empo_core.errors import EmpoError
 from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
-from empo_executors.supervised_process import StartMethod
-from empo_executors.worker_pool import WorkerPool, executor_map
 from empo_worlds import contract
 from empo_worlds.compilation import compiled
+
+if TYPE_CHECKING:
+    from empo_executors.supervised_process import StartMethod
 
 Block = Shaped[np.ndarray, "state word"]
 Numbers = Int32[np.ndarray, " outcome"]
@@ -85,15 +86,20 @@ def expander(
     do, each of which gets the world once. An executor, where there is one, serves all worlds.
     """
     expand, answer = partial(expansion_of, world), partial(_answer, world)
+    # Most runs have no worker processes, so that what starts them is imported here.
     if executor is not None:
+        from empo_executors.worker_pool import executor_map
+
         with executor_map(build(executor), answer, workers) as apply:
             yield lambda blocks: _expansions(apply(blocks))
     elif workers == 1:
         yield lambda blocks: map(expand, blocks)
     elif world.spec.releases_gil:
         with ThreadPoolExecutor(workers) as threads:
-            yield lambda blocks: _ahead(threads, expand, blocks, workers + 1)
+            yield lambda blocks: _expanded_ahead(threads, expand, blocks, workers + 1)
     else:
+        from empo_executors.worker_pool import WorkerPool
+
         with WorkerPool(answer, workers, start_method) as pool:
             yield lambda blocks: _expansions(pool.map(blocks))
 
@@ -123,7 +129,7 @@ def one_behind(
             under_way.result()
 
 
-def _ahead(
+def _expanded_ahead(
     threads: ThreadPoolExecutor,
     expand: Callable[[Block], Expansion],
     blocks: Iterable[Block],

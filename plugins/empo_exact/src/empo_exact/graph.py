@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64, Shaped
@@ -20,10 +21,12 @@ from empo_core.types import WorldSpec
 from empo_exact.expansion import expander, one_behind
 from empo_exact.plugin import ExactParams
 from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
-from empo_executors.supervised_process import StartMethod
 from empo_worlds.contract import initial_row
 from empo_worlds.row_table import RowTable
 from empo_worlds.rows import state_rows
+
+if TYPE_CHECKING:
+    from empo_executors.supervised_process import StartMethod
 
 ITEMS_PER_BLOCK = 1 << 16
 """Transitions expanded at a time: bounds the memory in flight."""

@@ -31,7 +31,6 @@ from empo_exact.induction import (
 )
 from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Peers
-from empo_exact.parts.processes import solve_in_processes
 from empo_exact.parts.solve import solve_in_parts
 from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
@@ -153,6 +152,9 @@ def _solve_in_parts(
             raise SolveError("several processes solve this together: set compute.processes to 1")
         if directory is None:
             raise SolveError("processes need a directory that all of them reach; there is none")
+        # Imported here because most runs have one process.
+        from empo_exact.parts.processes import solve_in_processes
+
         return solve_in_processes(
             world,
             params,

@@ -14,7 +14,6 @@ from pydantic import Field, JsonValue
 from empo_core.config import HumanPriorRef
 from empo_core.errors import StorageError
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.runs.arrays import load_arrays, save_arrays
 from empo_core.runs.atomic import StrictModel
 from empo_core.runs.inputs import in_this_run, without_place
 from empo_core.world_content import difference, identity
@@ -27,6 +26,7 @@ from empo_exact.reduction import Reduction
 from empo_exact.setup import Assumptions, assumed_humans, build_prior, pose
 from empo_exact.solution import Solution
 from empo_exact.values import ValueStore
+from empo_worlds.arrays import load_arrays, save_arrays
 
 GRAPH = ("states", "layers", "offsets", "successor", "code", "prob", "duration")
 RESULT_IS_EQUAL = {

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from empo_core.errors import NonFiniteError, StorageError
-from empo_core.runs.arrays import load_arrays, save_arrays
 from empo_exact.kernel_data import Values
+from empo_worlds.arrays import load_arrays, save_arrays
 
 log = logging.getLogger("empo_exact")
 

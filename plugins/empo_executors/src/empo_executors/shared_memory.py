@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from mmap import mmap
+from multiprocessing import reduction
+from typing import Any
 
 from empo_core.errors import ConfigError
 
@@ -17,53 +20,59 @@ class SharedMemory:
     ``/dev/shm``, which is small in containers. This is limited by the machine's memory only.
     """
 
-    def __init__(self, size: int, holds: str, advice: str) -> None:
-        """Reserve memory, all 0.
+    def __init__(self, holds: str, advice: str) -> None:
+        """Begin without memory.
+
+        Args:
+            holds: What it is for, for errors.
+            advice: How to need less, for errors.
+        """
+        self._holds, self._advice = holds, advice
+        self.descriptor = _unnamed_file()
+
+    def reserve(self, size: int) -> mmap:
+        """Reserve memory once, all 0.
 
         Args:
             size: Bytes, at least 1.
-            holds: What it is for, for errors.
-            advice: How to need less, for errors.
 
         Raises:
             ConfigError: if there is not so much.
         """
+        holds, advice = self._holds, self._advice
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if size > total:
             raise ConfigError(
                 f"{holds} take {size:,} bytes of shared memory, and the machine has {total:,}; "
                 f"{advice}"
             )
-        self.descriptor = _unnamed_file()
         try:
             os.ftruncate(self.descriptor, size)
             self.memory = mmap(self.descriptor, size)
         except OSError as error:
-            os.close(self.descriptor)
             raise ConfigError(
                 f"{size:,} bytes of memory for {holds} cannot be shared: {error}; {advice}"
             ) from error
+        return self.memory
 
     def close(self) -> None:
         """Share it with no other process; it lives as long as arrays in it."""
         os.close(self.descriptor)
 
 
-def memory_of(process: int, descriptor: int) -> mmap:
-    """The memory that another process of this machine and user shares.
+class Descriptor:
+    """A file descriptor as an argument of a process that starts, where its number is another."""
 
-    Args:
-        process: Its process ID.
-        descriptor: ``SharedMemory.descriptor`` there.
+    def __init__(self, number: int) -> None:
+        self.number = number
 
-    Raises:
-        OSError: if the process does not, or the system does not show what processes have open.
-    """
-    opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR)
-    try:
-        return mmap(opened, 0)
-    finally:
-        os.close(opened)
+    def __reduce__(self) -> tuple[Callable[[Any], Descriptor], tuple[Any]]:
+        """Sent by ``multiprocessing`` while it starts a process, and by nothing else."""
+        return _received, (reduction.DupFd(self.number),)
+
+
+def _received(duplicate: Any) -> Descriptor:
+    return Descriptor(duplicate.detach())
 
 
 def _unnamed_file() -> int:

@@ -18,27 +18,42 @@ STOP = b""
 """Message to a worker that ends it; all others are calls."""
 
 
-def run_worker(pipe: Pipe, beat_s: float) -> None:
+_DONE = cloudpickle.dumps((ANSWER, None))
+"""The most frequent answer."""
+
+
+def run_worker(pipe: Pipe, beat_s: float | None, *handles: object) -> None:
     """Build a worker from the factory in the first message, and answer the calls that follow.
 
     Args:
         pipe: The only connection to the caller.
-        beat_s: Seconds between two signs of life.
+        beat_s: Seconds between two signs of life; None: there are none.
+        handles: Arguments of the factory that a process must get when it starts.
     """
+    server = _Server(pipe, beat_s)
     with contextlib.suppress(EOFError, OSError):  # The caller is gone, or needs no more.
-        _Server(pipe, beat_s).serve()
+        server.serve(*handles)
+    server.close()
+
+
+def pack_call(method: str, *arguments: object, is_reporting: bool = False) -> bytes:
+    """The message to a worker that calls a method."""
+    data: bytes = cloudpickle.dumps((method, arguments, is_reporting))
+    return data
 
 
 class _Server:
-    def __init__(self, pipe: Pipe, beat_s: float) -> None:
+    def __init__(self, pipe: Pipe, beat_s: float | None) -> None:
         self._pipe, self._beat_s = pipe, beat_s
         self._lock = threading.Lock()
+        self._call: Callable[..., object] | None = None
 
-    def serve(self) -> None:
+    def serve(self, *handles: object) -> None:
         """Answer calls until the caller stops this process or is gone."""
-        call = methods_of(self._pipe.recv_bytes())
+        call = self._call = methods_of(self._pipe.recv_bytes(), *handles)
         self._send(READY, None)
-        threading.Thread(target=self._beat, daemon=True).start()
+        if self._beat_s is not None:
+            threading.Thread(target=self._beat, args=(self._beat_s,), daemon=True).start()
         while (message := self._pipe.recv_bytes()) != STOP:
             method, arguments, is_reporting = cloudpickle.loads(message)
             try:
@@ -48,24 +63,29 @@ class _Server:
                 raise OSError from error
             except BaseException as error:
                 self._send(RAISED, sendable(error))
-        call("close")
+
+    def close(self) -> None:
+        """Close the worker, if it was built."""
+        if self._call is not None:
+            self._call("close")
 
     def _report(self, value: object) -> bool:
         self._send(REPORT, value)
         return self._pipe.poll()
 
     def _send(self, kind: int, value: object) -> None:
-        data = cloudpickle.dumps((kind, value))
+        is_done = kind == ANSWER and value is None
+        data = _DONE if is_done else cloudpickle.dumps((kind, value))
         try:
             with self._lock:
                 self._pipe.send_bytes(data)
         except OSError as error:
             raise _PipeError from error
 
-    def _beat(self) -> None:
+    def _beat(self, beat_s: float) -> None:
         wait = threading.Event().wait
         with contextlib.suppress(OSError):
-            while not wait(self._beat_s):
+            while not wait(beat_s):
                 with self._lock:
                     self._pipe.send_bytes(b"")
 
@@ -74,14 +94,14 @@ class _PipeError(BaseException):
     """Leaves a call whose caller is gone."""
 
 
-def methods_of(factory: bytes) -> Callable[..., object]:
-    """A function that calls a method of the worker that a pickled factory builds.
+def methods_of(factory: bytes, *handles: object) -> Callable[..., object]:
+    """A function that calls a method of the worker that a pickled factory builds of handles.
 
     If the worker cannot be built, every call raises the error of the factory. A worker without a
     method ``close`` has nothing to close.
     """
     try:
-        worker = cloudpickle.loads(factory)()
+        worker = cloudpickle.loads(factory)(*handles)
     except BaseException as error:
         failure = sendable(error)
 

@@ -113,11 +113,10 @@ class WorkerPool(Generic[Item, Output]):
             except (BrokenExecutor, CancelledError) as error:
                 is_closed = self._is_closed
                 self.close()
-                how = "the pool was closed" if is_closed else "a worker process was killed"
+                how = "the pool was closed" if is_closed else "a worker process ended"
                 raise WorkerError(
-                    f"{how} before item {item} was done. Signal 9 often means that memory ran "
-                    "out; at the start this often means that a script starts workers outside of "
-                    "`if __name__ == '__main__':`"
+                    f"{how} before item {item} was done. Often memory ran out; at the start, often "
+                    "a script starts workers outside of `if __name__ == '__main__':`"
                 ) from error
             yield _opened(item, result, trouble)
 

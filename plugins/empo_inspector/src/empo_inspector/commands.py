@@ -52,7 +52,7 @@ def explain(
         from empo_inspector.saved_inspection import inspect_run
 
         inspection, world = inspect_run(run_dir)
-        position, when = _asked(inspection, world, time, state, at, path)
+        position, when = _decision(inspection, world, time, state, at, path)
         result = explanation.explain(inspection, world, position, when, action, versus)
     if json:
         print_json(result.summary())
@@ -60,7 +60,7 @@ def explain(
         stdout().print(result.report())
 
 
-def _asked(
+def _decision(
     inspection: Inspection,
     world: WorldModel,
     time: int | None,

@@ -178,7 +178,9 @@ class OneStep:
         """Values that policies, as ``policies`` returned them, lead to."""
         step = self.transitions(states)
         possible = self._possible(step, len(states))
-        expected = self._expected(step, len(states), self._worth(step, self._after("v_e", time)))
+        expected = self._expected(
+            step, len(states), self._goal_value(step, self._after("v_e", time))
+        )
         q_e = torch.zeros(len(states), possible.shape[2], len(self.spec.goals)).double()
         for human, goals in enumerate(self._goals):
             human_chance = policies.pi_h[:, goals][:, :, self.digits.human_action[human]]
@@ -305,7 +307,7 @@ class OneStep:
             return values.where(goes_on, self._end)
         return values.masked_fill(~goes_on[:, None], 0.0)
 
-    def _worth(
+    def _goal_value(
         self, step: Transitions, value: Float[Tensor, "state goal"]
     ) -> Float[Tensor, "transition goal"]:
         """1 where a transition achieves a goal, else the discounted value that follows."""
@@ -339,7 +341,9 @@ class OneStep:
         q_m = torch.zeros(len(states), len(self.spec.goals), actions).double()
         if inspection.pi_h is not None:
             return torch.from_numpy(inspection.pi_h[self._position(time)])[states], q_m
-        expected = self._expected(step, len(states), self._worth(step, self._after("v_m", time)))
+        expected = self._expected(
+            step, len(states), self._goal_value(step, self._after("v_m", time))
+        )
         reply = self._reply(expected, possible)
         is_possible = possible.any(2)
         pi_h = torch.zeros_like(q_m)

@@ -55,7 +55,7 @@ Estimate = Callable[[Tensor, Tensor], Estimates]
 """From state rows ``[state word]`` and steps left ``[state]`` to what is thought of them."""
 
 
-class Kept(NamedTuple):
+class StateSelection(NamedTuple):
     """States that an inspection keeps.
 
     Attributes:
@@ -107,7 +107,7 @@ class LearnedRun:
         if not times:
             limit = f"times go from 0 to {spec.horizon - 1}" if spec.horizon else "there is only 0"
             raise WorldError(f"there is no decision at time {scope.time}: {limit}")
-        selection = self._kept(self._start(scope), scope)
+        selection = self._selected(self._start(scope), scope)
         moves = self._transitions(selection.rows)
         selection = selection._replace(after=_earliest(moves, selection.after))
         values = self._values(selection, times)
@@ -142,7 +142,7 @@ class LearnedRun:
             raise WorldError(f"{spec.name!r} cannot be in that state{when}")
         return start
 
-    def _kept(self, start: Int[Tensor, " word"], scope: InspectionScope) -> Kept:
+    def _selected(self, start: Int[Tensor, " word"], scope: InspectionScope) -> StateSelection:
         """All states that can follow one if they fit, else those of episodes."""
         spec = self.world.spec
         actions = max(spec.num_actions[human] for human in spec.humans)
@@ -161,7 +161,7 @@ class LearnedRun:
 
     def _all_within(
         self, start: Int[Tensor, " word"], steps: int | None, max_states: int
-    ) -> Kept | None:
+    ) -> StateSelection | None:
         """All states that can follow one within so many steps; None if they are too many."""
         table = self._table()
         table.number(start.numpy()[None])
@@ -174,9 +174,11 @@ class LearnedRun:
                     return None
             bounds.append(table.count)
         after = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-        return Kept(table.rows.copy(), after, table.count)
+        return StateSelection(table.rows.copy(), after, table.count)
 
-    def _of_episodes(self, start: Int[Tensor, " word"], time: int, max_states: int) -> Kept:
+    def _of_episodes(
+        self, start: Int[Tensor, " word"], time: int, max_states: int
+    ) -> StateSelection:
         """States of episodes, the most visited first, each with all that can follow it."""
         visited, after = self._visits(start, time)
         table = RowTable.of(visited)
@@ -200,7 +202,7 @@ class LearnedRun:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if len(first(middle)) <= max_states else (low, middle - 1)
         selected = first(low)
-        return Kept(table.rows[selected], after[selected], None)
+        return StateSelection(table.rows[selected], after[selected], None)
 
     def _visits(self, start: Int[Tensor, " word"], time: int) -> tuple[Rows, Times]:
         """Distinct states of episodes, the start first and then those visited most often.
@@ -272,7 +274,7 @@ class LearnedRun:
         offsets = np.concatenate([[0], np.cumsum(length)])
         return Transitions(offsets, successor, code.ravel(), codes[0], codes[1])
 
-    def _values(self, selection: Kept, times: range) -> Estimates:
+    def _values(self, selection: StateSelection, times: range) -> Estimates:
         """Values at all times; NaN where a state cannot be reached by then, or is terminal."""
         spec, rows = self.world.spec, torch.from_numpy(selection.rows)
         goes_on = (~is_terminal(self.world, rows)).numpy()

@@ -100,7 +100,7 @@ def _about(header: Header) -> str:
     parts = [rounded] if header.precision == "compact" else []
     for title, table in tables.items():
         rows = "".join(
-            f'<tr><th scope="row">{html.escape(key)}</th><td>{html.escape(_said(value))}</td></tr>'
+            f'<tr><th scope="row">{html.escape(key)}</th><td>{html.escape(_text(value))}</td></tr>'
             for key, value in table.items()
         )
         parts.append(
@@ -110,7 +110,7 @@ def _about(header: Header) -> str:
     return "\n".join(parts)
 
 
-def _said(value: JsonValue) -> str:
+def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else _json(value)
 
 

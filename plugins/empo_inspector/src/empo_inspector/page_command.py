@@ -66,7 +66,7 @@ def inspect(
         from empo_inspector.saved_inspection import inspect_run
 
         directory = run_dir.resolve()
-        scope = _wanted(start, max_mb, times, precision)
+        scope = _scope(start, max_mb, times, precision)
         inspection, world = inspect_run(directory, scope)
         if exact is not None:
             right, other = inspect_run(exact)
@@ -97,7 +97,7 @@ def inspect(
         webbrowser.open(file.resolve().as_uri())
 
 
-def _wanted(
+def _scope(
     start: str | None, max_mb: float, times: str | None, precision: Precision
 ) -> InspectionScope:
     import numpy as np

@@ -93,11 +93,11 @@ def _opened(place: str) -> tuple[WorldModel, Policies | None, str | None]:
     """A world, and of a run its policies and a digest of its theory."""
     from empo_core.experiment import Experiment
 
-    path = library_world(place) or Path(place)
+    world_model, path = library_world(place) or (None, Path(place))
     if not path.exists():
         raise ConfigError(f"{place}: there is no such run, and no such world; see: empo worlds")
     if not path.is_dir():
-        return world_in(path, None)[1], None, None
+        return world_in(path, world_model)[1], None, None
     run = Experiment.load(path)
     config, world, policies = run.config, run.context.world, run.policies()
     if world is None or not isinstance(policies, tuple):

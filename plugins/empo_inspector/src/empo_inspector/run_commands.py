@@ -78,7 +78,7 @@ def _print_rows(title: str, rows: list[Row], sort_keys: list[str]) -> None:
     keys = [key for key in sort_keys if key not in run_table.COLUMNS]
     keys = list(dict.fromkeys([*keys, *(key for values in results for key in values)]))
     names = run_table.short_names([*keys, *(key for values in different for key in values)])
-    further = {"warnings": _told, "reason": _shortened}
+    further = {"warnings": _warning_lines, "reason": _shortened}
     further = {name: cell for name, cell in further.items() if any(cell(row.run) for row in rows)}
     table = []
     for row, differs in zip(rows, different, strict=True):
@@ -92,7 +92,7 @@ def _print_rows(title: str, rows: list[Row], sort_keys: list[str]) -> None:
     print_table(title, headings, table)
 
 
-def _told(run: SavedRun) -> str:
+def _warning_lines(run: SavedRun) -> str:
     """The run's warnings, each in one line."""
     from empo_inspector import run_table
 

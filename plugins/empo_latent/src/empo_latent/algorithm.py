@@ -60,7 +60,7 @@ class LatentAlgorithm(Algorithm):
         _refuse(context.world)
         keep_freed_memory()
         params = self._params
-        tasks = tasks_of(params, context.environment, _given(context))
+        tasks = tasks_of(params, context.environment, _environment_context(context))
         losses = self._losses()
         with torch_threads(params.compute.threads):
             # Environments may draw from these while they are made, and in every step.
@@ -99,7 +99,7 @@ class LatentAlgorithm(Algorithm):
 
     def restore(self, context: RunContext, checkpoint: CheckpointChoice = "newest") -> LatentPlayer:
         """The agent learned so far; see ``empo_core.protocols.Algorithm``."""
-        tasks = tasks_of(self._params, context.environment, _given(context))
+        tasks = tasks_of(self._params, context.environment, _environment_context(context))
         path = context.directory / RESULTS / MODEL
         if checkpoint == "newest" and path.exists():
             return LatentPlayer(self._params, tasks, load_model(path).model)
@@ -190,7 +190,7 @@ class LatentAlgorithm(Algorithm):
         return losses
 
 
-def _given(context: RunContext) -> EnvironmentContext:
+def _environment_context(context: RunContext) -> EnvironmentContext:
     """What a run gives to its environments."""
     return EnvironmentContext(directory=context.directory / ENVIRONMENTS, seed=context.seed)
 

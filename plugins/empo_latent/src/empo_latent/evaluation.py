@@ -274,7 +274,7 @@ class _Game:
         for numbers in (self._total, self._discounted, self._length):
             numbers[rows] = 0
         self._success[rows] = np.nan
-        self._value[rows] = self._worth(observation, rows)
+        self._value[rows] = self._mean_value(observation, rows)
 
     def _observe(
         self, step: TaskStep, camera: VideoRecorder
@@ -286,7 +286,7 @@ class _Game:
         self._length += 1
         self._success = np.fmax(self._success, step.success)
         cut = ended & ~step.terminated
-        value = self._worth(step.observation, cut)
+        value = self._mean_value(step.observation, cut)
         self._discounted[cut] += self._discount[cut] ** self._length[cut] * value
         episodes = {}
         for env in np.flatnonzero(ended).tolist():
@@ -304,7 +304,7 @@ class _Game:
         self._number += ended
         return episodes
 
-    def _worth(
+    def _mean_value(
         self, observation: Shaped[np.ndarray, "env word"], rows: Bool[np.ndarray, " env"]
     ) -> Float[np.ndarray, " row"]:
         """Values of states under the policy, mean over value heads."""

@@ -58,8 +58,8 @@ class LatentLearner(Learner):
         self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
         self._first = np.ones(len(vector.task_of), bool)
         self._current: np.ndarray = np.empty(0)
-        self._owed = 0.0
-        self._found: Mapping[str, Any] = {}
+        self._owed_updates = 0.0
+        self._update_metrics: Mapping[str, Any] = {}
         self._line_updates = 0
         self._large: set[str] = set()
         lengths = vector.spec.episode_lengths
@@ -81,12 +81,12 @@ class LatentLearner(Learner):
         so_far = sum(seconds.get(name, 0.0) for name in (*TIMERS, EVALUATION))
         decisions = self._plan.decisions(self.steps)
         done = Work(self.steps, decisions, self.updates_made, len(self.evaluations))
-        return so_far, so_far + self._plan.seconds_left(seconds, first, done, self._owed)
+        return so_far, so_far + self._plan.seconds_left(seconds, first, done, self._owed_updates)
 
     @property
     def is_over(self) -> bool:
         """True if all steps are taken, and all updates made that they paid for."""
-        return self.steps >= self.total_steps and self._owed < 1
+        return self.steps >= self.total_steps and self._owed_updates < 1
 
     def start(self) -> None:
         """Begin the first episodes."""
@@ -96,10 +96,10 @@ class LatentLearner(Learner):
 
     def advance(self) -> None:
         """One update if the steps so far have paid for it, else one step."""
-        if self._owed >= 1 and self._parts.replay.ready:
+        if self._owed_updates >= 1 and self._parts.replay.ready:
             self._update()
         elif self.steps >= self.total_steps:
-            self._owed = 0.0
+            self._owed_updates = 0.0
             self.require_updates()
         else:
             self._step()
@@ -130,7 +130,7 @@ class LatentLearner(Learner):
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update and action, and about episodes."""
         episodes = self._parts.episodes.statistics()
-        numbers = {logged_key(name): float(number) for name, number in self._found.items()}
+        numbers = {logged_key(name): float(number) for name, number in self._update_metrics.items()}
         self.history.append((self.steps, self.updates_made, episodes.mean_return))
         elapsed = sum(seconds.get(name, 0.0) for name in TIMERS)
         made, self._line_updates = self.updates_made - self._line_updates, self.updates_made
@@ -192,7 +192,7 @@ class LatentLearner(Learner):
         return {
             "steps": self.steps,
             "updates": self.updates_made,
-            "owed": self._owed,
+            "owed": self._owed_updates,
             "history": self.history.state_dict(),
             "evaluations": [
                 [steps, {actor: evaluation.to_dict() for actor, evaluation in by_actor.items()}]
@@ -213,7 +213,7 @@ class LatentLearner(Learner):
         """Go on from what ``state_dict`` returned."""
         parts, state = self._parts, state_dict
         self.steps, self.updates_made = whole_number(state["steps"]), whole_number(state["updates"])
-        self._owed, self._line_updates = float(state["owed"]), self.updates_made
+        self._owed_updates, self._line_updates = float(state["owed"]), self.updates_made
         self.history.load_state_dict(state["history"])
         self.evaluations = [
             (steps, {actor: Evaluation.from_dict(data) for actor, data in by_actor.items()})
@@ -268,7 +268,7 @@ class LatentLearner(Learner):
                     expert=parts.updater.needs_expert,
                 )
             action, expert = acted.action, acted.expert
-            self._found = {**self._found, **acted.metrics}
+            self._update_metrics = {**self._update_metrics, **acted.metrics}
         with parts.timers("environment"):
             step = parts.vector.step(action.numpy())
         ended = step.terminated | step.truncated
@@ -288,9 +288,9 @@ class LatentLearner(Learner):
         self.steps += len(ended)
         if self.steps >= self.seed_steps:
             if was < self.seed_steps:
-                self._owed += self._burst
+                self._owed_updates += self._burst
             else:
-                self._owed += self._params.learning.updates_per_step * len(ended)
+                self._owed_updates += self._params.learning.updates_per_step * len(ended)
         if step.terminated.any() and not parts.model.terminates:
             self._learn_ends(step)
 
@@ -334,7 +334,7 @@ class LatentLearner(Learner):
         self._parts.updater.take_in_heads()
 
     def _update(self) -> None:
-        self._owed -= 1
+        self._owed_updates -= 1
         progress = min(self.steps / self.total_steps, 1.0)
         reanalysis = self._params.reanalysis
         if reanalysis.interval and self.updates_made % reanalysis.interval == 0:
@@ -344,7 +344,10 @@ class LatentLearner(Learner):
             batch = self._parts.replay.sample(self._params.replay.batch_size, self._generator)
             sequences = batch.to(self._params.compute.device)
         with self._parts.timers("update"):
-            self._found = {**self._found, **self._parts.updater.update(sequences, progress)}
+            self._update_metrics = {
+                **self._update_metrics,
+                **self._parts.updater.update(sequences, progress),
+            }
         self.updates_made += 1
 
 

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, FiniteFloat, JsonValue, TypeAdapter
 
 from empo_core.plugins.registry import Registry
-from empo_core.runs.atomic import DISK, FileOps, StrictModel
+from empo_core.runs.atomic import StrictModel
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
@@ -57,8 +57,6 @@ def save_model(
     model: LatentModel,
     params: LatentParams,
     spec: MultiTaskSpec,
-    *,
-    ops: FileOps = DISK,
 ) -> None:
     """Write a model into a file; an older one there is replaced at once or not at all.
 
@@ -72,7 +70,7 @@ def save_model(
         described["reward"]["episodic"] = True
     recorded = _Spec.model_validate(_SPEC.dump_python(spec, mode="json"))
     body = _Body(params=described, spec=recorded)
-    write_model(Path(path), FORMAT, body, model.state_dict(), ops=ops)
+    write_model(Path(path), FORMAT, body, model.state_dict())
 
 
 def load_model(path: str | Path, *, registry: Registry | None = None) -> LoadedModel:

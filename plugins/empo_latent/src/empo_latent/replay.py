@@ -65,12 +65,12 @@ class Replay:
         Raises:
             ConfigError: if the capacity is too small for a sequence of each environment.
         """
-        self._most = capacity // envs
-        if self._most <= horizon:
+        self._max_rows = capacity // envs
+        if self._max_rows <= horizon:
             raise ConfigError(
                 f"algorithm.params.replay.capacity: {capacity} rows of {envs} environments are "
-                f"{self._most} each, and a sequence of {horizon} steps has {horizon + 1}; set it "
-                f"to at least {envs * (horizon + 1)}"
+                f"{self._max_rows} each, and a sequence of {horizon} steps has {horizon + 1}; set "
+                f"it to at least {envs * (horizon + 1)}"
             )
         self._horizon, self._running, self._expert = horizon, running, expert
         self._actions, self._device = spec.actions, torch.device(device)
@@ -78,13 +78,13 @@ class Replay:
         self._task = torch.arange(envs) % len(spec.tasks) if several else None
         self._rings = RowRings(
             envs,
-            self._most,
+            self._max_rows,
             words=spec.words,
             numbers=spec.actions * (3 if expert else 1) + 2,
             pictures=spec.pictures,
         )
         self._queue = SequenceQueue(
-            envs, self._rings.rows, max_rows=self._most, horizon=horizon, running=running
+            envs, self._rings.rows, max_rows=self._max_rows, horizon=horizon, running=running
         )
         # Per environment: rows ever written, and steps of the episode.
         self._written = np.zeros(envs, np.int64)
@@ -198,9 +198,9 @@ class Replay:
 
     def state_dict(self) -> StateDict:
         """All that is remembered, as a tree for checkpoints; tensors are not copied."""
-        used = np.minimum(self._written, self._most).tolist()
+        used = np.minimum(self._written, self._max_rows).tolist()
         return {
-            "capacity": self._most,
+            "capacity": self._max_rows,
             "horizon": self._horizon,
             "written": torch.from_numpy(self._written.copy()),
             "age": torch.from_numpy(self._age.copy()),
@@ -214,7 +214,7 @@ class Replay:
             StorageError: if the state is one of other tasks or sizes.
         """
         rows = state["rows"]
-        mine = (len(self._age), self._most, self._horizon, *self._rings.widths)
+        mine = (len(self._age), self._max_rows, self._horizon, *self._rings.widths)
         saved = (len(rows), state["capacity"], state["horizon"], *_widths(rows))
         if mine != saved:
             raise StorageError(
@@ -224,13 +224,13 @@ class Replay:
             )
         self._written = state["written"].numpy().copy()
         self._age = state["age"].numpy().copy()
-        self._grow(min(self._most, int(self._written.max(initial=1))))
+        self._grow(min(self._max_rows, int(self._written.max(initial=1))))
         self._rings.restore(rows)
         for env, row in enumerate(rows):
             written = int(self._written[env])
             held = np.arange(written - len(row["first"]), written)
             ended = written - 1 - int(self._age[env])  # An age of -1 is of no episode.
-            self._queue.refill(env, held, self._rings.first[env, held % self._most], ended)
+            self._queue.refill(env, held, self._rings.first[env, held % self._max_rows], ended)
 
     def _terminate(
         self, envs: Int64[np.ndarray, " row"], observation: Shaped[np.ndarray, "env word"]
@@ -250,7 +250,7 @@ class Replay:
         nothing[self._actions + 1] = PADDING
         nothing[self._actions + 2 :] = np.nan
         while len(envs := envs[(self._age[envs] > 0) & (self._age[envs] < self._horizon)]):
-            last = self._rings.observations[envs, (self._written[envs] - 1) % self._most]
+            last = self._rings.observations[envs, (self._written[envs] - 1) % self._max_rows]
             self._age[envs] += 1
             self._write(envs, last, nothing)
 
@@ -274,9 +274,9 @@ class Replay:
         """Add a row to each environment, queue sequences that end there, drop overwritten ones."""
         row = self._written[envs]
         num_rows, room = int(row.max(initial=0)) + 1, self._rings.rows
-        if room < min(num_rows, self._most):
-            self._grow(min(self._most, max(num_rows, 2 * room)))
-        places = row % self._most
+        if room < min(num_rows, self._max_rows):
+            self._grow(min(self._max_rows, max(num_rows, 2 * room)))
+        places = row % self._max_rows
         self._rings.observations[envs, places] = observation
         self._rings.steps[envs, places] = steps
         self._rings.first[envs, places] = first
@@ -288,7 +288,7 @@ class Replay:
     ) -> tuple[Int64[Tensor, "moment sequence"], Int64[Tensor, " sequence"]]:
         """Rows of sequences, counted through all rings, and the environment of each."""
         ends, env = self._queue.find(number)
-        rows = (ends + np.arange(-self._horizon, 1)[:, None]) % self._most
+        rows = (ends + np.arange(-self._horizon, 1)[:, None]) % self._max_rows
         rows += env * self._rings.rows
         return torch.from_numpy(rows), torch.from_numpy(env)
 

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from empo_core.best_effort import best_effort
-from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import write_file
 from empo_core.tables import FittingTable
 from empo_latent.evaluation import Evaluation, ReturnStatistics, score_of
 from empo_latent.modelfile import save_model

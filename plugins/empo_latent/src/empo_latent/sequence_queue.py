@@ -21,7 +21,7 @@ class SequenceQueue:
 
         Where ``running`` is False, sequences are found once their episode has ended.
         """
-        self._most, self._horizon, self._running = max_rows, horizon, running
+        self._max_rows, self._horizon, self._running = max_rows, horizon, running
         self._ends = np.empty((envs, rows), np.int64)
         # Sequences ever added, those of them whose episode has ended, and those ever dropped.
         self._queued, self._ended, self._dropped = np.zeros((3, envs), np.int64)
@@ -50,11 +50,11 @@ class SequenceQueue:
         """
         waits = self._queued[envs] > self._dropped[envs]
         waiting = envs[waits]
-        oldest = self._ends[waiting, self._dropped[waiting] % self._most]
-        is_dropped = oldest - self._horizon <= row[waits] - self._most
+        oldest = self._ends[waiting, self._dropped[waiting] % self._max_rows]
+        is_dropped = oldest - self._horizon <= row[waits] - self._max_rows
         self._dropped[waiting[is_dropped]] += 1
         new = envs[is_end]
-        self._ends[new, self._queued[new] % self._most] = row[is_end]
+        self._ends[new, self._queued[new] % self._max_rows] = row[is_end]
         self._queued[new] += 1
 
     def end(self, envs: Int64[np.ndarray, " row"]) -> None:
@@ -89,7 +89,7 @@ class SequenceQueue:
         total = counts.cumsum()
         env = total.searchsorted(number, side="right")
         place = number + (self._dropped - total + counts)[env]
-        return self._ends[env, place % self._most], env
+        return self._ends[env, place % self._max_rows], env
 
     def _counts(self) -> Int64[np.ndarray, " env"]:
         """Number of sequences of each environment that can be found."""

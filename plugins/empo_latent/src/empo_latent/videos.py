@@ -65,7 +65,7 @@ class VideoRecorder:
         self._vector, self._actor = vector, actor
         lengths = vector.spec.episode_lengths
         self._left = [episodes] * len(lengths)
-        self._every = [-(-length // MAX_FRAMES) for length in lengths]
+        self._frame_step = [-(-length // MAX_FRAMES) for length in lengths]
         self._frames: dict[int, list[Frame]] = {}
         self._step: dict[int, int] = {}
         self.videos: list[Video] = []
@@ -78,7 +78,7 @@ class VideoRecorder:
                 self._left[task] -= 1
                 self._frames[env], self._step[env] = [], 0
         for env in list(self._frames):
-            if self._frames and self._step[env] % self._every[self._vector.task_of[env]] == 0:
+            if self._frames and self._step[env] % self._frame_step[self._vector.task_of[env]] == 0:
                 self._take(env)
             self._step[env] += 1
 
@@ -89,7 +89,7 @@ class VideoRecorder:
             task = int(self._vector.task_of[env])
             name = self._vector.spec.tasks[task]
             rate = self._vector.rates[task] or USUAL_FPS
-            fps = min(max(rate / self._every[task], 1.0), MAX_GIF_FPS)
+            fps = min(max(rate / self._frame_step[task], 1.0), MAX_GIF_FPS)
             self.videos.append(Video(name, self._actor, total, frames, fps))
 
     def _take(self, env: int) -> None:

@@ -22,7 +22,7 @@ class BoundedCurve(Sequence[T], Generic[T]):
 
     def __init__(self, rows: Iterable[T] = (), *, max_rows: int = MOST) -> None:
         """Begin with some rows; keep at most so many, at least 2."""
-        self._most = max_rows
+        self._max_rows = max_rows
         self._rows: list[T] = []
         self._count, self._stride = 0, 1
         for row in rows:
@@ -34,7 +34,7 @@ class BoundedCurve(Sequence[T], Generic[T]):
             self._rows.pop()
         self._rows.append(row)
         self._count += 1
-        if len(self._rows) > self._most:
+        if len(self._rows) > self._max_rows:
             even = self._rows[:-1] if self._has_extra else self._rows
             self._rows, self._stride = even[::2], 2 * self._stride
             if self._has_extra:

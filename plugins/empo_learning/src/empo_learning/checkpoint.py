@@ -23,7 +23,6 @@ from empo_core.runs.atomic import (
     MANIFEST,
     MAX_JSON,
     FileEntry,
-    FileOps,
     StrictModel,
     found_directory,
     parse_json,
@@ -63,18 +62,17 @@ class _Times(StrictModel):
 class Checkpoints:
     """The checkpoints in one directory: the newest ones, and the one with the best score."""
 
-    def __init__(self, directory: Path, *, keep: int = 2, ops: FileOps = DISK) -> None:
+    def __init__(self, directory: Path, *, keep: int = 2) -> None:
         """Look after a directory, which need not exist yet.
 
         Args:
             directory: Where the checkpoints lie.
             keep: How many of the newest stay, at least 1; the best one stays besides.
-            ops: What changes the disk.
         """
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least 1 checkpoint must be kept")
         self.directory = directory
-        self._keep, self._ops = keep, ops
+        self._keep = keep
         self._refused: set[int] = set()
 
     def save(
@@ -109,10 +107,10 @@ class Checkpoints:
         data, tensors = flatten(state)
         text = _json(path, data)
         self._clear_up(path)
-        with written_directory(path, self._ops) as new:
+        with written_directory(path) as new:
             files = {
-                TENSORS: write_tensors(new / TENSORS, tensors, self._ops),
-                STATE: write_synced(new / STATE, text, self._ops),
+                TENSORS: write_tensors(new / TENSORS, tensors),
+                STATE: write_synced(new / STATE, text),
             }
             body = {
                 "step": step,
@@ -121,8 +119,8 @@ class Checkpoints:
             }
             if times is not None:
                 sealed = sealed_json(path, f"{FORMAT}-times", VERSION, {"times": dict(times)})
-                write_synced(new / TIMES, sealed, self._ops)
-            write_synced(new / MANIFEST, sealed_json(path, FORMAT, VERSION, body), self._ops)
+                write_synced(new / TIMES, sealed)
+            write_synced(new / MANIFEST, sealed_json(path, FORMAT, VERSION, body))
         self._refused.discard(step)
         self._rotate(step)
         return path
@@ -259,9 +257,9 @@ class Checkpoints:
                 if hidden := _HIDDEN.fullmatch(name):
                     place = self.directory / hidden[1]
                     if hidden[3] == "old" and not place.exists():
-                        self._ops.rename(path, place)
+                        DISK.rename(path, place)
                     else:
-                        self._ops.remove(path)
+                        DISK.remove(path)
             if target.is_dir() and not target.is_symlink() and not (target / MANIFEST).is_file():
                 self._discard(target)  # Damaged; ours by its name.
         except OSError as error:
@@ -288,9 +286,9 @@ class Checkpoints:
     def _discard(self, path: Path) -> None:
         """Remove a checkpoint so that a crash leaves no half of it under its name."""
         dying = path.with_name(f".{path.name}.new")
-        self._ops.rename(path, dying)
-        self._ops.sync(path.parent)
-        self._ops.remove(dying)
+        DISK.rename(path, dying)
+        DISK.sync(path.parent)
+        DISK.remove(dying)
 
 
 def _json(path: Path, data: Any) -> bytes:

@@ -76,7 +76,7 @@ class Loop:
         self._logged = self._evaluated = self._saved = -1
         self._score: float | None = None
         self._scores: list[float] = []
-        self._shown = -math.inf
+        self._last_progress = -math.inf
         self._is_midway = self._is_evaluating = False
         self._interrupts = Interrupts(self._announce_stop)
         self._failure: Exception | None = None
@@ -233,8 +233,8 @@ class Loop:
             self._failure = self._failure or error
 
     def _show_now_and_then(self) -> None:
-        if time.monotonic() - self._shown > PROGRESS_S:
-            self._shown = time.monotonic()
+        if time.monotonic() - self._last_progress > PROGRESS_S:
+            self._last_progress = time.monotonic()
             self._show_progress()
 
     def _show_progress(self) -> None:

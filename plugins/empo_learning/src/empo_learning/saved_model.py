@@ -22,7 +22,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from torch import Tensor, nn
 
 from empo_core.errors import EmpoError, StorageError
-from empo_core.runs.atomic import DISK, FileOps, StrictModel, parse_json, refused, write_file
+from empo_core.runs.atomic import StrictModel, parse_json, refused, write_file
 from empo_core.runs.files import open_regular, refuse_gone
 from empo_learning.finite import check_finite
 
@@ -73,7 +73,6 @@ def write_model(
     weights: Mapping[str, Tensor],
     *,
     statistics: Mapping[str, Tensor] | None = None,
-    ops: FileOps = DISK,
 ) -> None:
     """Write a model; its folder is made if missing.
 
@@ -83,7 +82,6 @@ def write_model(
         body: What it takes to build the model again.
         weights: The state of the model by name, on any device.
         statistics: Statistics of environments by name.
-        ops: What writes.
 
     Raises:
         NonFiniteError: if a number is not finite.
@@ -107,7 +105,7 @@ def write_model(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise refused(path, error) from error
-    write_file(path, raw, ops=ops)
+    write_file(path, raw)
 
 
 def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body]:

@@ -13,11 +13,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import FileEntry, FileOps, check_size
+from empo_core.runs.atomic import DISK, FileEntry, check_size
 from empo_core.runs.files import open_regular
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], ops: FileOps) -> FileEntry:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
     """Store tensors of any device and strides under their names in a new file; raises OSError.
 
     Raises:
@@ -28,9 +28,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], ops: FileOps) -> Fi
     except (ValueError, SafetensorError) as error:
         raise StorageError(f"{path}: cannot be written: {error}") from error
     with path.open("r+b") as file:
-        ops.write(file, b"")  # Where tests have the disk fail, this stands for all of the file.
+        DISK.write(file, b"")  # Where tests have the disk fail, this stands for all of the file.
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    ops.sync(path)
+    DISK.sync(path)
     return FileEntry(bytes=path.stat().st_size, sha256=sha256)
 
 

@@ -48,7 +48,7 @@ def records(
     values, counts = table.values.detach()[:used], table.counts[:used]
     learned = ((values != table.default) | (counts > 0)).cpu()
     line, output = learned.nonzero(as_tuple=True)
-    fields = {"entry": line // table.columns} | _what(table, line % table.columns, output)
+    fields = {"entry": line // table.columns} | _indices(table, line % table.columns, output)
     fields |= {"value": table.bounded(values).cpu()[learned], "count": counts.cpu()[learned]}
     times = table.steps_left()
     if times is not None:
@@ -93,7 +93,7 @@ _NUMBERS = ("steps_left", "value", "count")
 _FIELDS = ("entry", "state", "steps_left", "human", "goal", "action", "value", "count")
 
 
-def _what(
+def _indices(
     table: LookupTable, column: Int[Tensor, " record"], output: Int[Tensor, " record"]
 ) -> dict[str, Int[Tensor, " record"]]:
     """State, human and goal of each value."""

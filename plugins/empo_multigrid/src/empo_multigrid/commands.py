@@ -39,7 +39,7 @@ def from_minigrid(
             ) from error
         import gymnasium
 
-        from empo_core.runs.arrays import write_file
+        from empo_core.runs.atomic import write_file
         from empo_multigrid.interchange.minigrid import from_minigrid
         from empo_multigrid.world import world_from_text
 

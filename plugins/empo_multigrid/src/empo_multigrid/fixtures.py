@@ -138,8 +138,8 @@ def fixtures(
                 colour=_colour(setting.values.trigger_colour, code.colour),
                 target=_colour(setting.values.target_colour, code.target),
                 side=code.side,
-                enter=_given(setting.values.enter_probability, enter),
-                solidify=_given(setting.values.solidify_probability, solidify),
+                enter=_or_default(setting.values.enter_probability, enter),
+                solidify=_or_default(setting.values.solidify_probability, solidify),
                 word=_word(code, setting, num_agents, actions, problems),
             )
         )
@@ -151,7 +151,7 @@ def stumble_chances(
 ) -> list[float]:
     """The chance of stumbling in each cell."""
     return [
-        _given(settings.get(cell, _NONE).values.stumble_probability, file.stumble_probability)
+        _or_default(settings.get(cell, _NONE).values.stumble_probability, file.stumble_probability)
         if (code.layer, code.kind) == ("terrain", UNSTEADY)
         else 0.0
         for cell, code in enumerate(codes)
@@ -180,17 +180,19 @@ def _word(
     """The object's word in the initial row; ``NOTHING`` if it has none."""
     values = setting.values
     if code.kind == MAGIC_WALL:
-        return int(_given(values.active, True))
+        return int(_or_default(values.active, True))
     if code.kind == KILL_BUTTON:
-        return int(_given(values.enabled, True))
+        return int(_or_default(values.enabled, True))
     if code.kind == PAUSE_SWITCH:
-        is_on, enabled = _given(values.is_on, False), _given(values.enabled, True)
+        is_on, enabled = _or_default(values.is_on, False), _or_default(values.enabled, True)
         if is_on and not enabled:
             loc = ("objects", setting.key, "is_on")
             problems.add(loc, "a disabled pause switch cannot be on; drop one of the two")
         return int(is_on) | int(enabled) << 1
     if code.kind == CONTROL_BUTTON:
-        return int(_given(values.enabled, True)) | _program(setting, num_agents, actions, problems)
+        return int(_or_default(values.enabled, True)) | _program(
+            setting, num_agents, actions, problems
+        )
     return NOTHING if code.kind == DISABLING_SWITCH else code.word
 
 
@@ -216,7 +218,7 @@ def _program(
     return (agent + 1) << 2 | (actions.index(ACTION_NAMES.index(action)) + 1) << 8
 
 
-def _given(value: T | None, default: T) -> T:
+def _or_default(value: T | None, default: T) -> T:
     return default if value is None else value
 
 

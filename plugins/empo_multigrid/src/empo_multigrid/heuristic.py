@@ -61,7 +61,7 @@ class PathHeuristic:
         self._layout = world.layout
         self._neighbours = kernel.pack(self._layout).cell[:, NEIGHBOUR:].astype(np.int64)
         self._max_cost = (self._layout.width + self._layout.height) * ROCK_COST
-        self._known: dict[tuple[int, bytes], Costs] = {}
+        self._costs_by_map: dict[tuple[int, bytes], Costs] = {}
 
     def policy(
         self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
@@ -118,12 +118,12 @@ class PathHeuristic:
         """Path costs on each map; those of maps seen before are remembered."""
         keys = [(human, row.tobytes()) for row in maps]
         size = len(goals) * self._layout.num_cells
-        if (len(self._known) + len(keys)) * size > _MEMORY:
-            self._known.clear()
-        new = [index for index, key in enumerate(keys) if key not in self._known]
+        if (len(self._costs_by_map) + len(keys)) * size > _MEMORY:
+            self._costs_by_map.clear()
+        new = [index for index, key in enumerate(keys) if key not in self._costs_by_map]
         new_costs = path_costs(self._layout, maps[new], self._layout.goal_cells[goals])
-        self._known.update(zip([keys[index] for index in new], new_costs, strict=True))
-        return np.stack([self._known[key] for key in keys])
+        self._costs_by_map.update(zip([keys[index] for index in new], new_costs, strict=True))
+        return np.stack([self._costs_by_map[key] for key in keys])
 
     def _potential(self, costs: Costs) -> Floats:
         """Minus the path cost over the largest there can be; -1 where there is no path."""

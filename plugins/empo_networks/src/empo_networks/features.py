@@ -64,7 +64,7 @@ class FeatureScaler(nn.Module):
         )
         self._dtype = spec.state_dtype
         # To look features up takes a tenth of the time of drawing and scaling them.
-        self._known = StateCache(
+        self._cache = StateCache(
             self._flat, spec.state_words, dtype=spec.state_dtype, timeless=True, max_bytes=MOST
         )
 
@@ -91,10 +91,10 @@ class FeatureScaler(nn.Module):
     ) -> Features:
         """Scaled features of states, the input of encoders; those of a state are kept on a CPU."""
         is_usual = states.is_cpu and states.dtype == self._dtype
-        if not len(states) or not is_usual or not self._known.is_caching:
+        if not len(states) or not is_usual or not self._cache.is_caching:
             return self.scaled(self.featurizer(states), steps_left)
         sizes = self._sizes
-        scaled = self._known(states, steps_left)
+        scaled = self._cache(states, steps_left)
         parts = torch.split(scaled, [math.prod(size) for size in sizes], 1)
         grid, numbers, agents, objects = (
             part.view(len(states), *size) for part, size in zip(parts, sizes, strict=True)

@@ -110,17 +110,17 @@ class KitchenVectorEnv(BatchedCopies["_Copies"]):
         over = copies.over.repeat_interleave(agents).numpy()
         return TimeStep(
             block=block,
-            observation=self._seen(copies.rows),
+            observation=self._views(copies.rows),
             reward=copies.reward.repeat_interleave(agents).numpy(),
             terminated=np.zeros_like(over),
             truncated=over,
             starts=copies.begins.repeat_interleave(agents).numpy(),
             acts=np.ones_like(over),
             final_row=np.flatnonzero(over),
-            final_observation=self._seen(copies.final),
+            final_observation=self._views(copies.final),
         )
 
-    def _seen(self, rows: Int16[Tensor, "env word"]) -> Float[np.ndarray, "agent feature"]:
+    def _views(self, rows: Int16[Tensor, "env word"]) -> Float[np.ndarray, "agent feature"]:
         """What the agents that learn see, copy by copy."""
         return self._world.views(rows)[:, : len(self._spec.agents)].flatten(0, 1).numpy()
 

@@ -114,7 +114,7 @@ class Problem:
                 "'world_model: multigrid/trivial' (see: empo worlds)"
             )
         check_world(world.spec)
-        main_world = reference if reference is not None else _Given(world)
+        main_world = reference if reference is not None else _SingleWorld(world)
         factory = Phase2ActorFactory(
             worlds=(main_world, *params.ensemble.worlds), params=params, seed=seed
         )
@@ -431,7 +431,7 @@ def _learned(problem: Problem, context: RunContext) -> Learner:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _SingleWorld:
     """A world that is there already; other processes get a copy of it."""
 
     world: WorldModel

@@ -112,24 +112,24 @@ class Comparison:
         self.right = SolvedStates.of(solution, world)
         self.history: list[Gap] = []
         self._table = RowTable.of(_keys(stored(self.right.rows), self.right.steps_left))
-        self._seen = np.zeros(len(self.right), np.bool_)
+        self._is_visited = np.zeros(len(self.right), np.bool_)
 
     @property
     def is_visited(self) -> Bool[Tensor, " state"]:
         """True for timed states that have been visited."""
-        return torch.from_numpy(self._seen)
+        return torch.from_numpy(self._is_visited)
 
     @property
     def coverage(self) -> float:
         """Share of the timed states that have been visited."""
-        return float(self._seen.mean())
+        return float(self._is_visited.mean())
 
     def observe(self, block: Block) -> None:
         """Mark the timed states that an actor was in."""
         transitions = block.transitions
         rows = block.states.rows[transitions.state]
         numbers = self._table.find(_keys(rows, transitions.steps_left))
-        self._seen[numbers[numbers >= 0]] = True
+        self._is_visited[numbers[numbers >= 0]] = True
 
     def record(self, step: int, learned: Learned) -> dict[str, float]:
         """Compare what is learned now, and remember the result in ``history``."""
@@ -169,7 +169,7 @@ class Comparison:
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Restore what ``state_dict`` returned."""
         self.history = [Gap(gap["step"], gap["metrics"]) for gap in state_dict["history"]]
-        self._seen[:] = state_dict["seen"].numpy()
+        self._is_visited[:] = state_dict["seen"].numpy()
 
 
 def solver_for(

@@ -16,11 +16,11 @@ from empo_phase2.quantities import Quantities, mean_value
 from empo_phase2.target_cache import TargetCache, Values
 from empo_phase2.target_kernels import (
     Batch,
-    Found,
-    Known,
     People,
     Scratch,
     Setting,
+    TargetArrays,
+    ValueTable,
     put_targets,
     timed_keys,
 )
@@ -61,7 +61,7 @@ class CompiledTargets:
         self._knows_profiles = False
         spec, profiles = plain.spec, plain.profiles
         humans, slots = len(spec.humans), len(plain.goals)
-        self._passed, self._span = 0 if spec.horizon is None else 1, span_of(spec)
+        self._elapsed, self._span = 0 if spec.horizon is None else 1, span_of(spec)
         self._people = People(
             np.zeros((1, humans), np.int64),
             profiles.human.numpy(),
@@ -127,7 +127,7 @@ class CompiledTargets:
         state, successor = batch.state.numpy(), batch.successor.numpy()
         keys = np.empty((len(state) + len(successor), 1), np.int64)
         steps_left, offsets = batch.steps_left.numpy(), batch.offsets.numpy()
-        timed_keys(state, steps_left, successor, offsets, self._passed, self._span, keys)
+        timed_keys(state, steps_left, successor, offsets, self._elapsed, self._span, keys)
         return keys
 
     def _setting(self, batch: Transitions, values: Quantities, theory: ScheduledTheory) -> Setting:
@@ -146,13 +146,13 @@ class CompiledTargets:
         self._knows_profiles |= slots > 0
         if self._values is not values:
             self._values = values
-            self._known = Known(*(values[name].numpy() for name in Known._fields))
+            self._table = ValueTable(*(values[name].numpy() for name in ValueTable._fields))
         robot, _, mean, chance = self._scratch
         if mean.shape[1] != num_actions:
             self._scratch = self._scratch._replace(mean=np.empty((len(mean), num_actions)))
         columns = (robot.shape[1],) * 3 + (len(chance),) * 2
-        targets = Found(*(np.empty((count, width), self._dtype) for width in columns))
-        if not put_targets(batch, self._people, self._known, setting, self._scratch, targets):
+        targets = TargetArrays(*(np.empty((count, width), self._dtype) for width in columns))
+        if not put_targets(batch, self._people, self._table, setting, self._scratch, targets):
             return None
         return Targets(*map(torch.from_numpy, targets))
 
@@ -175,7 +175,7 @@ def asked_of(
 
 @torch.no_grad()
 def situations(states: TimedStates, values: Quantities) -> Values:
-    """The columns of ``target_kernels.Known``."""
+    """The columns of ``target_kernels.ValueTable``."""
     lasting = lasting_values(states, values)
     nothing = torch.zeros(len(states), dtype=torch.float64)
     lasting = {"q_r": nothing[:, None][:, :0], "v_r": nothing} | lasting

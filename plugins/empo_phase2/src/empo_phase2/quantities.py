@@ -76,7 +76,7 @@ class Quantities:
             states.steps_left,
             _tiled(self._human_of_slot, len(states)),
             self._goals_asked(states),
-            _each(states, len(self._human_of_slot)),
+            _state_index(states, len(self._human_of_slot)),
             states.memo,
         )
 
@@ -94,7 +94,7 @@ class Quantities:
             states.steps_left,
             _tiled(self._humans, len(states)),
             None,
-            _each(states, humans),
+            _state_index(states, humans),
             states.memo,
         )
 
@@ -157,7 +157,7 @@ def state_query(states: TimedStates) -> ValueQuery:
     return ValueQuery(states.states.rows, states.steps_left, memo=states.memo)
 
 
-def _each(states: TimedStates, times: int) -> Int[Tensor, " query"]:
+def _state_index(states: TimedStates, times: int) -> Int[Tensor, " query"]:
     """The position of each timed state, so many times in a row."""
     return _repeated(len(states), times, states.steps_left.device)
 

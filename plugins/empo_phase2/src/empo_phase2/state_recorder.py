@@ -75,9 +75,9 @@ class StateRecorder:
     def start(self) -> None:
         """Forget all states."""
         self._table = RowTable(self._words, self._dtype)
-        self._seen: list[States] = []
+        self._recorded: list[States] = []
         self._available: list[Tensor] = []
-        self._known = 0
+        self._num_recorded = 0
 
     def number(self, rows: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:
         """The number of each state; equal states have equal ones."""
@@ -85,12 +85,12 @@ class StateRecorder:
 
     def states(self) -> States:
         """All states that were numbered, in that order."""
-        if self._table.count > self._known:
-            self._look(torch.from_numpy(self._table.rows[self._known :].copy()))
-            self._known = self._table.count
-        if len(self._seen) > 1:
-            self._seen = [_joined(self._seen)]
-        return self._seen[0]
+        if self._table.count > self._num_recorded:
+            self._look(torch.from_numpy(self._table.rows[self._num_recorded :].copy()))
+            self._num_recorded = self._table.count
+        if len(self._recorded) > 1:
+            self._recorded = [_joined(self._recorded)]
+        return self._recorded[0]
 
     def available(self) -> Bool[Tensor, "state agent action"]:
         """Which actions each agent has in each of these states."""
@@ -120,7 +120,7 @@ class StateRecorder:
         )
         # Only now, since the world may raise: both have the same states.
         self._available.append(available)
-        self._seen.append(states)
+        self._recorded.append(states)
 
 
 def _joined(parts: list[States]) -> States:

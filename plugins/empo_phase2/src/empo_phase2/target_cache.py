@@ -39,7 +39,7 @@ class TargetCache:
     def clear(self) -> None:
         """Forget everything."""
         self._keys, self.values = RowTable(1, np.dtype(np.int64)), Values()
-        self._asked, self._expected = 0, np.zeros(0, np.int64)
+        self._num_queries, self._expected = 0, np.zeros(0, np.int64)
 
     def refresh(self) -> None:
         """Forget all values, as networks have changed.
@@ -47,7 +47,7 @@ class TargetCache:
         Where most were needed several times, all are computed anew with the next ones: together,
         which is quicker than a few in each step.
         """
-        expected = self._key if self._asked > 2 * len(self) else self._key[:0]
+        expected = self._key if self._num_queries > 2 * len(self) else self._key[:0]
         self.clear()
         self._expected = expected
 
@@ -79,7 +79,7 @@ class TargetCache:
             value: Computes values.
         """
         keys = key.cpu().numpy()
-        self._asked += len(keys)
+        self._num_queries += len(keys)
         place = self._keys.find(keys[:, None])
         if len(place) and place.min() < 0:
             new = keys[place < 0]
@@ -111,7 +111,7 @@ class TargetCache:
         """The same, with values computed where they are new; see ``__call__``."""
         hit = self.find(keys)
         if hit is not None:
-            self._asked += len(hit[1])
+            self._num_queries += len(hit[1])
             return hit
         distinct = RowTable(1, keys.dtype)
         distinct.number(keys)
@@ -126,7 +126,7 @@ class TargetCache:
             "freed_states": self._freed_states,
             "key": torch.from_numpy(self._key),
             "values": dict(self.values),
-            "asked": self._asked,
+            "asked": self._num_queries,
             "expected": torch.from_numpy(self._expected),
         }
 
@@ -153,7 +153,7 @@ class TargetCache:
                 shape = (len(key), *column.shape[1:])
                 like[name] = tensor_like(values[name], column.new_zeros(()).expand(shape))
         self._add(key.numpy(), like)
-        self._asked, self._expected = whole_number(state_dict["asked"]), expected.numpy()
+        self._num_queries, self._expected = whole_number(state_dict["asked"]), expected.numpy()
 
     @property
     def _key(self) -> Int64[np.ndarray, " distinct"]:

@@ -25,7 +25,7 @@ Places = NDArray[np.int32]
 VALUE, WEIGHT, POLICY = range(3)
 
 
-class Known(NamedTuple):
+class ValueTable(NamedTuple):
     """Timed states, and their values by target networks; ``[situation ...]`` each.
 
     ``v_r`` holds for the exponent in ``beta_r`` where it is in closed form; ``q_r`` has no columns
@@ -45,7 +45,7 @@ class Known(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Transitions: as in ``experience.Transitions``, and their situations, which of ``Known``.
+    """Transitions: as in ``experience.Transitions``, and their situations, which of ``ValueTable``.
 
     ``place`` has those where transitions start before successors; ``distinct`` has each once.
     ``uniform`` has a number per transition, or none where there is a model.
@@ -85,7 +85,7 @@ class Setting(NamedTuple):
     looks_ahead: bool
 
 
-class Found(NamedTuple):
+class TargetArrays(NamedTuple):
     """Room for targets: Q_r, its weights and the policy; V_h^e and its weights.
 
     ``[transition robot_action]`` or ``[transition slot]`` each, in the precision of networks.
@@ -181,7 +181,7 @@ def put_policy(robot: Floats, available: Flags, i: int, beta_r: float) -> None:
 
 
 @inlined
-def value_robot(table: Known, i: int, setting: Setting, robot: Floats) -> float:
+def value_robot(table: ValueTable, i: int, setting: Setting, robot: Floats) -> float:
     """Bring V_r of a situation up to date, equation (9); returns 0, or NaN where that is wrong.
 
     The policy in ``robot`` is overwritten.
@@ -238,7 +238,7 @@ def put_chances(batch: Batch, people: People, t: int, p: int, scratch: Scratch) 
 
 @inlined
 def put_q_r(
-    batch: Batch, people: People, table: Known, t: int, gamma_r: float, scratch: Scratch
+    batch: Batch, people: People, table: ValueTable, t: int, gamma_r: float, scratch: Scratch
 ) -> None:
     """Q_r of all actions where a transition starts, equation (4)."""
     count, actions = len(batch.action), scratch.robot.shape[1]
@@ -262,7 +262,7 @@ def put_q_r(
 
 @inlined
 def put_weights(
-    batch: Batch, table: Known, t: int, i: int, setting: Setting, scratch: Scratch
+    batch: Batch, table: ValueTable, t: int, i: int, setting: Setting, scratch: Scratch
 ) -> None:
     """Weights of the errors of Q_r, see ``targets.decision_weight``; the policy where it acts."""
     actions = scratch.robot.shape[1]
@@ -302,7 +302,7 @@ def evaluates_policy(batch: Batch, t: int, robot: Floats) -> bool:
 
 @inlined
 def put_v_h_e(
-    batch: Batch, people: People, table: Known, t: int, setting: Setting, scratch: Scratch
+    batch: Batch, people: People, table: ValueTable, t: int, setting: Setting, scratch: Scratch
 ) -> None:
     """V_h^e of each slot where a transition starts, equation (6)."""
     count, actions = len(batch.action), scratch.robot.shape[1]
@@ -335,7 +335,7 @@ def put_v_h_e(
 
 
 @inlined
-def put_found(scratch: Scratch, t: int, targets: Found) -> float:
+def put_found(scratch: Scratch, t: int, targets: TargetArrays) -> float:
     """Write down the targets of a transition; returns 0, or NaN where one is not finite."""
     wrong = 0.0
     for a in range(scratch.robot.shape[1]):
@@ -354,7 +354,12 @@ def put_found(scratch: Scratch, t: int, targets: Found) -> float:
 
 @compiled
 def put_targets(
-    batch: Batch, people: People, table: Known, setting: Setting, scratch: Scratch, targets: Found
+    batch: Batch,
+    people: People,
+    table: ValueTable,
+    setting: Setting,
+    scratch: Scratch,
+    targets: TargetArrays,
 ) -> bool:
     """Fill in the targets of a batch; returns False where a value or target is not finite."""
     wrong = 0.0

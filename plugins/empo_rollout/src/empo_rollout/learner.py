@@ -63,7 +63,7 @@ class RolloutLearner(Learner):
         self._numbers: Mapping[str, float] = {}
         self.watch = RolloutWatch(params, environments.spec)
         self._line_steps = 0
-        self._taken = 0
+        self._num_steps = 0
         self._share_learned = 0.0
         self._shares: Mapping[str, float] = {}
         self.iteration = self.steps = 0
@@ -85,7 +85,7 @@ class RolloutLearner(Learner):
     @property
     def progress(self) -> tuple[float, float]:
         """Steps; those of a rollout count as far as it has been learned from."""
-        return self.steps + self._share_learned * self._taken, self.total_steps
+        return self.steps + self._share_learned * self._num_steps, self.total_steps
 
     def start(self) -> None:
         """Begin the first episodes."""
@@ -99,8 +99,8 @@ class RolloutLearner(Learner):
         progress = min(self.steps / self.total_steps, 1.0)
         with self._timers("rollout"):
             rollout = self._collector.collect(self.iteration)
-        self._taken = self._group.sum(int(rollout.valid.sum()))
-        if not self._taken:
+        self._num_steps = self._group.sum(int(rollout.valid.sum()))
+        if not self._num_steps:
             raise CollectError(
                 "no agent acted in a whole rollout, so there is nothing to learn from; do the "
                 "environments' agents ever live?"
@@ -113,7 +113,7 @@ class RolloutLearner(Learner):
         if normaliser is not None and self._group.size > 1:
             fresh = torch.from_numpy(normaliser.fresh())
             normaliser.merge(self._group.stacked(fresh).numpy())
-        self.steps += self._taken
+        self.steps += self._num_steps
         self._share_learned = 0.0
 
     def _show(self, share: float) -> None:

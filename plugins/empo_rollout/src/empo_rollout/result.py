@@ -14,7 +14,7 @@ from rich.text import Text
 from empo_core.best_effort import best_effort
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
-from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import write_file
 from empo_core.tables import report_table
 from empo_core.world_content import identity
 from empo_learning.report import csv_text, time_table

@@ -184,6 +184,8 @@ class Runner:
                 continue
             if not self._waiting:
                 self._waiting += [planned.trial for planned in self._trials.more()]
+            if not self._waiting:
+                return
             trial = self._waiting.popleft()
             config = self._sweep.config_of(trial.arm, trial.seed)
             directory = str(self._sweep.folder / trial.run)

@@ -24,6 +24,8 @@ from empo_core.trees import Json
 from empo_sweep.sweep_config import Range, Search
 
 JOURNAL = "search.jsonl"
+_MOST_DRAWS = 100
+"""Draws of a point that differs from those before; after that the space is taken for exhausted."""
 
 
 class Study:
@@ -55,21 +57,30 @@ class Study:
                 pruner=_pruner(search),
                 load_if_exists=True,
             )
-            # A process that was killed while it drew a point left some of its values.
-            complete = [t for t in self._study.trials if t.params.keys() == self._space.keys()]
-            self.points = [self._point(trial.params) for trial in complete]
+            complete: list[FrozenTrial] = []
+            self.points: list[Mapping[str, Json]] = []
+            for trial in self._study.trials:
+                # A process that was killed while it drew a point left some of its values.
+                is_whole = trial.params.keys() == self._space.keys()
+                if is_whole and (point := self._point(trial.params)) not in self.points:
+                    complete.append(trial)
+                    self.points.append(point)
         except Exception as error:
             raise StorageError(f"{path}: is damaged or not ours: {error}") from error
         self._trials = [Trial(self._study, trial._trial_id) for trial in complete]
         self._steps = [set(trial.intermediate_values) for trial in complete]
         self._told = {place for place, t in enumerate(complete) if t.state.is_finished()}
 
-    def ask(self) -> Mapping[str, Json]:
-        """A new point."""
-        seed = np.random.default_rng([self._search.seed, len(self.points)]).integers(2**31)
+    def ask(self) -> Mapping[str, Json] | None:
+        """A new point; None where none is left that differs from those before."""
+        generator = np.random.default_rng([self._search.seed, len(self.points)])
         sampler = RandomSampler if self._search.sampler == "random" else TPESampler
-        self._study.sampler = sampler(seed=int(seed))
-        return self._append(self._study.ask(self._space))
+        for _ in range(_MOST_DRAWS):
+            self._study.sampler = sampler(seed=int(generator.integers(2**31)))
+            trial = self._study.ask(self._space)
+            if self._point(trial.params) not in self.points:
+                return self._append(trial)
+        return None
 
     def add(self, point: Mapping[str, Json]) -> None:
         """Add a point that was chosen elsewhere."""

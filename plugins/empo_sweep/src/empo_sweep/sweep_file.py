@@ -24,24 +24,25 @@ def read_sweep(file: str, overrides: Sequence[str]) -> Sweep:
     Raises:
         ConfigError: if the sweep is not valid, with one located line per problem.
     """
-    path = library_world(file) or Path(file)
+    world = library_world(file)
+    path = Path(file) if world is None else world[1]
     data = (document := read_yaml(path)).data
     name: str | None = path.stem
     if isinstance(data, dict) and "base" in data:
         for override in overrides:
             _apply(document, override)
     else:
-        document, name = _of_config(path, overrides), None
+        document, name = _of_config(str(path.resolve()) if world is None else file, overrides), None
     config = validate_document(SweepConfig, document)
     name = config.name or name or "-".join([path.stem, *_short(config)])
     return Sweep(config=config, name=name, base=_base(config, document), document=document)
 
 
-def _of_config(path: Path, overrides: Sequence[str]) -> Document:
+def _of_config(base: str, overrides: Sequence[str]) -> Document:
     """A sweep of a run's config; overrides with keys of sweeps belong to the sweep."""
     document = Document(
         name=COMMAND_LINE,
-        data={"base": str(path.resolve()), "over": {}},
+        data={"base": base, "over": {}},
         base=Path.cwd(),
         marks={("base",): COMMAND_LINE, ("over",): COMMAND_LINE},
     )
@@ -114,6 +115,8 @@ def _short(config: SweepConfig) -> list[str]:
 def _base(config: SweepConfig, document: Document) -> Document:
     """The config that all trials change."""
     if isinstance(config.base, str):
-        path = library_world(config.base) or document.base / Path(config.base).expanduser()
+        path = Path(config.base)
+        if library_world(config.base) is None:
+            path = document.base / path.expanduser()
         return document_at(path, config.swept())
     return document.below("base")

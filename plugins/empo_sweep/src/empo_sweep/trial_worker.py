@@ -105,8 +105,6 @@ class TrialWorker:
         directory = Path(order.directory)
         if not directory.parent.is_dir():
             raise StorageError(f"{directory.parent}: was moved or removed while the sweep went on")
-        if not directory.parent.is_dir():  # It must not come back with this one trial.
-            raise WorkerError(f"{directory.parent}: the folder of the sweep was moved or removed")
         if not (directory / CONFIG).is_file():
             if directory.exists():  # An earlier attempt was killed before it began.
                 shutil.rmtree(directory)

@@ -96,14 +96,17 @@ class Trials:
         return [state for state in self.states if state.status in status]
 
     def more(self) -> list[TrialState]:
-        """Choose the next point, and return its trials; none where all are chosen.
+        """Choose the next point, and return its trials; none where no point is left.
 
         Raises:
             ConfigError: if the point makes no valid config.
         """
         if self._study is None or len(self.states) >= self.total:
             return []
-        return self._add(self._study.ask())
+        if (arm := self._study.ask()) is None:
+            self.total = len(self.states)
+            return []
+        return self._add(arm)
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record an intermediate value of a trial; True if the trial should be stopped."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from empo_core.protocols import RunStatus, Tracker
-from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import write_file
 from empo_core.runs.files import open_append
 from empo_core.types import Histogram
 from empo_trackers.plugin import JsonlParams

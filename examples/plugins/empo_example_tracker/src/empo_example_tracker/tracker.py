@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from empo_core.protocols import RunStatus, Tracker
-from empo_core.runs.arrays import write_file
+from empo_core.runs.atomic import write_file
 from empo_core.types import Histogram
 from empo_example_tracker.plugin import CsvParams
 

@@ -34,7 +34,7 @@ Rows = Shaped[np.ndarray, "state word"]
 
 
 @dataclass(frozen=True)
-class Found:
+class DiscoveredStates:
     """States of one process, with their transitions in pieces.
 
     The address of a state says which process found it, and its number there:
@@ -75,7 +75,7 @@ def find_states(
     peers: Peers,
     progress: Progress,
     start: Rows,
-) -> Found:
+) -> DiscoveredStates:
     """Find everything that is reachable within the horizon, by breadth-first search.
 
     Args:
@@ -107,7 +107,7 @@ def find_states(
                 "max_steps or raise max_states."
             )
     order = np.concatenate([*finder.order, finder.unexpanded()])
-    return Found(
+    return DiscoveredStates(
         rows=finder.table.rows,
         order=order,
         address=order * np.int32(peers.size) + np.int32(peers.rank),
@@ -125,7 +125,7 @@ class _Finder:
     Attributes:
         table: Their numbers by row.
         layers: How many there are within each number of steps, at least 1.
-        order, ends, depths, codes: As in ``Found``; the order layer by layer.
+        order, ends, depths, codes: As in ``DiscoveredStates``; the order layer by layer.
         transitions: How many transitions lead from them.
     """
 
@@ -145,14 +145,14 @@ class _Finder:
         self.table = RowTable(*self._row)
         self.table.number(start[_homes(start, peers.size) == peers.rank])
         self.codes = RowTable(2, np.dtype(np.float64))
-        self.layers = [self._known]
+        self.layers = [self._num_states]
         self.order: list[Int32[np.ndarray, " state"]] = []
         self.ends: list[int] = []
         self.depths: list[int] = []
         self.transitions = 0
 
     @property
-    def _known(self) -> int:
+    def _num_states(self) -> int:
         """Number of states; 1 where a hash gave the first ones to others, as growth has a rate."""
         return max(1, self.table.count)
 
@@ -170,7 +170,7 @@ class _Finder:
         while any(goes_on for goes_on, _ in reports):
             goes_on = self._find_piece(blocks)
             reports = self._peers.all((goes_on, self.table.count))
-        self.layers.append(self._known)
+        self.layers.append(self._num_states)
         return sum(count for _, count in reports)
 
     def _find_piece(self, blocks: Iterator[tuple[Block, Expansion]]) -> bool:
@@ -187,7 +187,7 @@ class _Finder:
                 arrays.append(expansion, number)
             expanded += len(block)
             self.transitions += len(expansion.index)
-            self._progress(Explored(self.layers, expanded, self._known, self.transitions))
+            self._progress(Explored(self.layers, expanded, self._num_states, self.transitions))
             is_full = self.transitions - before >= PIECE
             if is_full:
                 break
@@ -240,7 +240,7 @@ def _expanded(
 
 
 def divide(
-    discovered: Found, words: Int64[np.ndarray, " word"], parts: int, peers: Peers
+    discovered: DiscoveredStates, words: Int64[np.ndarray, " word"], parts: int, peers: Peers
 ) -> Partition:
     """The same partition in all processes, from samples of their states."""
     # A hash gave the states to the processes, so all have about equally many.

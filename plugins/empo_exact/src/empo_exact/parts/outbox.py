@@ -6,11 +6,12 @@ import os
 import secrets
 from collections.abc import Sequence
 from mmap import mmap
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from empo_executors.shared_memory import SharedMemory, memory_of
+if TYPE_CHECKING:
+    from empo_executors.shared_memory import SharedMemory
 
 _TOKEN = 16
 _KEPT = 4
@@ -126,5 +127,28 @@ class Inbox:
         return memoryview(self._memories[place.number])[place.begin : place.begin + place.size]
 
 
+def memory_of(process: int, descriptor: int) -> mmap:
+    """The memory that another process of this machine and user shares.
+
+    Args:
+        process: Its process ID.
+        descriptor: ``SharedMemory.descriptor`` there.
+
+    Raises:
+        OSError: if the process is gone or shares no such memory, or if the system does not show
+            what processes have open.
+    """
+    opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR)
+    try:
+        return mmap(opened, 0)
+    finally:
+        os.close(opened)
+
+
 def _shared(size: int) -> SharedMemory:
-    return SharedMemory(size, _HOLDS, _ADVICE)
+    # Imported here because most runs have one process.
+    from empo_executors.shared_memory import SharedMemory
+
+    memory = SharedMemory(_HOLDS, _ADVICE)
+    memory.reserve(size)
+    return memory

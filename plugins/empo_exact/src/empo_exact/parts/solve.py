@@ -304,7 +304,7 @@ def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
     return params
 
 
-class _Told(NamedTuple):
+class _SweepReport(NamedTuple):
     """Message of each process to the others after a sweep.
 
     Attributes:
@@ -348,7 +348,9 @@ def induce(
         done += 1
         # All that processes tell each other after a sweep, at once, since it takes milliseconds.
         reports = parts.peers.all(
-            _Told(count, solver.bad, solver.start_value(done), bool(commits and commits.is_due()))
+            _SweepReport(
+                count, solver.bad, solver.start_value(done), bool(commits and commits.is_due())
+            )
         )
         count = sum(report.valued for report in reports)
         valued += count

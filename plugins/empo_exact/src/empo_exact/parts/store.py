@@ -14,15 +14,15 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import (
+from empo_core.runs.atomic import (
     DISK,
-    FileOps,
-    load_array,
-    load_arrays,
-    save_arrays,
+    MANIFEST,
+    found_directory,
+    refused,
+    remove_directory,
     write_file,
 )
-from empo_core.runs.atomic import MANIFEST, found_directory, refused, remove_directory
+from empo_worlds.arrays import load_array, load_arrays, save_arrays
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"
@@ -75,23 +75,23 @@ class MemoryStore:
     """Arrays in RAM; see ``PartStore``."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[int, Arrays]] = {}
+        self._arrays: dict[str, dict[int, Arrays]] = {}
 
     def put(self, kind: str, part: int, arrays: Arrays) -> None:
         """Keep arrays."""
-        self._kept.setdefault(kind, {})[part] = arrays
+        self._arrays.setdefault(kind, {})[part] = arrays
 
     def get(self, kind: str, part: int) -> Arrays:
         """The arrays that were put."""
-        return self._kept[kind][part]
+        return self._arrays[kind][part]
 
     def rows(self, kind: str, part: int, numbers: Numbers) -> Arrays:
         """Rows of all arrays."""
-        return _rows(self._kept[kind][part], numbers)
+        return _rows(self._arrays[kind][part], numbers)
 
     def view(self, kind: str, part: int) -> Arrays:
         """The arrays that were put."""
-        return self._kept[kind][part]
+        return self._arrays[kind][part]
 
     def fetch(self, kind: str, part: int) -> None:
         """There is nothing to read."""
@@ -99,17 +99,10 @@ class MemoryStore:
     def drop(self, kind: str, parts: Sequence[int]) -> None:
         """Forget parts."""
         for part in parts:
-            self._kept[kind].pop(part, None)
+            self._arrays[kind].pop(part, None)
 
     def flush(self) -> None:
         """Nothing is under way."""
-
-
-class _Unsynced(FileOps):
-    """Files that need not outlive a crash of the machine, until ``FileStore.sync``."""
-
-    def sync(self, path: Path) -> None:
-        """Leave it to the system when to write."""
 
 
 class FileStore:
@@ -134,7 +127,7 @@ class FileStore:
         self._trusted: dict[Path, list[str]] = {}
         self._reader = ThreadPoolExecutor(1, "part-reader")
         self._writer = ThreadPoolExecutor(1, "part-writer")
-        self._ahead: dict[tuple[str, int], Future[Arrays]] = {}
+        self._reads: dict[tuple[str, int], Future[Arrays]] = {}
         self._writing: Future[None] | None = None
         self._written: tuple[str, int] | None = None
 
@@ -167,7 +160,7 @@ class FileStore:
 
     def put(self, kind: str, part: int, arrays: Arrays) -> None:
         """Write arrays, in the background."""
-        self._ahead.pop((kind, part), None)
+        self._reads.pop((kind, part), None)
         self.flush()  # One at a time, so that no more are held in memory.
         self._written = kind, part
         self._writing = self._writer.submit(self._write, kind, part, arrays)
@@ -199,7 +192,7 @@ class FileStore:
 
     def get(self, kind: str, part: int) -> Arrays:
         """The arrays of a part."""
-        coming = self._ahead.pop((kind, part), None)
+        coming = self._reads.pop((kind, part), None)
         if coming:
             return coming.result()
         self._settle(kind, part)
@@ -216,8 +209,8 @@ class FileStore:
 
     def fetch(self, kind: str, part: int) -> None:
         """Begin to read."""
-        if (kind, part) not in self._ahead:
-            self._ahead[kind, part] = self._reader.submit(self._read, kind, part)
+        if (kind, part) not in self._reads:
+            self._reads[kind, part] = self._reader.submit(self._read, kind, part)
 
     def check(self, kind: str, part: int) -> None:
         """Refuse files that were not written for this problem, or are damaged.
@@ -297,7 +290,8 @@ class FileStore:
                 self._remove(folder)
         except OSError as error:
             raise refused(folder, error) from error
-        save_arrays(folder, arrays, {"problem": self._problem}, ops=_Unsynced())
+        # Until ``sync`` a crash of the machine may lose them.
+        save_arrays(folder, arrays, {"problem": self._problem}, durable=False)
         self._trusted[folder] = list(arrays)
 
     def _read(self, kind: str, part: int, *, mmap: bool = False) -> Arrays:

@@ -171,7 +171,7 @@ class PartSolver:
         self.params = params
         self.assumed = assumed
         self._horizon = parts.world.spec.horizon
-        self._wanted = _wanted(parts)
+        self._queried = _queried(parts)
         self._coming: dict[tuple[int, int], Values] = {}
         self._posed: dict[int, Problem] = {}
         self._tables: Continuation | None = None
@@ -189,7 +189,7 @@ class PartSolver:
             values, count = self._sweep_part(problem, part, done, threads)
             valued += count
             parts.store.put(values_kind(done + 1), part, values._asdict())
-            for target, numbers in self._wanted[part].items():
+            for target, numbers in self._queried[part].items():
                 present = numbers[: np.searchsorted(numbers, len(values.v_r))]
                 where = outgoing[int(parts.ranks[target])]
                 for name, array in values._asdict().items():
@@ -201,7 +201,7 @@ class PartSolver:
     def offer(self, done: int) -> None:
         """Send the values after ``done`` sweeps that other processes want, from the store."""
         outgoing = self._nothing()
-        for part, targets in self._wanted.items():
+        for part, targets in self._queried.items():
             for target, numbers in targets.items():
                 rows = self.parts.store.rows(values_kind(done), part, numbers)
                 where = outgoing[int(self.parts.ranks[target])]
@@ -397,7 +397,7 @@ class PartSolver:
                 yield source, target, arrays
 
 
-def _wanted(parts: Parts) -> dict[int, dict[int, Numbers]]:
+def _queried(parts: Parts) -> dict[int, dict[int, Numbers]]:
     """By part of this process, and by part of another: its states that follow those of that."""
     queried: dict[int, dict[int, Numbers]] = {part: {} for part in parts.numbers}
     if parts.peers.size == 1:

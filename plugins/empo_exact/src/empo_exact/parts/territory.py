@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, Shaped
 
-from empo_exact.parts.exploration import FOUND, Found, piece_number, rank_of
+from empo_exact.parts.exploration import FOUND, DiscoveredStates, piece_number, rank_of
 from empo_exact.parts.partition import Partition
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import Arrays, PartStore
@@ -73,7 +73,11 @@ class Territory:
 
 
 def hand_over(
-    discovered: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
+    discovered: DiscoveredStates,
+    partition: Partition,
+    store: PartStore | None,
+    peers: Peers,
+    joint: int,
 ) -> Territory:
     """The states of this process's parts, by part, depth and key.
 
@@ -125,7 +129,7 @@ def hand_over(
 
 
 def _by_part(
-    states: Found,
+    states: DiscoveredStates,
     owner: Int32[np.ndarray, " state"],
     depth: Int32[np.ndarray, " state"],
     partition: Partition,
@@ -142,8 +146,12 @@ def _by_part(
 
 
 def _exchanged(
-    discovered: Found, partition: Partition, store: PartStore | None, peers: Peers, joint: int
-) -> tuple[Found, Bool[np.ndarray, " address"]]:
+    discovered: DiscoveredStates,
+    partition: Partition,
+    store: PartStore | None,
+    peers: Peers,
+    joint: int,
+) -> tuple[DiscoveredStates, Bool[np.ndarray, " address"]]:
     """This process's share of what all have found, and which addresses follow it [address]."""
     follows = np.zeros(peers.size * max(peers.all(len(discovered.rows))), np.bool_)
     translations = merge_codes(discovered.codes, peers)

@@ -40,7 +40,7 @@ from empo_exact.values import ValueStore
 log = logging.getLogger("empo_exact")
 
 
-class Found(NamedTuple):
+class Representatives(NamedTuple):
     """The states that stand for original ones.
 
     Attributes:
@@ -56,10 +56,14 @@ class OriginalValues:
     """The values of each time as of a graph of original states; see ``values.Store``."""
 
     def __init__(
-        self, reduced: Reduced, solved: ValueStore, graph: StateGraph, representatives: Found
+        self,
+        reduced: Reduced,
+        solved: ValueStore,
+        graph: StateGraph,
+        representatives: Representatives,
     ) -> None:
         self.keep = solved.keep
-        self._reduced, self._solved, self._graph, self._found = (
+        self._reduced, self._solved, self._graph, self._representatives = (
             reduced,
             solved,
             graph,
@@ -79,7 +83,7 @@ class OriginalValues:
     def _at(self, time: int) -> Values:
         graph = self._graph
         count = graph.num_states if graph.spec.horizon is None else graph.within(time)
-        state, variant = self._found
+        state, variant = self._representatives
         return self._reduced.values(self._solved.at(time), state[:count], variant[:count])
 
 
@@ -97,7 +101,7 @@ class Unfolding:
     reduced: Reduced
     params: ExactParams
     graph: StateGraph
-    representatives: Found
+    representatives: Representatives
 
     @property
     def is_whole(self) -> bool:
@@ -205,14 +209,14 @@ def _original_graph(
         return world_graph(world, params, on_progress, start=start)
 
 
-def found_states(world: WorldModel, reduced: Reduced, graph: StateGraph) -> Found:
+def found_states(world: WorldModel, reduced: Reduced, graph: StateGraph) -> Representatives:
     """The states that stand for those of a graph.
 
     Raises:
         SolveError: if no solved state stands for a state, at all or at a time when the state can
             be reached; the message shows the state.
     """
-    representatives, solved = Found(*reduced.find(graph.states)), reduced.graph
+    representatives, solved = Representatives(*reduced.find(graph.states)), reduced.graph
     unknown = representatives.state < 0
     for time in range(len(graph.layers) if graph.spec.horizon is not None else 0):
         count = graph.within(time)

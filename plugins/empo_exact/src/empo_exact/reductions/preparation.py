@@ -106,16 +106,16 @@ class Preparation:
         """
         rows = torch.from_numpy(graph.states)
         with _timed(self.seconds, "cone"):
-            self.declarations.refuse_words(_some(rows), self.tried)
+            self.declarations.refuse_words(_sample(rows), self.tried)
         tried = RowTable.of(self.tried.numpy())
         if tried.count * graph.spec.num_joint_actions <= MOST_PAIRS:
             rows = rows[torch.from_numpy(tried.find(graph.states) < 0)]
         if len(rows):
             with _timed(self.seconds, "symmetry"):
-                self.declarations.refuse_symmetries(_some(rows), self.tried)
+                self.declarations.refuse_symmetries(_sample(rows), self.tried)
 
 
-def _some(rows: Int[Tensor, "state word"]) -> Int[Tensor, "_state word"]:
+def _sample(rows: Int[Tensor, "state word"]) -> Int[Tensor, "_state word"]:
     """Some of the rows, drawn at random."""
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
     return rows[order[:MOST_STATES]]

@@ -136,11 +136,11 @@ class TaskVector:
         try:
             # One after the other: what is drawn from global generators comes in a fixed order.
             for env in range(envs):
-                self._each(make, [env])
+                self._call_all(make, [env])
             specs = [self._envs[number].spec for number in range(len(tasks))]
             for number in range(len(tasks)):
                 before = _global_states()
-                self._each(self._probe, [number])
+                self._call_all(self._probe, [number])
                 self._takes_turns |= _global_states() != before
             if self._takes_turns and self._pools:
                 log.info(
@@ -168,7 +168,7 @@ class TaskVector:
                 says which one, when, and how to get there again.
         """
         self._torn = True  # Until all have acted, for one may fail when others have.
-        steps = self._each(lambda env: self._envs[env].step(action[env]))
+        steps = self._call_all(lambda env: self._envs[env].step(action[env]))
         self._torn = False
         terminated = np.array([step.terminated for step in steps])
         truncated = np.array([step.truncated for step in steps])
@@ -189,12 +189,12 @@ class TaskVector:
         Raises:
             ConfigError: if no picture can be taken; the message says why, and what to do.
         """
-        (picture,) = self._each(lambda index: self._envs[index].render(), [env])
+        (picture,) = self._call_all(lambda index: self._envs[index].render(), [env])
         return picture
 
     def state_dict(self) -> StateDict:
         """Everything needed to return to this point, as a tree for checkpoints."""
-        states = None if self._torn else self._each(lambda env: self._envs[env].state_dict())
+        states = None if self._torn else self._call_all(lambda env: self._envs[env].state_dict())
         return {
             "environments": states,
             "count": len(self._envs),
@@ -224,9 +224,9 @@ class TaskVector:
             self._begin(episode_seed(self._seed, len(self._envs), self._restarts))
             return False
         self._torn = True
-        exact = self._each(lambda env: self._envs[env].load_state_dict(states[env]))
+        exact = self._call_all(lambda env: self._envs[env].load_state_dict(states[env]))
         self._torn = False
-        self.current = self._table(self._each(lambda env: self._envs[env].current))
+        self.current = self._table(self._call_all(lambda env: self._envs[env].current))
         return all(exact)
 
     def close(self) -> None:
@@ -234,13 +234,13 @@ class TaskVector:
         if self._closed:
             return
         self._closed = True
-        self._each(self._close, sorted(self._envs))
+        self._call_all(self._close, sorted(self._envs))
         for pool in self._pools:
             pool.shutdown()
 
     def _begin(self, seed: int) -> None:
         self._torn = True
-        self.current = self._table(self._each(lambda env: self._envs[env].start(seed)))
+        self.current = self._table(self._call_all(lambda env: self._envs[env].start(seed)))
         self._torn = False
 
     def _probe(self, env: int) -> None:
@@ -261,7 +261,7 @@ class TaskVector:
         with best_effort(f"closing environment {env}"):  # The others are to be closed, too.
             self._envs[env].close()
 
-    def _each(self, call: Callable[[int], T], envs: Sequence[int] | None = None) -> list[T]:
+    def _call_all(self, call: Callable[[int], T], envs: Sequence[int] | None = None) -> list[T]:
         """Results of a function for each environment, called in its own thread.
 
         Where some fail, the error of the first is raised when all are through.

@@ -74,7 +74,7 @@ class PlanScorer:
         self, context: PlanContext, actions: Float[Tensor, "time env plan action"]
     ) -> Float[Tensor, "env plan"]:
         """Scores of plans."""
-        return self._followed(context, actions.shape[2], lambda step, _: actions[step])[1]
+        return self._policy_plans(context, actions.shape[2], lambda step, _: actions[step])[1]
 
     def proposals(
         self,
@@ -98,9 +98,11 @@ class PlanScorer:
                 action = (action + jitter[step]).clamp(-1, 1)
             return context.masked(action)
 
-        return self._followed(context, noise.shape[2], choose)
+        return self._policy_plans(context, noise.shape[2], choose)
 
-    def _followed(self, context: PlanContext, plans: int, choose: Chooser) -> tuple[Tensor, Tensor]:
+    def _policy_plans(
+        self, context: PlanContext, plans: int, choose: Chooser
+    ) -> tuple[Tensor, Tensor]:
         """The actions of so many plans, and their scores.
 
         Every dynamics head goes its own way; actions are chosen from the latents of the first.

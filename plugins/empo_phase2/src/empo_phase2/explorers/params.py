@@ -112,7 +112,7 @@ class ActionSequencesParams(Config):
 
     @field_validator("weights")
     @classmethod
-    def _some(cls, weights: dict[SequenceType, float]) -> dict[SequenceType, float]:
+    def _positive_weights(cls, weights: dict[SequenceType, float]) -> dict[SequenceType, float]:
         if min(weights.values(), default=0) < 0 or sum(weights.values()) <= 0:
             raise ValueError("weights are at least 0, and one of them is more")
         return weights

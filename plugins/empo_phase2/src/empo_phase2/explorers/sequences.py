@@ -57,7 +57,7 @@ class ActionSequences(Explorer):
         # [type step]: the movement of each step, the last one repeating.
         self._steps = torch.tensor(
             [
-                [ACTIONS.index(m) for m in (*TURNS[t], *[_rest(t)] * (3 - len(TURNS[t])))]
+                [ACTIONS.index(m) for m in (*TURNS[t], *[_last_movement(t)] * (3 - len(TURNS[t])))]
                 for t in TYPES
             ]
         )
@@ -82,7 +82,7 @@ class ActionSequences(Explorer):
         cancelled = under_way & ~allowed
         self._kind = self._kind.masked_fill(cancelled, -1)
         movement = movement.masked_fill(cancelled, ACTIONS.index("still"))
-        available = self._own(scene.available)
+        available = self._agent_actions(scene.available)
         action = self._action[torch.arange(len(self._counts)), movement]
         possible = available.gather(2, action[..., None])[..., 0]
         # Where not even staying is possible, the policy decides.
@@ -130,7 +130,7 @@ class ActionSequences(Explorer):
 
     def _feasible(self, scene: Scene) -> Bool[Tensor, "env agent movement"]:
         """Which movements are available, and do something as far as is known."""
-        available = self._own(scene.available)
+        available = self._agent_actions(scene.available)
         is_feasible = available[:, torch.arange(len(self._counts))[:, None], self._action]
         if scene.successors is not None:
             is_feasible = is_feasible & ~self._blocked(scene, scene.successors)
@@ -157,7 +157,9 @@ class ActionSequences(Explorer):
         blocked[..., still] = False
         return blocked
 
-    def _own(self, available: Bool[Tensor, "env choice"]) -> Bool[Tensor, "env agent action"]:
+    def _agent_actions(
+        self, available: Bool[Tensor, "env choice"]
+    ) -> Bool[Tensor, "env agent action"]:
         """Which actions each agent has, whatever the others do."""
         can_act = available.new_zeros(len(available), len(self._counts), max(self._counts))
         choice = torch.arange(available.shape[1])
@@ -187,7 +189,7 @@ class ActionSequences(Explorer):
         return joint.reshape(policy.shape)
 
 
-def _rest(kind: SequenceType) -> str:
+def _last_movement(kind: SequenceType) -> str:
     return "still" if kind == "still" else "forward"
 
 

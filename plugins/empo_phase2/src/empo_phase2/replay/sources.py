@@ -65,7 +65,7 @@ class NewestSources:
         """
         if self._positions is None:
             self._start(all_places)
-        positions = self._kept()
+        positions = self._used_positions()
         if oldest is not None:
             young = positions[self._records.inserted[positions] >= oldest]
             positions = young if len(young) >= count else positions
@@ -79,7 +79,7 @@ class NewestSources:
 
     def state_dict(self) -> StateDict:
         """The positions that are kept, in the order on which draws depend."""
-        return {"sources": torch.from_numpy(self._kept())}
+        return {"sources": torch.from_numpy(self._used_positions())}
 
     def load_state_dict(self, tree: StateDict) -> None:
         """Restore what ``state_dict`` returned, once the records are restored."""
@@ -90,7 +90,7 @@ class NewestSources:
         self._positions = np.zeros(len(self._records.inserted), np.int64)
         self.add(all_places)
 
-    def _kept(self) -> Places:
+    def _used_positions(self) -> Places:
         """One position per distinct timed state."""
         positions = np.empty(0, np.int64) if self._positions is None else self._positions
         return positions[: len(self._place)]

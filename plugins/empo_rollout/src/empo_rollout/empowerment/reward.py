@@ -13,8 +13,7 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import Experiment, build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
-from empo_core.runs.arrays import write_file
-from empo_core.runs.atomic import read_json
+from empo_core.runs.atomic import read_json, write_file
 from empo_core.runs.directory import (
     RESULTS,
     SUMMARY,

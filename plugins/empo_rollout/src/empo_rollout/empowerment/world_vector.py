@@ -81,7 +81,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         self._observations = [torch.zeros(shape) for _ in range(blocks)]
         featurizer = world.spec.featurizer
         self._featurizer = featurizer if featurizer.can_update else None
-        self._shown: list[Tensor | None] = [None] * blocks
+        self._observed_rows: list[Tensor | None] = [None] * blocks
 
     @property
     def spec(self) -> EnvSpec:
@@ -106,8 +106,10 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         """What the last step of a block led to."""
         observation = self._observations[block]
         row, final = self._final(block, copies)
-        self._observe(observation, copies.rows, copies.left, copies.goals, self._shown[block])
-        self._shown[block] = copies.rows.clone()
+        self._observe(
+            observation, copies.rows, copies.left, copies.goals, self._observed_rows[block]
+        )
+        self._observed_rows[block] = copies.rows.clone()
         return TimeStep(
             block=block,
             observation=observation.flatten(0, 1).numpy(),
@@ -129,7 +131,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         final, env_spec = copies.final, self._spec
         if final is None or not len(final.env):
             return np.empty(0, np.int64), np.empty((0, env_spec.observations.words), np.float32)
-        out, shown_rows = self._observations[block][final.env], self._shown[block]
+        out, shown_rows = self._observations[block][final.env], self._observed_rows[block]
         before = None if shown_rows is None else shown_rows[final.env]
         self._observe(out, final.rows, final.left, final.goals, before)
         return np.flatnonzero(copies.truncated), out[copies.truncated[final.env]].numpy()

@@ -52,7 +52,7 @@ class Choices:
             self._log_probs[self._masked] = UNAVAILABLE
         bounds = list(pairwise(accumulate(nvec, initial=0)))
         starts = np.array([[start] for start, _ in bounds])
-        self._taken = action.T.astype(np.intp) + starts, np.arange(len(logits))
+        self._indices = action.T.astype(np.intp) + starts, np.arange(len(logits))
         self._likely = np.empty_like(self._log_probs)
         self._parts = [
             (self._log_probs[start:stop], self._likely[start:stop]) for start, stop in bounds
@@ -64,7 +64,7 @@ class Choices:
             np.exp(part, out=likely)
             self._entropies.append(-(likely * part).sum(0))
         self.count = len(nvec)
-        self.log_prob: Rows = self._log_probs[self._taken].sum(0)
+        self.log_prob: Rows = self._log_probs[self._indices].sum(0)
         self.entropy: Rows = sum(self._entropies[1:], start=self._entropies[0])
 
     def slopes(
@@ -81,7 +81,7 @@ class Choices:
                 ]
             )
             slope -= self._likely * surprise * entropy
-        slope[self._taken] += log_prob
+        slope[self._indices] += log_prob
         if self._masked is not None:
             slope[self._masked] = 0
         return slope.T, None

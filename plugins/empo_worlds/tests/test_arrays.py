@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import json
@@ -9,6 +10,7 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,14 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from empo_core.errors import StorageError
-from empo_core.runs.arrays import (
-    FileOps,
-    load_array,
-    load_arrays,
-    read_json,
-    save_arrays,
-    write_file,
-)
+from empo_core.runs.atomic import DISK, Disk, read_json, write_file
+from empo_worlds.arrays import load_array, load_arrays, save_arrays
 
 OLD = {"values": np.arange(6.0).reshape(2, 3)}
 NEW = {"values": np.ones((40, 3)), "policy": np.zeros(5, dtype=np.int16)}
@@ -37,7 +33,7 @@ class Crash(BaseException):
     """The process is gone; no handler may run."""
 
 
-class Failing(FileOps):
+class Failing(Disk):
     """Fails at the n-th operation, either like a kill or like a full disk."""
 
     def __init__(self, fail_at: int, error: BaseException) -> None:
@@ -83,9 +79,19 @@ class Failing(FileOps):
             os.truncate(path, rng.randrange(path.stat().st_size + 1))
 
 
+@contextlib.contextmanager
+def on(disk: Disk) -> Iterator[None]:
+    """Have the operations of another disk take the place of the real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("mkdir", "write", "sync", "rename", "remove"):
+            patch.setattr(DISK, name, getattr(disk, name))
+        yield
+
+
 def operations(directory: Path) -> int:
     counter = Failing(0, Crash())
-    save_arrays(directory, NEW, {"age": "new"}, ops=counter)
+    with on(counter):
+        save_arrays(directory, NEW, {"age": "new"})
     return counter.count
 
 
@@ -185,11 +191,11 @@ def test_a_crash_at_any_point_leaves_the_old_set_or_the_new_one(
     for fail_at in range(1, total + 1):
         directory = tmp_path / str(fail_at)
         save_arrays(directory, OLD, {"age": "old"})
-        ops = Failing(fail_at, Crash())
-        with pytest.raises(Crash):
-            save_arrays(directory, NEW, {"age": "new"}, ops=ops)
+        disk = Failing(fail_at, Crash())
+        with pytest.raises(Crash), on(disk):
+            save_arrays(directory, NEW, {"age": "new"})
         if power_loss:
-            ops.lose_power(random.Random(fail_at))
+            disk.lose_power(random.Random(fail_at))
         ages.append(holds_old_or_new(directory))
         save_arrays(directory, NEW, {"age": "new"})  # What was left behind is no hindrance.
         assert holds_old_or_new(directory) == "new"
@@ -202,8 +208,8 @@ def test_a_crash_at_any_point_leaves_the_old_set_or_the_new_one(
 def test_a_crash_of_the_first_save_leaves_nothing_that_loads(tmp_path: Path) -> None:
     total = operations(tmp_path / "count")
     for fail_at in range(1, total):
-        with pytest.raises(Crash):
-            save_arrays(tmp_path / "set", NEW, {"age": "new"}, ops=Failing(fail_at, Crash()))
+        with pytest.raises(Crash), on(Failing(fail_at, Crash())):
+            save_arrays(tmp_path / "set", NEW, {"age": "new"})
         if not (tmp_path / "set").exists():
             with pytest.raises(StorageError, match="No such file"):
                 load_arrays(tmp_path / "set")
@@ -221,8 +227,11 @@ def test_a_disk_that_refuses_is_named_and_the_old_set_stays(tmp_path: Path, code
         shutil.rmtree(directory, ignore_errors=True)
         save_arrays(directory, OLD, {"age": "old"})
         error = OSError(code, os.strerror(code))
-        with pytest.raises(StorageError, match=rf"set: cannot be written: .*errno {code}"):
-            save_arrays(directory, NEW, {"age": "new"}, ops=Failing(fail_at, error))
+        with (
+            pytest.raises(StorageError, match=rf"set: cannot be written: .*errno {code}"),
+            on(Failing(fail_at, error)),
+        ):
+            save_arrays(directory, NEW, {"age": "new"})
         # The three last operations come after the new set is in place.
         assert holds_old_or_new(directory) == ("old" if fail_at <= total - 3 else "new")
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -378,15 +387,19 @@ def test_a_directory_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None
 def test_a_small_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     counter = Failing(0, Crash())
-    write_file(path, "old", ops=counter)
+    with on(counter):
+        write_file(path, "old")
     for fail_at in range(1, counter.count + 1):
         write_file(path, "old")
-        with pytest.raises(Crash):
-            write_file(path, "new!", ops=Failing(fail_at, Crash()))
+        with pytest.raises(Crash), on(Failing(fail_at, Crash())):
+            write_file(path, "new!")
         assert path.read_text() in ("old", "new!")
         write_file(path, "old")
-        with pytest.raises(StorageError, match=r"status\.json:"):
-            write_file(path, "new!", ops=Failing(fail_at, OSError(errno.ENOSPC, "full")))
+        with (
+            pytest.raises(StorageError, match=r"status\.json:"),
+            on(Failing(fail_at, OSError(errno.ENOSPC, "full"))),
+        ):
+            write_file(path, "new!")
 
 
 def test_json_files_are_bounded(tmp_path: Path) -> None:

@@ -25,23 +25,18 @@ from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
     FileEntry,
-    FileOps,
     HashingFile,
     StrictModel,
     check_size,
     found_directory,
-    read_json,
     read_sealed,
     refuse_surplus,
     sealed_json,
-    write_file,
     write_synced,
     written_directory,
 )
 from empo_core.runs.files import open_regular
 from empo_core.trees import Json, JsonData
-
-__all__ = ["DISK", "FileOps", "load_array", "load_arrays", "read_json", "save_arrays", "write_file"]
 
 FORMAT, VERSION = "empo-arrays", 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
@@ -67,22 +62,23 @@ def save_arrays(
     arrays: Mapping[str, np.ndarray],
     metadata: Mapping[str, JsonData] | None = None,
     *,
-    ops: FileOps = DISK,
+    durable: bool = True,
 ) -> None:
     """Store arrays under names, and JSON data with them.
 
     An older set in the same place stays loadable until the new one is complete; whatever
-    happens in between, ``load_arrays`` finds one of the two.
+    happens in between, ``load_arrays`` finds one of the two. What is not ``durable`` may be lost
+    when the machine crashes, since nothing is forced to the disk.
 
     Raises:
         StorageError: if an array or the metadata cannot be stored, or the disk refuses; nothing is
             half-written.
     """
     directory = Path(directory)
-    with written_directory(directory, ops) as new:
-        entries = {name: _write_array(new, name, array, ops) for name, array in arrays.items()}
+    with written_directory(directory, durable=durable) as new:
+        entries = {name: _write_array(new, name, array, durable) for name, array in arrays.items()}
         body: dict[str, JsonData] = {"arrays": entries, "metadata": dict(metadata or {})}
-        write_synced(new / MANIFEST, sealed_json(directory, FORMAT, VERSION, body), ops)
+        write_synced(new / MANIFEST, sealed_json(directory, FORMAT, VERSION, body), durable=durable)
 
 
 def load_arrays(
@@ -131,7 +127,7 @@ def load_array(path: Path, *, mmap: bool = False) -> Shaped[np.ndarray, "*axes"]
 
 
 def _write_array(
-    directory: Path, name: str, array: np.ndarray, ops: FileOps
+    directory: Path, name: str, array: np.ndarray, durable: bool
 ) -> dict[str, JsonData]:
     path = directory / f"{name}.npy"
     if not _NAME.fullmatch(name):
@@ -141,9 +137,10 @@ def _write_array(
             f"array {name!r} has dtype {array.dtype}; only booleans and numbers can be stored"
         )
     with path.open("xb") as file:
-        hashing = HashingFile(file, ops)
+        hashing = HashingFile(file)
         np.lib.format.write_array(hashing, np.asarray(array), allow_pickle=False)
-    ops.sync(path)
+    if durable:
+        DISK.sync(path)
     return {"dtype": array.dtype.str, "shape": list(array.shape), **hashing.entry.model_dump()}
 
 
