@@ -31,7 +31,7 @@ EXACT_RUN = (
     *("run", "table/pause_destroy", "algorithm=exact", "algorithm.params.inspector=false"),
     *("trackers=[]", "--quiet"),
 )
-GERUND = re.compile(r"(\w+_)?\w{2,}ing")
+GERUND = re.compile(r"(?!learning$)(\w+_)?\w{2,}ing")  # Learning is a noun of the field.
 TENSORS = re.compile(r"\b(Tensor|ndarray|NDArray)\b")
 SHAPED = re.compile(r"\b((Float|Int|UInt)\d*|Bool|Shaped|Num|Integer|Inexact|Real)\[|\bScalar\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
