@@ -8,6 +8,7 @@ That is ``docs/reference/components.md`` from the plugins of this repository,
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import inspect
 import json
@@ -19,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from empo_core import protocols
+from empo_core import protocols, types
 from empo_core.config import installed, library_files
 from empo_core.config.schema import config_schema, described
 from empo_core.plugins.hookspecs import KINDS, Kind
@@ -37,13 +38,13 @@ ABOUT_KINDS: dict[Kind, tuple[str, str]] = {
         "A stochastic game: state rows in, all successors with exact probabilities out.",
         "WorldModel",
     ),
-    "human_prior": ("How the humans act for each goal they might have.", "HumanPrior"),
     "value_network": ("One of Q_r, V_h^e, X_h, U_r, V_r as a trainable function.", "ValueNetwork"),
     "policy_loss": ("From candidate actions and their targets to a scalar.", "PolicyLoss"),
     "aggregator": ("Many items to one value per segment.", "Aggregator"),
     "tracker": ("Watches a run and changes nothing about it.", "Tracker"),
-    "collector": ("Produces experience by running actors.", "Collector"),
+    "human_prior": ("How the humans act for each goal they might have.", "HumanPrior"),
     "explorer": ("How agents deviate from their policy to see more.", "Explorer"),
+    "collector": ("Produces experience by running actors.", "Collector"),
     "environment": ("What agents act in where there is no world model.", "Environment"),
     "executor": ("Starts workers in processes of their own and calls their methods.", "Executor"),
     "algorithm": ("What a run does.", "Algorithm"),
@@ -58,14 +59,22 @@ This page lists what the core and the plugins of this repository offer; `empo pl
 
 PROTOCOLS = """# Protocols
 
-What the core asks of each kind of component, as `empo_core.protocols` says it. A class needs the
-methods, not a base class. Each protocol that a plugin may implement has a conformance kit in
-`empo_testing`: subclass it in your tests. Axis names are explained in [shapes](shapes.md).
-A component's `target` is called once, with its validated params first:
+What the core asks of each kind of component, as `empo_core.protocols` says it: the founding five
+first, then the others. A component derives from the base class of its kind, which has the optional
+members; where there is a protocol instead, the methods are enough. A component's `target` is called
+once, with its validated params first. Each kind has a conformance kit in `empo_testing`: subclass
+it in your tests. Dataclasses such as `WorldSpec`, `Successors`, `ValueQuery`, `ImaginedBatch` and
+`Segments` are those of [`empo_core.types`](#data), axis names are explained in
+[shapes](shapes.md), and [your first plugin](../tutorials/first_plugin.md#the-five-founding-kinds)
+has the smallest component of each of the five.
 
-| kind | protocol | call | kit |
-|---|---|---|---|
+| kind | class | which is a | call | kit |
+|---|---|---|---|---|
 """
+
+DATA = """## Data
+
+The frozen dataclasses that methods take and return, from `empo_core.types`."""
 
 CALLS: dict[str, str] = {
     "human_prior": ", world",
@@ -127,9 +136,7 @@ def components_page() -> str:
     parts = [HEAD + COMPONENTS]
     for kind in KINDS:
         about, protocol = ABOUT_KINDS[kind]
-        parts.append(
-            f"## {kind}\n\n{about} Protocol: [{protocol}](protocols.md#{protocol.lower()})."
-        )
+        parts.append(f"## {kind}\n\n{about} See [{protocol}](protocols.md#{protocol.lower()}).")
         offers = [offer for offer in registry.offers if offer.component.kind == kind]
         if not offers:
             parts.append(
@@ -163,23 +170,56 @@ def param_rows(model: type[BaseModel]) -> Iterator[str]:
 
 
 def protocols_page() -> str:
-    """Every protocol with its members."""
+    """The classes of the kinds, those that belong to them, and the data that they exchange."""
     rows = []
-    for kind, (_, protocol) in ABOUT_KINDS.items():
-        kit = f"`empo_testing.{kind}.{protocol}Tests`"
+    for kind, (_, name) in ABOUT_KINDS.items():
+        sort = "protocol" if is_protocol(getattr(protocols, name)) else "base class"
+        kit = f"`empo_testing.{kind}.{name}Tests`"
         call = f"`factory(params{CALLS.get(kind, '')})`"
-        rows.append(f"| {kind} | [{protocol}](#{protocol.lower()}) | {call} | {kit} |")
-    implemented = {protocol for _, protocol in ABOUT_KINDS.values()}  # Trackers have a base class.
-    classes = [
+        rows.append(f"| {kind} | [{name}](#{name.lower()}) | {sort} | {call} | {kit} |")
+    kinds = [getattr(protocols, name) for _, name in ABOUT_KINDS.values()]
+    others = [
         member
         for member in (*vars(protocols).values(), inspection.Inspectable, inspection.Sketchable)
-        if inspect.isclass(member)
-        and member.__module__.startswith((f"{protocols.__name__}.", inspection.__name__))
-        and (getattr(member, "_is_protocol", False) or member.__name__ in implemented)
+        if inspect.isclass(member) and (is_protocol(member) or inspect.isabstract(member))
     ]
+    classes = kinds[:5] + [member for member in others if member not in kinds[:5]]
     parts = [HEAD + PROTOCOLS + "\n".join(rows)]
     parts += ["\n\n".join(protocol_section(protocol)) for protocol in classes]
+    parts.append(DATA)
+    parts += ["\n\n".join(data_section(data)) for data in data_of_kinds()]
     return "\n\n".join(parts) + "\n"
+
+
+def is_protocol(member: type) -> bool:
+    """Whether a class is a protocol, as opposed to a base class."""
+    return bool(getattr(member, "_is_protocol", False))
+
+
+def data_of_kinds() -> list[type]:
+    """The dataclasses of ``empo_core.types``, in their order."""
+    return [
+        member
+        for member in vars(types).values()
+        if inspect.isclass(member)
+        and dataclasses.is_dataclass(member)
+        and member.__module__ in (types.__name__, types.Segments.__module__)
+    ]
+
+
+def data_section(data: type) -> Iterator[str]:
+    """One dataclass: its docstring, and its fields with their types and defaults."""
+    yield f"## {data.__name__}"
+    yield markdown(inspect.getdoc(data) or "")
+    lines = [f"{name}: {kind}" for name, kind in inspect.get_annotations(data).items()]
+    members = [
+        name
+        for name, member in vars(data).items()
+        if isinstance(member, property) and not name.startswith("_")
+    ]
+    yield "```text\n" + "\n".join(lines) + "\n```"
+    if members:
+        yield "Properties: " + ", ".join(f"`{name}`" for name in members) + "."
 
 
 def protocol_section(protocol: type) -> Iterator[str]:
@@ -197,7 +237,8 @@ def protocol_section(protocol: type) -> Iterator[str]:
             continue
         yield f"### {protocol.__name__}.{name}"
         yield f"```text\n{signature(name, function, isinstance(member, property))}\n```"
-        yield markdown(inspect.getdoc(function) or "")
+        optional = not (is_protocol(protocol) or getattr(function, "__isabstractmethod__", False))
+        yield "Optional. " * optional + markdown(inspect.getdoc(function) or "")
 
 
 def signature(name: str, function: Any, is_property: bool = False) -> str:

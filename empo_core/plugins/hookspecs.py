@@ -20,13 +20,13 @@ PROJECT = "empo"
 API_VERSION = 1
 Kind = Literal[
     "world_model",
-    "human_prior",
     "value_network",
     "policy_loss",
     "aggregator",
     "tracker",
-    "collector",
+    "human_prior",
     "explorer",
+    "collector",
     "environment",
     "executor",
     "algorithm",

@@ -12,13 +12,13 @@ from empo_core.plugins.registry import Offer
 
 PROTOCOLS: dict[Kind, type] = {
     "world_model": protocols.WorldModel,
-    "human_prior": protocols.HumanPrior,
     "value_network": protocols.ValueNetwork,
     "policy_loss": protocols.PolicyLoss,
     "aggregator": protocols.Aggregator,
     "tracker": protocols.Tracker,
-    "collector": protocols.Collector,
+    "human_prior": protocols.HumanPrior,
     "explorer": protocols.Explorer,
+    "collector": protocols.Collector,
     "environment": protocols.Environment,
     "executor": protocols.Executor,
     "algorithm": protocols.Algorithm,

@@ -1,33 +1,52 @@
-"""The protocols: one for each kind of component, and their data.
+"""The kinds of components: the founding five first, then the others and what belongs to them.
 
-A component's factory (its ``target``) is called once, with its validated params first:
+A component of a kind with a base class derives from that class, which has the optional members. A
+component of a kind with a protocol has the methods of the protocol. Its factory (the ``target``,
+most often the class itself) is called once, with its validated params first:
 
-=============  ==========================================
-kind           factory call
-=============  ==========================================
-world_model    ``factory(params)``
-human_prior    ``factory(params, world)``
-value_network  ``factory(params, spec, quantity)``
-policy_loss    ``factory(params)``
-aggregator     ``factory(params)``
-tracker        ``factory(params)``
-collector      ``factory(params)``
-explorer       ``factory(params, spec, agents)``
-environment    ``factory(params, context)``
-executor       ``factory(params)``
-algorithm      ``factory(params)``
-=============  ==========================================
+=============  ============  ==========  ==========================================
+kind           class         which is a  factory call
+=============  ============  ==========  ==========================================
+world_model    WorldModel    base class  ``factory(params)``
+value_network  ValueNetwork  base class  ``factory(params, spec, quantity)``
+policy_loss    PolicyLoss    base class  ``factory(params)``
+aggregator     Aggregator    protocol    ``factory(params)``
+tracker        Tracker       base class  ``factory(params)``
+human_prior    HumanPrior    protocol    ``factory(params, world)``
+explorer       Explorer      base class  ``factory(params, spec, agents)``
+collector      Collector     protocol    ``factory(params)``
+environment    Environment   base class  ``factory(params, context)``
+executor       Executor      protocol    ``factory(params)``
+algorithm      Algorithm     base class  ``factory(params)``
+=============  ============  ==========  ==========================================
+
+The data that the methods take and return are dataclasses of ``empo_core.types``.
 """
 
-# ruff: noqa: I001  (``A as A`` exports a name; ruff would sort each into an import of its own)
+# ruff: noqa: I001  (the founding five first; ``A as A`` exports a name)
 
 from __future__ import annotations
 
+from empo_core.protocols.worlds import WorldModel as WorldModel
 from empo_core.protocols.learning import (
+    ValueNetwork as ValueNetwork,
+    PolicyLoss as PolicyLoss,
+    Aggregator as Aggregator,
+)
+from empo_core.protocols.trackers import Tracker as Tracker
+
+from empo_core.protocols.worlds import (
+    HumanPrior as HumanPrior,
+    RobotPolicy as RobotPolicy,
+)
+from empo_core.protocols.learning import (
+    Regression as Regression,
+    Policy as Policy,
+    Critic as Critic,
+    Explorer as Explorer,
+    Collector as Collector,
     Actor as Actor,
     ActorFactory as ActorFactory,
-    Collector as Collector,
-    Explorer as Explorer,
     Weights as Weights,
 )
 from empo_core.protocols.environments import (
@@ -39,14 +58,6 @@ from empo_core.protocols.executors import (
     Needs as Needs,
     Report as Report,
 )
-from empo_core.protocols.learning import (
-    Aggregator as Aggregator,
-    Critic as Critic,
-    Policy as Policy,
-    PolicyLoss as PolicyLoss,
-    Regression as Regression,
-    ValueNetwork as ValueNetwork,
-)
 from empo_core.protocols.runs import (
     Algorithm as Algorithm,
     CheckpointChoice as CheckpointChoice,
@@ -56,9 +67,4 @@ from empo_core.protocols.runs import (
     Result as Result,
     RunContext as RunContext,
 )
-from empo_core.protocols.trackers import RunStatus as RunStatus, Tracker as Tracker
-from empo_core.protocols.worlds import (
-    HumanPrior as HumanPrior,
-    RobotPolicy as RobotPolicy,
-    WorldModel as WorldModel,
-)
+from empo_core.protocols.trackers import RunStatus as RunStatus

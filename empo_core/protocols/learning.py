@@ -56,8 +56,18 @@ class ValueNetwork(torch.nn.Module, ABC):
     def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
         """The value of each query, within the bounds of its quantity.
 
-        ``output`` is the number of joint robot actions for ``q_r`` (robot 0 of
-        ``spec.robots`` counts fastest) and 1 otherwise.
+        Bounds: ``v_h_e`` is in [0, 1], ``x_h`` above 0, and ``q_r``, ``u_r`` and ``v_r`` are
+        below 0, whatever the parameters are. The values of a query do not depend on the other
+        queries of the batch, and an empty batch has none.
+
+        Args:
+            query: The questions; ``goal`` and ``human`` are set for ``v_h_e``, ``human`` for
+                ``x_h``. A network that has no use for shared states starts with
+                ``query.spread()``.
+
+        Returns:
+            One row per query. ``output`` is the number of joint robot actions for ``q_r`` (robot 0
+            of ``spec.robots`` counts fastest) and 1 otherwise.
         """
 
     def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression | None:
@@ -100,8 +110,11 @@ class PolicyLoss(ABC):
     ) -> LossOutput:
         """The loss of ``policy`` on ``batch``.
 
-        Its gradient reaches the parameters of ``policy`` and no others: the batch is
-        constant and the critic's parameters must be left without gradients. A call changes
+        The loss is a mean over starts, each weighted by ``batch.weight``; a batch without any
+        weight gives 0. The order of starts and of candidates has no effect.
+
+        Its gradient reaches the parameters of ``policy`` and no others: a loss detaches the
+        tensors that it reads, and leaves the critic's parameters without gradients. A call changes
         nothing, not even the loss.
 
         Raises:
@@ -142,12 +155,15 @@ class Aggregator(Protocol):
     ) -> Float[Tensor, " segment *trailing"]:
         """Combine the items of each segment; their order has no effect beyond rounding.
 
+        Values that are infinite or NaN affect their own segment only. Half precision is added up
+        in float32 at least. Gradients reach ``values`` and ``weight``.
+
         Args:
             values: One row per item, any trailing axes.
             segments: The segment of each item.
             reduction: How items combine; an empty segment gives 0.
-            weight: Factor of each item; the weighted mean divides by the total weight (0 where
-                that is 0).
+            weight: Factor of each item, of any floating dtype; the weighted mean divides by the
+                total weight (0 where that is 0).
 
         Returns:
             One row per segment, in the dtype of ``values``.

@@ -63,11 +63,17 @@ class Tracker:
         """
 
     def episode_statistics(self) -> dict[str, float | Histogram]:
-        """Numbers over the episodes so far, which every tracker of the run gets in each ``log``."""
+        """Numbers over the episodes so far, which every tracker of the run gets in each ``log``.
+
+        Empty before ``start_episodes``.
+        """
         return {}
 
     def state_dict(self) -> StateDict:
-        """The state of the statistics of episodes, as checkpoints store it; empty without any."""
+        """The state of the statistics of episodes, as checkpoints store it; empty without any.
+
+        A checkpoint may be due before ``start_episodes``.
+        """
         return {}
 
     def load_state_dict(self, state_dict: StateDict) -> None:

@@ -164,6 +164,14 @@ class NoNeedsCritic:
         raise NotImplementedError
 
 
+class AdaptsUnasked(Following):
+    is_adaptive = False
+
+
+class WeighsUnasked(Regression):
+    weighs_candidates = False
+
+
 class OnePerStart(Regression):
     def output(self, loss: Tensor, share: Tensor) -> LossOutput:
         return replace(super().output(loss, share), loss=loss * share.detach().mean(1))
@@ -421,6 +429,8 @@ class GoesDownhill(Ascent):
 
 FLAWS: list[tuple[type, list[str]]] = [
     (NoNeedsCritic, ["test_it_fits_the_protocol"]),
+    (AdaptsUnasked, ["test_it_fits_the_protocol"]),
+    (WeighsUnasked, ["test_it_fits_the_protocol"]),
     (OnePerStart, ["test_the_loss_is_a_finite_scalar"]),
     (SinglePrecision, ["test_the_loss_is_a_finite_scalar"]),
     (NormalAlone, ["test_the_loss_is_a_finite_scalar"]),

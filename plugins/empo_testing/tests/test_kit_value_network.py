@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from empo_core.protocols import ValueNetwork
-from empo_core.types import Quantity, ValueQuery, WorldSpec
+from empo_core.errors import NonFiniteError
+from empo_core.protocols import Regression, ValueNetwork
+from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
 from empo_testing.value_network import ValueNetworkTests
 
 Runner = Callable[..., set[str]]
@@ -176,6 +177,66 @@ class WritesIntoItsInput(Perceptron):
         return values
 
 
+class SignDescent:
+    """A right regression of its own: steps of one length along the sign of the gradient."""
+
+    def __init__(self, network: ValueNetwork) -> None:
+        self.network, self.steps = network, 0
+
+    def fit(self, query: ValueQuery, target: Tensor, weight: Tensor, *, lr: float) -> Fit:
+        parameters = list(self.network.parameters())
+        error = torch.where(weight > 0, self.network(query) - target, 0.0)
+        loss = (weight * error.square()).sum() / weight.sum()
+        self.check(loss)
+        gradients = torch.autograd.grad(loss, parameters)
+        self.steps += 1
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter -= lr / self.steps**0.5 * gradient.sign()
+        return Fit(loss.detach(), torch.nn.utils.get_total_norm(gradients))
+
+    def check(self, loss: Tensor) -> None:
+        if not loss.isfinite():
+            raise NonFiniteError(f"the loss is {loss}")
+
+    def default_lr(self, *, sampled: bool) -> float:
+        return 0.005 if sampled else 0.01
+
+    def state_dict(self) -> dict[str, int]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.steps = state_dict["steps"]
+
+
+class FitsItself(Perceptron):
+    """A right network with a right regression."""
+
+    method: type = SignDescent
+
+    def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
+        regression: Regression = self.method(self)
+        return regression
+
+
+class HardlyMoves(FitsItself):
+    class method(SignDescent):
+        def default_lr(self, *, sampled: bool) -> float:
+            return 1e-9
+
+
+class FitsToNan(FitsItself):
+    class method(SignDescent):
+        def check(self, loss: Tensor) -> None:
+            pass
+
+
+class ForgetsItsSteps(FitsItself):
+    class method(SignDescent):
+        def load_state_dict(self, state_dict: dict[str, int]) -> None:
+            self.steps = 0
+
+
 FLAWS: list[tuple[type, list[str]]] = [
     (MisnamesItself, ["test_it_fits_the_protocol"]),
     (Squeezes, ["test_there_is_one_row_per_question"]),
@@ -191,6 +252,9 @@ FLAWS: list[tuple[type, list[str]]] = [
     (AnswersPerState, ["test_states_can_be_shared_between_questions"]),
     (MixesUpStates, ["test_states_can_be_shared_between_questions"]),
     (NeedsQuestions, ["test_no_questions_give_no_values"]),
+    (HardlyMoves, ["test_its_own_regression_moves_it_towards_targets"]),
+    (FitsToNan, ["test_its_own_regression_refuses_targets_that_are_not_finite"]),
+    (ForgetsItsSteps, ["test_its_own_regression_goes_on_exactly_from_a_checkpoint"]),
     (DropsOut, ["test_asking_changes_nothing"]),
     (CountsQuestions, ["test_asking_changes_nothing"]),
     (WritesIntoItsInput, ["test_asking_changes_nothing"]),
@@ -206,8 +270,9 @@ def subclass(make: type) -> type:
     return TestIt
 
 
-def test_a_right_network_passes(kit_failures: Runner) -> None:
-    assert kit_failures(subclass(Perceptron)) == set()
+@pytest.mark.parametrize("make", [Perceptron, FitsItself])
+def test_a_right_network_passes(kit_failures: Runner, make: type) -> None:
+    assert kit_failures(subclass(make)) == set()
 
 
 @pytest.mark.parametrize(("make", "caught_by"), FLAWS)

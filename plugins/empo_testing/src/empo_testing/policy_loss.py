@@ -92,7 +92,7 @@ class _GradientTests(_PolicyLossCase):
         tracked = replace(tracked, **{name: leaves[name] for name in TENSORS})
         torch.autograd.backward(trial.output(tracked).loss)
         for name, tensor in leaves.items():
-            assert tensor.grad is None, f"the gradient leaks into batch.{name}"
+            assert tensor.grad is None, f"the gradient leaks into batch.{name}; detach it"
 
     def test_the_gradient_does_not_reach_the_critic(self, trial: Trial) -> None:
         torch.autograd.backward(trial.output().loss)
@@ -187,8 +187,10 @@ class _BatchTests(_PolicyLossCase):
     def test_a_batch_without_weight_teaches_nothing(self, trial: Trial) -> None:
         masked = replace(trial.batch, weight=torch.zeros_like(trial.batch.weight))
         output = trial.output(masked)
-        assert bool(output.loss.isfinite())
-        assert all(bool((g == 0).all()) for g in trial.gradients(masked))
+        assert bool(output.loss.isfinite()), f"the loss of a batch without weight is {output.loss}"
+        assert all(bool((g == 0).all()) for g in trial.gradients(masked)), (
+            "a batch without weight has a gradient"
+        )
         if trial.loss.is_adaptive:
             trial.loss.adapt(output.statistics, 0.5)
             assert bool(trial.output().loss.isfinite())
@@ -216,6 +218,12 @@ class PolicyLossTests(_GradientTests, _BatchTests):
     def test_it_fits_the_protocol(self, loss: PolicyLoss) -> None:
         assert isinstance(loss, PolicyLoss)
         assert isinstance(loss.needs, LossNeeds)
+        if type(loss).adapt is not PolicyLoss.adapt:
+            assert loss.is_adaptive, "nobody calls `adapt` of a loss whose is_adaptive is False"
+        if type(loss).weights is not PolicyLoss.weights:
+            assert loss.weighs_candidates, (
+                "nobody calls `weights` of a loss whose weighs_candidates is False"
+            )
         assert 1 <= loss.needs.min_candidates <= loss.needs.candidates
 
     def test_the_loss_is_a_finite_scalar(self, trial: Trial) -> None:
@@ -223,7 +231,7 @@ class PolicyLossTests(_GradientTests, _BatchTests):
         assert isinstance(output, LossOutput)
         assert output.loss.shape == ()
         assert output.loss.dtype == trial.batch.target.dtype
-        assert bool(output.loss.isfinite())
+        assert bool(output.loss.isfinite()), f"the loss is {output.loss}"
 
     def test_metrics_and_memory_are_finite_constants(self, trial: Trial) -> None:
         output = trial.output()

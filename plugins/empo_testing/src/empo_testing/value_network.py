@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_core.protocols import ValueNetwork, WorldModel
-from empo_core.types import Quantity, ValueQuery, WorldSpec
-from empo_testing.exploration import reachable_states
+from empo_core.errors import NonFiniteError
+from empo_core.protocols import Regression, ValueNetwork, WorldModel
+from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
+from empo_testing.exploration import reachable_states, stored
 from empo_testing.worlds import TinyWorld
 
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -62,20 +63,23 @@ class ValueNetworkTests:
             for robot in spec.robots:
                 outputs *= spec.num_actions[robot]
         values = network(query)
-        assert values.shape == (len(query.states), outputs)
+        assert values.shape == (len(query.states), outputs), (
+            f"{quantity} of {len(query.states)} questions has {outputs} outputs each"
+        )
         assert values.is_floating_point()
 
     def test_a_fresh_network_is_within_the_bounds_of_its_quantity(
         self, network: ValueNetwork, quantity: Quantity, query: ValueQuery
     ) -> None:
         values = network(query).detach()
-        assert bool(values.isfinite().all())
+        low, high = float(values.min()), float(values.max())
+        assert bool(values.isfinite().all()), "some values are not finite"
         if quantity == "v_h_e":
-            assert bool(((values >= 0) & (values <= 1)).all())
+            assert 0 <= low <= high <= 1, f"v_h_e must be in [0, 1]; from {low} to {high}"
         elif quantity == "x_h":
-            assert bool((values > 0).all())
+            assert low > 0, f"x_h must be above 0; from {low} to {high}"
         else:
-            assert bool((values < 0).all())
+            assert high < 0, f"{quantity} must be below 0; from {low} to {high}"
 
     def test_no_parameters_lead_out_of_the_bounds(
         self, network: ValueNetwork, quantity: Quantity, query: ValueQuery
@@ -105,9 +109,7 @@ class ValueNetworkTests:
         assert any(bool((gradient != 0).any()) for gradient in gradients)
 
     def test_it_learns(self, network: ValueNetwork, quantity: Quantity, query: ValueQuery) -> None:
-        inside = {"v_h_e": (0.2, 0.8), "x_h": (0.5, 2.0)}.get(quantity, (-2.0, -0.5))
-        shape = network(query).shape
-        target = torch.linspace(*inside, steps=shape.numel()).reshape(shape)
+        target, _ = exercise(network, quantity, query)
         optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
         errors = []
         for _ in range(60):
@@ -158,6 +160,53 @@ class ValueNetworkTests:
         nothing = network(rows_of(query, torch.zeros(0, dtype=torch.int64)))
         assert nothing.shape == (0, network(query).shape[1])
 
+    def test_its_own_regression_moves_it_towards_targets(
+        self, network: ValueNetwork, quantity: Quantity, query: ValueQuery
+    ) -> None:
+        regression = own_regression(network)
+        target, weight = exercise(network, quantity, query)
+        # A target of no weight must not be read.
+        weight[0], target[0] = 0.0, float("nan")
+        lr = regression.default_lr(sampled=False)
+        assert lr > 0, f"the default learning rate is {lr}"
+        errors = []
+        for _ in range(60):
+            errors.append((network(query) - target)[1:].detach().square().mean().item())
+            fit = regression.fit(query, target, weight, lr=lr)
+            assert isinstance(fit, Fit), f"fit returns a {type(fit).__name__}, not a Fit"
+            assert bool(fit.loss.isfinite() and fit.gradient_norm.isfinite()), f"{fit}"
+        assert errors[-1] < 0.9 * errors[0], f"the error went from {errors[0]} to {errors[-1]}"
+
+    def test_its_own_regression_refuses_targets_that_are_not_finite(
+        self, network: ValueNetwork, quantity: Quantity, query: ValueQuery
+    ) -> None:
+        regression = own_regression(network)
+        target, weight = exercise(network, quantity, query)
+        before = network(query).detach().clone()
+        with pytest.raises(NonFiniteError):
+            regression.fit(query, torch.full_like(target, float("nan")), weight, lr=0.1)
+        assert torch.equal(network(query).detach(), before), "the network was changed all the same"
+
+    def test_its_own_regression_goes_on_exactly_from_a_checkpoint(
+        self, network: ValueNetwork, quantity: Quantity, query: ValueQuery
+    ) -> None:
+        regression = own_regression(network)
+        target, weight = exercise(network, quantity, query)
+
+        def fit_twice() -> Tensor:
+            torch.manual_seed(0)  # Dropout draws from the global generator.
+            for _ in range(2):
+                regression.fit(query, target, weight, lr=regression.default_lr(sampled=True))
+            return network(query).detach().clone()
+
+        fit_twice()
+        weights = copy.deepcopy(dict(network.state_dict()))
+        checkpoint = stored(regression.state_dict())
+        expected = fit_twice()
+        network.load_state_dict(weights)
+        regression.load_state_dict(checkpoint)
+        assert torch.equal(fit_twice(), expected), "the regression goes on in another way"
+
     def test_asking_changes_nothing(
         self, network: ValueNetwork, world: WorldModel, quantity: Quantity, query: ValueQuery
     ) -> None:
@@ -171,6 +220,23 @@ class ValueNetworkTests:
         for name in ("states", "steps_left", "human", "goal"):
             argument, expected = getattr(query, name), getattr(fresh, name)
             assert argument is expected is None or torch.equal(argument, expected)
+
+
+def own_regression(network: ValueNetwork) -> Regression:
+    """The network's regression; where it has none there is nothing to check."""
+    regression = network.regression(weight_decay=0.0, max_grad_norm=None)
+    if regression is None:
+        pytest.skip("gradient descent fits the network")
+    assert isinstance(regression, Regression)
+    return regression
+
+
+def exercise(network: ValueNetwork, quantity: Quantity, query: ValueQuery) -> tuple[Tensor, Tensor]:
+    """Targets within the bounds of the quantity, and weights."""
+    inside = {"v_h_e": (0.2, 0.8), "x_h": (0.5, 2.0)}.get(quantity, (-2.0, -0.5))
+    shape = network(query).shape
+    target = torch.linspace(*inside, steps=shape.numel()).reshape(shape)
+    return target, torch.ones(shape)
 
 
 def every_question(world: WorldModel, quantity: Quantity) -> ValueQuery:
