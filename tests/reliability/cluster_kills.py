@@ -174,7 +174,7 @@ def run(faults: Sequence[Fault], chance: random.Random, cluster: Any) -> tuple[s
     from empo_core.config import ExecutorRef
 
     actors = ACTORS + (add_node in faults)
-    params = ray_params(cluster, place_timeout_s=5.0)
+    params = ray_params(cluster)
     executor = ExecutorRef.model_validate({"name": "ray", "params": params})
     collector = AsyncCollector(
         AsyncParams(

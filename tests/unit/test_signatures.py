@@ -33,7 +33,7 @@ BODIES: dict[str, list[str]] = {
     "policy_loss": ["needs = None", "def __call__(self, policy, batch, critic=None): ..."],
     "aggregator": ["def __call__(self, values, segments, *, reduction='sum', weight=None): ..."],
     "collector": [
-        "def start(self, make_actor, directory): ...",
+        "def start(self, make_actor): ...",
         "def publish(self, weights, training_step): ...",
         "def collect(self, training_step): ...",
         "def counters(self): ...",

@@ -35,7 +35,7 @@ def start(cluster: Any) -> Iterator[Start]:
     started = []
 
     def start(workers: int = 1, **params: Any) -> tuple[RayExecutor, list[int]]:
-        params = ray_params(cluster, place_timeout_s=5.0) | params
+        params = ray_params(cluster) | params
         executor = RayExecutor(RayParams.model_validate(params))
         started.append(executor)
         return executor, [executor.start(EchoWorker, Needs()) for _ in range(workers)]

@@ -20,7 +20,7 @@ from simulated_cluster import simulated_cluster
 
 from empo_testing.executor import is_running
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 PATIENCE_S = 60.0
 
 DRIVER = """

@@ -25,7 +25,7 @@ from empo_core.config import ExecutorRef, RunConfig, WorldModelRef
 from empo_core.config.yaml import dump_yaml
 from empo_core.experiment import build, run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 RELIABILITY = Path(__file__).parents[3] / "tests/reliability"
 
 
