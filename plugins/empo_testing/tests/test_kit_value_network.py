@@ -220,19 +220,19 @@ class FitsItself(Perceptron):
 
 
 class HardlyMoves(FitsItself):
-    class method(SignDescent):  # noqa: N801
+    class method(SignDescent):
         def default_lr(self, *, sampled: bool) -> float:
             return 1e-9
 
 
 class FitsToNan(FitsItself):
-    class method(SignDescent):  # noqa: N801
+    class method(SignDescent):
         def check(self, loss: Tensor) -> None:
             pass
 
 
 class ForgetsItsSteps(FitsItself):
-    class method(SignDescent):  # noqa: N801
+    class method(SignDescent):
         def load_state_dict(self, state_dict: dict[str, int]) -> None:
             self.steps = 0
 
