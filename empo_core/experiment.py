@@ -47,7 +47,7 @@ from empo_core.protocols import (
 )
 from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.run_warnings import LoggedWarnings, with_warnings
-from empo_core.runs.atomic import write_file
+from empo_core.runs.atomic import strict_json, write_file
 from empo_core.runs.directory import (
     CONFIG,
     ENVIRONMENT,
@@ -59,7 +59,6 @@ from empo_core.runs.directory import (
     labels,
     process_rank,
     resolved,
-    strict_json,
     warn_of_silent_end,
 )
 from empo_core.runs.files import missing_run, refuse_gone

@@ -217,7 +217,7 @@ def show(text: str) -> None:
 
 def print_json(data: Mapping[str, object]) -> None:
     """Print strict JSON; infinities and NaN, which it lacks, become strings."""
-    from empo_core.runs.directory import strict_json
+    from empo_core.runs.atomic import strict_json
 
     text = strict_json(data)
     try:

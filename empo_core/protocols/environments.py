@@ -252,8 +252,8 @@ class VectorLayout:
         blocks: Number of blocks.
         order: Order in which blocks are received.
         on_crash: What happens when a worker dies.
-        answer_limit_s: Seconds after which a worker that has not answered counts as dead; None:
-            never. Copies in this process have no limit.
+        answer_limit_s: Seconds of waiting after which a worker that has not answered counts as
+            dead; None: never. Copies in this process have no limit.
         desync: Cut the first episode of each copy at a random length, so that ends spread out.
         first: Number of the first copy, from which and the run's seed its episodes' seeds follow.
         terminal_observations: Tell last observations of episodes that terminated, too; workers

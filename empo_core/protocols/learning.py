@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -245,8 +244,8 @@ ActorFactory = Callable[[int], Actor]
 class Collector(Protocol):
     """Produces experience by running actors."""
 
-    def start(self, make_actor: ActorFactory, directory: Path) -> None:
-        """Build the actors; files, if there must be any, go into ``directory``.
+    def start(self, make_actor: ActorFactory) -> None:
+        """Build the actors.
 
         Raises:
             CollectError: if an actor cannot be built; the message holds its traceback.

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from typing_extensions import Buffer
 
 from empo_core.errors import StorageError
+from empo_core.printable import printable
 from empo_core.runs.files import open_new, open_regular, reason_of, refuse_gone
 from empo_core.trees import JsonData
 
@@ -260,6 +261,25 @@ def parse_json(path: Path, raw: bytes) -> JsonValue:
         return data
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{path}: is damaged or not ours: {error}") from error
+
+
+def strict_json(data: object) -> str:
+    """Strict JSON text that terminals can show; infinities and NaN, which it lacks, as strings."""
+    text = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
+    return printable(text, escape=json.dumps)
+
+
+def _plain(value: object) -> JsonData:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    # Scalars and arrays of numpy and torch.
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
 def check_size(path: Path, file: BinaryIO, entry: FileEntry) -> None:

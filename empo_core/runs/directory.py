@@ -15,16 +15,12 @@ import json
 import logging
 import math
 import os
-import platform
 import re
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
@@ -35,8 +31,9 @@ from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
 from empo_core.interrupts import process_exists
 from empo_core.plugins.registry import Registry
-from empo_core.printable import PrintableFormatter, printable
-from empo_core.runs.atomic import read_json, write_file
+from empo_core.printable import PrintableFormatter
+from empo_core.runs.atomic import read_json, strict_json, write_file
+from empo_core.runs.environment import RECORDED, differences, environment
 from empo_core.runs.files import (
     CAN_LOCK,
     forget_root,
@@ -224,7 +221,7 @@ class RunDirectory:
         resumed = record.get("resumed")
         attempts = list(resumed) if isinstance(resumed, list) else []
         previous = attempts[-1] if attempts and isinstance(attempts[-1], dict) else record
-        changes = list(_changes(previous, current))
+        changes = list(differences(previous, current))
         if not changes and record:
             return
         if record:
@@ -233,7 +230,7 @@ class RunDirectory:
                 "run with one of them",
                 ", ".join(changes),
             )
-        now = {key: current[key] for key in _RECORDED if key in current}
+        now = {key: current[key] for key in RECORDED if key in current}
         _write_json(path, {**record, "resumed": [*attempts, {"time": _now(), **now}]})
 
     @classmethod
@@ -454,22 +451,6 @@ def _parent_started() -> float | None:
         return None
 
 
-_RECORDED = ("python", "platform", "versions", "compilers", "plugins", "git")
-"""What ``env.json`` says again of each time that a run goes on with something else."""
-
-
-def _changes(recorded: Mapping[str, object], current: Mapping[str, object]) -> Iterator[str]:
-    """What differs between two environments, as ``name: one, now another``."""
-    if recorded.get("python") != current.get("python"):
-        yield f"Python {recorded.get('python')}, now {current.get('python')}"
-    for group in ("versions", "compilers", "plugins"):
-        old, new = recorded.get(group), current.get(group)
-        old, new = (part if isinstance(part, dict) else {} for part in (old, new))
-        for name in dict.fromkeys([*old, *new]):
-            if old.get(name) != new.get(name):
-                yield f"{name} {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
-
-
 def labels(config: RunConfig) -> list[str]:
     """The world, the algorithm and its task (those that there are), as parts of a file name.
 
@@ -491,51 +472,6 @@ def resolved(config: RunConfig) -> dict[str, JsonValue]:
     """The config as plain data with every default and absolute paths."""
     # Python callers may put functions into params; a file can only name those.
     return config.model_dump(mode="json", fallback=repr)
-
-
-def environment(config: RunConfig, registry: Registry) -> dict[str, JsonData]:
-    """Versions and machine facts that a result may depend on besides its config."""
-    return {
-        "seed": config.seed,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "versions": {name: _version(name) for name in ("empo-core", "torch", "numpy")},
-        "compilers": {name: _version(name) for name in ("numba", "llvmlite")},
-        "plugins": {provider.distribution: provider.version for provider in registry.providers},
-        "git": _git_commit_here(),
-    }
-
-
-@cache
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _git_commit_here() -> str | None:
-    """The commit of the working directory, with ``+`` where it has uncommitted changes."""
-    try:
-        return _git_commit(Path.cwd())
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-@cache  # Code that was imported stays as it is, and a sweep has thousands of runs.
-def _git_commit(folder: Path) -> str | None:
-    git = shutil.which("git")
-    if git is None:
-        return None
-    commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")
-    changed = _output(git, "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
-    return commit + ("+" if changed else "")
-
-
-def _output(*command: str) -> str:
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    return completed.stdout.strip()
 
 
 def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
@@ -578,22 +514,3 @@ def _unmakeable(path: Path, error: OSError) -> StorageError:
     return StorageError(
         f"{path}: cannot be made: {error.strerror}; choose another place with runs=FOLDER"
     )
-
-
-def strict_json(data: object) -> str:
-    """Strict JSON text that terminals can show; infinities and NaN, which it lacks, as strings."""
-    text = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
-    return printable(text, escape=json.dumps)
-
-
-def _plain(value: object) -> JsonData:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value is None or isinstance(value, str | int | float):
-        return value
-    # Scalars and arrays of numpy and torch.
-    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,26 +69,25 @@ def collect_for(actors: int, seconds: float) -> tuple[float, float, int]:
     collector = AsyncCollector(
         AsyncParams(actors=actors, min_env_steps=STEPS, max_env_steps_per_training_step=None)
     )
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            collector.start(BusyActor, Path(folder))
-            collector.publish({"weight": torch.zeros(100_000)}, 0)
-            frames = len(collector.collect(0))
-            processes = [psutil.Process(pid) for pid in collector.pids()]
-            cpu = -sum(sum(process.cpu_times()[:2]) for process in processes)
-            first, begin = collector.counters()["env_steps"], time.perf_counter()
-            step = 0
-            while time.perf_counter() - begin < seconds:
-                step += 1
-                time.sleep(0.01)
-                frames += len(collector.collect(step))
-                if step % 20 == 0:
-                    collector.publish({"weight": torch.zeros(100_000)}, step)
-            elapsed = time.perf_counter() - begin
-            cpu += sum(sum(process.cpu_times()[:2]) for process in processes)
-            made = collector.counters()["env_steps"] - first
-        finally:
-            collector.stop()
+    try:
+        collector.start(BusyActor)
+        collector.publish({"weight": torch.zeros(100_000)}, 0)
+        frames = len(collector.collect(0))
+        processes = [psutil.Process(pid) for pid in collector.pids()]
+        cpu = -sum(sum(process.cpu_times()[:2]) for process in processes)
+        first, begin = collector.counters()["env_steps"], time.perf_counter()
+        step = 0
+        while time.perf_counter() - begin < seconds:
+            step += 1
+            time.sleep(0.01)
+            frames += len(collector.collect(step))
+            if step % 20 == 0:
+                collector.publish({"weight": torch.zeros(100_000)}, step)
+        elapsed = time.perf_counter() - begin
+        cpu += sum(sum(process.cpu_times()[:2]) for process in processes)
+        made = collector.counters()["env_steps"] - first
+    finally:
+        collector.stop()
     counters = collector.counters()
     lost = counters["accepted_frames"] - frames - counters["queued_env_steps"] / STEPS
     return made / elapsed, made / cpu, int(lost)

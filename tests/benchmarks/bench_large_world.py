@@ -60,7 +60,7 @@ def measured(file: Path, store: str) -> tuple[float, float]:
     problem = Problem.of(params, world, ref)
     learner, replay = problem.learner(Timers(enabled=False), 0), problem.replay()
     collector: Collector = build(params.collector)
-    collector.start(problem.factory, file.parent)
+    collector.start(problem.factory)
     collector.publish(learner.published(), 0)
     took = []
     with torch_threads(params.compute.threads):  # Further ones take time even where they wait.

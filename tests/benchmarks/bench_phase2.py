@@ -13,10 +13,8 @@ import cProfile
 import functools
 import pstats
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -61,7 +59,7 @@ def prepared(network: str, timers: Timers) -> tuple[Learner, Replay, Collector]:
     problem = Problem.of(params, build(ref), ref)
     learner, replay = problem.learner(timers, 0), problem.replay()
     collector: Collector = build(params.collector)
-    collector.start(problem.factory, Path(tempfile.mkdtemp()))
+    collector.start(problem.factory)
     collector.publish(learner.published(), 0)
     for step in range(COLLECTED):
         remember(collector, replay, step)

@@ -1,27 +1,19 @@
-"""Collecting through the executor ``ray`` beside ``local``, and a model of many machines.
+"""Collecting through the executor ``ray`` beside ``local``.
 
-Run ``python tests/benchmarks/bench_ray.py [--plot]`` where empo-ray is installed; it starts a
+Run ``python tests/benchmarks/bench_ray.py`` where empo-ray is installed; it starts a
 cluster of this machine. One round of environment steps burns about 10 ms of CPU time and sends
 128 kB, and the learner sleeps between training steps. Both collectors are open all the time and
 take turns; the actors of the one that waits pause. Then actors send 1 MB at a time without any
-work, so that what a message costs is seen: time on the clock, and CPU time in the process of the
-learner and in that which is connected to the cluster.
-
-The model takes these two costs, of a step and of a message, and asks at how many actors the
-learner's process is busy with messages alone. It knows nothing of training, networks or disks.
-``--plot`` draws it as ``docs/explanation/scaling_out.png``.
+work, so that what a message costs is seen: time on the clock, and CPU time of the learner.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +27,6 @@ from empo_async_actors.plugin import AsyncParams
 from empo_core.config import ExecutorRef
 from empo_core.types import Experience
 
-ROOT = Path(__file__).parents[2]
 ROUNDS = 7
 ROUND_S = 3.0
 STEPS = 16
@@ -86,13 +77,12 @@ def collector_of(executor: str, actors: int, loops: int, size: int) -> Iterator[
             min_env_steps=STEPS, max_env_steps_per_training_step=None, queue_size=64 * STEPS,
         )
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            collector.start(lambda index: BusyActor(loops, size), Path(folder))
-            collector.publish({"weight": torch.zeros(100_000)}, 0)
-            yield collector
-        finally:
-            collector.stop()
+    try:
+        collector.start(lambda index: BusyActor(loops, size))
+        collector.publish({"weight": torch.zeros(100_000)}, 0)
+        yield collector
+    finally:
+        collector.stop()
 
 
 def rate_of(collector: AsyncCollector, seconds: float, pause_s: float) -> tuple[float, float]:
@@ -115,14 +105,6 @@ def cpu_of(process: psutil.Process) -> float:
     return float(sum(process.cpu_times()[:2]))
 
 
-def gateway() -> psutil.Process | None:
-    """The process that is connected to the cluster: the one that started the head."""
-    for process in psutil.Process().children(recursive=True):
-        if "gcs_server" in process.name():
-            return process.parent()
-    return None
-
-
 def throughput() -> dict[tuple[str, int], list[tuple[float, float]]]:
     """What ``rate_of`` says of both executors, in turns, with one and two actors."""
     rates: dict[tuple[str, int], list[tuple[float, float]]] = {}
@@ -139,57 +121,23 @@ def throughput() -> dict[tuple[str, int], list[tuple[float, float]]]:
     return rates
 
 
-def message_cost(executor: str) -> tuple[float, float, float]:
-    """Seconds per message of 1 MB: on the clock, of the learner's CPU, of the gateway's."""
+def message_cost(executor: str) -> tuple[float, float]:
+    """Seconds per message of 1 MB: on the clock, and of the learner's CPU."""
     with collector_of(executor, 2, 0, FLOOD) as collector:
-        other = gateway() if executor == "ray" else None
-        found = []
+        seconds = []
         for _ in range(ROUNDS):
-            used = [time.process_time(), cpu_of(other) if other else 0.0, time.perf_counter()]
+            used = [time.process_time(), time.perf_counter()]
             first = collector.counters()["accepted_frames"]
             rate_of(collector, ROUND_S, 0.0)
             messages = collector.counters()["accepted_frames"] - first
-            now = [time.process_time(), cpu_of(other) if other else 0.0, time.perf_counter()]
-            found.append([(b - a) / messages for a, b in zip(used, now, strict=True)])
-        learner, between, clock = (statistics.median(one) for one in zip(*found, strict=True))
-    return clock, learner, between
-
-
-def modelled(actors: int, step_s: float, message_s: float, size: int) -> float:
-    """Environment steps per second of so many actors: the actors' pace, or the learner's.
-
-    Args:
-        actors: How many.
-        step_s: Seconds of a step in an actor.
-        message_s: Seconds that the learner's side needs per megabyte.
-        size: Bytes per step.
-    """
-    return min(actors / step_s, FLOOD / (message_s * size))
-
-
-def plot(file: Path, step_s: float, message_s: float, measured: dict[int, float]) -> None:
-    """Draw the model for steps that cost what they do here, 10 and 100 times as much."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    actors = np.unique(np.geomspace(1, 1000, 60).astype(int))
-    for factor in (1, 10, 100):
-        rates = [modelled(n, factor * step_s, message_s, WORKING // STEPS) for n in actors]
-        axes.plot(actors, rates, label=f"model: {1e3 * factor * step_s:.2g} ms a step")
-    axes.plot(list(measured), list(measured.values()), "ko", label="measured, one machine")
-    axes.set(xscale="log", yscale="log", xlabel="actors", ylabel="environment steps per second")
-    axes.set_title("A model, not a measurement: where messages keep the learner busy", fontsize=10)
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(file, dpi=120)
+            now = [time.process_time(), time.perf_counter()]
+            seconds.append([(b - a) / messages for a, b in zip(used, now, strict=True)])
+        learner, clock = (statistics.median(part) for part in zip(*seconds, strict=True))
+    return clock, learner
 
 
 def main() -> None:
-    """Print the tables, and draw the picture where that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--plot", action="store_true", help="draw the page's picture")
-    options = parser.parse_args()
+    """Print the tables."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
     console = Console(width=100)
@@ -204,23 +152,10 @@ def main() -> None:
             table.add_row(str(actors), unit, *medians, f"{ratio:.2f}")
     console.print(table)
     costs = {executor: message_cost(executor) for executor in EXECUTORS}
-    table = Table("executor", "clock", "learner", "gateway", title="Milliseconds per megabyte")
+    table = Table("executor", "clock", "learner", title="Milliseconds per megabyte")
     for executor, cost in costs.items():
         table.add_row(executor, *(f"{1e3 * seconds:.2f}" for seconds in cost))
     console.print(table)
-    step_s = 1 / statistics.median(per_cpu for _, per_cpu in rates["ray", 1])
-    message_s = costs["ray"][0]
-    title = "Model: environment steps per second (and where the learner's side binds)"
-    table = Table("a step takes", "10 actors", "100", "1,000", "binds at", title=title)
-    size = WORKING // STEPS
-    for factor in (1, 10, 100):
-        cells = [f"{modelled(n, factor * step_s, message_s, size):,.0f}" for n in (10, 100, 1000)]
-        limit = factor * step_s * FLOOD / (message_s * size)
-        table.add_row(f"{1e3 * factor * step_s:.2f} ms", *cells, f"{limit:,.0f} actors")
-    console.print(table)
-    if options.plot:
-        measured = {n: statistics.median(rate for rate, _ in rates["ray", n]) for n in (1, 2)}
-        plot(ROOT / "docs/explanation/scaling_out.png", step_s, message_s, measured)
 
 
 if __name__ == "__main__":

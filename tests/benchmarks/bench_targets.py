@@ -19,7 +19,6 @@ import argparse
 import math
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ class Case:
             assert isinstance(network, torch.nn.Module)
             network.eval()
         collector: Collector = build(params.collector)
-        collector.start(problem.factory, Path(tempfile.mkdtemp()))
+        collector.start(problem.factory)
         collector.publish(learner.published(), 0)
         while len(replay) < 2 * SIZES[-1]:
             for experience in collector.collect(0):

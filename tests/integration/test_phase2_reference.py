@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 import torch
@@ -42,7 +41,7 @@ MLP = {"name": "mlp", "params": {"hidden": 8}}
     ids=["all profiles", "sampled profile", "no model"],
 )
 def test_targets_of_collected_experience_are_those_of_the_reference(
-    targets: dict[str, object], values: dict[str, object], tmp_path: Path
+    targets: dict[str, object], values: dict[str, object]
 ) -> None:
     if values["q_r"] is None and targets:
         pytest.skip("looking ahead needs all profiles")
@@ -60,7 +59,7 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
     problem = Problem.of(params, build(ref), ref)
     learner, replay = problem.learner(Timers(enabled=False), 0), problem.replay()
     collector: Collector = build(params.collector)
-    collector.start(problem.factory, tmp_path)
+    collector.start(problem.factory)
     collector.publish(learner.published(), 0)
     for step in range(4):
         for experience in collector.collect(step):

@@ -71,11 +71,11 @@ class TestPhase2(AlgorithmTests):
         return trivial()
 
 
-def test_check_announces_what_a_full_replay_takes(tmp_path: Path) -> None:
+def test_check_announces_what_a_full_replay_takes() -> None:
     setting, world = params(replay={"batch_size": 16, "capacity": 200}), trivial()
     problem = Problem.of(setting, world)
     replay, collector = problem.replay(), build(setting.collector)
-    collector.start(problem.factory, tmp_path)
+    collector.start(problem.factory)
     collector.publish(problem.learner(Timers(enabled=False), 0).published(), 0)
     for step in range(20):
         for experience in collector.collect(step):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
-from empo_core.runs.directory import strict_json
+from empo_core.runs.atomic import strict_json
 
 TABLES = {"q_r": "lookup", "v_h_e": "lookup"}
 

@@ -13,7 +13,7 @@ from empo_core.cli.app import app
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import WorldModel
-from empo_core.runs.directory import strict_json
+from empo_core.runs.atomic import strict_json
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve

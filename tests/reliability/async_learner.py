@@ -7,13 +7,11 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -200,27 +198,26 @@ def main(ending: str, start_method: str, channels: str) -> None:
         max_restarts=1, max_env_steps_per_training_step=None,
     )  # fmt: skip
     collector = AsyncCollector(params)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            collector.start(counting(**settings), Path(folder))
-            learner = Learner(collector)
-            learner.learn()
-            print(*collector.pids(), flush=True)
-            if full:
-                while collector.counters()["queued_env_steps"] < params.queue_size:
-                    if ending == "actor raises":
-                        break
-                    time.sleep(0.01)
-            print("now", flush=True)
-            if ending == "learner raises":
-                raise ValueError("the learner's own fault")
-            while ending not in {"normal", "forgets to stop"}:
-                if not full or ending == "actor raises":
-                    learner.learn()
+    try:
+        collector.start(counting(**settings))
+        learner = Learner(collector)
+        learner.learn()
+        print(*collector.pids(), flush=True)
+        if full:
+            while collector.counters()["queued_env_steps"] < params.queue_size:
+                if ending == "actor raises":
+                    break
                 time.sleep(0.01)
-        finally:
-            if ending != "forgets to stop":
-                collector.stop()
+        print("now", flush=True)
+        if ending == "learner raises":
+            raise ValueError("the learner's own fault")
+        while ending not in {"normal", "forgets to stop"}:
+            if not full or ending == "actor raises":
+                learner.learn()
+            time.sleep(0.01)
+    finally:
+        if ending != "forgets to stop":
+            collector.stop()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -168,9 +167,7 @@ def publish_and_kill(watch: Watch, cluster: Any, chance: random.Random) -> None:
 FAULTS: tuple[Fault, ...] = (kill, kill_node, add_node, stop_actor, publish_and_kill)
 
 
-def run(
-    faults: Sequence[Fault], chance: random.Random, cluster: Any, folder: Path
-) -> tuple[str, ...]:
+def run(faults: Sequence[Fault], chance: random.Random, cluster: Any) -> tuple[str, ...]:
     """One run with these faults; the cells of its row."""
     from empo_async_actors.collector import AsyncCollector
     from empo_async_actors.plugin import AsyncParams
@@ -187,7 +184,7 @@ def run(
     )  # fmt: skip
     begun = time.monotonic()
     try:
-        collector.start(learning.counting(payload=100_000, pause_s=0.02), folder)
+        collector.start(learning.counting(payload=100_000, pause_s=0.02))
         watch = Watch(learning.Learner(collector))
         for fault in faults:
             watch.begin()
@@ -216,10 +213,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=25)
     options = parser.parse_args()
     table = Table("run", "fault", "training steps", "env steps", "restarts", "most lost", "time")
-    with simulated_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+    with simulated_cluster() as cluster:
         for number in range(options.runs):
             fault = FAULTS[number % len(FAULTS)]
-            row = run([fault], random.Random(number), cluster, Path(folder))
+            row = run([fault], random.Random(number), cluster)
             table.add_row(str(number), *row)
             print(number, *row, sep=" | ", flush=True)
     Console(width=100).print(table)

@@ -41,7 +41,7 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture
-def start(actors: ModuleType, tmp_path: Path) -> Iterator[Start]:
+def start(actors: ModuleType) -> Iterator[Start]:
     """Starts a collector for a learner, and stops it in the end."""
     started = []
 
@@ -49,13 +49,12 @@ def start(actors: ModuleType, tmp_path: Path) -> Iterator[Start]:
         settings = {"min_env_steps": 1, "max_env_steps_per_training_step": None, "actors": 2}
         collector = AsyncCollector(AsyncParams.model_validate(settings | params))
         started.append(collector)
-        collector.start(factory, tmp_path)
+        collector.start(factory)
         return actors.Learner(collector)
 
     yield start
     for collector in started:
         collector.stop()
-    assert not list(tmp_path.iterdir())
 
 
 def kill(pid: int) -> None:

@@ -119,7 +119,7 @@ def resources() -> dict[str, int]:
     }
 
 
-def cycle(folder: Path, method: str) -> None:
+def cycle(method: str) -> None:
     """Start, collect and stop once."""
 
     def make(index: int) -> object:
@@ -133,7 +133,7 @@ def cycle(folder: Path, method: str) -> None:
         "executor": {"name": "local", "params": {"start_method": method}},
     }
     collector = AsyncCollector(AsyncParams.model_validate(params))
-    collector.start(make, folder)  # type: ignore[arg-type]
+    collector.start(make)  # type: ignore[arg-type]
     assert len(collector.collect(0)) >= 5
     collector.stop()
     collector.stop()
@@ -147,18 +147,17 @@ def cycle(folder: Path, method: str) -> None:
         pytest.param(5, "spawn", marks=pytest.mark.slow),
     ],
 )
-def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str, tmp_path: Path) -> None:
-    cycle(tmp_path, method)  # Starts what stays: the fork server and the resource tracker.
+def test_starting_and_stopping_uses_nothing_up(cycles: int, method: str) -> None:
+    cycle(method)  # Starts what stays: the fork server and the resource tracker.
     before, threads = resources(), set(threading.enumerate())
     for _ in range(cycles):
-        cycle(tmp_path, method)
+        cycle(method)
     assert resources() == before
     # Not their number: threads of earlier tests may end meanwhile.
     assert not set(threading.enumerate()) - threads
-    assert not list(tmp_path.iterdir())
 
 
-def test_stopping_ends_even_actors_that_are_stopped_or_sleep(tmp_path: Path) -> None:
+def test_stopping_ends_even_actors_that_are_stopped_or_sleep() -> None:
     def make(index: int) -> object:
         import os
         import signal
@@ -178,7 +177,7 @@ def test_stopping_ends_even_actors_that_are_stopped_or_sleep(tmp_path: Path) -> 
         return SimpleNamespace(act=act)
 
     collector = AsyncCollector(AsyncParams(actors=2, min_env_steps=2))
-    collector.start(make, tmp_path)  # type: ignore[arg-type]
+    collector.start(make)  # type: ignore[arg-type]
     collector.collect(0)
     processes = [psutil.Process(pid) for pid in collector.pids()]
     while processes[0].status() != psutil.STATUS_STOPPED:

@@ -93,7 +93,7 @@ def run(directory: Path, kills: int, seed: int) -> Run:
     timers = Timers("cpu", enabled=False)
     learner, replay = problem.learner(timers, seed), problem.replay(directory)
     try:
-        collector.start(problem.factory, directory / "actors")
+        collector.start(problem.factory)
         team = ExplorerSet(setting.exploration, problem.spec)
         learned = problem.learned_values(learner, problem.encoder())
         run = Phase2Learner(

@@ -12,7 +12,11 @@ from empo_core.cli.app import app
 from empo_core.cli.output import address, reported
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {error.page for error in vars(errors).values() if isinstance(error, type) and error.page}
+PAGES = {
+    error.page
+    for error in vars(errors).values()
+    if isinstance(error, type) and getattr(error, "page", None)
+}
 
 
 @pytest.fixture

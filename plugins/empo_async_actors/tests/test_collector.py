@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,19 +59,18 @@ Start = Callable[..., AsyncCollector]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     started = []
 
     def start(make: Callable[[int], Any] = Reporter, **params: Any) -> AsyncCollector:
         collector = AsyncCollector(AsyncParams.model_validate({"min_env_steps": 1} | params))
         started.append(collector)
-        collector.start(make, tmp_path)
+        collector.start(make)
         return collector
 
     yield start
     for collector in started:
         collector.stop()
-    assert not list(tmp_path.iterdir())
 
 
 def settled(collector: AsyncCollector) -> float:
@@ -270,24 +268,24 @@ def test_an_actor_that_sends_what_is_no_array_is_reported(start: Start) -> None:
         collector.collect(0)
 
 
-def test_it_must_run_to_be_used_and_runs_once(start: Start, tmp_path: Path) -> None:
+def test_it_must_run_to_be_used_and_runs_once(start: Start) -> None:
     idle = AsyncCollector(AsyncParams())
     for use in (lambda: idle.collect(0), lambda: idle.publish({}, 0)):
         with pytest.raises(CollectError, match=r"call start first"):
             use()
     running = start()
     with pytest.raises(CollectError, match=r"runs already"):
-        running.start(Reporter, tmp_path)
+        running.start(Reporter)
 
 
 def test_a_stopped_collector_can_start_again_and_goes_on_counting(
-    start: Start, tmp_path: Path
+    start: Start,
 ) -> None:
     collector = start()
     collector.collect(0)
     collector.stop()
     before = collector.counters()["accepted_frames"]
-    collector.start(Reporter, tmp_path)
+    collector.start(Reporter)
     collector.publish({}, 0)
     while collector.counters()["accepted_frames"] < before + 1:
         collector.collect(1000)

@@ -431,6 +431,19 @@ def test_an_environment_that_hangs_is_started_anew_where_that_is_asked_for(build
     assert recv_block(vector, 0).starts.all()
 
 
+def test_time_in_which_nobody_waits_takes_no_worker_for_hanging(build: Build) -> None:
+    vector = build(answer_limit_s=1.0)
+    vector.start(0)
+    first, second = vector.recv().block, vector.recv().block
+    stopped = vector._workers[1].pid
+    os.kill(stopped, signal.SIGSTOP)  # As Ctrl-Z does, which stops the learner, too.
+    act(vector, first, GO, GO)
+    act(vector, second, GO, GO)
+    time.sleep(2.5)
+    threading.Timer(0.3, os.kill, (stopped, signal.SIGCONT)).start()
+    assert {vector.recv().block, vector.recv().block} == {0, 1}
+
+
 def test_nothing_is_left_behind() -> None:
     def left() -> tuple[set[str], int]:
         gc.collect()  # Errors keep the frames in which they were raised.

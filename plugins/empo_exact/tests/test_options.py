@@ -13,6 +13,7 @@ from random_games import Shape, TableWorld, random_table
 from reference_solver import Parameters, State, reference_solve
 from torch import Tensor
 
+from empo_core.errors import WorldError
 from empo_exact.setup import Assumptions
 from empo_exact.solver import solve
 
@@ -218,3 +219,9 @@ def test_three_robots_act_jointly(seed: int) -> None:
     roles = ("robot", "human", "robot", "robot")
     shape = Shape(6, roles, (2, 3, 3, 2), 3, timed=False, masked=True)
     check(TableWorld(random_table(shape, seed)), Parameters(**BASE))
+
+
+def test_what_only_looks_like_a_world_is_refused_with_the_base_class() -> None:
+    like = type("Like", (), {"spec": world_for(0).spec})()
+    with pytest.raises(WorldError, match=r"empo_core\.protocols\.WorldModel"):
+        solve(like)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from empo_core.config import CollectorRef
@@ -38,11 +35,10 @@ class Idle(CountingActor):
 
 
 @pytest.fixture
-def collector(tmp_path: Path) -> Iterator[Sync]:
+def collector() -> Sync:
     collector = Sync(SyncParams(min_env_steps=10, env_steps_per_training_step=0.5))
-    collector.start(CountingActor, tmp_path)
-    yield collector
-    assert list(tmp_path.iterdir()) == []
+    collector.start(CountingActor)
+    return collector
 
 
 def test_as_much_is_collected_as_is_due(collector: Collector) -> None:
@@ -60,30 +56,30 @@ def test_it_is_the_default_collector_of_a_config() -> None:
     assert SyncParams() == SyncParams(env_steps_per_training_step=32.0, min_env_steps=1000)
 
 
-def test_an_error_of_the_actor_says_when(tmp_path: Path) -> None:
+def test_an_error_of_the_actor_says_when() -> None:
     collector = Sync(SyncParams(min_env_steps=100))
-    collector.start(burning, tmp_path)
+    collector.start(burning)
     with pytest.raises(RuntimeError, match="caught fire") as caught:
         collector.collect(7)
     assert caught.value.__notes__ == ["This happened while acting, before training step 7."]
 
 
-def test_an_actor_that_stands_still_is_noticed(tmp_path: Path) -> None:
+def test_an_actor_that_stands_still_is_noticed() -> None:
     collector = Sync(SyncParams())
-    collector.start(Idle, tmp_path)
+    collector.start(Idle)
     with pytest.raises(CollectError, match="without making a step"):
         collector.collect(0)
 
 
-def test_it_wants_to_be_started_once_and_first(tmp_path: Path) -> None:
+def test_it_wants_to_be_started_once_and_first() -> None:
     collector = Sync(SyncParams())
     with pytest.raises(CollectError, match="has no actor: start it first"):
         collector.collect(0)
     with pytest.raises(CollectError, match="ValueError: actor 0 has no such world\nTraceback"):
-        collector.start(unbuildable, tmp_path)
-    collector.start(CountingActor, tmp_path)
+        collector.start(unbuildable)
+    collector.start(CountingActor)
     with pytest.raises(CollectError, match="runs already"):
-        collector.start(CountingActor, tmp_path)
+        collector.start(CountingActor)
     collector.stop()
     with pytest.raises(CollectError, match="has no actor"):
         collector.publish(weights(1.0), 0)

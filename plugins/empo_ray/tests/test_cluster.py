@@ -84,7 +84,7 @@ def test_nodes_that_appear_are_used_and_workers_of_dead_ones_are_lost(
     executor, workers = start(workers=4)
     calls = [executor.call(worker, "echo", worker) for worker in workers]
     await_that(lambda: sum(call.done() for call in calls) == 3)
-    await_that(lambda: "The cluster has no room for worker" in caplog.text)
+    await_that(lambda: "has no place on the cluster yet" in caplog.text)
     (homeless,) = (worker for worker, call in zip(workers, calls, strict=True) if not call.done())
     with another_node(cluster) as node:
         assert result_of(calls[homeless]) == homeless

@@ -144,11 +144,11 @@ def test_processes_that_solve_parts_find_the_values_of_one(
     ids="+".join,
 )
 def test_a_learner_gets_through_every_fault_with_its_accounts_exact(
-    faults: list[str], cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    faults: list[str], cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("empo_async_actors", reason="without it there are no actors")
     monkeypatch.syspath_prepend(str(RELIABILITY))
     import cluster_kills
 
     known = {fault.__name__: fault for fault in cluster_kills.FAULTS}
-    cluster_kills.run([known[name] for name in faults], random.Random(0), cluster, tmp_path)
+    cluster_kills.run([known[name] for name in faults], random.Random(0), cluster)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ class Right:
         self.version = self.env_steps = 0
         self.weights: Weights | None = None
 
-    def start(self, make_actor: ActorFactory, directory: Path) -> None:
+    def start(self, make_actor: ActorFactory) -> None:
         try:
             self.actor = make_actor(0)
         except ValueError as error:
@@ -154,12 +153,12 @@ class LeavesAThread(Right):
 
 
 class PassesErrorsThrough(Right):
-    def start(self, make_actor: ActorFactory, directory: Path) -> None:
+    def start(self, make_actor: ActorFactory) -> None:
         self.actor = make_actor(0)
 
 
 class HidesTheTraceback(Right):
-    def start(self, make_actor: ActorFactory, directory: Path) -> None:
+    def start(self, make_actor: ActorFactory) -> None:
         try:
             self.actor = make_actor(0)
         except ValueError as error:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -115,7 +114,7 @@ class AsyncCollector:
         self._lags = {"sum": 0, "count": 0, "max": 0}
         self._progress = Silence()
 
-    def start(self, make_actor: ActorFactory, directory: Path) -> None:
+    def start(self, make_actor: ActorFactory) -> None:
         """Build the actors, each in a process, and wait until they are ready.
 
         Every process that is started calls the factory with the next number, also one that

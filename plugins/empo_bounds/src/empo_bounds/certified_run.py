@@ -27,7 +27,8 @@ from empo_core.config import HumanPriorRef, installed
 from empo_core.errors import SolveError
 from empo_core.experiment import seed_everything
 from empo_core.protocols import Tracker
-from empo_core.runs.directory import environment, resolved
+from empo_core.runs.directory import resolved
+from empo_core.runs.environment import environment
 from empo_core.threads import torch_threads
 from empo_pictures.figures import write_figure
 

@@ -44,6 +44,7 @@ from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
 from empo_worlds.compilation import is_loaded
+from empo_worlds.contract import require_world
 from empo_worlds.roles import check_humans
 
 log = logging.getLogger("empo_exact")
@@ -79,11 +80,13 @@ def solve(
         Values and policies at every reachable state and time.
 
     Raises:
+        WorldError: if ``world`` does not derive from ``WorldModel``.
         SolveError: if the world has no humans or goals, is cyclic without a horizon, is too large,
             or leaves a human without any attainable goal; or a parameter would do nothing.
     """
     params = params or ExactParams()
     begin, seconds = clock.perf_counter(), Seconds()
+    require_world(world)
     check_humans(world.spec)
     ram.check_horizon(world.spec, params)
     starts_of(world, start)  # Refused before anything is compiled or explored.

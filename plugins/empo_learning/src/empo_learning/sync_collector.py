@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from empo_core.errors import CollectError
@@ -26,8 +25,8 @@ class Sync:
         self._version = 0
         self._env_steps = 0
 
-    def start(self, make_actor: ActorFactory, directory: Path) -> None:
-        """Build the actor; there are no files.
+    def start(self, make_actor: ActorFactory) -> None:
+        """Build the actor.
 
         Raises:
             CollectError: if the actor cannot be built; its traceback is in the message.

@@ -274,7 +274,7 @@ class Phase2(Algorithm):
         comparison = self._comparison(context, encoder)
         collector: Collector = build(params.collector)
         try:
-            collector.start(problem.factory, context.directory / "actors")
+            collector.start(problem.factory)
             replay = problem.replay(context.directory / "replay")
             tell = context.tracker.progress
             run = Phase2Learner(

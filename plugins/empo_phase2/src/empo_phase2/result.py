@@ -15,8 +15,7 @@ from rich.text import Text
 
 from empo_core.best_effort import best_effort
 from empo_core.protocols import Weights, WorldModel
-from empo_core.runs.atomic import write_file
-from empo_core.runs.directory import strict_json
+from empo_core.runs.atomic import strict_json, write_file
 from empo_core.tables import or_achieved, report_table
 from empo_core.types import WorldSpec
 from empo_inspector.explanation import Explanation, explain

@@ -31,7 +31,7 @@ class RayParams(Config):
         description="Size of the object store of a local cluster in MiB; null: Ray's own choice.",
     )  # fmt: skip
     place_timeout_s: float = Field(
-        60.0, gt=0,
+        120.0, gt=0,
         description="Work ends if no worker has a place after so long; if some have one, the "
         "others wait.",
     )  # fmt: skip

@@ -26,7 +26,7 @@ log = logging.getLogger("empo_ray")
 LARGE_BYTES = 100_000
 """Bytes from which on an argument travels through the object store."""
 _TICK_S = 0.5
-_LATE_S = 5.0
+_LATE_S = 10.0
 """Seconds without a place after which people are told."""
 
 
@@ -196,7 +196,7 @@ class RemoteWorker:
                 raise WorkerError(f"was not started: {reason}")
             if seconds > _LATE_S and not is_told:
                 is_told = True
-                log.warning("The cluster has no room for %s yet.", self._who)
+                log.warning("%s has no place on the cluster yet, or starts slowly.", self._who)
         node, pid, theirs = ray.get(self._hello)
         self._who += f" (process {pid} on {node})"
         if different := differences(software(), theirs):

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,14 +106,12 @@ class CollectorTests:
         return copy.deepcopy(collector)
 
     @pytest.fixture
-    def start(self, request: pytest.FixtureRequest, another: Collector, tmp_path: Path) -> Start:
-        """Starts a collector in a directory of its own, and stops it after the test."""
+    def start(self, request: pytest.FixtureRequest, another: Collector) -> Start:
+        """Starts a collector, and stops it after the test."""
 
         def start(collector: Collector, make_actor: ActorFactory = CountingActor) -> Collector:
-            directory = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
-            directory.mkdir()
             request.addfinalizer(collector.stop)
-            collector.start(make_actor, directory)
+            collector.start(make_actor)
             return collector
 
         return start

@@ -77,6 +77,19 @@ def expansion_of(
     return _checked(world, states, None, expansion, available, is_sound)
 
 
+def require_world(world: object) -> None:
+    """Refuse what only looks like a world: optional members come from the base class.
+
+    Raises:
+        WorldError: if ``world`` does not derive from ``WorldModel``.
+    """
+    if not isinstance(world, WorldModel):
+        raise WorldError(
+            f"a {type(world).__name__} is no world: it does not derive from "
+            "empo_core.protocols.WorldModel; make that its base class"
+        )
+
+
 def available_in(
     world: WorldModel, states: Int[Tensor, "state word"]
 ) -> Bool[Tensor, "state agent action"]:

@@ -13,8 +13,8 @@ from empo_core.experiment import Experiment, build, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
 )
-from empo_core.runs.atomic import write_file
-from empo_core.runs.directory import labels, strict_json
+from empo_core.runs.atomic import strict_json, write_file
+from empo_core.runs.directory import labels
 from empo_core.runs.inputs import file_digest
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate

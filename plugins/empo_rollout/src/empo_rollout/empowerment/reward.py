@@ -13,13 +13,12 @@ from empo_core.errors import ConfigError
 from empo_core.experiment import Experiment, build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
-from empo_core.runs.atomic import read_json, write_file
+from empo_core.runs.atomic import read_json, strict_json, write_file
 from empo_core.runs.directory import (
     RESULTS,
     SUMMARY,
     RunDirectory,
     existing_run,
-    strict_json,
 )
 from empo_core.runs.files import refuse_gone
 from empo_core.tracker_group import TrackerGroup
