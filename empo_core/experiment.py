@@ -444,8 +444,8 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
     registry = registry if registry is not None else installed()
     offer = registry.offer(ref.kind, ref.name)
     factory = offer.component.load()
-    check_call(offer, factory, 1 + len(args))
     with blamed(ref):
+        check_call(offer, factory, 1 + len(args))
         with exits_are_errors(f"{ref.kind} {ref.name!r}"):
             built = factory(ref.params, *args)
         check_component(offer, built)

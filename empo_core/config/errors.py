@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from empo_core.config.models import ComponentRef, RunConfig, installed, references
 from empo_core.config.schema import FieldType, children, key_paths, keys_of, models
 from empo_core.config.yaml import MAX_PROBLEMS, Document, Loc, child, dotted
-from empo_core.errors import REFUSALS, ConfigError, EmpoError, SolveError
+from empo_core.errors import REFUSALS, ConfigError, EmpoError, PluginLoadError, SolveError
 from empo_core.plugins.registry import Registry
 
 ALIKE = 0.85
@@ -246,7 +246,8 @@ def located(document: Document, config: RunConfig, *, all_errors: bool = False) 
         if _PLACE.match(text):
             raise
         is_refusal = all_errors or ref is not None or isinstance(error, REFUSALS)
-        loc = _about(text, config, ref)
+        # What is wrong with a component's code is about no key of its params.
+        loc = None if isinstance(error, PluginLoadError) else _about(text, config, ref)
         if loc is None and is_refusal:
             loc = next(
                 (loc for loc, reference in references(config) if reference is ref), ("algorithm",)

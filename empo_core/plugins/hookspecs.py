@@ -52,7 +52,7 @@ class Component:
     attributes of ``params`` (table in ``docs/explanation/architecture.md``).
 
     Attributes:
-        kind: Which protocol of ``empo_core.protocols`` the ``target`` builds.
+        kind: Kind of what the ``target`` builds; ``empo_core.protocols`` lists their classes.
         name: What a config writes to choose it, in kebab-case.
         params: Model that validates the config's ``params`` block; a large one by its place,
             ``"package.module:Model"``, imported only when it is needed.

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
-from empo_core.config import ComponentRef
+from empo_core import Component, Config, protocols
+from empo_core.config import ComponentRef, installed
+from empo_core.config.errors import located
+from empo_core.config.files import load_config
+from empo_core.config.yaml import read_yaml
 from empo_core.errors import PluginLoadError
-from empo_core.experiment import build
+from empo_core.experiment import Experiment, build
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.hookspecs import KINDS, Kind
+from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.plugins.signatures import PROTOCOLS
 
 BODIES: dict[str, list[str]] = {
@@ -173,6 +180,47 @@ def test_a_tracker_with_a_wrong_hook_is_a_sentence(built: Callable[..., Any]) ->
     with pytest.raises(PluginLoadError) as caught:
         built("tracker", source("tracker", ["def log(self, step): ..."]))
     assert "has log(step) where every Tracker has log(step, metrics)" in str(caught.value)
+
+
+class WrongHook(protocols.Tracker):
+    """A tracker whose hook lacks parameters that are also names of params."""
+
+    def __init__(self, params: Config) -> None: ...
+
+    def step_episodes(self, rewards: Tensor, dones: Tensor) -> None: ...  # type: ignore[override]
+
+
+class NoHook(WrongHook, ABC):
+    """A tracker that cannot be built."""
+
+    @abstractmethod
+    def log(self, step: int, metrics: object) -> None: ...
+
+
+@pytest.mark.parametrize("target", ["WrongHook", "NoHook"])
+def test_what_is_wrong_is_told_at_the_key_that_names_the_component(
+    tmp_path: Path, target: str
+) -> None:
+    component = Component(
+        kind="tracker", name="mine", params=Config, target=f"{__name__}:{target}", api=1
+    )
+    registry = Registry([*installed().offers, Offer(Provider("empo-mine", "1", "mine"), component)])
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "algorithm:\n"
+        "  name: rollout\n"
+        "  params:\n"
+        "    total_steps: 10\n"
+        "    environment: {name: gymnasium, params: {id: CartPole-v1, reasons: [fell]}}\n"
+        "trackers: [mine]\n"
+    )
+    document = read_yaml(path)
+    config = load_config(document, registry=registry)
+    with (
+        pytest.raises(PluginLoadError, match=rf"^{path}:6:12: trackers\.0: "),
+        located(document, config),
+    ):
+        Experiment.start(config, registry=registry)
 
 
 def test_a_factory_that_returns_nothing_is_a_sentence(built: Callable[..., Any]) -> None:

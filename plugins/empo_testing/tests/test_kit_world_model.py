@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from empo_core.features import FeatureShape, Featurizer, RowFeatures
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion, Successors, WorldSpec
 from empo_core.world_structure import Reads, Symmetry
@@ -32,6 +33,71 @@ class Right(TinyWorld):
 
     def positions(self, states: Tensor) -> Tensor:
         return torch.zeros((len(states), 3, 2), dtype=torch.int64)
+
+    def headings(self, states: Tensor) -> Tensor:
+        return torch.zeros((len(states), 3), dtype=torch.int64)
+
+    def views(self, states: Tensor) -> Tensor:
+        return states[:, None].expand(-1, 3, -1).float()
+
+    def compact(self, states: Tensor) -> Tensor:
+        return states.int()
+
+    @property
+    def compact_features(self) -> Featurizer:
+        return self.spec.featurizer
+
+    @property
+    def max_states(self) -> int:
+        return 6
+
+
+class LooksEverywhere(Right):
+    def headings(self, states: Tensor) -> Tensor:
+        return super().headings(states) + 4
+
+
+class SharesOneView(Right):
+    def views(self, states: Tensor) -> Tensor:
+        return super().views(states)[:, 0]
+
+
+class CompactsTooMuch(Right):
+    def compact(self, states: Tensor) -> Tensor:
+        return 0 * super().compact(states)
+
+
+class LosesTheCompactFeatures(Right):
+    compact_features = None  # type: ignore[assignment]
+
+
+class CountsTooFewStates(Right):
+    max_states = 2  # type: ignore[assignment]
+
+
+class FeaturesWithoutShape(RowFeatures):
+    @property
+    def shape(self) -> FeatureShape:
+        return FeatureShape(globals=7)
+
+
+class ReadsMoreThanItHas(Right):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec = dataclasses.replace(self.spec, features=FeaturesWithoutShape(2))
+
+
+class GoalsOfManyFeatures(Right):
+    def __init__(self) -> None:
+        super().__init__()
+        first, *others = self.spec.goals
+        first = dataclasses.replace(first, features=(1.0, 2.0, 3.0, 4.0, 5.0))
+        self.spec = dataclasses.replace(self.spec, goals=(first, *others))
+
+
+class ContentOfThisProcess(Right):
+    def content(self) -> object:
+        return id(self)
 
 
 class LacksAMethod:
@@ -357,6 +423,14 @@ FLAWS: list[tuple[type, list[str]]] = [
     (VectorsHaveAnotherSize, ["test_a_picture_as_svg_has_the_size_of_the_pixels"]),
     (ExpandsInAnotherOrder, ["test_expanding_says_what_transitions_say"]),
     (LocatesTheFirstAgent, ["test_positions_have_their_shape"]),
+    (LooksEverywhere, ["test_headings_are_directions"]),
+    (SharesOneView, ["test_views_have_a_row_per_agent"]),
+    (CompactsTooMuch, ["test_compact_rows_have_the_features_of_the_rows"]),
+    (LosesTheCompactFeatures, ["test_compact_rows_have_the_features_of_the_rows"]),
+    (CountsTooFewStates, ["test_there_are_no_more_states_than_max_states"]),
+    (ReadsMoreThanItHas, ["test_features_have_their_shape"]),
+    (GoalsOfManyFeatures, ["test_the_spec_is_consistent_and_constant"]),
+    (ContentOfThisProcess, ["test_a_copy_sent_to_another_process_answers_the_same"]),
     (ConfusesTheRobotsActions, ["test_declared_symmetries_change_nothing"]),
     (ForgetsTheDoor, ["test_words_outside_the_declared_cone_have_no_influence"]),
 ]

@@ -13,6 +13,7 @@ from torch import Tensor
 from empo_core.errors import WorldError
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
+from empo_core.world_content import world_digest
 from empo_testing.exploration import (
     as_mappings,
     chance_of_worse_fit,
@@ -73,8 +74,10 @@ class _TransitionTests(_WorldModelCase):
         self, world: WorldModel, states: Tensor
     ) -> None:
         answer = world.transitions(states)
-        assert answer.prob.dtype == torch.float64
-        assert bool((answer.prob > 0).all() and (answer.prob <= 1 + 1e-12).all())
+        assert str(answer.prob.dtype) == "torch.float64", "probabilities are float64"
+        low, high = float(answer.prob.min()), float(answer.prob.max())
+        assert low > 0, f"a successor has probability {low}; leave it out"
+        assert high <= 1 + 1e-12, f"a successor has probability {high}"
         total = torch.segment_reduce(answer.prob, "sum", offsets=answer.offsets.long())
         happens = answer.offsets.diff() > 0
         error = (total[happens] - 1).abs().max()
@@ -254,6 +257,8 @@ class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
             assert goal.human in spec.humans, f"goal {goal.name!r} belongs to no human"
             assert 0 <= goal.weight < float("inf")
         assert len({(goal.human, goal.name) for goal in spec.goals}) == len(spec.goals)
+        lengths = {len(goal.features) for goal in spec.goals}
+        assert len(lengths) <= 1, f"goals have {lengths} features; give all of them as many"
         assert spec.state_words > 0
         assert not torch.empty(0, dtype=spec.state_dtype).is_floating_point()
         assert spec.horizon is None or spec.horizon >= 1
@@ -330,6 +335,7 @@ class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
         assert copy.spec == world.spec
         assert torch.equal(copy.initial_state(), world.initial_state())
         assert_same(copy.transitions(states), world.transitions(states))
+        assert world_digest(copy) == world_digest(world), "content() of the copy differs"
 
     def test_threads_get_the_same_answers(self, world: WorldModel, states: Tensor) -> None:
         if not world.spec.releases_gil:
@@ -372,6 +378,44 @@ class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
             pytest.skip("the world has no grid")
         assert positions.shape == (len(states), len(world.spec.agents), 2)
         assert not positions.dtype.is_floating_point
+
+    def test_headings_are_directions(self, world: WorldModel, states: Tensor) -> None:
+        headings = world.headings(states)
+        if headings is None:
+            pytest.skip("the agents of the world look nowhere")
+        assert headings.shape == (len(states), len(world.spec.agents))
+        assert bool(((headings >= 0) & (headings < 4)).all()), "headings are 0, 1, 2 or 3"
+
+    def test_views_have_a_row_per_agent(self, world: WorldModel, states: Tensor) -> None:
+        views = world.views(states)
+        if views is None:
+            pytest.skip("the world has no views")
+        assert views.shape[:2] == (len(states), len(world.spec.agents))
+        assert views.dtype.is_floating_point
+        assert bool(views.isfinite().all())
+
+    def test_compact_rows_have_the_features_of_the_rows(
+        self, world: WorldModel, states: Tensor
+    ) -> None:
+        compact, featurizer = world.compact(states), world.compact_features
+        assert (compact is None) == (featurizer is None), "compact needs compact_features"
+        if compact is None or featurizer is None:
+            pytest.skip("the world has no compact rows")
+        assert str(compact.dtype) == "torch.int32", "compact rows are int32"
+        assert torch.equal(featurizer(compact).flat(), world.spec.featurizer(states).flat())
+
+    def test_there_are_no_more_states_than_max_states(
+        self, world: WorldModel, states: Tensor
+    ) -> None:
+        if world.max_states is None:
+            pytest.skip("the world does not say how many states it has")
+        assert len(torch.unique(states, dim=0)) <= world.max_states
+
+    def test_features_have_their_shape(self, world: WorldModel, states: Tensor) -> None:
+        featurizer = world.spec.featurizer
+        features = featurizer(states).flat()
+        assert features.shape == (len(states), featurizer.shape.flat)
+        assert bool(features.isfinite().all())
 
 
 def possible(successors: Successors, world: WorldModel, states: Tensor) -> tuple[Tensor, Tensor]:
