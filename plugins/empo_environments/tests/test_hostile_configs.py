@@ -90,9 +90,9 @@ HOSTILE: dict[str, Any] = {
             "id": "mo-highway-v0", "kwargs": {"config": {"other_vehicles_type": "canary.call"}}
         },
     },
-    "a dotted name in an environment of Gymnasium itself": {
+    "a dotted name where the key takes code": {
         "name": "gymnasium",
-        "params": {"id": "CartPole-v1", "kwargs": {"render_mode": "os.system"}},
+        "params": {"id": "CartPole-v1", "kwargs": {"renderer_class": "os.system"}},
     },
     "a module as a task": "dmc/canary:call",
 }  # fmt: skip
