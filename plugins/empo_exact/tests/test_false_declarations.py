@@ -321,7 +321,7 @@ def test_what_is_no_list_of_symmetries_is_refused(declaration: Any) -> None:
 
 def test_what_is_no_declaration_of_reads_is_refused() -> None:
     world = Notes()
-    world.reads = lambda: None  # type: ignore[assignment,method-assign,return-value]
+    world.reads = lambda: 1  # type: ignore[assignment,method-assign,return-value]
     with pytest.raises(SolveError, match=r"reads\(\) of 'notes'"):
         solve(world, CONE)
 
