@@ -88,10 +88,13 @@ def write_file(path: str | Path, data: str | bytes) -> None:
     """Write a small file so that a reader finds the old contents or the new, never a part.
 
     Raises:
-        StorageError: if the file cannot be written; an older file is left as it was.
+        StorageError: if the file cannot be written, or is a device, pipe or socket; an older file
+            is left as it was.
     """
     path = Path(path)
     refuse_gone(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise StorageError(f"{path}: is no regular file, so nothing is written in its place")
     temporary = path.with_name(f".{path.name}.new")
     try:
         write_synced(temporary, data.encode() if isinstance(data, str) else data)

@@ -31,6 +31,7 @@ from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, Tracker
+from empo_core.runs.atomic import write_file
 from empo_core.runs.directory import RunDirectory
 from empo_core.types import Histogram
 from empo_testing.worlds import TinyWorld
@@ -410,3 +411,10 @@ def test_a_tracker_that_cannot_finish_costs_a_warning(
 )
 def test_what_is_written_as_yaml_is_read_back(data: Any) -> None:
     assert parse_yaml(dump_yaml(data), name="x").data == data
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match=r"pipe: is no regular file"):
+        write_file(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
