@@ -18,7 +18,7 @@ STOP = b""
 """Message to a worker that ends it; all others are calls."""
 
 
-_DONE = cloudpickle.dumps((ANSWER, None))
+DONE = cloudpickle.dumps((ANSWER, None))
 """The most frequent answer."""
 
 
@@ -54,8 +54,11 @@ class _Server:
         self._send(READY, None)
         if self._beat_s is not None:
             threading.Thread(target=self._beat, args=(self._beat_s,), daemon=True).start()
+        before, request = STOP, ("", (), False)
         while (message := self._pipe.recv_bytes()) != STOP:
-            method, arguments, is_reporting = cloudpickle.loads(message)
+            if message != before or request[1]:  # A call without arguments is often repeated.
+                before, request = message, cloudpickle.loads(message)
+            method, arguments, is_reporting = request
             try:
                 reports = (self._report,) if is_reporting else ()
                 self._send(ANSWER, call(method, *reports, *arguments))
@@ -75,7 +78,7 @@ class _Server:
 
     def _send(self, kind: int, value: object) -> None:
         is_done = kind == ANSWER and value is None
-        data = _DONE if is_done else cloudpickle.dumps((kind, value))
+        data = DONE if is_done else cloudpickle.dumps((kind, value))
         try:
             with self._lock:
                 self._pipe.send_bytes(data)
