@@ -134,8 +134,10 @@ class Worker:
         try:
             kind = READY
             while kind == READY:
-                answer = self.pipe.recv_bytes()
-                kind, content = (ANSWER, None) if answer == DONE else cloudpickle.loads(answer)
+                message = self.pipe.recv_bytes()
+                answer: tuple[int, Any]
+                answer = (ANSWER, None) if message == DONE else cloudpickle.loads(message)
+                kind, content = answer
                 self._answered = True
         except (EOFError, OSError):
             raise Crash(self._obituary()) from None
