@@ -18,7 +18,7 @@ from empo_environments.env_group import Crash
 from empo_environments.env_worker import EnvWorker
 from empo_executors.shared_memory import Descriptor
 from empo_executors.supervised_process import Context, SupervisedProcess, process_context
-from empo_executors.worker_main import ANSWER, DONE, RAISED, READY, pack_call, run_worker
+from empo_executors.worker_main import RAISED, READY, pack_call, run_worker, unpack_answer
 
 _STEP = pack_call("step")
 LOOK_S = 1.0
@@ -134,10 +134,7 @@ class Worker:
         try:
             kind = READY
             while kind == READY:
-                message = self.pipe.recv_bytes()
-                answer: tuple[int, Any]
-                answer = (ANSWER, None) if message == DONE else cloudpickle.loads(message)
-                kind, content = answer
+                kind, content = unpack_answer(self.pipe.recv_bytes())
                 self._answered = True
         except (EOFError, OSError):
             raise Crash(self._obituary()) from None

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -18,7 +19,7 @@ STOP = b""
 """Message to a worker that ends it; all others are calls."""
 
 
-DONE = cloudpickle.dumps((ANSWER, None))
+_DONE = cloudpickle.dumps((ANSWER, None))
 """The most frequent answer."""
 
 
@@ -40,6 +41,11 @@ def pack_call(method: str, *arguments: object, is_reporting: bool = False) -> by
     """The message to a worker that calls a method."""
     data: bytes = cloudpickle.dumps((method, arguments, is_reporting))
     return data
+
+
+def unpack_answer(message: bytes) -> tuple[int, Any]:
+    """Kind and value of a message of a worker."""
+    return (ANSWER, None) if message == _DONE else cloudpickle.loads(message)
 
 
 class _Server:
@@ -78,7 +84,7 @@ class _Server:
 
     def _send(self, kind: int, value: object) -> None:
         is_done = kind == ANSWER and value is None
-        data = DONE if is_done else cloudpickle.dumps((kind, value))
+        data = _DONE if is_done else cloudpickle.dumps((kind, value))
         try:
             with self._lock:
                 self._pipe.send_bytes(data)
