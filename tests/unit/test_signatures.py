@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from empo_core import Component, Config, protocols
-from empo_core.config import ComponentRef, installed
+from empo_core.config import ComponentRef
 from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
@@ -190,6 +190,22 @@ class WrongHook(protocols.Tracker):
     def step_episodes(self, rewards: Tensor, dones: Tensor) -> None: ...  # type: ignore[override]
 
 
+class IdleParams(Config):
+    reasons: list[str]
+
+
+class Idle(protocols.Algorithm):
+    """An algorithm with a param that is also a parameter of a hook."""
+
+    def __init__(self, params: IdleParams) -> None: ...
+
+    def run(self, context: protocols.RunContext) -> protocols.Result:
+        raise AssertionError("not called here")
+
+    def check(self, world: protocols.WorldModel | None) -> dict[str, Any]:
+        return {}
+
+
 class NoHook(WrongHook, ABC):
     """A tracker that cannot be built."""
 
@@ -201,23 +217,19 @@ class NoHook(WrongHook, ABC):
 def test_what_is_wrong_is_told_at_the_key_that_names_the_component(
     tmp_path: Path, target: str
 ) -> None:
-    component = Component(
-        kind="tracker", name="mine", params=Config, target=f"{__name__}:{target}", api=1
+    components = (
+        Component(kind="tracker", name="mine", params=Config, target=f"{__name__}:{target}", api=1),
+        Component(
+            kind="algorithm", name="idle", params=IdleParams, target=f"{__name__}:Idle", api=1
+        ),
     )
-    registry = Registry([*installed().offers, Offer(Provider("empo-mine", "1", "mine"), component)])
+    registry = Registry([Offer(Provider("empo-mine", "1", "mine"), part) for part in components])
     path = tmp_path / "config.yaml"
-    path.write_text(
-        "algorithm:\n"
-        "  name: rollout\n"
-        "  params:\n"
-        "    total_steps: 10\n"
-        "    environment: {name: gymnasium, params: {id: CartPole-v1, reasons: [fell]}}\n"
-        "trackers: [mine]\n"
-    )
+    path.write_text("algorithm:\n  name: idle\n  params: {reasons: [fell]}\ntrackers: [mine]\n")
     document = read_yaml(path)
     config = load_config(document, registry=registry)
     with (
-        pytest.raises(PluginLoadError, match=rf"^{path}:6:12: trackers\.0: "),
+        pytest.raises(PluginLoadError, match=rf"^{path}:4:12: trackers\.0: "),
         located(document, config),
     ):
         Experiment.start(config, registry=registry)

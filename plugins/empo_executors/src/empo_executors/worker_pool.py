@@ -79,7 +79,7 @@ class WorkerPool(Generic[Item, Output]):
             raise ValueError(f"workers is {workers}; a pool needs at least 1")
         context = process_context(start_method)
         self._workers = workers
-        self._is_closed = False
+        self._is_closed, self._closing = False, threading.Lock()
         self._pool = ProcessPoolExecutor(
             workers, context, _set_up, (child_setup(context), pickled(function, "the function"))
         )
@@ -123,10 +123,11 @@ class WorkerPool(Generic[Item, Output]):
     def close(self) -> None:
         """Stop the workers by force; closing twice does no harm."""
         self._is_closed = True
-        # Python 3.14 has ``kill_workers`` for this.
-        for process in list((self._pool._processes or {}).values()):
-            process.kill()
-        self._pool.shutdown(cancel_futures=True)
+        with self._closing:  # Two threads at once would close the pool's pipes twice.
+            # Python 3.14 has ``kill_workers`` for this.
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+            self._pool.shutdown(cancel_futures=True)
 
     def _submit(self, number: int, item: Item) -> Future[tuple[bytes, str]]:
         if self._is_closed:
