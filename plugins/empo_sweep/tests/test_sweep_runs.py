@@ -249,6 +249,7 @@ def test_an_objective_that_no_trial_has_is_noticed_by_the_first(
 
 
 def test_curves_are_drawn_of_a_metric(toy: Path, sweep: Cli, write: Write) -> None:
+    pytest.importorskip("empo_trackers", reason="curves are those that its trackers keep")
     file = write(over={X: [1, 2], "seed": "0..1"})
     done = sweep(file, "--metric", "toy/score")
     assert done.exit_code == 0, done.output
@@ -260,6 +261,7 @@ def test_curves_are_drawn_of_a_metric(toy: Path, sweep: Cli, write: Write) -> No
 def test_a_sweep_does_not_go_on_with_a_world_that_was_changed(
     toy: Path, sweep: Cli, write: Write
 ) -> None:
+    pytest.importorskip("empo_tabular", reason="needs a world in a file")
     world = toy / "w.yaml"
     game = {
         "name": "one step",
