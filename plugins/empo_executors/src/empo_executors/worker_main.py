@@ -11,6 +11,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from empo_core.errors import EmpoError, WorkerError
+from empo_executors.pickles import pickled
 from empo_executors.supervised_process import Pipe
 
 READY, REPORT, ANSWER, RAISED = range(4)
@@ -38,9 +39,12 @@ def run_worker(pipe: Pipe, beat_s: float | None, *handles: object) -> None:
 
 
 def pack_call(method: str, *arguments: object, is_reporting: bool = False) -> bytes:
-    """The message to a worker that calls a method."""
-    data: bytes = cloudpickle.dumps((method, arguments, is_reporting))
-    return data
+    """The message to a worker that calls a method.
+
+    Raises:
+        WorkerError: if the arguments cannot be sent.
+    """
+    return pickled((method, arguments, is_reporting), f"the arguments of {method!r}")
 
 
 def unpack_answer(message: bytes) -> tuple[int, Any]:

@@ -15,13 +15,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
-
 from empo_core.errors import LostError
-from empo_executors.pickles import pickled
 from empo_executors.silence import Silence
 from empo_executors.supervised_process import KILL_S, Context, SupervisedProcess
-from empo_executors.worker_main import ANSWER, RAISED, REPORT, STOP, run_worker
+from empo_executors.worker_main import (
+    ANSWER,
+    RAISED,
+    REPORT,
+    STOP,
+    pack_call,
+    run_worker,
+    unpack_answer,
+)
 
 _LAST_MESSAGES_S = 2.0
 """Seconds for which the last messages of an ended process are waited for."""
@@ -65,7 +70,7 @@ class WorkerProcess:
         self, method: str, arguments: tuple[object, ...], on_report: Callable[[object], None] | None
     ) -> Future[Any]:
         """Send a call; see ``Executor.call``."""
-        data = pickled((method, arguments, on_report is not None), f"the arguments of {method!r}")
+        data = pack_call(method, *arguments, is_reporting=on_report is not None)
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # A call that was sent cannot be cancelled.
         with self._lock:
@@ -134,7 +139,7 @@ class WorkerProcess:
                 message = self._process.pipe.recv_bytes()
                 self._messages += 1
                 if message:
-                    self._take(*cloudpickle.loads(message))
+                    self._take(*unpack_answer(message))
         except (EOFError, OSError):
             pass
         except Exception as error:
