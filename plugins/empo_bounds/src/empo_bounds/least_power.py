@@ -39,10 +39,10 @@ from empo_bounds.power import power_bounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import Bounds, down
 from empo_core.errors import EmpoError
-from empo_core.types import Expansion
 from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
 from empo_worlds.samples import joint_actions
+from empo_worlds.signatures import expansion
 
 ASKED_AT_ONCE = 1 << 14
 """Joint actions of states that are looked at together: bounds the memory in flight."""
@@ -148,9 +148,7 @@ class _Search:
         """What one step leads to from some states; None where that is too much."""
         question = self._question
         world, states = question.world, torch.from_numpy(rows)
-        successors = world.expand(states)
-        if successors is None:
-            successors = Expansion.of(world.transitions(states))
+        successors = expansion(world, states)
         self.table.number(successors.states.numpy())
         self._items += len(successors.index)
         if self.table.count > MOST_STATES or self._items > MOST_ITEMS:

@@ -126,9 +126,8 @@ class PolicyTables:
         )
 
     def _of_robots(self, states: Tensor, steps_left: int) -> Int32[np.ndarray, "state policy_word"]:
-        left = torch.full((len(states),), steps_left)
         question = self._question
-        table = robot_policy(question.world, question.robots, states, left).numpy()
+        table = robot_policy(question.world, question.robots, states, steps_left).numpy()
         return self._robot.number(table / table.sum(-1, keepdims=True))[:, None]
 
     def _of_humans(self, states: Tensor, steps_left: int) -> Int32[np.ndarray, "state policy_word"]:

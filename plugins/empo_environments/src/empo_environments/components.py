@@ -128,9 +128,6 @@ class PettingZooEnvironment(CopiedEnvironment):
 class GymnasiumVectorEnvironment(Environment):
     """A vector environment of Gymnasium's registry; see ``GymnasiumVectorParams``."""
 
-    uses_world = False
-    uses_workers = False
-
     def __init__(self, params: GymnasiumVectorParams, context: EnvironmentContext) -> None:
         """Take over the params.
 

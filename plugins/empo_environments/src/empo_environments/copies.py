@@ -54,7 +54,6 @@ class CopiedEnvironment(Environment):
         params: See above.
     """
 
-    uses_world = False
     uses_workers = True
 
     def __init__(

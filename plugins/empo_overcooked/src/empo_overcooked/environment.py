@@ -18,7 +18,6 @@ class KitchenEnvironment(Environment):
     """Copies of the run's kitchen; implements kind ``environment``."""
 
     uses_world = True
-    uses_workers = False
 
     def __init__(
         self, params: KitchenParams, context: EnvironmentContext, registry: Registry | None = None

@@ -141,19 +141,14 @@ class EnsembleWorld(WorldModel):
         """The compact row of each state, without the number of its layout."""
         if not self._is_compact:
             return None
-        parts = {
-            layout: (index, self.worlds[layout].compact(rows))
-            for layout, index, rows in self.split(states)
-        }
-        if not parts:
-            return self.worlds[0].compact(states[:0, 1:])
         compact: Tensor | None = None
-        for index, part in parts.values():
+        for layout, index, rows in self.split(states):
+            part = self.worlds[layout].compact(rows)
             assert part is not None
             if compact is None:
                 compact = part.new_zeros(len(states), part.shape[1])
             compact[index] = part
-        return compact
+        return self.worlds[0].compact(states[:0, 1:]) if compact is None else compact
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The world's name, and what it says about the state."""

@@ -137,8 +137,7 @@ class EpisodeSampler:
             # Many episodes are in the same state; policies are asked about each state once.
             rows, place = torch.unique(states[goes_on], dim=0, return_inverse=True)
             left = 1 if spec.horizon is None else spec.horizon - time
-            lefts = torch.full((len(rows),), left)
-            robot[goes_on] = robot_policy(self.world, self.robots, rows, lefts)[place]
+            robot[goes_on] = robot_policy(self.world, self.robots, rows, left)[place]
             by_goal = human_policy(self.world, self.humans, rows, left)
             by_goal = by_goal[:, :, : humans.shape[2]]
             humans[goes_on, :, : by_goal.shape[2]] = by_goal[place[:, None], goals[goes_on]]

@@ -22,7 +22,6 @@ class WorldEnvironment(Environment):
     """
 
     uses_world = True
-    uses_workers = False
 
     def __init__(
         self, params: WorldParams, context: EnvironmentContext, registry: Registry | None = None
