@@ -17,9 +17,10 @@ from empo_multigrid.layout import (
     FORCED,
     WALL,
 )
-from empo_multigrid.mapcodes import all_codes, decode, tokens
+from empo_multigrid.mapcodes import all_codes, decode, pairs
 from empo_multigrid.world import MultigridWorld
 from empo_multigrid.worldfile import WorldFile, read_world_file, schema_text
+from empo_worlds.grid.maps import tokens
 
 FOLDER = Path(empo_multigrid.__file__).parent / "worlds"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -105,7 +106,7 @@ def test_the_library_shows_every_code_but_for_colours() -> None:
     used = set()
     for name in NAMES:
         file, _ = read_world_file(FOLDER / f"{name}.yaml")
-        used |= {shown(token.text) for row in tokens(file.map) for token in row}
+        used |= {shown(token.text) for row in tokens(file.map, pairs) for token in row}
     assert used == {shown(code) for code in all_codes()}
 
 

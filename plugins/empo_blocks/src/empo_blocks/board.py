@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int16
 
 from empo_blocks.plugin import BlocksParams, ExplicitStart
+from empo_worlds.grid.world import neighbours
 
 DIRECTIONS = ("left", "down", "right", "up", "stay")
 """In the order in which the benchmark's human prefers them."""
@@ -42,13 +43,7 @@ class Board:
     @cached_property
     def neighbour(self) -> Int16[np.ndarray, "cell direction"]:
         """The next cell in each direction; -1 where that is off the board."""
-        y, x = np.divmod(np.arange(self.cells), self.size)
-        x, y = (
-            coordinate[:, None] + np.array(move)
-            for coordinate, move in zip((x, y), zip(*MOVES, strict=True), strict=True)
-        )
-        inside = (x >= 0) & (x < self.size) & (y >= 0) & (y < self.size)
-        return np.where(inside, y * self.size + x, -1).astype(np.int16)
+        return neighbours(self.size, self.size, MOVES).astype(np.int16)
 
     @property
     def robot_action_names(self) -> tuple[str, ...]:

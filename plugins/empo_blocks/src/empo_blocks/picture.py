@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -11,12 +11,11 @@ from jaxtyping import Int16
 
 from empo_blocks.board import HUMAN_MOVES, MOVES, STAY, Board
 from empo_core.types import Overlay, WorldSpec
-from empo_pictures.canvas import GROUND, INK, PAPER, RGB, Pen, heat_colour, svg, text_on
-from empo_pictures.picture_sheet import PictureSheet, goal_key, usual_tile_size
+from empo_pictures.canvas import GROUND, INK, RGB, Pen, text_on
+from empo_pictures.picture_sheet import PictureSheet, goal_key
 from empo_theory.inspection import Sketch
+from empo_worlds.grid.pictures import Glyphs, draw_cell, draw_goal, draw_move, tile_size_of
 
-SIZE: Final = 96
-"""Units per side of a glyph."""
 _LINE: Final[RGB] = (190, 186, 176)
 _BOX: Final[RGB] = (176, 128, 78)
 _HUMAN: Final[RGB] = (240, 190, 30)
@@ -25,7 +24,11 @@ _BLOOD: Final[RGB] = (190, 40, 40)
 
 
 def sheet(
-    board: Board, spec: WorldSpec, row: Sequence[int], overlay: Overlay | None
+    board: Board,
+    spec: WorldSpec,
+    row: Sequence[int],
+    overlay: Overlay | None,
+    tile_size: int | None,
 ) -> PictureSheet:
     """A picture of a state: the human is a disc, boxes have the numbers that actions call them.
 
@@ -41,11 +44,17 @@ def sheet(
         for number, cell in enumerate(boxes, start=1):
             _box(pens[cell], str(number))
         if goals_of is not None:
-            _goals(pens, spec, annotations)
+            values = annotations.goal_values
+            pursued = annotations.pursued.get(0)
+            for cell, cell_pen in enumerate(pens):
+                key = goal_key(spec, cell)
+                value = None if values is None else values[cell]
+                draw_goal(cell_pen, key, value, is_pursued=cell == pursued)
         _human(pens[human], is_crushed=human in boxes)
         moves = annotations.policies.get(0) or _action_policy(annotations, 0, len(HUMAN_MOVES))
         for action, p in enumerate(moves):
-            _move(pens[human], HUMAN_MOVES[action], p, annotations.actions.get(0) == action)
+            is_taken = annotations.actions.get(0) == action
+            draw_move(pens[human], MOVES[HUMAN_MOVES[action]], p, is_taken=is_taken)
         pushes = annotations.policies.get(1) or _action_policy(
             annotations, 1, len(spec.agents[1].actions)
         )
@@ -53,29 +62,28 @@ def sheet(
             for direction in range(STAY):
                 action = board.robot_action(box, cell, direction)
                 is_taken = annotations.actions.get(1) == action
-                _move(pens[cell], direction, pushes[action], is_taken)
+                draw_move(pens[cell], MOVES[direction], pushes[action], is_taken=is_taken)
 
-    tile = usual_tile_size(board.size, board.size, annotations)
+    tile = tile_size_of(board.size, board.size, annotations, tile_size)
     return PictureSheet(spec, [_HUMAN, _ROBOT], annotations, tile, board.size, board.size, paint)
 
 
 def sketch(board: Board, rows: Int16[np.ndarray, "state word"]) -> Sketch:
     """Pictures of some states for a page; the robot is nowhere."""
-    glyphs: dict[str, Callable[[Pen], None]] = {
-        "": _ground,
-        "box": partial(_box, number=""),
-        "human": partial(_human, is_crushed=False),
-        "crushed human": partial(_human, is_crushed=True),
-    }
+    glyphs = Glyphs()
+    ground = glyphs.number("", _ground)
+    box = glyphs.number("box", partial(_box, number=""))
+    human = glyphs.number("human", partial(_human, is_crushed=False))
+    crushed = glyphs.number("crushed human", partial(_human, is_crushed=True))
     things, agents, cells = (np.zeros((len(rows), n), np.int32) for n in (board.cells, 2, 2))
-    np.put_along_axis(things, rows[:, 1:].astype(np.int64), 2, 1)
-    agents[:, 0] = 3 + (rows[:, 1:] == rows[:, :1]).any(1)
+    np.put_along_axis(things, rows[:, 1:].astype(np.int64), box, 1)
+    agents[:, 0] = np.where((rows[:, 1:] == rows[:, :1]).any(1), crushed, human)
     cells[:, 0] = rows[:, 0]
     return Sketch(
         width=board.size,
         height=board.size,
-        glyphs=(("", ""), *((name, _glyph(paint)) for name, paint in glyphs.items())),
-        ground=np.ones(board.cells, np.int32),
+        glyphs=tuple(glyphs.glyphs),
+        ground=np.full(board.cells, ground, np.int32),
         things=things,
         agents=agents,
         places=cells,
@@ -84,13 +92,8 @@ def sketch(board: Board, rows: Int16[np.ndarray, "state word"]) -> Sketch:
     )
 
 
-def _glyph(paint: Callable[[Pen], None]) -> str:
-    return svg(SIZE, SIZE, lambda pen: paint(pen.inset(0, 0, SIZE)))
-
-
 def _ground(pen: Pen) -> None:
-    pen.rect((0, 0), (1, 1), _LINE)
-    pen.rect((0.015, 0.015), (0.985, 0.985), GROUND)
+    draw_cell(pen, _LINE, GROUND)
 
 
 def _box(pen: Pen, number: str) -> None:
@@ -106,37 +109,7 @@ def _human(pen: Pen, *, is_crushed: bool) -> None:
         pen.line([(0.5 - side, 0.3), (0.5 + side, 0.7)], _BLOOD, 0.07)
 
 
-def _goals(pens: list[Pen], spec: WorldSpec, overlay: Overlay) -> None:
-    """Frame, letter and value of each cell; dark where the pursued goal is."""
-    for cell, pen in enumerate(pens):
-        value = None if overlay.goal_values is None else overlay.goal_values[cell]
-        colour = GROUND if value is None else heat_colour(value)
-        if overlay.pursued.get(0) == cell:
-            colour = INK
-        pen.outline([(0.06, 0.06), (0.94, 0.06), (0.94, 0.94), (0.06, 0.94)], colour, 0.08)
-        number = "" if value is None else f"{value:.2f}".removeprefix("0")
-        for at, text, anchor in (
-            ((0.9, 0.88), number, "rb"),
-            ((0.1, 0.1), goal_key(spec, cell), "lt"),
-        ):
-            pen.text(at, text, 0.17, text_on(colour), anchor=anchor, halo=colour)
-
-
 def _action_policy(overlay: Overlay, agent: int, actions: int) -> list[float]:
     """The action that is taken as a policy; nothing where none is."""
     chosen = overlay.actions.get(agent)
     return [] if chosen is None else [float(action == chosen) for action in range(actions)]
-
-
-def _move(pen: Pen, direction: int, p: float, is_taken: bool) -> None:
-    """A line as long as the move is probable, a dot for staying; bold if taken."""
-    if p < 0.005 and not is_taken:
-        return
-    bold = 0.05 if is_taken else 0
-    if direction == STAY:
-        pen.circle((0.5, 0.5), max(0.02, p / 8) + bold, INK)
-        return
-    x, y = MOVES[direction]
-    ends = [(0.5, 0.5), (0.5 + x * p * 0.45, 0.5 + y * p * 0.45)]
-    pen.line(ends, PAPER, 0.08 + bold)
-    pen.line(ends, INK, 0.04 + bold)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int16, Int32, UInt8
+from jaxtyping import Bool, Int, Int16, Int32
 from torch import Tensor
 
 from empo_blocks import kernel
@@ -21,7 +21,8 @@ from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
 from empo_pictures.picture_sheet import PictureSheet
 from empo_theory.inspection import Sketch
-from empo_worlds.base import BaseWorld
+from empo_worlds.grid.world import GridWorld, text_rows
+from empo_worlds.queries import checked_actions
 from empo_worlds.rows import state_rows
 
 
@@ -31,7 +32,7 @@ def load_world(params: BlocksParams) -> BlocksWorld:
     return BlocksWorld(board, start_row(params), params.max_steps)
 
 
-class BlocksWorld(BaseWorld):
+class BlocksWorld(GridWorld):
     """A robot without a body pushes boxes around a human; see ``WorldModel``.
 
     The human moves first, into a neighbouring cell without a box. Then a box moves into a
@@ -94,7 +95,7 @@ class BlocksWorld(BaseWorld):
     ) -> Successors:
         """One successor per state and joint action; see ``WorldModel.transitions``."""
         rows = self._checked(states)
-        chosen = None if actions is None else self._actions(actions, len(rows))
+        chosen = None if actions is None else checked_actions(self.spec, actions, len(rows))
         successors = torch.from_numpy(kernel.successors(self.board, rows, chosen))
         return Successors(
             torch.arange(len(successors) + 1),
@@ -140,24 +141,10 @@ class BlocksWorld(BaseWorld):
         tokens[human] = "H"
         for number, cell in enumerate(boxes, start=1):
             tokens[cell] = str(number)
-        size, width = self.board.size, max(map(len, tokens))
-        lines = [
-            " ".join(token.ljust(width) for token in tokens[first : first + size]).rstrip()
-            for first in range(0, self.board.cells, size)
-        ]
+        lines = text_rows(tokens, self.board.size)
         if human in boxes:
             lines.append(f"box {boxes.index(human) + 1} has crushed the human")
         return "\n".join(lines)
-
-    def render(
-        self, state: Int[Tensor, " word"], overlay: Overlay | None = None
-    ) -> UInt8[np.ndarray, "height width 3"]:
-        """An RGB picture of a state."""
-        return self._sheet(state, overlay).pixels()
-
-    def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
-        """The same picture as an SVG document."""
-        return self._sheet(state, overlay).svg()
 
     def sketch(self, states: Int[Tensor, "state word"]) -> Sketch:
         """Pictures of many states for a page that draws them."""
@@ -173,9 +160,10 @@ class BlocksWorld(BaseWorld):
         self._checked(states)
         return states.int()
 
-    def _sheet(self, state: Int[Tensor, " word"], overlay: Overlay | None) -> PictureSheet:
-        row = self._checked(state[None])[0]
-        return sheet(self.board, self.spec, row.tolist(), overlay)
+    def _sheet(
+        self, row: Int16[np.ndarray, " word"], overlay: Overlay | None, tile_size: int | None
+    ) -> PictureSheet:
+        return sheet(self.board, self.spec, row.tolist(), overlay, tile_size)
 
     def _checked(self, states: Int[Tensor, "state word"]) -> Int16[np.ndarray, "state word"]:
         """The rows as the compiled code wants them."""
@@ -187,20 +175,3 @@ class BlocksWorld(BaseWorld):
                 "and those of the boxes ascend"
             )
         return rows
-
-    def _actions(self, actions: Int[Tensor, "state agent"], rows: int) -> np.ndarray:
-        if actions.shape != (rows, 2) or actions.dtype.is_floating_point:
-            raise WorldError(
-                f"joint actions are integers of shape [{rows}, 2], human and robot; got "
-                f"{actions.dtype} of shape {list(actions.shape)}"
-            )
-        chosen = np.ascontiguousarray(actions.cpu().numpy().astype(np.int64, copy=False))
-        wrong = np.argwhere((chosen < 0) | (chosen >= self.spec.num_actions))
-        if len(wrong):
-            row, agent = wrong[0].tolist()
-            agent_spec = self.spec.agents[agent]
-            raise WorldError(
-                f"action {chosen[row, agent]} of the {agent_spec.name} in row {row} is out of "
-                f"range; it has actions 0 to {len(agent_spec.actions) - 1}"
-            )
-        return chosen

@@ -24,7 +24,8 @@ from empo_multigrid.layout import (
 )
 from empo_multigrid.mapcodes import COLOUR_LETTERS, Code
 from empo_multigrid.problems import Problems
-from empo_multigrid.worldfile import ActionRule, AgentSettings, Rectangle, WorldFile
+from empo_multigrid.worldfile import ActionRule, AgentSettings, WorldFile
+from empo_worlds.grid.maps import Rectangle
 
 MAX_AGENTS = 62
 """A control button's word has six bits for the agent it controls."""

@@ -35,9 +35,10 @@ from empo_multigrid.layout import (
     Ints,
     Layout,
 )
-from empo_multigrid.mapcodes import FIXED_CODES, Code, Token, decode, tokens
+from empo_multigrid.mapcodes import FIXED_CODES, Code, decode, pairs
 from empo_multigrid.problems import Problems
 from empo_multigrid.worldfile import MAX_NAME, WorldFile
+from empo_worlds.grid.maps import Token, tokens
 
 MAX_WORD = 2**15 - 1
 """Largest number in a state row."""
@@ -121,7 +122,7 @@ def _assemble(file: WorldFile, problems: Problems) -> _Parts:
 
 def _read_map(file: WorldFile, problems: Problems) -> tuple[list[Code], int]:
     """The cells' meanings in reading order, and how many columns there are."""
-    rows = tokens(file.map)
+    rows = tokens(file.map, pairs)
     if not rows:
         problems.add(("map",), "is empty; write a row of two-character cells per line")
         problems.check()
@@ -132,10 +133,10 @@ def _read_map(file: WorldFile, problems: Problems) -> tuple[list[Code], int]:
             try:
                 codes.append(_decode(token))
             except ValueError as error:
-                problems.add_in_map(token.place, f"row {y}, column {x}: {error}")
+                problems.add_in_map(token, f"row {y}, column {x}: {error}")
         if len(row) != width:
             reason = f"row {y} has {len(row)} cells, row 0 has {width}; all rows need the same"
-            problems.add_in_map(row[0].place, reason)
+            problems.add_in_map(row[0], reason)
     problems.check()
     return codes, width
 

@@ -140,56 +140,11 @@ def _hint(first: str, second: str) -> str:
 _COLOUR_WORDS = ("red", "green", "blue", "purple", "yellow", "grey")
 
 
-class Place(NamedTuple):
-    """Line and column of a cell in a map as it is written.
+def pairs(line: str) -> list[tuple[str, int]]:
+    """The two-character cells of a line, spaces dropped, and where they begin.
 
-    Attributes:
-        loc: Path of the string below the map: (), (row,) or (row, position).
-        line: Line within that string, from 0.
-        column: Character within that line, from 0.
+    The last has one character where their number is odd.
     """
-
-    loc: tuple[int, ...]
-    line: int
-    column: int
-
-
-class Token(NamedTuple):
-    """One cell as written; a single character where a row has an odd number of them."""
-
-    text: str
-    loc: tuple[int, ...]
-    line: int
-    column: int
-
-    @property
-    def place(self) -> Place:
-        """Line and column; made when asked for, since a map may have thousands of cells."""
-        return Place(self.loc, self.line, self.column)
-
-
-def tokens(written: str | list[str] | list[list[str]]) -> list[list[Token]]:
-    """The cells of a map, row by row, spaces dropped; blank lines are skipped.
-
-    Args:
-        written: One string with a line per row, a list of rows, or a list of lists of cells.
-    """
-    if isinstance(written, str):
-        lines = enumerate(written.split("\n"))
-        rows = [_pairs(line, (), number) for number, line in lines]
-    elif all(isinstance(row, str) for row in written):
-        rows = [_pairs(str(row), (number,), 0) for number, row in enumerate(written)]
-    else:
-        rows = [
-            [token for j, cell in enumerate(row) for token in _pairs(cell, (i, j), 0)]
-            for i, row in enumerate(written)
-        ]
-    return [row for row in rows if row]
-
-
-def _pairs(line: str, loc: tuple[int, ...], number: int) -> list[Token]:
-    text, positions = (
-        "".join(line.split()),
-        [i for i, char in enumerate(line) if not char.isspace()],
-    )
-    return [Token(text[i : i + 2], loc, number, positions[i]) for i in range(0, len(positions), 2)]
+    text = "".join(line.split())
+    columns = [column for column, char in enumerate(line) if not char.isspace()]
+    return [(text[i : i + 2], columns[i]) for i in range(0, len(columns), 2)]

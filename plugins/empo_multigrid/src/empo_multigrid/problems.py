@@ -8,7 +8,7 @@ from pathlib import Path
 from empo_core.config.files import joined, located_error
 from empo_core.config.yaml import Document, Loc
 from empo_core.errors import ConfigError
-from empo_multigrid.mapcodes import Place
+from empo_worlds.grid.maps import Token, map_error
 
 MAX_SHOWN = 20
 _LIBRARY = Path(__file__).parent / "worlds"
@@ -26,11 +26,9 @@ class Problems:
         """Note that the value at ``loc`` cannot be used."""
         self._append(located_error(self._document, loc, reason))
 
-    def add_in_map(self, place: Place, reason: str) -> None:
+    def add_in_map(self, cell: Token, reason: str) -> None:
         """Note that a cell of the map cannot be used."""
-        loc: Loc = ("map", *place.loc)
-        at = self._position(loc, place)
-        self._append(located_error(self._document, loc, reason, at=at))
+        self._append(map_error(self._document, cell, reason))
 
     def _append(self, error: ConfigError) -> None:
         self._errors.append(error)
@@ -46,14 +44,6 @@ class Problems:
             return
         key = ".".join(str(part) for part in loc)
         _log.warning("%s: %s: %s", self._document.place(loc), key, reason)
-
-    def _position(self, loc: Loc, place: Place) -> tuple[int, int]:
-        if self._document.is_block(loc) or place.line == 0:
-            return place.line, place.column
-        # Elsewhere line breaks are written \n, so the string is on one line of the file.
-        text = str(self._document.value(loc))
-        before = sum(len(line) + 2 for line in text.split("\n")[: place.line])
-        return 0, before + place.column
 
     def check(self) -> None:
         """Raise what was found.

@@ -27,10 +27,9 @@ from empo_pictures.canvas import (
     heat_colour,
     text_on,
 )
-from empo_pictures.picture_sheet import PictureSheet, goal_key, usual_tile_size
+from empo_pictures.picture_sheet import PictureSheet, goal_key
+from empo_worlds.grid.pictures import tile_size_of, value_label
 
-MIN_TILE: Final = 8
-MAX_TILE: Final = 256
 # Numbers and names in cells smaller than this could not be read.
 _MIN_TILE_WITH_NUMBERS: Final = 40
 _INSET: Final = 0.08
@@ -41,26 +40,15 @@ _NAME: Final = 0.17
 def sheet(
     layout: Layout, spec: WorldSpec, row: Ints, overlay: Overlay | None, tile_size: int | None
 ) -> PictureSheet:
-    """A picture of a state.
-
-    A board has ``tile_size`` pixels per cell and side, from 8 to 256; None means 96, or 48 with
-    actions taken, and fewer in large worlds. Overlays of one kind give pictures of one size.
-
-    Raises:
-        WorldError: if the overlay does not fit the world.
-        ValueError: if the tile size is out of range.
-    """
+    """A picture of a state; see ``GridWorld.render``."""
     annotations, contents = overlay or Overlay(), scene(layout, row)
-    if tile_size is None:
-        tile_size = usual_tile_size(layout.width, layout.height, annotations)
-    if not MIN_TILE <= tile_size <= MAX_TILE:
-        raise ValueError(f"tile_size is {tile_size}: it must be from {MIN_TILE} to {MAX_TILE}")
+    tile = tile_size_of(layout.width, layout.height, annotations, tile_size)
 
     def paint(pen: Pen, human: int | None) -> None:
-        _board(layout, spec, contents, annotations, tile_size, pen, human)
+        _board(layout, spec, contents, annotations, tile, pen, human)
 
     tints = [AGENT_RGB[colour] for colour in layout.agent_colour]
-    return PictureSheet(spec, tints, annotations, tile_size, layout.width, layout.height, paint)
+    return PictureSheet(spec, tints, annotations, tile, layout.width, layout.height, paint)
 
 
 def _board(
@@ -233,7 +221,7 @@ def _write_heat(pens: list[Pen], heat: Floats) -> None:
     """The number behind each colour, in the corner of its cell."""
     for cell in np.flatnonzero(~np.isnan(heat)).tolist():
         ground = heat_colour(float(heat[cell]))
-        label = f"{heat[cell]:.2f}".removeprefix("0")
+        label = value_label(float(heat[cell]))
         pens[cell].text((0.87, 0.87), label, 0.2, text_on(ground), anchor="rb", halo=ground)
 
 

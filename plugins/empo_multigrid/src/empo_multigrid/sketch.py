@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from empo_core.types import WorldSpec
@@ -12,36 +10,19 @@ from empo_multigrid.layout import Ints, Layout
 from empo_multigrid.render import draw_agent, draw_fixed
 from empo_multigrid.scene import AgentView, VisibleItem, scene
 from empo_multigrid.text import FIXED_NAMES, agent_facts, fixed_facts, thing_name
-from empo_pictures.canvas import Pen, svg
+from empo_pictures.canvas import Pen
 from empo_theory.inspection import Sketch
+from empo_worlds.grid.pictures import Glyphs
 
-SIZE = 96
-"""Units per side of a glyph."""
 TERRAIN_NAMES = ("", "wall", "lava", "unsteady ground", "switch", "goal square", "floor")
 
 Cell = tuple[VisibleItem | None, int, int]
 """What is in a cell: an item, and a fixed object with its word; -1 for no object."""
 
 
-class _Glyphs:
-    """Glyphs by what they show, numbered as they are first asked for."""
-
-    def __init__(self) -> None:
-        self._number: dict[object, int] = {}
-        self.glyphs = [("", "")]
-
-    def number(self, key: object, name: Callable[[], str], paint: Callable[[Pen], None]) -> int:
-        """The number of a glyph."""
-        if key not in self._number:
-            self._number[key] = len(self.glyphs)
-            picture = svg(SIZE, SIZE, lambda pen: paint(pen.inset(0, 0, SIZE)))
-            self.glyphs.append((name(), picture))
-        return self._number[key]
-
-
 def sketch(layout: Layout, spec: WorldSpec, rows: Ints) -> Sketch:
     """Pictures of some states."""
-    glyphs = _Glyphs()
+    glyphs = Glyphs()
     ground = [_ground(layout, glyphs, cell) for cell in range(layout.num_cells)]
     things = np.zeros((len(rows), layout.num_cells), np.int32)
     agents, places, headings = (np.zeros((len(rows), layout.num_agents), np.int32) for _ in "aph")
@@ -67,16 +48,16 @@ def sketch(layout: Layout, spec: WorldSpec, rows: Ints) -> Sketch:
     )
 
 
-def _ground(layout: Layout, glyphs: _Glyphs, cell: int) -> int:
+def _ground(layout: Layout, glyphs: Glyphs, cell: int) -> int:
     terrain, colour = int(layout.terrain[cell]), int(layout.terrain_colour[cell])
     return glyphs.number(
         (terrain, colour),
-        lambda: TERRAIN_NAMES[terrain],
         lambda pen: tiles.draw_ground(pen, terrain, colour),
+        lambda: TERRAIN_NAMES[terrain],
     )
 
 
-def _thing(layout: Layout, spec: WorldSpec, glyphs: _Glyphs, inside: Cell) -> int:
+def _thing(layout: Layout, spec: WorldSpec, glyphs: Glyphs, inside: Cell) -> int:
     item, fixed, word = inside
 
     def name() -> str:
@@ -93,12 +74,12 @@ def _thing(layout: Layout, spec: WorldSpec, glyphs: _Glyphs, inside: Cell) -> in
         if item is not None:
             tiles.draw_thing(pen, item)
 
-    return glyphs.number(("thing", *inside), name, paint)
+    return glyphs.number(("thing", *inside), paint, name)
 
 
-def _agent(layout: Layout, spec: WorldSpec, glyphs: _Glyphs, index: int, view: AgentView) -> int:
+def _agent(layout: Layout, spec: WorldSpec, glyphs: Glyphs, index: int, view: AgentView) -> int:
     return glyphs.number(
         ("agent", index, view._replace(cell=0)),
-        lambda: agent_facts(spec, index, view),
         lambda pen: draw_agent(layout, pen, view, index),
+        lambda: agent_facts(spec, index, view),
     )

@@ -9,6 +9,7 @@ from empo_multigrid import layout as codes
 from empo_multigrid.layout import Ints, Layout
 from empo_multigrid.mapcodes import COLOUR_LETTERS
 from empo_multigrid.scene import AgentView, Scene, VisibleItem, control, scene
+from empo_worlds.grid.world import text_rows
 
 ARROWS: Final = ">v<^"
 DIRECTION_NAMES: Final = ("east", "south", "west", "north")
@@ -52,8 +53,7 @@ def describe(layout: Layout, spec: WorldSpec, row: Ints) -> str:
     for index, agent in enumerate(contents.agents):
         # One character: 0-9, then letters, so that the columns stay aligned.
         cells[agent.cell] = ARROWS[agent.direction] + agent_mark(index)
-    width = layout.width
-    lines = [" ".join(cells[y * width : (y + 1) * width]) for y in range(layout.height)]
+    lines = text_rows(cells, layout.width)
     lines += [
         _agent_line(layout, spec, index, agent) for index, agent in enumerate(contents.agents)
     ]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +26,7 @@ from empo_core.config.yaml import Document
 from empo_core.types import Role
 from empo_multigrid.layout import EAST, NORTH, SOUTH, WEST
 from empo_multigrid.mapcodes import COLOUR_LETTERS
+from empo_worlds.grid.maps import Rectangle, rectangle
 
 MAX_NAME = 100
 Colour = Literal["red", "green", "blue", "purple", "yellow", "grey"]
@@ -37,47 +37,10 @@ ActionName = Literal[
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class Rectangle(NamedTuple):
-    """Cells from ``(left, top)`` to ``(right, bottom)``, both included."""
-
-    left: int
-    top: int
-    right: int
-    bottom: int
-
-    def __str__(self) -> str:
-        """``(x,y)`` for a single cell, ``(x1,y1)-(x2,y2)`` otherwise."""
-        first, last = f"({self.left},{self.top})", f"({self.right},{self.bottom})"
-        return first if first == last else f"{first}-{last}"
-
-
-_SPELLINGS = "write 'x,y', 'x1,y1, x2,y2', [x, y], [x1, y1, x2, y2] or [[x1, y1], [x2, y2]]"
-
-
-def _rectangle(value: JsonValue) -> Rectangle:
-    numbers: Sequence[JsonValue]
-    match value:
-        case str():
-            if not re.fullmatch(r"\s*\d{1,6}\s*(,\s*\d{1,6}\s*){1,3}", value, re.ASCII):
-                raise ValueError(f"is not a cell or rectangle; {_SPELLINGS}")
-            numbers = [int(part) for part in value.split(",")]
-        case [[x1, y1], [x2, y2]]:
-            numbers = [x1, y1, x2, y2]
-        case list():
-            numbers = value
-        case _:
-            numbers = []
-    valid = [number for number in numbers if type(number) is int and number >= 0]
-    if len(valid) not in (2, 4) or len(valid) < len(numbers):
-        raise ValueError(f"is not a cell or rectangle; {_SPELLINGS}")
-    left, top, right, bottom = valid * (2 if len(valid) == 2 else 1)
-    return Rectangle(min(left, right), min(top, bottom), max(left, right), max(top, bottom))
-
-
 def _area(value: JsonValue) -> tuple[Rectangle, ...]:
     if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
-        return tuple(_rectangle(part) for part in value)
-    return (_rectangle(value),)
+        return tuple(rectangle(part) for part in value)
+    return (rectangle(value),)
 
 
 Area = Annotated[

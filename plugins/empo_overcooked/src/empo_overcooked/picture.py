@@ -21,8 +21,9 @@ from empo_overcooked.kitchen import (
     WINDOW,
     Kitchen,
 )
-from empo_pictures.canvas import GROUND, INK, PAPER, RGB, Pen, heat_colour, text_on
-from empo_pictures.picture_sheet import PictureSheet, goal_key, usual_tile_size
+from empo_pictures.canvas import GROUND, INK, PAPER, RGB, Pen, text_on
+from empo_pictures.picture_sheet import PictureSheet, goal_key
+from empo_worlds.grid.pictures import best_value, draw_cell, draw_goal, draw_move, tile_size_of
 
 _LINE: Final[RGB] = (190, 186, 176)
 _BENCH: Final[RGB] = (203, 170, 125)
@@ -40,6 +41,7 @@ def sheet(
     spec: WorldSpec,
     row: Sequence[int],
     overlay: Overlay | None,
+    tile_size: int | None,
 ) -> PictureSheet:
     """A picture of a state: the robot is a square, the human a disc, with a line to what it faces.
 
@@ -66,15 +68,13 @@ def sheet(
             _moves(pens[kitchen.floor[place]], policy, chosen)
         pen.text((0.04, 0.03), f"served {row[-1]}", 0.18, anchor="lt", halo=PAPER)
 
-    tile = usual_tile_size(kitchen.width, height, annotations)
+    tile = tile_size_of(kitchen.width, height, annotations, tile_size)
     return PictureSheet(spec, TINTS, annotations, tile, kitchen.width, height, paint)
 
 
 def draw_tile(pen: Pen, kind: int) -> None:
     """A tile with what is always there."""
-    pen.rect((0, 0), (1, 1), _LINE)
-    colour = GROUND if kind == FLOOR else _WINDOW if kind == WINDOW else _BENCH
-    pen.rect((0.015, 0.015), (0.985, 0.985), colour)
+    draw_cell(pen, _LINE, GROUND if kind == FLOOR else _WINDOW if kind == WINDOW else _BENCH)
     if kind == ONIONS:
         for x, y in ((0.32, 0.62), (0.68, 0.62), (0.5, 0.36)):
             draw_item(pen, ONION, x, y)
@@ -131,15 +131,10 @@ def _goals(
     for kind in (ONIONS, DISHES, POT, WINDOW):
         mine = [number for number, goal in enumerate(goals) if station(goal) == kind]
         values = [] if overlay.goal_values is None else [overlay.goal_values[goal] for goal in mine]
-        best = max((value for value in values if value is not None), default=None)
-        colour = INK if pursued in mine else GROUND if best is None else heat_colour(best)
-        number = "" if best is None else f"{best:.2f}".removeprefix("0")
+        key = " ".join(goal_key(spec, goal) for goal in mine)
         for cell in kitchen.cells_of([kind]):
-            frame = [(0.06, 0.06), (0.94, 0.06), (0.94, 0.94), (0.06, 0.94)]
-            pens[cell].outline(frame, colour, 0.08)
-            keys = " ".join(goal_key(spec, goal) for goal in mine)
-            for at, text, anchor in (((0.9, 0.9), number, "rb"), ((0.1, 0.1), keys, "lt")):
-                pens[cell].text(at, text, 0.15, text_on(colour), anchor=anchor, halo=colour)
+            is_pursued = pursued in mine
+            draw_goal(pens[cell], key, best_value(values), is_pursued=is_pursued, size=0.15)
 
 
 def station(goal: KitchenGoal) -> int:
@@ -155,15 +150,8 @@ def _moves(pen: Pen, policy: Sequence[float] | None, chosen: int | None) -> None
     """A line per direction, as long as it is likely, a dot for staying and a ring for the rest."""
     for action in range(INTERACT + 1):
         p = float(action == chosen) if policy is None else policy[action]
-        if p < 0.005 and action != chosen:
-            continue
-        bold = 0.05 if action == chosen else 0
-        if action == 0:
-            pen.circle((0.5, 0.5), max(0.02, p / 8) + bold, INK)
-        elif action == INTERACT:
-            pen.ring((0.5, 0.5), 0.2 + 0.2 * p, INK, 0.03 + bold)
-        else:
-            x, y = MOVES[action - 1]
-            ends = [(0.5, 0.5), (0.5 + x * p * 0.45, 0.5 + y * p * 0.45)]
-            pen.line(ends, PAPER, 0.08 + bold)
-            pen.line(ends, INK, 0.04 + bold)
+        if action != INTERACT:
+            move = MOVES[action - 1] if action else (0, 0)
+            draw_move(pen, move, p, is_taken=action == chosen)
+        elif p >= 0.005 or action == chosen:
+            pen.ring((0.5, 0.5), 0.2 + 0.2 * p, INK, 0.03 + 0.05 * (action == chosen))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -12,27 +12,12 @@ from empo_core.types import WorldSpec
 from empo_overcooked.goals import KitchenGoal
 from empo_overcooked.kitchen import COOK_WORDS, DIRECTIONS, FACING, NOTHING, PLACE, Kitchen
 from empo_overcooked.picture import TINTS, draw_cook, draw_item, draw_pot, draw_tile, station
-from empo_pictures.canvas import Pen, svg
 from empo_theory.inspection import Sketch
+from empo_worlds.grid.pictures import Glyphs
 
-SIZE = 96
-"""Units per side of a glyph."""
 HEADINGS = np.array([3, 1, 0, 2], np.int32)
 """North, south, east and west as a ``Sketch`` numbers them."""
 TILES = ("floor", "counter", "onions", "dishes", "stove", "window")
-
-
-class _Glyphs:
-    """Glyphs by name, numbered as they are first asked for."""
-
-    def __init__(self) -> None:
-        self.glyphs = {"": ""}
-
-    def number(self, name: str, paint: Callable[[Pen], None]) -> int:
-        """The number of a glyph."""
-        if name not in self.glyphs:
-            self.glyphs[name] = svg(SIZE, SIZE, lambda pen: paint(pen.inset(0, 0, SIZE)))
-        return list(self.glyphs).index(name)
 
 
 def sketch(
@@ -42,7 +27,7 @@ def sketch(
     rows: Int16[np.ndarray, "state word"],
 ) -> Sketch:
     """Pictures of some states."""
-    glyphs, tiles = _Glyphs(), kitchen.tile.tolist()
+    glyphs, tiles = Glyphs(), kitchen.tile.tolist()
     ground = [glyphs.number(TILES[kind], partial(draw_tile, kind=kind)) for kind in tiles]
     things = np.zeros((len(rows), len(tiles)), np.int32)
     cooks = np.zeros((len(rows), len(spec.agents)), np.int32)
@@ -66,7 +51,7 @@ def sketch(
     return Sketch(
         width=kitchen.width,
         height=len(kitchen.lines),
-        glyphs=tuple(glyphs.glyphs.items()),
+        glyphs=tuple(glyphs.glyphs),
         ground=np.array(ground),
         things=things,
         agents=cooks,

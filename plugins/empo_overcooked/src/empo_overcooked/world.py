@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int16, UInt8
+from jaxtyping import Bool, Float, Int, Int16
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -17,7 +17,7 @@ from empo_overcooked.plugin import OvercookedParams
 from empo_overcooked.sketch import sketch
 from empo_pictures.picture_sheet import PictureSheet
 from empo_theory.inspection import Sketch
-from empo_worlds.base import BaseWorld
+from empo_worlds.grid.world import GridWorld, positions
 from empo_worlds.queries import checked_actions
 from empo_worlds.rows import state_rows
 
@@ -28,7 +28,7 @@ def load_world(params: OvercookedParams) -> OvercookedWorld:
     return OvercookedWorld(Kitchen.of(params), name, params.max_steps)
 
 
-class OvercookedWorld(BaseWorld):
+class OvercookedWorld(GridWorld):
     """A robot and a human cook onion soups; see ``WorldModel``.
 
     Attributes:
@@ -75,9 +75,7 @@ class OvercookedWorld(BaseWorld):
     ) -> Successors:
         """One successor per state and joint action; see ``WorldModel.transitions``."""
         rows = self._checked(states)
-        chosen = None
-        if actions is not None:
-            chosen = checked_actions(self.spec, actions, len(rows)).contiguous().numpy()
+        chosen = None if actions is None else checked_actions(self.spec, actions, len(rows))
         successors = torch.from_numpy(kernel.successors(self.kitchen, rows, chosen)[0])
         return Successors(
             torch.arange(len(successors) + 1),
@@ -104,7 +102,7 @@ class OvercookedWorld(BaseWorld):
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cells of robot and human."""
         cells = self.kitchen.floor[self._checked(states)[:, PLACE : 2 * COOK_WORDS : COOK_WORDS]]
-        return torch.from_numpy(np.stack(self.kitchen.at(cells.astype(np.int64)), -1))
+        return positions(torch.from_numpy(cells.astype(np.int64)), self.kitchen.width)
 
     def views(self, states: Int[Tensor, "state word"]) -> Float[Tensor, "state agent feature"]:
         """What each cook sees: itself, the other cook, the kitchen; words, one-hot."""
@@ -135,23 +133,14 @@ class OvercookedWorld(BaseWorld):
             lines.append(f"pot ({x},{y}): onions {onions}, cooked {cooked}/{kitchen.cook_time}")
         return "\n".join([*lines, f"soups served: {row[-1]}"])
 
-    def render(
-        self, state: Int[Tensor, " word"], overlay: Overlay | None = None
-    ) -> UInt8[np.ndarray, "height width 3"]:
-        """An RGB picture of a state."""
-        return self._sheet(state, overlay).pixels()
-
-    def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
-        """The same picture as an SVG document."""
-        return self._sheet(state, overlay).svg()
-
     def sketch(self, states: Int[Tensor, "state word"]) -> Sketch:
         """Pictures of many states for a page that draws them."""
         return sketch(self.kitchen, self._goals, self.spec, self._checked(states))
 
-    def _sheet(self, state: Int[Tensor, " word"], overlay: Overlay | None) -> PictureSheet:
-        row = self._checked(state[None])[0]
-        return sheet(self.kitchen, self._goals, self.spec, row.tolist(), overlay)
+    def _sheet(
+        self, row: Int16[np.ndarray, " word"], overlay: Overlay | None, tile_size: int | None
+    ) -> PictureSheet:
+        return sheet(self.kitchen, self._goals, self.spec, row.tolist(), overlay, tile_size)
 
     def _checked(self, states: Int[Tensor, "state word"]) -> Int16[np.ndarray, "state word"]:
         """The rows as the compiled code wants them."""
