@@ -8,7 +8,7 @@ an agent-step is one agent of one copy acting once. The contenders take turns:
 - *listed*: one successor drawn from all that ``world.transitions`` lists;
 - *world.step*: one call of the world, in one thread, and in two with half of the copies each;
 - *copies*: ``world.step``, and everything a learner needs but observations: what others do, what
-  is available, rewards, ends and new episodes (``empo_rollout.empowerment.world_copies``);
+  is available, rewards, ends and new episodes (``empo_world_environments.copies``);
 - *vector*: the same with observations, as a learner receives and answers them;
 - *plain vector*: the same without the kernel that changes observations where states differ.
 
@@ -38,9 +38,9 @@ from empo_core.experiment import build
 from empo_learning.allocator import keep_freed_memory
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld
-from empo_rollout.empowerment.observation import WorldObservation
-from empo_rollout.empowerment.world_copies import Stage, WorldCopies
-from empo_rollout.empowerment.world_vector import WorldVectorEnv
+from empo_world_environments.copies import Stage, WorldCopies
+from empo_world_environments.observation import WorldObservation
+from empo_world_environments.vector import WorldVectorEnv
 from empo_worlds.queries import sample_successors
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_multigrid" / "tests"))

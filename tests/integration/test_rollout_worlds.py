@@ -23,11 +23,11 @@ from empo_learning.evaluation import evaluate_run
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
-from empo_rollout.empowerment.reward import power_reward
-from empo_rollout.empowerment.world_vector import WorldVectorEnv
-from empo_rollout.world_params import PowerReward
 from empo_testing.environment import Player
 from empo_theory.parameters import CompleteTheory
+from empo_world_environments.params import PowerReward
+from empo_world_environments.reward import power_reward
+from empo_world_environments.vector import WorldVectorEnv
 from empo_worlds.queries import is_terminal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"

@@ -20,10 +20,10 @@ from empo_core.errors import StorageError
 from empo_core.experiment import Experiment, build, build_world
 from empo_core.world_content import identity, world_digest
 from empo_exact.result import load
-from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import build_policy
 from empo_rollout.policies.policyfile import save_policy
+from empo_world_environments.vector import WorldVectorEnv
 
 EDITS = (
     "deceived: {robot: inform, human_1: cooperate",

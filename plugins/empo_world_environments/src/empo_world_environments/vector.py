@@ -14,8 +14,8 @@ from empo_core.types import WorldSpec
 from empo_environments.batched_copies import BatchedCopies
 from empo_environments.block_schedule import check_action
 from empo_learning.state_cache import StateCache
-from empo_rollout.empowerment.observation import Learners, WorldObservation
-from empo_rollout.empowerment.world_copies import GOAL, REASONS, Stage, WorldCopies
+from empo_world_environments.copies import GOAL, REASONS, Stage, WorldCopies
+from empo_world_environments.observation import Learners, WorldObservation
 from empo_worlds.roles import check_roles
 
 

@@ -24,7 +24,7 @@ from empo_core.runs.files import refuse_gone
 from empo_core.tracker_group import TrackerGroup
 from empo_core.world_content import difference, identity
 from empo_learning.state_cache import StateCache
-from empo_rollout.world_params import PowerReward
+from empo_world_environments.params import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
 DONE = "done"

@@ -12,8 +12,8 @@ from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.trees import StateDict
 from empo_learning.state_cache import StateCache
-from empo_rollout.empowerment.goals import Goals, arrived, draw
-from empo_rollout.empowerment.observation import WorldObservation
+from empo_world_environments.goals import Goals, arrived, draw
+from empo_world_environments.observation import WorldObservation
 from empo_worlds.contract import available_in, initial_row
 from empo_worlds.policy_checks import checked_human_policy
 

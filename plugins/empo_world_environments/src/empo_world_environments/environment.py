@@ -9,10 +9,10 @@ from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Environment, HumanPrior
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
-from empo_rollout.empowerment.observation import WorldObservation
-from empo_rollout.empowerment.reward import Power, power_reward
-from empo_rollout.empowerment.world_vector import WorldVectorEnv, check_learners, world_spec
-from empo_rollout.world_params import PowerReward, WorldParams
+from empo_world_environments.observation import WorldObservation
+from empo_world_environments.params import PowerReward, WorldParams
+from empo_world_environments.reward import Power, power_reward
+from empo_world_environments.vector import WorldVectorEnv, check_learners, world_spec
 
 
 class WorldEnvironment(Environment):
