@@ -131,6 +131,16 @@ class WorldStepper:
         self._vector.close()
 
 
+def last_observations(
+    is_over: Bool[np.ndarray, " row"], last: Float32[np.ndarray, "final number"]
+) -> Shaped[np.ndarray, " row"]:
+    """The last observation of each episode that ended, None of the others, as Gymnasium does."""
+    final = np.full(len(is_over), None, dtype=object)
+    for row, observation in zip(np.flatnonzero(is_over), last, strict=True):
+        final[row] = observation
+    return final
+
+
 class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*actions"], Any]):
     """Copies of a world in which one agent acts, or all robots as one.
 
@@ -214,10 +224,8 @@ class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*actions"], Any])
         terminated, truncated = step.terminated[::learners], step.truncated[::learners]
         is_over = terminated | truncated
         if is_over.any():
-            final = np.full(self.num_envs, None, dtype=object)
             last = step.final_observation[step.final_row % learners == 0, : self._words]
-            for env, observation in zip(np.flatnonzero(is_over), last, strict=True):
-                final[env] = observation
+            final = last_observations(is_over, last)
             reason = np.where(is_over, step.reasons[::learners], 0)
             infos |= {"final_obs": final, "_final_obs": is_over}
             infos |= {"final_info": {"reason": reason, "_reason": is_over}, "_final_info": is_over}
@@ -249,8 +257,8 @@ class WorldParallelVector:
     The methods are those of ``pettingzoo.ParallelEnv``; every observation, reward, flag and action
     has an axis of copies in front. Agents never leave: ``infos[agent]["acts"]`` [env] says where
     the agent's next action has an effect, ``["action_mask"]`` [env option] which actions it has.
-    Episodes begin anew in the step that ends them; ``["final_obs"]`` [env number] then has
-    the agent's last observation where ``["_final_obs"]`` [env] is True.
+    Episodes begin anew in the step that ends them; ``["final_obs"]`` [env] then has the agent's
+    last observation where ``["_final_obs"]`` [env] is True, and None elsewhere.
 
     Attributes:
         num_envs: Number of copies.
@@ -341,15 +349,12 @@ class WorldParallelVector:
 
     def _infos(self, step: TimeStep) -> dict[str, Infos]:
         assert step.mask is not None
-        is_over = np.zeros(len(step.acts), np.bool_)
-        is_over[step.final_row] = True
-        last = np.zeros_like(step.observation)
-        last[step.final_row] = step.final_observation
+        is_over = step.terminated | step.truncated
         columns = {
             "action_mask": step.mask.astype(np.int8),
             "acts": step.acts,
             "reason": step.reasons,
-            "final_obs": last,
+            "final_obs": last_observations(is_over, step.final_observation),
             "_final_obs": is_over,
         }
         infos: dict[str, Infos] = {name: {} for name in self.possible_agents}
