@@ -239,10 +239,9 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> JsonValue:
         StorageError: if the file is missing, too large, or not strict JSON.
     """
     path = Path(path)
-    # Python sets aside as many bytes as are asked for, which takes longer than to read a few.
-    raw = open_regular(
-        path, lambda file: file.read(min(os.fstat(file.fileno()).st_size, max_bytes) + 1)
-    )
+    with open_regular(path) as file:
+        # Python sets aside as many bytes as are asked for, which takes longer than to read a few.
+        raw = file.read(min(os.fstat(file.fileno()).st_size, max_bytes) + 1)
     if len(raw) > max_bytes:
         raise StorageError(f"{path}: is larger than {max_bytes:,} bytes")
     return parse_json(path, raw)
@@ -305,14 +304,11 @@ def read_checked(path: Path, entry: FileEntry, *, max_bytes: int = MAX_JSON) -> 
     Raises:
         StorageError: if the file is missing, damaged, or too large to be read at once.
     """
-
-    def read(file: io.BufferedReader) -> bytes:
+    with open_regular(path) as file:
         check_size(path, file, entry)
         if entry.bytes > max_bytes:
             raise StorageError(f"{path}: is larger than {max_bytes:,} bytes")
-        return file.read()
-
-    raw = open_regular(path, read)
+        raw = file.read()
     if hashlib.sha256(raw).hexdigest() != entry.sha256:
         raise StorageError(f"{path}: is damaged: its sha256 does not match")
     return raw

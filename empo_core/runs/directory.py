@@ -35,7 +35,6 @@ from empo_core.printable import PrintableFormatter
 from empo_core.runs.atomic import read_json, strict_json, write_file
 from empo_core.runs.environment import RECORDED, differences, environment
 from empo_core.runs.files import (
-    CAN_LOCK,
     forget_root,
     hold,
     is_gone,
@@ -165,7 +164,6 @@ class RunDirectory:
                 f"empo run {directory.path / CONFIG}"
             )
         owner = f"process {status.get('pid')} on {status.get('host')}"
-        alive = ConfigError(f"{path}: this run is still going on ({owner}); wait for it or stop it")
         is_local = status.get("host") == socket.gethostname()
         # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
         is_local |= launch() is not None and status.get("launch") == launch()
@@ -175,10 +173,10 @@ class RunDirectory:
                 f"{path}: this run was started as {owner}, which cannot be seen from here; if it "
                 f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
             )
-        if not CAN_LOCK and running and process_exists(status.get("pid")):
-            raise alive
         if not directory._hold():
-            raise alive
+            raise ConfigError(
+                f"{path}: this run is still going on ({owner}); wait for it or stop it"
+            )
         if running:  # The lock is ours, so nobody is at work there.
             log.warning("%s: %s", path, silent_end(status))
         directory._facts |= {
@@ -363,7 +361,8 @@ def read_config(directory: Path) -> JsonValue:
         StorageError: if the config is missing, or no regular file.
     """
     path = directory / CONFIG
-    raw = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
+    with open_regular(path) as file:
+        raw = file.read(MAX_BYTES + 1)
     with contextlib.suppress(StorageError):
         quick = read_json(directory / CONFIG_DATA)
         if isinstance(quick, dict) and quick.get("yaml_sha256") == _sha256(raw):

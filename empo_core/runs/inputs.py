@@ -349,25 +349,17 @@ def file_digest(path: Path) -> str:
     Raises:
         StorageError: if the file cannot be read.
     """
-    return open_regular(path, _sha256)
-
-
-def _sha256(file: Any) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check(path: Path, entry: Copy) -> None:
-    def compare(file: Any) -> None:
-        size = os.fstat(file.fileno()).st_size
-        is_same = size == entry.bytes and _sha256(file) == entry.sha256
-        if not is_same:
-            raise StorageError(
-                f"{path}: is not what the run was made from: its sha256 is another than in "
-                f"{MANIFEST}; put the file back (it was copied from {entry.original}), or start a "
-                "new run with a config that names the changed file elsewhere"
-            )
-
-    open_regular(path, compare)
+    if file_digest(path) != entry.sha256:
+        raise StorageError(
+            f"{path}: is not what the run was made from: its sha256 is another than in "
+            f"{MANIFEST}; put the file back (it was copied from {entry.original}), or start a "
+            "new run with a config that names the changed file elsewhere"
+        )
 
 
 def _paths_of(config: BaseModel) -> Iterator[tuple[Path, list[Path]]]:
@@ -496,8 +488,7 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 def _copied(path: Path, target: Path) -> FileEntry:
     """Copy a file, and return its size and sha256."""
-
-    def write(source: Any) -> FileEntry:
+    with open_regular(path.resolve()) as source:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with open_new(target) as file:
@@ -507,5 +498,3 @@ def _copied(path: Path, target: Path) -> FileEntry:
             return hashing.entry
         except OSError as error:
             raise refused(target, error) from error
-
-    return open_regular(path.resolve(), write)

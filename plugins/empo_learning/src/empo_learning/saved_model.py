@@ -119,7 +119,8 @@ def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body
     Raises:
         StorageError: if the file is missing, damaged, foreign, or of another version.
     """
-    open_regular(path, lambda file: None)
+    with open_regular(path):
+        pass
     try:
         with safetensors.safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(KEY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,13 +39,10 @@ def read_tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
     Raises:
         StorageError: if the file is missing, damaged, or no safetensors file.
     """
-
-    def check(file: io.BufferedReader) -> None:
+    with open_regular(path) as file:
         check_size(path, file, entry)
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
             raise StorageError(f"{path}: is damaged: its sha256 does not match")
-
-    open_regular(path, check)
     try:
         mapped = safetensors.torch.load_file(path)
         return {name: tensor.clone() for name, tensor in mapped.items()}

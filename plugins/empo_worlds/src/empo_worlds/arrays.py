@@ -8,7 +8,6 @@ own. How it is written is ``empo_core.runs.atomic``'s business.
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 import re
 import threading
@@ -147,8 +146,7 @@ def _write_array(
 def _read_array(path: Path, entry: _Entry, *, mmap: bool) -> np.ndarray:
     dtype = _dtype(path, entry)
     data_bytes = math.prod(entry.shape) * dtype.itemsize
-
-    def check(file: io.BufferedReader) -> None:
+    with open_regular(path) as file:
         check_size(path, file, entry)
         if entry.bytes < data_bytes:  # A shape may claim more than any memory holds.
             raise StorageError(
@@ -157,8 +155,6 @@ def _read_array(path: Path, entry: _Entry, *, mmap: bool) -> np.ndarray:
             )
         if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
             raise StorageError(f"{path}: is damaged: its sha256 does not match")
-
-    open_regular(path, check)
     try:
         array = load_array(path, mmap=mmap)
     except Exception as error:
