@@ -59,7 +59,7 @@ class SavedRun:
     summary: dict[str, Json] = field(repr=False)
 
     @cached_property
-    def inputs(self) -> Manifest | None:
+    def inputs(self) -> Manifest:
         """The copies that it keeps of what its config names, and the digest of its world.
 
         Raises:
@@ -128,7 +128,9 @@ def read_run(path: Path) -> SavedRun:
         reasons = reasons or [f"{path / STATUS}: has no status"]
     if word == "finished":
         try:
-            summary = _object(read_json(_inside(path, RESULTS) / SUMMARY))
+            if (path / RESULTS).is_symlink():
+                raise StorageError(f"{path / RESULTS}: is a symbolic link")
+            summary = _object(read_json(path / RESULTS / SUMMARY))
         except EmpoError as error:
             reasons.append(str(error))
     elif ended_silently(status):
@@ -142,7 +144,7 @@ def read_run(path: Path) -> SavedRun:
         config=config,
         status=word,
         reason=" ".join(reasons) or None,
-        task=task if isinstance(task, str) else _world(config),
+        task=task if isinstance(task, str) else "",
         algorithm=algorithm if isinstance(algorithm, str) else "",
         started=started,
         seconds=_seconds(status, running=word == "running" and not reasons),
@@ -153,17 +155,6 @@ def read_run(path: Path) -> SavedRun:
 def _object(value: Json) -> dict[str, Json]:
     """The value where it is an object, and otherwise nothing."""
     return value if isinstance(value, dict) else {}
-
-
-def _inside(path: Path, name: str) -> Path:
-    """A folder of a run's directory.
-
-    Raises:
-        StorageError: if the folder is a link, which may lead out of the directory.
-    """
-    if (path / name).is_symlink():
-        raise StorageError(f"{path / name}: is a symbolic link")
-    return path / name
 
 
 def _seconds(status: Mapping[str, Json], *, running: bool) -> float | None:
@@ -181,10 +172,3 @@ def _time(text: Json) -> datetime.datetime | None:
         return None if time is None else time.astimezone()
     except (ValueError, OverflowError):
         return None
-
-
-def _world(config: Mapping[str, Json]) -> str:
-    """The world's name, of a run whose status has no task."""
-    world = _object(config.get("world_model"))
-    file, name = _object(world.get("params")).get("file"), world.get("name")
-    return Path(file).stem if isinstance(file, str) else name if isinstance(name, str) else ""

@@ -129,7 +129,7 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 
 def _present(done: Experiment, *, json: bool, quiet: bool) -> None:
     from empo_core.run_warnings import only_logged
-    from empo_core.runs.directory import process_rank
+    from empo_core.runs.launch import process_rank
 
     if process_rank() > 0:
         return

@@ -92,14 +92,12 @@ def test_a_config_that_json_cannot_hold_is_read_from_yaml(tmp_path: Path) -> Non
     assert read_config(tmp_path) == config
 
 
-def test_a_run_without_a_task_in_its_status_is_known_by_its_world(write: Write) -> None:
+def test_what_a_status_lacks_is_empty(write: Write) -> None:
     path = write(status_json='{"status": "failed", "error": "too bad"}')
     found = read_run(path)
-    assert (found.task, found.reason, found.started, found.seconds) == ("w", "too bad", None, None)
-    (path / "config.yaml").write_text(
-        "world_model: {name: w, params: {file: /x/maze.yaml}}\nalgorithm: 3\n"
-    )
-    assert (read_run(path).task, read_run(path).algorithm) == ("maze", "")
+    assert (found.task, found.reason, found.started, found.seconds) == ("", "too bad", None, None)
+    (path / "config.yaml").write_text("algorithm: 3\n")
+    assert read_run(path).algorithm == ""
 
 
 @pytest.mark.parametrize(
