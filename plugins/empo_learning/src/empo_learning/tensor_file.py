@@ -12,8 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import DISK, FileEntry, check_size
-from empo_core.runs.files import open_regular
+from empo_core.runs.atomic import DISK, FileEntry, check_file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
@@ -39,10 +38,7 @@ def read_tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
     Raises:
         StorageError: if the file is missing, damaged, or no safetensors file.
     """
-    with open_regular(path) as file:
-        check_size(path, file, entry)
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-            raise StorageError(f"{path}: is damaged: its sha256 does not match")
+    check_file(path, entry)
     try:
         mapped = safetensors.torch.load_file(path)
         return {name: tensor.clone() for name, tensor in mapped.items()}
