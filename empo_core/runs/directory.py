@@ -22,14 +22,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal, Self
+from typing import BinaryIO, Self
 
 from pydantic import JsonValue
 
 from empo_core.config import RunConfig
 from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
-from empo_core.interrupts import process_exists
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter
 from empo_core.runs.atomic import read_json, strict_json, write_file
@@ -45,13 +44,13 @@ from empo_core.runs.files import (
 )
 from empo_core.runs.inputs import Inputs, without_place, write_manifest
 from empo_core.runs.launch import is_of_this_launch, launch, process_rank
+from empo_core.runs.status import STATUS, Status, status_of
 from empo_core.trees import JsonData
 
-CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
+CONFIG, ENVIRONMENT, LOG = "config.yaml", "env.json", "log.txt"
 CONFIG_DATA = "config.json"
 RESULTS = "results"
 SUMMARY = "summary.json"
-Status = Literal["running", "finished", "failed", "interrupted"]
 
 log = logging.getLogger("empo_core")
 
@@ -70,7 +69,7 @@ class RunDirectory:
         self.is_temporary = is_temporary
         self.source = path
         self._lock: BinaryIO | None = None
-        self._earlier: dict[str, JsonValue] | None = None
+        self._earlier = b""
         self._facts: dict[str, JsonData] = {"started": _now()}
         self._since, self._seconds_before = time.monotonic(), 0.0
 
@@ -138,18 +137,16 @@ class RunDirectory:
             private = cls._temporary()
             private.source = directory.path
             return private
-        status = directory.status()
-        if status.get("status") == "finished":
+        before = status_of(directory.path)
+        if before.status == "finished":
             raise ConfigError(
                 f"{path}: this run has finished; start a new one with: "
                 f"empo run {directory.path / CONFIG}"
             )
-        owner = f"process {status.get('pid')} on {status.get('host')}"
-        is_local = status.get("host") == socket.gethostname()
+        owner = f"process {before.pid} on {before.host}"
         # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
-        is_local |= launch() is not None and status.get("launch") == launch()
-        running = status.get("status") == "running"
-        if running and not is_local:
+        is_ours = before.is_local or (launch() is not None and before.launch == launch())
+        if before.status == "running" and not is_ours:
             raise ConfigError(
                 f"{path}: this run was started as {owner}, which cannot be seen from here; if it "
                 f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
@@ -158,14 +155,14 @@ class RunDirectory:
             raise ConfigError(
                 f"{path}: this run is still going on ({owner}); wait for it or stop it"
             )
-        if running:  # The lock is ours, so nobody is at work there.
-            log.warning("%s: %s", path, silent_end(status))
-        directory._facts |= {
-            key: status[key] for key in ("started", "task", "launch") if key in status
-        }
-        seconds = status.get("seconds")
-        directory._seconds_before = seconds if isinstance(seconds, int | float) else 0.0
-        directory._earlier = status
+        if before.status == "running":  # The lock is ours, so nobody is at work there.
+            log.warning("%s: %s", path, before.silent_end)
+        started = before.started and before.started.isoformat()
+        facts = {"started": started, "task": before.task, "launch": before.launch}
+        directory._facts |= {key: value for key, value in facts.items() if value}
+        directory._seconds_before = before.seconds or 0.0
+        if before.status is not None:
+            directory._earlier = (directory.path / STATUS).read_bytes()
         return directory
 
     def begin_again(self, config: RunConfig, registry: Registry) -> None:
@@ -183,7 +180,7 @@ class RunDirectory:
     def leave_as_it_was(self, reason: str) -> None:
         """Restore the status and reason from before, since nothing was run."""
         if self._earlier:
-            _write_json(self.path / STATUS, self._earlier)
+            write_file(self.path / STATUS, self._earlier)
         else:
             self.mark("failed", reason)
 
@@ -198,7 +195,7 @@ class RunDirectory:
             return None
         for path in sorted(config.runs.iterdir(), reverse=True):
             try:
-                if not is_of_this_launch(cls(path).status()):
+                if not is_of_this_launch(status_of(path)):
                     continue
                 config_here = _portable(Inputs(config).in_run(config, path), path)
                 is_same = read_config(path) == config_here
@@ -208,24 +205,6 @@ class RunDirectory:
                 if is_same:
                     return cls.reopen(path)
         return None
-
-    def status(self) -> dict[str, JsonValue]:
-        """Contents of ``status.json``; empty where there is none, or a damaged one.
-
-        Of a damaged one there is a warning. It has few words, which can be written anew, and says
-        nothing about whether checkpoints and results are whole.
-        """
-        file = self.path / STATUS
-        if not file.exists():
-            return {}
-        try:
-            status = read_json(file)
-            if not isinstance(status, dict):
-                raise StorageError(f"{file}: is damaged or not ours")
-            return status
-        except StorageError as error:
-            log.warning("%s; goes on without it", error)
-            return {}
 
     def mark(self, status: Status, error: str | None = None) -> None:
         """Record the run's status."""
@@ -240,7 +219,7 @@ class RunDirectory:
         if error is not None:
             record["error"] = error
         if not self.is_gone:  # Else there is nobody to tell.
-            _write_json(self.path / STATUS, record)
+            write_file(self.path / STATUS, strict_json(record) + "\n")
 
     @property
     def is_gone(self) -> bool:
@@ -399,26 +378,8 @@ def _portable(config: RunConfig, directory: Path) -> dict[str, JsonValue]:
     return resolved(without_place(config)) | runs
 
 
-def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
-    write_file(path, strict_json(data) + "\n")
-
-
 def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-
-
-def ended_silently(status: Mapping[str, JsonValue]) -> bool:
-    """True if a run is said to go on in a process of this machine that does not exist."""
-    is_local = status.get("host") == socket.gethostname()
-    return status.get("status") == "running" and is_local and not process_exists(status.get("pid"))
-
-
-def silent_end(status: Mapping[str, JsonValue]) -> str:
-    """The message about a run that ended silently."""
-    return (
-        "the last run ended without a word (as after os._exit, a crash or kill -9): "
-        f"process {status.get('pid')} is gone"
-    )
 
 
 def warn_of_silent_end(runs: Path) -> None:
@@ -426,10 +387,10 @@ def warn_of_silent_end(runs: Path) -> None:
     with contextlib.suppress(OSError, StorageError):
         with os.scandir(runs) as entries:
             times = {entry.path: entry.stat().st_mtime for entry in entries if entry.is_dir()}
-        newest = RunDirectory(Path(max(times, key=lambda path: times[path], default="")))
-        status = newest.status()
-        if ended_silently(status):
+        newest = Path(max(times, key=lambda path: times[path], default=""))
+        status = status_of(newest)
+        if status.has_ended_silently:
             log.warning(
                 "%s: %s; its log: %s; go on with: empo resume %s",
-                newest.path, silent_end(status), newest.path / LOG, newest.path,
+                newest, status.silent_end, newest / LOG, newest,
             )  # fmt: skip

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import JsonValue
+from empo_core.runs.status import StatusRecord
 
 
 def process_rank() -> int:
@@ -28,23 +26,19 @@ def launch() -> str | None:
     return None if name == "none" else name
 
 
-def is_of_this_launch(status: Mapping[str, JsonValue]) -> bool:
+def is_of_this_launch(status: StatusRecord) -> bool:
     """Whether processes of this very launch by ``torchrun`` began or went on with a run.
 
     Its name alone does not say: people use one name again. A run of this launch was marked after
     ``torchrun`` was started here; where that time is not known, ``torchrun`` says whether it has
     started these processes before.
-
-    Raises:
-        ValueError: if the status is damaged.
     """
-    if status.get("launch") != launch() or status.get("status") == "finished":
+    if status.launch != launch() or status.status == "finished" or status.updated is None:
         return False
     since = _parent_started()
     if since is None:
         return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    marked = datetime.datetime.fromisoformat(str(status.get("updated")))
-    return marked.timestamp() >= math.floor(since)
+    return status.updated.timestamp() >= math.floor(since)
 
 
 def _parent_started() -> float | None:
