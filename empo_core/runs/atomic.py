@@ -77,7 +77,9 @@ class FileEntry(StrictModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class _Sealed(StrictModel):
+class Sealed(StrictModel):
+    """Data of ours with their format, version and sha256."""
+
     format: str
     version: int
     sha256: str
@@ -193,15 +195,29 @@ def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
     Raises:
         StorageError: if the file is missing, damaged, of another version, or not ours.
     """
-    outer = validated(path, _Sealed, read_json(path))
-    if outer.format != form:
-        raise StorageError(f"{path}: is damaged or not ours: its format is {outer.format!r}")
-    if outer.version != version:
-        raise StorageError(f"{path}: has format version {outer.version}; this core reads {version}")
+    outer = sealed(path, read_json(path), form, version)
     body = validated(path, model, outer.body)
     if digest(outer.body) != outer.sha256:
         raise StorageError(f"{path}: is damaged: its sha256 does not match")
     return body
+
+
+def sealed(path: Path, data: JsonValue, form: str, version: int) -> Sealed:
+    """Data from a file that are of a format and a version; the sha256 is not checked yet.
+
+    Raises:
+        StorageError: if the data are of another version, or not ours.
+    """
+    outer = validated(path, Sealed, data)
+    if outer.format != form:
+        raise StorageError(
+            f"{path}: is damaged or not ours: its format is {outer.format!r}, not {form!r}"
+        )
+    if outer.version != version:
+        raise StorageError(
+            f"{path}: has format version {outer.version}; what is installed here reads {version}"
+        )
+    return outer
 
 
 def validated(path: Path, model: type[Body], data: object) -> Body:

@@ -318,7 +318,7 @@ def test_a_forged_manifest_is_refused(stored: Path, changes: dict[str, Any], rea
         (b'{"format": "other"}', "not ours"),
         (
             b'{"format": "empo-arrays", "version": 2, "sha256": "", "body": {}}',
-            "format version 2; this core reads 1",
+            "format version 2; .* reads 1",
         ),
         (b'{"a": NaN}', "NaN is not JSON"),
         (b'{"a": -1e400}', "-1e400 is larger than numbers can be"),
