@@ -172,7 +172,7 @@ def test_a_run_leaves_everything_needed_to_understand_it(
     environment = read(done.directory / "env.json")
     assert environment["seed"] == 7
     assert environment["plugins"] == {"dist-a": "1.5"}
-    assert environment["versions"].keys() == {"empo-core", "torch", "numpy"}
+    assert environment["versions"].keys() == {"empo-core", "torch", "numpy", "numba", "llvmlite"}
     assert (done.directory / "results" / "numbers.txt").read_text()
     log = (done.directory / "log.txt").read_text()
     assert [word in log for word in ("started", "half way", "finished")] == [True] * 3

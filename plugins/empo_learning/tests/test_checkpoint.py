@@ -418,7 +418,7 @@ def rename_file(new: str) -> Callable[[dict[str, Any]], object]:
 
 
 MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another version": (edit(lambda m: m.update(version=2)), "format version 2; this core reads 1"),
+    "another version": (edit(lambda m: m.update(version=2)), "has format version 2"),
     "another format": (edit(lambda m: m.update(format="empo-arrays")), "format is 'empo-arrays'"),
     "another step": (edit(lambda m: m["body"].update(step=3)), "is the manifest of step 3"),
     "a file elsewhere": (edit(rename_file("../../config.yaml")), "damaged or not ours: files"),

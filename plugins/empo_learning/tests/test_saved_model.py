@@ -155,7 +155,7 @@ def test_foreign_files_are_refused_and_run_nothing(
 
 def test_another_sort_or_version_of_model_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path / "model")
-    with pytest.raises(StorageError, match="its format is 'empo-test-model', and 'other' is need"):
+    with pytest.raises(StorageError, match="its format is 'empo-test-model', not 'other'"):
         read_model(path, Format("other", 1), Body)
     with pytest.raises(StorageError, match="has format version 1"):
         read_model(path, Format("empo-test-model", 2), Body)
