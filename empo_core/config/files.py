@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +25,6 @@ from empo_core.config.schema import keys_of
 from empo_core.config.yaml import (
     Document,
     Loc,
-    Plain,
     dotted,
     parse_yaml,
     problems,
@@ -48,8 +47,6 @@ __all__ = [
 ]
 
 Model = TypeVar("Model", bound=BaseModel)
-MOST = 2**53
-"""Largest whole number of a file, the last up to which doubles hold all."""
 
 
 def load_config(
@@ -90,17 +87,6 @@ def validate_document(
     Raises:
         ConfigError: if the document is not valid, with one located line per problem.
     """
-    beyond = [
-        located_error(
-            document,
-            loc,
-            f"{number:,} is beyond 2^53 in size, up to which whole numbers go here; a byte for "
-            f"each would take {abs(number) >> 40:,} TiB",
-        )
-        for loc, number in _too_large(document.data)
-    ]
-    if beyond:
-        raise joined(beyond)
     full = {"base": document.base, **(context or {})}
     candidate = full.get("registry")
     registry = candidate if isinstance(candidate, Registry) else None
@@ -153,18 +139,6 @@ def foreign_error(document: Document, model: type[BaseModel]) -> ConfigError:
         "is something else, and nothing of it is shown; check the path",
     )
     return ForeignFileError(str(error))
-
-
-def _too_large(value: Plain, loc: Loc = ()) -> Iterator[tuple[Loc, int]]:
-    """Whole numbers that no memory, no time and no double can hold, and their places."""
-    if isinstance(value, dict):
-        for key, child in value.items():
-            yield from _too_large(child, (*loc, key))
-    elif isinstance(value, list):
-        for position, child in enumerate(value):
-            yield from _too_large(child, (*loc, position))
-    elif type(value) is int and abs(value) > MOST:
-        yield loc, value
 
 
 def located_error(
