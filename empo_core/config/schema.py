@@ -10,19 +10,20 @@ import json
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType
 
 from empo_core.config.models import ComponentRef, RunConfig, library_files
 from empo_core.config.yaml import Loc
 from empo_core.errors import DuplicateComponentError
-from empo_core.plugins.hookspecs import Kind
+from empo_core.plugins.hookspecs import KINDS, Component
 from empo_core.plugins.registry import Registry
 
 _WORDS: dict[object, str] = {
@@ -282,23 +283,6 @@ def _bounds(metadata: Sequence[object]) -> Iterator[str]:
                     yield template.format(bound)
 
 
-def config_schema(registry: Registry) -> JsonSchemaValue:
-    """The JSON Schema (draft 2020-12) of configs that name components of ``registry``."""
-    schema = _Hoister(registry).schema()
-    properties = schema["properties"]
-    for key, field in keys_of(RunConfig).items():
-        # A key with two spellings may be written once, in either.
-        first = next(name for name, candidate in keys_of(RunConfig).items() if candidate is field)
-        if key != first:
-            properties[key] = properties[first]
-            schema["not"] = {"required": [first, key]}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Config of an empo run",
-        **schema,
-    }
-
-
 class _Lenient(GenerateJsonSchema):
     """Params may hold what JSON cannot, e.g. functions; a file leaves them out."""
 
@@ -309,93 +293,66 @@ class _Lenient(GenerateJsonSchema):
         return {}
 
 
-class _Hoister:
-    """Puts the schemas of a config, its components and theirs into one, by reference."""
+def config_schema(registry: Registry) -> JsonSchemaValue:
+    """The JSON Schema (draft 2020-12) of configs that name components of ``registry``."""
+    components = list(_usable_components(registry))
+    params_models = [component.params_model() for component in components]
+    references, schema = models_json_schema(
+        [(model, "validation") for model in dict.fromkeys([RunConfig, *params_models])],
+        schema_generator=_Lenient,
+    )
+    definitions = schema["$defs"]
+    for name, definition in definitions.items():
+        if (kind := definition.get("x-component")) is not None:
+            choices: list[JsonSchemaValue] = []
+            for component in components:
+                if component.kind == kind:
+                    reference = references[component.params_model(), "validation"]
+                    params = definitions[reference["$ref"].removeprefix("#/$defs/")]
+                    choices += _choices(registry, component, params, reference)
+            definitions[name] = {"oneOf": choices} if choices else {"not": {}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Config of an empo run",
+        **references[RunConfig, "validation"],
+        "$defs": definitions,
+    }
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._definitions: JsonSchemaValue = {}
 
-    def schema(self) -> JsonSchemaValue:
-        """The schema of a whole config."""
-        root = self._model(RunConfig, "config")
-        return {**root, "$defs": self._definitions}
+def _usable_components(registry: Registry) -> Iterator[Component]:
+    """All components whose names are not provided twice."""
+    for kind in KINDS:
+        for name in registry.names(kind):
+            with suppress(DuplicateComponentError):
+                yield registry.get(kind, name)
 
-    def _model(self, model: type[BaseModel], prefix: str) -> JsonSchemaValue:
-        raw = model.model_json_schema(schema_generator=_Lenient)
-        inner = raw.pop("$defs", {})
-        for name, definition in inner.items():
-            self._definitions[f"{prefix}.{name}"] = self._linked(definition, prefix)
-        return self._linked(raw, prefix)
 
-    def _value(self, value: object, prefix: str) -> object:
-        """The value under a key of a schema, with references to the hoisted definitions."""
-        if isinstance(value, list):
-            return [self._value(item, prefix) for item in value]
-        return self._linked(value, prefix) if isinstance(value, dict) else value
-
-    def _linked(self, node: JsonSchemaValue, prefix: str) -> JsonSchemaValue:
-        """A schema with references to the hoisted definitions."""
-        if "x-component" in node:
-            return {"$ref": f"#/$defs/{self._kind(node['x-component'])}"}
-        node = {key: self._value(value, prefix) for key, value in node.items()}
-        reference = node.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/$defs/"):
-            target = reference.removeprefix("#/$defs/")
-            if target not in self._definitions or f"{prefix}.{target}" in self._definitions:
-                node["$ref"] = f"#/$defs/{prefix}.{target}"
-        return node
-
-    def _kind(self, kind: Kind) -> Kind:
-        if kind not in self._definitions:
-            self._definitions[kind] = {}  # Params may name components of their own kind.
-            names = [name for name in self._registry.names(kind) if self._usable(kind, name)]
-            choices = [choice for name in names for choice in self._choices(kind, name)]
-            self._definitions[kind] = {"oneOf": choices} if choices else {"not": {}}
-        return kind
-
-    def _usable(self, kind: Kind, name: str) -> bool:
-        try:
-            self._registry.get(kind, name)
-        except DuplicateComponentError:
-            return False
-        return True
-
-    def _choices(self, kind: Kind, name: str) -> Iterator[JsonSchemaValue]:
-        """Schema of a reference to a component: a bare name, or name and params."""
-        component = self._registry.get(kind, name)
-        params = self._model(component.params_model(), f"{kind}.{name}")
-        self._definitions[f"{kind}.{name}"] = params
-        description = {"description": component.summary} if component.summary else {}
-        yield from _spellings(description, {"const": name}, params, f"#/$defs/{kind}.{name}")
-        library = [f"{name}/{stem}" for stem in library_files(self._registry, kind, name)]
-        if library:
-            reduced = {
-                **params,
-                "required": [n for n in params.get("required", []) if n != "file"],
-            }
-            self._definitions[f"{kind}.{name}/"] = reduced
-            yield from _spellings(
-                description, {"enum": library}, reduced, f"#/$defs/{kind}.{name}~1"
-            )
-        elif (short := self._registry.trait(kind, name, "short")) is not None:
-            required = [n for n in params.get("required", []) if n != short]
-            reduced = {**params, "required": required}
-            self._definitions[f"{kind}.{name}/"] = reduced
-            spelt = {"type": "string", "pattern": f"^{re.escape(name)}/.+"}
-            yield from _spellings(description, spelt, reduced, f"#/$defs/{kind}.{name}~1")
+def _choices(
+    registry: Registry, component: Component, params: JsonSchemaValue, reference: JsonSchemaValue
+) -> Iterator[JsonSchemaValue]:
+    """Schemas of what names a component: a bare name, or name and params."""
+    kind, name = component.kind, component.name
+    required = params.get("required", [])
+    yield from _spellings(component, {"const": name}, reference, required)
+    library = [f"{name}/{stem}" for stem in library_files(registry, kind, name)]
+    short = registry.trait(kind, name, "short")
+    if library or short is not None:
+        spelt = {"enum": library} if library else {"pattern": f"^{re.escape(name)}/.+"}
+        required = [key for key in required if key != ("file" if library else short)]
+        others = {**params, "required": required}
+        yield from _spellings(component, {"type": "string", **spelt}, others, required)
 
 
 def _spellings(
-    description: JsonSchemaValue, name: JsonSchemaValue, params: JsonSchemaValue, reference: str
+    component: Component, name: JsonSchemaValue, params: JsonSchemaValue, required: list[str]
 ) -> Iterator[JsonSchemaValue]:
-    required = bool(params.get("required"))
+    description = {"description": component.summary} if component.summary else {}
     if not required:
         yield {**description, **name}
     yield {
         **description,
         "type": "object",
-        "properties": {"name": name, "params": {"$ref": reference}},
+        "properties": {"name": name, "params": params},
         "required": ["name", "params"] if required else ["name"],
         "additionalProperties": False,
     }
