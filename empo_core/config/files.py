@@ -21,7 +21,6 @@ from pydantic import BaseModel, ValidationError
 from empo_core.config.errors import ALIKE, explain
 from empo_core.config.models import RunConfig, installed
 from empo_core.config.overrides import apply_override
-from empo_core.config.schema import keys_of
 from empo_core.config.yaml import (
     Document,
     Loc,
@@ -121,7 +120,7 @@ def is_foreign(document: Document, model: type[BaseModel]) -> bool:
         return False  # Whoever typed the name of the config may see what is in it.
     if not isinstance(document.data, dict):
         return True
-    keys = keys_of(model)
+    keys = model.model_fields
     required = {key for key, info in keys.items() if info.is_required()}
     alike = [key for key in map(str, document.data) if get_close_matches(key, keys, 1, ALIKE)]
     return not required & {*map(str, document.data)} and len(alike) < 2
@@ -129,14 +128,14 @@ def is_foreign(document: Document, model: type[BaseModel]) -> bool:
 
 def foreign_error(document: Document, model: type[BaseModel]) -> ConfigError:
     """The error of a file that ``is_foreign``; it quotes nothing of the file."""
-    required = [key for key, info in keys_of(model).items() if info.is_required()]
+    required = [key for key, info in model.model_fields.items() if info.is_required()]
     lacks = f"lacks {', '.join(required)}" if required else "has no key that belongs here"
     shape = "a mapping that" if isinstance(document.data, dict) else "not a mapping and"
     error = located_error(
         document,
         (),
-        f"should be a mapping with {', '.join(keys_of(model))}; the file is {shape} {lacks}, so it "
-        "is something else, and nothing of it is shown; check the path",
+        f"should be a mapping with {', '.join(model.model_fields)}; the file is {shape} {lacks}, "
+        "so it is something else, and nothing of it is shown; check the path",
     )
     return ForeignFileError(str(error))
 

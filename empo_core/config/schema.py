@@ -6,12 +6,13 @@ Both are read off the pydantic models of the core and of the installed plugins.
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -69,15 +70,6 @@ def field_type_of(field: FieldInfo) -> FieldType:
     return FieldType(field.annotation, tuple(field.metadata))
 
 
-def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The keys a config may use for a model, each with its field."""
-    keys = {}
-    for name, field in model.model_fields.items():
-        alias = field.validation_alias
-        keys[alias if isinstance(alias, str) else name] = field
-    return keys
-
-
 @dataclass(frozen=True)
 class Key:
     """A key that a config may use for a model, in words for people.
@@ -100,9 +92,9 @@ class Key:
 def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
     """The keys that a config may use for a model; those of groups follow each group.
 
-    Where one of several groups may stand, what they say of a key is put together.
+    Where one of several groups may stand, the keys of each follow in turn.
     """
-    for name, field in keys_of(model).items():
+    for name, field in model.model_fields.items():
         field_type = field_type_of(field)
         groups, items = _groups(field_type), _items(field_type)
         words = dict.fromkeys("mapping" if _groups(b) else _words(b) for b in branches(field_type))
@@ -113,19 +105,8 @@ def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
         yield Key(
             above + name, type_, default if is_shown else "", field.is_required(), description
         )
-        keys: dict[str, Key] = {}
         for group in groups or items:
-            for key in described(group, f"{above}{name}{'[]' if items else ''}."):
-                keys[key.name] = _merged(keys.get(key.name, key), key)
-        yield from keys.values()
-
-
-def _merged(first: Key, second: Key) -> Key:
-    types, defaults = (
-        " or ".join(dict.fromkeys(filter(None, pair)))
-        for pair in ((first.type, second.type), (first.default, second.default))
-    )
-    return replace(first, type=types, default=defaults, required=first.required and second.required)
+            yield from described(group, f"{above}{name}{'[]' if items else ''}.")
 
 
 def _summary(model: type[BaseModel]) -> str:
@@ -173,11 +154,11 @@ def branches(field_type: FieldType) -> Iterator[FieldType]:
 
 
 def children(
-    field_type: FieldType, part: str | int, value: object, registry: Registry
+    field_types: Sequence[FieldType], part: str | int, value: object, registry: Registry
 ) -> list[FieldType]:
     """The types allowed under a key or list position of a place, given its ``value``."""
     alternatives: list[FieldType] = []
-    for branch in branches(field_type):
+    for branch in itertools.chain.from_iterable(map(branches, field_types)):
         annotation, origin = branch.annotation, get_origin(branch.annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             if issubclass(annotation, ComponentRef) and part == "params":
@@ -185,7 +166,7 @@ def children(
             elif issubclass(annotation, ComponentRef) and part == "name":
                 names = tuple(registry.names(annotation.kind))
                 alternatives.append(FieldType(Literal[names] if names else str))
-            elif field := keys_of(annotation).get(str(part)):
+            elif field := annotation.model_fields.get(str(part)):
                 alternatives.append(field_type_of(field))
         elif isinstance(origin, type):
             arguments = get_args(annotation)
@@ -210,22 +191,17 @@ def key_paths(
         return  # Of components that may hold components like themselves.
     if isinstance(value, list):
         for at, item in enumerate(value):
-            child_types = [
-                child
-                for field_type in field_types
-                for child in children(field_type, at, item, registry)
-            ]
-            yield from key_paths(child_types, item, registry, (*above, at))
+            inner_types = children(field_types, at, item, registry)
+            yield from key_paths(inner_types, item, registry, (*above, at))
     for model in dict.fromkeys(models(field_types)):
-        is_component = issubclass(model, ComponentRef)
-        for name, field in keys_of(model).items():
+        for name, field in model.model_fields.items():
             yield (*above, name)
             inner = value.get(name) if isinstance(value, dict) else None
             if inner is None and isinstance(field.default, ComponentRef):
                 inner = field.default.name
-            child_types = children(FieldType(model), name, value, registry)
-            if not is_component or name == "params":
-                yield from key_paths(child_types, inner, registry, (*above, name))
+            inner_types = children([FieldType(model)], name, value, registry)
+            if not issubclass(model, ComponentRef) or name == "params":
+                yield from key_paths(inner_types, inner, registry, (*above, name))
 
 
 def models(field_types: Sequence[FieldType]) -> list[type[BaseModel]]:
@@ -259,7 +235,7 @@ def _words(field_type: FieldType) -> str:
         article = "an" if annotation.kind[0] in "aeiou" else "a"
         text = f"the name of {article} {annotation.kind}, or {{name, params}}"
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        text = f"mapping with {', '.join(keys_of(annotation)) or 'no keys'}"
+        text = f"mapping with {', '.join(annotation.model_fields) or 'no keys'}"
     elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:
         text = f"mapping of {FieldType(arguments[0]).words} to {FieldType(arguments[1]).words}"
     elif origin is tuple and Ellipsis not in arguments:
