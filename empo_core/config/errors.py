@@ -44,7 +44,7 @@ _OWN_WORDS = {
 def explain(
     errors: ValidationError,
     document: Document,
-    model: type[BaseModel] | None = None,
+    model: type[BaseModel],
     registry: Registry | None = None,
 ) -> Iterator[str]:
     """One line per problem, in the order of the file.
@@ -52,7 +52,7 @@ def explain(
     Args:
         errors: What pydantic found wrong with ``document.data``.
         document: The data and where it was written.
-        model: What the data should have been; adds what is allowed to each line.
+        model: What the data should have been.
         registry: The components that references may name; default: the installed ones.
     """
     return _Explainer(document, model, registry).lines(errors)
@@ -67,10 +67,10 @@ def quote(value: object) -> str:
 
 class _Explainer:
     def __init__(
-        self, document: Document, model: type[BaseModel] | None, registry: Registry | None
+        self, document: Document, model: type[BaseModel], registry: Registry | None
     ) -> None:
         self._document = document
-        self._root = [FieldType(model)] if model is not None else []
+        self._root = [FieldType(model)]
         self._registry = registry if registry is not None else installed()
 
     def lines(self, errors: ValidationError) -> Iterator[str]:

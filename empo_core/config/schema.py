@@ -128,13 +128,8 @@ def default_of(field: FieldInfo) -> str:
     """The default of a field as a config would write it; empty where it must be given."""
     if field.is_required():
         return ""
-    value = field.get_default(call_default_factory=True, validated_data={})
-    if isinstance(value, BaseModel | list | dict):
-        value = to_jsonable_python(value)
-    plain = value is None or isinstance(value, int | float | list | dict)
-    if isinstance(value, str):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False) if plain else str(value)
+    value = to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}))
+    return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def branches(field_type: FieldType) -> Iterator[FieldType]:
@@ -272,10 +267,9 @@ class _Lenient(GenerateJsonSchema):
 def config_schema(registry: Registry) -> JsonSchemaValue:
     """The JSON Schema (draft 2020-12) of configs that name components of ``registry``."""
     components = list(_usable_components(registry))
-    params_models = [component.params_model() for component in components]
+    models: list[type[BaseModel]] = [RunConfig, *(c.params_model() for c in components)]
     references, schema = models_json_schema(
-        [(model, "validation") for model in dict.fromkeys([RunConfig, *params_models])],
-        schema_generator=_Lenient,
+        [(model, "validation") for model in dict.fromkeys(models)], schema_generator=_Lenient
     )
     definitions = schema["$defs"]
     for name, definition in definitions.items():
@@ -286,7 +280,8 @@ def config_schema(registry: Registry) -> JsonSchemaValue:
                     reference = references[component.params_model(), "validation"]
                     params = definitions[reference["$ref"].removeprefix("#/$defs/")]
                     choices += _choices(registry, component, params, reference)
-            definitions[name] = {"oneOf": choices} if choices else {"not": {}}
+            # Nothing fits where no component is installed.
+            definitions[name] = {"oneOf": choices or [{"not": {}}]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Config of an empo run",
