@@ -158,5 +158,5 @@ def test_mistakes_after_any_end_of_a_line_have_a_place(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     for end in ("\n", "\r", "\r\n"):
         path.write_bytes(f"a: 1{end}b: 2{end}c:: d: e\n".encode())
-        with pytest.raises(ConfigError, match=r":3:\d+: a second ': ' in one line"):
+        with pytest.raises(ConfigError, match=r":3:\d+: a ': ' cannot stand here"):
             load_config(path)

@@ -26,7 +26,7 @@ from pydantic import Field
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import RunConfig
 from empo_core.config.files import load_config, parse_yaml
-from empo_core.config.yaml import dump_yaml, read_yaml
+from empo_core.config.yaml import MAX_NUMBER, dump_yaml, read_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.plugins.registry import Offer, Provider, Registry
@@ -399,7 +399,7 @@ def test_a_tracker_that_cannot_finish_costs_a_warning(
     st.recursive(
         st.none()
         | st.booleans()
-        | st.integers()
+        | st.integers(-MAX_NUMBER, MAX_NUMBER)
         | st.floats(allow_nan=False)
         | st.text()
         | st.from_regex(r"[-+]?[0-9._eExo]{1,8}", fullmatch=True),
