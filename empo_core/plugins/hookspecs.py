@@ -68,13 +68,18 @@ class Component:
     api: int
     summary: str = ""
 
+    @property
+    def label(self) -> str:
+        """Kind and name, for messages."""
+        return f"{self.kind} {self.name!r}"
+
     def load(self) -> Callable[..., Any]:
         """Import and return the factory behind ``target``.
 
         Raises:
             PluginLoadError: if the module does not import or lacks the name.
         """
-        return load_target(f"{self.kind} {self.name!r}", self.target)
+        return load_target(self.label, self.target)
 
     def params_model(self) -> type[BaseModel]:
         """The model in ``params``, imported where only its place is given.
@@ -82,7 +87,7 @@ class Component:
         Raises:
             PluginLoadError: if the module does not import, or has no such model.
         """
-        owner = f"the params of {self.kind} {self.name!r}"
+        owner = f"the params of {self.label}"
         model: object = (
             load_target(owner, self.params) if isinstance(self.params, str) else self.params
         )
@@ -108,13 +113,18 @@ class Command:
     target: str
     api: int
 
+    @property
+    def label(self) -> str:
+        """The word command and the name, for messages."""
+        return f"command {self.name!r}"
+
     def load(self) -> Callable[..., None]:
         """Import and return the function behind ``target``.
 
         Raises:
             PluginLoadError: if the module does not import or lacks the name.
         """
-        return load_target(f"command {self.name!r}", self.target)
+        return load_target(self.label, self.target)
 
 
 def load_target(owner: str, target: str) -> Callable[..., Any]:
