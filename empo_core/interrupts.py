@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self, TypeAlias
 
-SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
-"""Windows has no SIGHUP, which says that a terminal was closed."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, the wish of the system, and a terminal that was closed."""
 COMPILER = "llvmlite"
 """Python called back by it loses exceptions, and with them the kernel that is being loaded."""
 RETRY_S = 0.05
@@ -26,16 +24,6 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 """What ``signal.signal`` takes and returns."""
 
 
-def heeded() -> list[signal.Signals]:
-    """The signals that stop a run; under ``nohup`` SIGHUP is ignored, and is to stay so."""
-    hangup = getattr(signal, "SIGHUP", None)
-    return [
-        number
-        for number in SIGNALS
-        if number != hangup or signal.getsignal(number) != signal.SIG_IGN
-    ]
-
-
 def is_compiling(frame: FrameType | None) -> bool:
     """True if a frame, or whatever called it, is the compiler's."""
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] != COMPILER:
@@ -45,7 +33,7 @@ def is_compiling(frame: FrameType | None) -> bool:
 
 def comes_again(number: int, frame: FrameType | None) -> bool:
     """True if a signal arrived within the compiler; it is sent again in a moment."""
-    if not hasattr(signal, "pthread_kill") or not is_compiling(frame):
+    if not is_compiling(frame):
         return False
     main = threading.main_thread().ident or 0
     threading.Timer(RETRY_S, signal.pthread_kill, (main, number)).start()
@@ -93,7 +81,10 @@ class Termination:
     def __enter__(self) -> Self:
         """Take over the signals; only the main thread may, elsewhere nothing changes."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self.handle) for number in heeded()}
+            for number in SIGNALS:
+                # Under ``nohup`` SIGHUP is ignored, and is to stay so.
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self.handle)
         _entered.stack = [*getattr(_entered, "stack", []), self]
         return self
 
