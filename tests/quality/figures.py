@@ -3,8 +3,9 @@
 ``python tests/quality/figures.py [--root TREE] [--against TREE] [--verbose]`` prints a table and
 exits with status 1 if a figure that has to be 0 is not: import circles, modules named by a gerund,
 reference implementations in ``src``, names that are function words, entries of ``Raises:`` that are
-no clause. The other figures have no limit; a large one is a reason to look at its places. The last
-figures are those of a real ``empo run``, of the installed packages.
+no clause, files of a run that its walk in the docs lacks. The other figures have no limit; a large
+one is a reason to look at its places. The last figures are those of a real ``empo run``, of the
+installed packages.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ NO_CLAUSE = re.compile(
     r"^ +[A-Z]\w+(?:Error|Exception|Interrupt|Interrupted): (?!if |as |when )", re.M
 )
 """An entry of ``Raises:`` that does not begin with its condition."""
+
+WALK = re.compile(r"^## The walk of a config$.*?^## ", re.M | re.S)
+"""The way of such a run through the core, in the page on the architecture."""
 
 PROFILED_RUN = """
 import inspect, json, runpy, sys, threading
@@ -318,11 +322,20 @@ def figures_of_run() -> list[Figure]:
     of_ours = [name for name in run["modules"] if name.split(".")[0].startswith("empo_")]
     functions = [f"{Path(file).name} {name}" for file, name in run["functions"]]
     files = sorted({file for file, _ in run["functions"]})
+    walk = WALK.search((ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8"))
+    assert walk is not None
+    named = re.findall(r"`([\w./]+\.py)`", walk[0])
+    unnamed = [
+        file
+        for file in files
+        if "/empo_core/" in file and not any(file.endswith(f"/{name}") for name in named)
+    ]
     return [
         Figure("modules that an exact run imports", len(run["modules"]), places=run["modules"]),
         Figure("modules of ours among them", len(of_ours), places=of_ours),
         Figure("files run before the first line of exact", len(files), places=files),
         Figure("functions run before it", len(functions), places=functions),
+        Figure("files of the core among them that its walk lacks", len(unnamed), True, unnamed),
     ]
 
 
