@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 import sys
 import time
 import traceback
@@ -23,9 +24,7 @@ from empo_core.config.models import references
 from empo_core.errors import (
     REFUSALS,
     ConfigError,
-    DuplicateComponentError,
     EmpoError,
-    PluginLoadError,
     exit_error,
     exits_are_errors,
     is_exit,
@@ -133,7 +132,7 @@ class Experiment:
         """
         self.config = config
         self.seconds = 0.0
-        self._registry = registry if registry is not None else installed()
+        self._registry = registry or installed()
         self._environment = environment
         self._since = time.monotonic()
         self._warnings = LoggedWarnings(_packages(self._registry))
@@ -168,7 +167,7 @@ class Experiment:
             EmpoError: if the config cannot be run, or the run failed for a reason we know.
             RunInterrupted: if the run was stopped; ``.directory`` can be resumed.
         """
-        registry = registry if registry is not None else installed()
+        registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
             return cls._resume(unfinished, registry, watchers, environment, quiet)
         with Termination() as termination, _exits_are_errors(config, registry):
@@ -212,7 +211,7 @@ class Experiment:
             EmpoError: if the run cannot go on, or failed for a reason we know.
             RunInterrupted: if the run was stopped again.
         """
-        registry = registry if registry is not None else installed()
+        registry = registry or installed()
         return cls._resume(RunDirectory.reopen(path), registry, watchers, environment, quiet)
 
     @classmethod
@@ -441,12 +440,12 @@ def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> An
     Raises:
         PluginLoadError: if the component's code does not import, or is not what its kind asks for.
     """
-    registry = registry if registry is not None else installed()
+    registry = registry or installed()
     offer = registry.offer(ref.kind, ref.name)
     factory = offer.component.load()
     with blamed(ref):
         check_call(offer, factory, 1 + len(args))
-        with exits_are_errors(f"{ref.kind} {ref.name!r}"):
+        with exits_are_errors(offer.component.label):
             built = factory(ref.params, *args)
         check_component(offer, built)
     return built
@@ -470,31 +469,13 @@ def build_algorithm(
     Raises:
         ConfigError: if an environment is given that the algorithm would not act in.
     """
-    registry = registry if registry is not None else installed()
-    if environment is not None:
-        _require_environment(config.algorithm, registry)
     algorithm: Algorithm = build(config.algorithm, registry=registry)
-    return algorithm
-
-
-def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
-    """Refuse an environment that would not be used."""
-    if not _takes_environment(registry, algorithm.name):
-        takers = [
-            name for name in registry.names("algorithm") if _takes_environment(registry, name)
-        ]
+    if environment is not None and not algorithm.takes_environment:
         raise ConfigError(
-            f"environment=...: algorithm {algorithm.name!r} does not act in an environment of the "
-            f"caller's; those that do: {', '.join(takers) or 'none is installed'}"
+            f"environment=...: algorithm {config.algorithm.name!r} does not act in an environment "
+            "of the caller's; see takes_environment in docs/reference/protocols.md"
         )
-
-
-def _takes_environment(registry: Registry, name: str) -> bool:
-    """True if the class of an algorithm says so; False as well if the class cannot be loaded."""
-    try:
-        return bool(getattr(registry.get("algorithm", name).load(), "takes_environment", False))
-    except (DuplicateComponentError, PluginLoadError):
-        return False
+    return algorithm
 
 
 def seed_everything(seed: int) -> None:
@@ -505,14 +486,10 @@ def seed_everything(seed: int) -> None:
     seed_globals(stream(seed, Stream.GLOBALS, process_rank()))
 
 
-def peak_memory_bytes() -> int | None:
-    """The most memory this process ever held, or None where the system does not say."""
-    try:
-        import resource
-    except ImportError:
-        return None
+def peak_memory_bytes() -> int:
+    """The most memory this process ever held."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:
@@ -527,8 +504,7 @@ def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:
 
 def _packages(registry: Registry) -> set[str]:
     """The core and the packages that offer components."""
-    targets = (offer.component.target for offer in registry.offers if offer.component)
-    return {"empo_core", *(target.partition(":")[0].split(".")[0] for target in targets)}
+    return {"empo_core", *(offer.component.package for offer in registry.offers)}
 
 
 def component_at(error: BaseException, config: RunConfig, registry: Registry) -> str:
@@ -538,8 +514,7 @@ def component_at(error: BaseException, config: RunConfig, registry: Registry) ->
     """
     packages: dict[str, ComponentRef] = {}
     for _, ref in references(config):
-        target = registry.get(ref.kind, ref.name).target
-        packages.setdefault(target.split(":")[0].split(".")[0], ref)
+        packages.setdefault(registry.get(ref.kind, ref.name).package, ref)
     modules = [
         str(frame.f_globals.get("__name__", "")).split(".")[0]
         for frame, _ in traceback.walk_tb(error.__traceback__)

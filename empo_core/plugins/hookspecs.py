@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -12,9 +10,7 @@ from pluggy import HookimplMarker
 from pydantic import BaseModel
 
 from empo_core.errors import PluginLoadError
-from empo_core.plugins.imports import noted, put_back
-
-log = logging.getLogger("empo_core")
+from empo_core.plugins.imports import load_target
 
 PROJECT = "empo"
 API_VERSION = 1
@@ -73,6 +69,11 @@ class Component:
         """Kind and name, for messages."""
         return f"{self.kind} {self.name!r}"
 
+    @property
+    def package(self) -> str:
+        """The top package of its code."""
+        return self.target.partition(":")[0].partition(".")[0]
+
     def load(self) -> Callable[..., Any]:
         """Import and return the factory behind ``target``.
 
@@ -125,32 +126,3 @@ class Command:
             PluginLoadError: if the module does not import or lacks the name.
         """
         return load_target(self.label, self.target)
-
-
-def load_target(owner: str, target: str) -> Callable[..., Any]:
-    """Import ``"package.module:name"``, and warn of what the import changed elsewhere.
-
-    Args:
-        owner: Owner of the target, for errors, e.g. ``"tracker 'mine'"``.
-        target: The place of a class or function.
-
-    Raises:
-        PluginLoadError: if the module does not import or lacks the name.
-    """
-    module_name, _, attribute = target.partition(":")
-    try:
-        with put_back() as changed, noted() as note:
-            note(module_name, owner)
-            module = importlib.import_module(module_name)
-        loaded: Callable[..., Any] = getattr(module, attribute)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise PluginLoadError(
-            f"{owner} could not be loaded from {target!r}: "
-            f"{type(error).__name__}: {error}. Reinstall the plugin that offers it."
-        ) from error
-    if changed:
-        log.warning("importing %s for %s changed %s; that was put back",
-                    module_name, owner, ", ".join(changed))  # fmt: skip
-    return loaded

@@ -170,13 +170,12 @@ class Registry:
         for name, offers in self.commands_by_name().items():
             providers = [CORE] * (name in core_commands) + [offer.provider for offer in offers]
             if len(providers) > 1:
-                lines.append(clash(f"command {name!r}", providers))
+                lines.append(clash(offers[0].command.label, providers))
         return lines
 
 
 def _clash_of(offers: Sequence[Offer]) -> str:
-    component = offers[0].component
-    return clash(f"{component.kind} {component.name!r}", [offer.provider for offer in offers])
+    return clash(offers[0].component.label, [offer.provider for offer in offers])
 
 
 def clash(thing: str, providers: Sequence[Provider]) -> str:

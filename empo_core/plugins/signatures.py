@@ -65,15 +65,12 @@ def check_component(offer: Offer, component: object) -> None:
             "base class"
         )
     for name, expected in _members(protocol):
-        try:
-            member = getattr(component, name)
-        except AttributeError:
+        if isinstance(getattr(type(component), name, None), property):
+            continue  # What it returns, or raises, is another matter.
+        if not hasattr(component, name):
             part = f"attribute {name!r}" if expected is None else f"method {name}{expected}"
-            raise PluginLoadError(
-                f"{label} has no {part}, as every {protocol.__name__} has"
-            ) from None
-        except Exception:
-            continue  # A property that fails, which is another matter.
+            raise PluginLoadError(f"{label} has no {part}, as every {protocol.__name__} has")
+        member = getattr(component, name)
         signature = _signature(member) if callable(member) else None
         if expected is None or (callable(member) and _accepts(signature, expected)):
             continue
@@ -84,8 +81,7 @@ def check_component(offer: Offer, component: object) -> None:
 
 
 def _label(offer: Offer) -> str:
-    component = offer.component
-    return f"{component.kind} {component.name!r} of {offer.provider.distribution}"
+    return f"{offer.component.label} of {offer.provider.distribution}"
 
 
 def _members(protocol: type) -> Iterator[tuple[str, inspect.Signature | None]]:
