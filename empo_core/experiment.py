@@ -1,39 +1,25 @@
-"""The only place where a config becomes objects: build what it names, run it, keep the results."""
+"""The life of a run: build what its config names, run the algorithm, keep the results."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import resource
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import numpy as np  # noqa: F401  # Before torch, which would lose a Ctrl-C within its own import.
 from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
-from empo_core.config import ComponentRef, RunConfig, installed
-from empo_core.config.errors import blamed
+from empo_core.components import build, build_algorithm, build_world, exits_of_components
+from empo_core.config import RunConfig, installed
 from empo_core.config.files import load_config
-from empo_core.config.models import references
-from empo_core.errors import (
-    REFUSALS,
-    ConfigError,
-    EmpoError,
-    exit_error,
-    exits_are_errors,
-    is_exit,
-)
+from empo_core.errors import REFUSALS, ConfigError, EmpoError
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
-from empo_core.plugins.signatures import check_call, check_component
 from empo_core.protocols import (
-    Algorithm,
     CheckpointChoice,
     EpisodePlayer,
     HumanPrior,
@@ -42,7 +28,6 @@ from empo_core.protocols import (
     RunContext,
     RunStatus,
     Tracker,
-    WorldModel,
 )
 from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.run_warnings import LoggedWarnings, with_warnings
@@ -170,7 +155,7 @@ class Experiment:
         registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
             return cls._resume(unfinished, registry, watchers, environment, quiet)
-        with Termination() as termination, _exits_are_errors(config, registry):
+        with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
             inputs = Inputs(config)
             seed_everything(config.seed)
@@ -225,7 +210,7 @@ class Experiment:
     ) -> Experiment:
         with directory:
             config = load_config(directory.source / CONFIG, registry=registry)
-            with Termination() as termination, _exits_are_errors(config, registry):
+            with Termination() as termination, exits_of_components(config, registry):
                 manifest = check_inputs(directory.source, config)
                 config = with_kept_files(config, directory.source)
                 seed_everything(config.seed)
@@ -381,7 +366,7 @@ class Experiment:
         is_refused = False
         with directory.logging(self._warnings):
             try:
-                with _exits_are_errors(self.config, self._registry):
+                with exits_of_components(self.config, self._registry):
                     log.info("%s in %s", "resumed" if resume else "started", directory.path)
                     tracker.start(directory.path, resolved(self.config))
                     self.result = self.algorithm.run(self.context)
@@ -429,55 +414,6 @@ class Experiment:
         write_file(results / SUMMARY, strict_json(summary) + "\n")
 
 
-def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> Any:
-    """The object a config's reference stands for.
-
-    Args:
-        ref: A validated reference, also one nested in a component's params.
-        args: What the factories of this kind take after their params, e.g. the world.
-        registry: Where to look the name up; default: the installed plugins.
-
-    Raises:
-        PluginLoadError: if the component's code does not import, or is not what its kind asks for.
-    """
-    registry = registry or installed()
-    offer = registry.offer(ref.kind, ref.name)
-    factory = offer.component.load()
-    with blamed(ref):
-        check_call(offer, factory, 1 + len(args))
-        with exits_are_errors(offer.component.label):
-            built = factory(ref.params, *args)
-        check_component(offer, built)
-    return built
-
-
-def build_world(config: RunConfig, registry: Registry | None = None) -> WorldModel | None:
-    """The config's world, or None where it has none."""
-    if config.world_model is None:
-        return None
-    world: WorldModel = build(config.world_model, registry=registry)
-    return world
-
-
-def build_algorithm(
-    config: RunConfig,
-    registry: Registry | None = None,
-    environment: Callable[[], object] | None = None,
-) -> Algorithm:
-    """The config's algorithm.
-
-    Raises:
-        ConfigError: if an environment is given that the algorithm would not act in.
-    """
-    algorithm: Algorithm = build(config.algorithm, registry=registry)
-    if environment is not None and not algorithm.takes_environment:
-        raise ConfigError(
-            f"environment=...: algorithm {config.algorithm.name!r} does not act in an environment "
-            "of the caller's; see takes_environment in docs/reference/protocols.md"
-        )
-    return algorithm
-
-
 def seed_everything(seed: int) -> None:
     """Seed the global generators of Python, numpy and torch.
 
@@ -505,32 +441,3 @@ def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:
 def _packages(registry: Registry) -> set[str]:
     """The core and the packages that offer components."""
     return {"empo_core", *(offer.component.package for offer in registry.offers)}
-
-
-def component_at(error: BaseException, config: RunConfig, registry: Registry) -> str:
-    """The component of a config whose code raised an error, e.g. ``world_model 'mine/maze'``.
-
-    That is the one in whose package the innermost line of all lies that lies in one.
-    """
-    packages: dict[str, ComponentRef] = {}
-    for _, ref in references(config):
-        packages.setdefault(registry.get(ref.kind, ref.name).package, ref)
-    modules = [
-        str(frame.f_globals.get("__name__", "")).split(".")[0]
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    for module in reversed(modules):
-        if module in packages:
-            return f"{packages[module].kind} {packages[module].name!r}"
-    return "a component"
-
-
-@contextlib.contextmanager
-def _exits_are_errors(config: RunConfig, registry: Registry) -> Iterator[None]:
-    """Raise what would end the process as an error that names the component."""
-    try:
-        yield
-    except BaseException as error:
-        if is_exit(error):
-            raise exit_error(error, component_at(error, config, registry)) from error
-        raise

@@ -15,12 +15,13 @@ import pytest
 from torch import Tensor
 
 from empo_core import Component, Config
+from empo_core.components import build
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
 from empo_core.errors import ComponentExitError, EmpoError, TrackerError
-from empo_core.experiment import Experiment, build, run
+from empo_core.experiment import Experiment, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, Tracker
 from empo_core.runs.directory import RunDirectory
