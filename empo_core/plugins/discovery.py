@@ -165,7 +165,7 @@ def _name_and_version(distribution: Distribution) -> tuple[str, str]:
     Raises:
         PluginLoadError: if the metadata has none.
     """
-    text = next(filter(None, map(distribution.read_text, ["METADATA", "PKG-INFO", ""])), "")
+    text = next(filter(None, map(distribution.read_text, ["METADATA", "PKG-INFO"])), "")
     fields = dict(METADATA_FIELD.findall(text.partition("\n\n")[0]))
     if len(fields) < 2:
         raise PluginLoadError("METADATA is missing, or has no name and version")

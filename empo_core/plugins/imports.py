@@ -17,7 +17,6 @@ import locale
 import logging
 import os
 import platform
-import re
 import signal
 import sys
 import threading
@@ -30,7 +29,6 @@ from empo_core.interrupts import process_exists
 
 log = logging.getLogger("empo_core")
 
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _imported: list[str] = []
 _SIGNALS = tuple(signal.valid_signals())
 
@@ -62,21 +60,14 @@ def import_extra(names: Sequence[str]) -> None:
     """Import packages, and remember them for other processes.
 
     Raises:
-        ConfigError: if a name is none of a package, or the package is not installed or does not
-            import.
+        ConfigError: if a package is not installed or does not import.
     """
     for name in names:
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"--import {name}: write the name of a package, e.g. 'minigrid'")
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 importlib.import_module(name)
         except KeyboardInterrupt:
             raise
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"--import {name}: there is no module {error.name!r}; install it, or correct it"
-            ) from error
         except BaseException as error:
             raise ConfigError(f"--import {name}: importing it {event(error)}") from error
         if name not in _imported:

@@ -76,7 +76,12 @@ class CommandOffer:
 
 
 class Registry:
-    """An immutable table of components and commands, built once and passed to whoever needs it."""
+    """An immutable table of components and commands, built once and passed to whoever needs it.
+
+    Attributes:
+        providers: Every installed plugin.
+        commands: The offers of commands by name; more than one where several plugins offer it.
+    """
 
     def __init__(
         self,
@@ -92,7 +97,9 @@ class Registry:
             commands: Offers of commands.
         """
         self.providers = tuple(providers)
-        self.commands = tuple(sorted(commands, key=lambda offer: offer.command.name))
+        self.commands: dict[str, list[CommandOffer]] = {}
+        for offered in sorted(commands, key=lambda offer: offer.command.name):
+            self.commands.setdefault(offered.command.name, []).append(offered)
         self._by_key: dict[tuple[str, str], list[Offer]] = {}
         for offer in offers:
             key = offer.component.kind, offer.component.name
@@ -153,13 +160,6 @@ class Registry:
         ]
         raise UnknownComponentError(" ".join(lines))
 
-    def commands_by_name(self) -> dict[str, list[CommandOffer]]:
-        """The offers of commands by name, more than one where several plugins offer it."""
-        offers: dict[str, list[CommandOffer]] = {}
-        for offer in self.commands:
-            offers.setdefault(offer.command.name, []).append(offer)
-        return offers
-
     def clashes(self, core_commands: Collection[str] = ()) -> list[str]:
         """One line per component or command that several distributions provide.
 
@@ -167,10 +167,10 @@ class Registry:
             core_commands: Names of the commands that the core provides.
         """
         lines = [_clash_of(offers) for offers in self._by_key.values() if len(offers) > 1]
-        for name, offers in self.commands_by_name().items():
-            providers = [CORE] * (name in core_commands) + [offer.provider for offer in offers]
+        for name, commands in self.commands.items():
+            providers = [CORE] * (name in core_commands) + [offer.provider for offer in commands]
             if len(providers) > 1:
-                lines.append(clash(offers[0].command.label, providers))
+                lines.append(clash(commands[0].command.label, providers))
         return lines
 
 

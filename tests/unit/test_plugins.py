@@ -146,7 +146,7 @@ def test_without_plugins_none_is_imported(
     assert provider("empo-bad").problem == "blocked by EMPO_NO_PLUGINS"
     assert not provider("empo-bad").is_broken
     assert discover().offers == []
-    assert discover().commands == ()
+    assert discover().commands == {}
     monkeypatch.setenv("EMPO_NO_PLUGINS", "")
     assert provider("empo-bad").is_broken
 
