@@ -177,7 +177,7 @@ def config(folder: Path, registry: Registry, **at: str) -> RunConfig:
 def test_a_component_that_exits_is_an_error_that_names_it(
     kind: str, place: str, tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("empo_core.experiment.installed", lambda: registry)
+    monkeypatch.setattr("empo_core.components.installed", lambda: registry)
     with pytest.raises(EmpoError, match=r"calls sys\.exit\(0\)") as caught:
         run(config(tmp_path, registry, **{kind: place}), registry=registry)
     assert isinstance(caught.value, ComponentExitError | TrackerError)
