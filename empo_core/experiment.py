@@ -120,7 +120,8 @@ class Experiment:
         self._registry = registry or installed()
         self._environment = environment
         self._since = time.monotonic()
-        self._warnings = LoggedWarnings(_packages(self._registry))
+        packages = {offer.component.package for offer in self._registry.offers}
+        self._warnings = LoggedWarnings({"empo_core", *packages})
         self._world = build_world(config, self._registry)
         self.algorithm = build_algorithm(config, self._registry, environment)
 
@@ -436,8 +437,3 @@ def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:
             tracker.progress(task, done, total)
 
     return show
-
-
-def _packages(registry: Registry) -> set[str]:
-    """The core and the packages that offer components."""
-    return {"empo_core", *(offer.component.package for offer in registry.offers)}

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError, event
 from empo_core.plugins.hookspecs import API_VERSION, HOOKS, KINDS, PROJECT, Command, Component
@@ -31,6 +31,7 @@ NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 TARGET = re.compile(r"[\w.]+:\w+")
 METADATA_FIELD = re.compile(r"^(Name|Version):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
+Value = TypeVar("Value", Component, Command)
 Plugin = tuple[Provider, EntryPoint | None]
 """Without an entry point it is a package whose metadata cannot be read, and has that problem."""
 
@@ -184,10 +185,10 @@ def _broken(distribution: Distribution, error: Exception) -> Provider:
     return Provider(name.replace("_", "-"), version, "", " ".join(problem.split()))
 
 
-def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, list[Any], list[Any]]:
+def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, list[Component], list[Command]]:
     """What a plugin offers, and its provider with what became of it."""
-    components: list[Any] = []
-    commands: list[Any] = []
+    components: list[Component] = []
+    commands: list[Command] = []
     problem = ""
     had_torch, start = "torch" in sys.modules, time.perf_counter()
     with put_back() as changed:
@@ -249,14 +250,12 @@ def _check_hooks(plugin: object, point: EntryPoint) -> None:
         )
 
 
-def _offered(
-    plugin: object, hook: str, kind: type[Component | Command], provider: Provider
-) -> list[Any]:
+def _offered(plugin: object, hook: str, kind: type[Value], provider: Provider) -> list[Value]:
     """The values of a hook, once each of them has proved to be usable; none without the hook."""
     function = getattr(plugin, hook, None)
     if function is None or not _is_hook(function):
         return []
-    values: dict[str, Component | Command] = {}
+    values: dict[str, Value] = {}
     for value in function():
         if not isinstance(value, kind):
             raise PluginLoadError(f"its {hook} yields {value!r}, not a {kind.__name__}")
