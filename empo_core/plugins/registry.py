@@ -98,8 +98,8 @@ class Registry:
         """
         self.providers = tuple(providers)
         self.commands: dict[str, list[CommandOffer]] = {}
-        for offered in sorted(commands, key=lambda offer: offer.command.name):
-            self.commands.setdefault(offered.command.name, []).append(offered)
+        for entry in sorted(commands, key=lambda offer: offer.command.name):
+            self.commands.setdefault(entry.command.name, []).append(entry)
         self._by_key: dict[tuple[str, str], list[Offer]] = {}
         for offer in offers:
             key = offer.component.kind, offer.component.name
