@@ -24,16 +24,11 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 """What ``signal.signal`` takes and returns."""
 
 
-def is_compiling(frame: FrameType | None) -> bool:
-    """True if a frame, or whatever called it, is the compiler's."""
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] != COMPILER:
-        frame = frame.f_back
-    return frame is not None
-
-
 def comes_again(number: int, frame: FrameType | None) -> bool:
     """True if a signal arrived within the compiler; it is sent again in a moment."""
-    if not is_compiling(frame):
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] != COMPILER:
+        frame = frame.f_back
+    if frame is None:
         return False
     main = threading.main_thread().ident or 0
     threading.Timer(RETRY_S, signal.pthread_kill, (main, number)).start()
@@ -51,8 +46,14 @@ def process_exists(pid: object) -> bool:
     return True
 
 
-_entered = threading.local()
-"""What was entered in each thread, the newest last: ``_entered.stack``."""
+class _Entered(threading.local):
+    """What was entered in each thread, the newest last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Termination] = []
+
+
+_entered = _Entered()
 
 
 def interrupt() -> None:
@@ -61,10 +62,9 @@ def interrupt() -> None:
     Raises:
         KeyboardInterrupt: if the run does not wait for a good moment, or there is none.
     """
-    stack: list[Termination] = getattr(_entered, "stack", [])
-    if not stack:
+    if not _entered.stack:
         raise KeyboardInterrupt
-    stack[-1].handle(signal.SIGTERM, None)
+    _entered.stack[-1].handle(signal.SIGTERM, None)
 
 
 class Termination:
@@ -85,12 +85,12 @@ class Termination:
                 # Under ``nohup`` SIGHUP is ignored, and is to stay so.
                 if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self.handle)
-        _entered.stack = [*getattr(_entered, "stack", []), self]
+        _entered.stack.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the signals back."""
-        _entered.stack = _entered.stack[:-1]
+        _entered.stack.pop()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
