@@ -3,9 +3,8 @@
 ``python tests/quality/figures.py [--root TREE] [--against TREE] [--verbose]`` prints a table and
 exits with status 1 if a figure that has to be 0 is not: import circles, modules named by a gerund,
 reference implementations in ``src``, names that are function words, entries of ``Raises:`` that are
-no clause, files of a run that its walk in the docs lacks. The other figures have no limit; a large
-one is a reason to look at its places. The last figures are those of a real ``empo run``, of the
-installed packages.
+no clause. The other figures have no limit; a large one is a reason to look at its places. The last
+figures are those of a real ``empo run``, of the installed packages.
 """
 
 from __future__ import annotations
@@ -47,9 +46,6 @@ NO_CLAUSE = re.compile(
 )
 """An entry of ``Raises:`` that does not begin with its condition."""
 
-WALK = re.compile(r"^## The walk of a config$.*?^## ", re.M | re.S)
-"""The way of such a run through the core, in the page on the architecture."""
-
 PROFILED_RUN = """
 import inspect, json, runpy, sys, threading
 functions, status, is_reached = set(), None, False
@@ -77,6 +73,8 @@ print(json.dumps({
 }), file=sys.stderr)
 """
 """Runs ``empo``; reports functions called before the first line of ``exact``, not module bodies."""
+WALK = re.compile(r"^## The walk of a config$.*?^## ", re.M | re.S)
+"""The way of such a run through the core, in the page on the architecture."""
 
 
 @dataclass(frozen=True)
