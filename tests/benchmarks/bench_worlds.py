@@ -35,8 +35,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_learning.allocator import keep_freed_memory
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from empo_core.components import build
 from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Experiment, RunInterrupted, build
+from empo_core.experiment import Experiment, RunInterrupted
 from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.tracker_group import TrackerGroup

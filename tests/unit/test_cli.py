@@ -360,7 +360,7 @@ def test_plugins_lists_what_works_and_why_the_rest_does_not(
     text = cli("plugins").stdout
     assert re.search(r"empo-fake +1\.5 +\d+ ms +algorithm elsewhere", text)
     assert "Solves [b]it[/b]." in text
-    assert re.search(r"empo-bad +2\.0 +\d+ ms +not usable: .*missing module 'no_such_thing'", text)
+    assert re.search(r"empo-bad +2\.0 +\d+ ms +not usable: .*No module named 'no_such_thing'", text)
     assert "name clash: algorithm 'solve' is provided by both empo-fake and empo-twin" in text
     listed = json.loads(cli("plugins", "--json").stdout)
     by_name = {plugin["distribution"]: plugin for plugin in listed["plugins"]}

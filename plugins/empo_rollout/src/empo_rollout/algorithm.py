@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from empo_core.best_effort import best_effort
-from empo_core.experiment import build
+from empo_core.components import build
 from empo_core.protocols import (
     Algorithm,
     CheckpointChoice,

@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import AlgorithmRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import Experiment, build
+from empo_core.experiment import Experiment
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
 from empo_core.runs.atomic import read_json, strict_json, write_file
