@@ -180,10 +180,10 @@ def test_discounts_follow_the_length_of_episodes_unless_given() -> None:
     assert found == pytest.approx([0.95, 0.975, 0.99, 0.995])
     given = LatentParams.model_validate({**PARAMS, "gamma": 0.5})
     assert discounts(given, spec) == [0.5] * 4
-    rule = {"denominator": 10.0, "least": 0.6, "greatest": 0.97}
+    rule = {"denominator": 10.0, "minimum": 0.6, "maximum": 0.97}
     ours = LatentParams.model_validate({**PARAMS, "discount": rule})
     assert discounts(ours, spec) == pytest.approx([0.6, 0.95, 0.97, 0.97])
     with pytest.raises(ValueError, match=r"discount .*gamma"):
         LatentParams.model_validate({**PARAMS, "discount": rule, "gamma": 0.5})
-    with pytest.raises(ValueError, match=r"least \(0.99\) .*greatest \(0.9\)"):
-        LatentParams.model_validate({**PARAMS, "discount": {"least": 0.99, "greatest": 0.9}})
+    with pytest.raises(ValueError, match=r"minimum \(0.99\) .*maximum \(0.9\)"):
+        LatentParams.model_validate({**PARAMS, "discount": {"minimum": 0.99, "maximum": 0.9}})

@@ -103,7 +103,7 @@ PUBLISHED = {
         "policy_eps": 1e-5,
         "max_grad_norm": 20,
     },
-    "discount": {"denominator": 5, "least": 0.95, "greatest": 0.995},
+    "discount": {"denominator": 5, "minimum": 0.95, "maximum": 0.995},
     "replay": {"capacity": 1_000_000, "batch_size": 256, "running": False},
     "collection": {"acting": "planner", "seed_steps": None, "seed_updates": None},
 }
