@@ -234,7 +234,7 @@ def test_an_interrupted_run_goes_on_in_its_own_directory(
 ) -> None:
     config = make(tmp_path, registry, f"algorithm.params.ends={how}")
     handlers = [signal.getsignal(number) for number in ENDING_SIGNALS.values()]
-    with pytest.raises(RunInterrupted, match="empo resume") as caught:
+    with pytest.raises(RunInterrupted) as caught:
         run(config, registry=registry)
     assert [signal.getsignal(number) for number in ENDING_SIGNALS.values()] == handlers
     directory = caught.value.directory

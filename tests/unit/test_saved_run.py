@@ -201,7 +201,7 @@ def test_without_pandas_a_data_frame_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)  # Then it cannot be imported.
-    with pytest.raises(ConfigError, match="pip"):
+    with pytest.raises(ConfigError, match="pandas"):
         read_metrics(tmp_path).to_frame()
 
 
