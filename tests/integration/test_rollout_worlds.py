@@ -123,9 +123,9 @@ def test_a_run_that_learned_nothing_cannot_pay(tmp_path: Path) -> None:
 
 def test_another_world_than_that_of_the_run_is_refused(solved: Experiment, tmp_path: Path) -> None:
     reward = PowerReward(kind="power", run=solved.directory)
-    with pytest.raises(ConfigError, match="its horizon was 5, not 6"):
+    with pytest.raises(ConfigError, match=r"horizon.* 5, not 6"):
         power_reward(reward, world_of("multigrid/trivial", max_steps=6), tmp_path)
-    with pytest.raises(ConfigError, match="its name was 'Trivial'"):
+    with pytest.raises(ConfigError, match=r"name .*'Trivial'"):
         power_reward(reward, world_of("multigrid/two_room"), tmp_path)
 
 

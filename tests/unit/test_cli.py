@@ -462,10 +462,10 @@ def test_check_reads_a_world_as_it_is_told_also_where_overrides_make_it_a_config
     assert json.loads(done.stdout)["is"] == "config"
     refused = cli("check", small, "--as", "cuont", "algorithm=solve")
     assert refused.exit_code == 2
-    assert "Did you mean 'count'" in refused.stderr
+    assert "'count'" in refused.stderr
     refused = cli("check", config(tmp_path), "--as", "count", "algorithm=solve")
     assert refused.exit_code == 2
-    assert "should be a mapping with title, limit" in refused.stderr
+    assert "title, limit" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
