@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
+from empo_core.components import build
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvironmentContext, TimeStep, VectorLayout
 from empo_world_environments.environment import WorldEnvironment
