@@ -7,8 +7,8 @@ from functools import cached_property
 from empo_benchmarks.overcooked.kitchens import KitchenVectorEnv, Partner, env_spec
 from empo_benchmarks.overcooked.params import KitchenParams
 from empo_benchmarks.overcooked.world import OvercookedWorld
+from empo_core.components import build
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Environment, HumanPrior
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from empo_core.config.files import located_error
-from empo_core.config.yaml import Document, Loc
+from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError
 
 
@@ -100,10 +100,5 @@ def tokens(written: str | list[str] | list[list[str]], split: Split) -> list[lis
 
 def map_error(document: Document, token: Token, reason: str) -> ConfigError:
     """An error about one cell of the map under key ``map``, however the map is written."""
-    loc: Loc = ("map", *token.loc)
-    at = token.line, token.column
-    if token.line and not document.is_block(loc):
-        # Line breaks are written \n there, so the string is on one line of the file.
-        before = sum(len(line) + 2 for line in str(document.value(loc)).split("\n")[: token.line])
-        at = 0, before + token.column
-    return located_error(document, loc, reason, at=at)
+    loc = ("map", *token.loc)
+    return located_error(document, loc, reason, at=(token.line, token.column))

@@ -63,7 +63,7 @@ def positions(cells: Int[Tensor, "state agent"], width: int) -> Int[Tensor, "sta
 
 def neighbours(
     width: int, height: int, moves: Sequence[tuple[int, int]]
-) -> Int64[np.ndarray, "cell move"]:
+) -> Int64[np.ndarray, "cell direction"]:
     """The cell to which each change of (x, y) leads from a cell; -1 where that is off the grid."""
     y, x = np.divmod(np.arange(width * height)[:, None], width)
     dx, dy = np.array(moves).T
