@@ -10,7 +10,7 @@ from drawn_worlds import CONTROL, KILL, PAUSE, D, F, L, R, S, T, World, bush, bu
 from reference_scene import Scene
 from reference_transition import transition
 
-from empo_multigrid import kernel
+from empo_multigrid.law import kernel
 from empo_multigrid.layout import (
     ANY_SIDE,
     DISABLING_SWITCH,

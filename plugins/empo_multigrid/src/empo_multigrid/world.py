@@ -17,15 +17,15 @@ from empo_core.config.yaml import Document
 from empo_core.errors import ConfigError
 from empo_core.types import Expansion, Overlay, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
-from empo_multigrid import kernel
-from empo_multigrid.compact import CompactFeatures, Compactor
-from empo_multigrid.compiler import compile_world
-from empo_multigrid.feature_layout import StateLayout
+from empo_multigrid.file.compiler import compile_world
+from empo_multigrid.file.worldfile import WorldFile, read_world_file
+from empo_multigrid.law import kernel
+from empo_multigrid.law.rows import RowCheck
 from empo_multigrid.layout import AGENT_WORDS, CELL, DIRECTION, Ints, Layout
+from empo_multigrid.learn.compact import CompactFeatures, Compactor
+from empo_multigrid.learn.feature_layout import StateLayout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
-from empo_multigrid.rows import RowCheck
-from empo_multigrid.text import describe
-from empo_multigrid.worldfile import WorldFile, read_world_file
+from empo_multigrid.show.text import describe
 from empo_theory.inspection import Sketch
 from empo_worlds.grid.world import GridWorld, positions
 from empo_worlds.queries import checked_actions
@@ -114,7 +114,7 @@ class MultigridWorld(GridWorld):
 
     def sketch(self, states: Int[Tensor, "state word"]) -> Sketch:
         """Pictures of many states for a page that draws them."""
-        from empo_multigrid.sketch import sketch
+        from empo_multigrid.show.sketch import sketch
 
         return sketch(self.layout, self.spec, self._checked(states))
 
@@ -135,7 +135,7 @@ class MultigridWorld(GridWorld):
         return self._compactor.features
 
     def compact(self, states: Int[Tensor, "state word"]) -> Int32[Tensor, "state compact_word"]:
-        """Rows that describe each state without the world; see ``empo_multigrid.compact``."""
+        """Rows that describe each state without the world; see ``empo_multigrid.learn.compact``."""
         return self._compactor(torch.from_numpy(self._checked(states)))
 
     def _checked(self, states: Int[Tensor, "state word"]) -> Ints:
@@ -143,7 +143,7 @@ class MultigridWorld(GridWorld):
 
     def _sheet(self, row: Ints, overlay: Overlay | None, tile_size: int | None) -> PictureSheet:
         # Imported here because most uses of a world draw nothing.
-        from empo_multigrid.render import sheet
+        from empo_multigrid.show.render import sheet
 
         return sheet(self.layout, self.spec, row, overlay, tile_size)
 

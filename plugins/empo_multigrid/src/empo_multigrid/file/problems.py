@@ -8,10 +8,10 @@ from pathlib import Path
 from empo_core.config.files import joined, located_error
 from empo_core.config.yaml import Document, Loc
 from empo_core.errors import ConfigError
+from empo_multigrid.plugin import MultigridParams
 from empo_worlds.grid.maps import Token, map_error
 
 MAX_SHOWN = 20
-_LIBRARY = Path(__file__).parent / "worlds"
 _log = logging.getLogger(__name__)
 
 
@@ -40,7 +40,7 @@ class Problems:
 
         Of the library's worlds, which follow published ones, it is known.
         """
-        if Path(self._document.name).is_relative_to(_LIBRARY):
+        if Path(self._document.name).is_relative_to(MultigridParams.library):
             return
         key = ".".join(str(part) for part in loc)
         _log.warning("%s: %s: %s", self._document.place(loc), key, reason)

@@ -12,13 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_multigrid.channels import CONDITION, MOBILE
-from empo_multigrid.descriptions import (
-    AGENT_FEATURES,
-    CARRIED_AT,
-    CARRIED_COLOUR_AT,
-    OBJECT_FEATURES,
-)
 from empo_multigrid.layout import (
     AGENT_WORDS,
     CELL,
@@ -29,6 +22,13 @@ from empo_multigrid.layout import (
     TERMINATED,
     Ints,
     Longs,
+)
+from empo_multigrid.learn.channels import CONDITION, MOBILE
+from empo_multigrid.learn.descriptions import (
+    AGENT_FEATURES,
+    CARRIED_AT,
+    CARRIED_COLOUR_AT,
+    OBJECT_FEATURES,
 )
 from empo_worlds.compilation import compiled, nested
 

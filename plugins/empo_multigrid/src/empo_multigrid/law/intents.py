@@ -7,9 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import Scene, Tables, contested_cell, front_cell, is_acting, is_pushable
+from empo_multigrid.law import effects as columns
+from empo_multigrid.law.effects import (
+    Scene,
+    Tables,
+    contested_cell,
+    front_cell,
+    is_acting,
+    is_pushable,
+)
 from empo_multigrid.layout import Ints
 from empo_worlds.compilation import inlined, nested
 

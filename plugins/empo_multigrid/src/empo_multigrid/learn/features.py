@@ -10,7 +10,8 @@ from jaxtyping import Float32, Int, Int16, Int64
 from torch import Tensor
 
 from empo_core.features import Features, FeatureShape, Featurizer
-from empo_multigrid.channels import (
+from empo_multigrid.layout import NOTHING, Layout
+from empo_multigrid.learn.channels import (
     CHANNELS,
     CONDITION,
     FIRST_AGENT,
@@ -22,14 +23,13 @@ from empo_multigrid.channels import (
     item_appearance,
     terrain_appearance,
 )
-from empo_multigrid.codec import GROUND_MASK
-from empo_multigrid.compact import Compactor
-from empo_multigrid.descriptions import STATE_OVER_GROUND, object_fields
-from empo_multigrid.feature_layout import ParsedStates, StateLayout, aspects, item_appearances
-from empo_multigrid.layout import NOTHING, Layout
+from empo_multigrid.learn.codec import GROUND_MASK
+from empo_multigrid.learn.compact import Compactor
+from empo_multigrid.learn.descriptions import STATE_OVER_GROUND, object_fields
+from empo_multigrid.learn.feature_layout import ParsedStates, StateLayout, aspects, item_appearances
 
 if TYPE_CHECKING:
-    from empo_multigrid.feature_updates import UpdateTables
+    from empo_multigrid.learn.feature_updates import UpdateTables
 
 
 class _Brushes(NamedTuple):
@@ -101,7 +101,7 @@ class MultigridFeatures(Featurizer):
     ) -> None:
         """Change features of states to those of others, in place; see ``Featurizer``."""
         # Imported here because processes without a world need no compiled code.
-        from empo_multigrid import feature_updates
+        from empo_multigrid.learn import feature_updates
 
         if self._tables is None:
             self._tables = self._update_tables()
@@ -109,7 +109,7 @@ class MultigridFeatures(Featurizer):
 
     def _update_tables(self) -> UpdateTables:
         """The same tensors as ``__call__`` uses, for compiled code."""
-        from empo_multigrid.feature_updates import UpdateTables
+        from empo_multigrid.learn.feature_updates import UpdateTables
 
         layout, shape, cpu = self.state_layout.layout, self.shape, torch.device("cpu")
         brushes, tables = self._on(cpu), self.state_layout.on(cpu)

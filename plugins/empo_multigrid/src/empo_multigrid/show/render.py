@@ -10,11 +10,11 @@ import numpy as np
 
 from empo_core.types import Overlay, WorldSpec
 from empo_multigrid import layout as codes
-from empo_multigrid import tiles
 from empo_multigrid.layout import Bools, Floats, Ints, Layout
-from empo_multigrid.scene import AgentView, Scene, control, scene
-from empo_multigrid.text import agent_mark
-from empo_multigrid.tiles import AGENT_RGB
+from empo_multigrid.show import tiles
+from empo_multigrid.show.scene import AgentView, Scene, control, scene
+from empo_multigrid.show.text import agent_mark
+from empo_multigrid.show.tiles import AGENT_RGB
 from empo_pictures.canvas import (
     GROUND,
     INK,

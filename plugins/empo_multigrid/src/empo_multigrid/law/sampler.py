@@ -7,8 +7,8 @@ and one is picked. The answers are those of picking from ``kernel.transitions``.
 
 from __future__ import annotations
 
-from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Tables
-from empo_multigrid.intents import (
+from empo_multigrid.law.effects import AGENTS, MASKED, REFERENCE, Tables
+from empo_multigrid.law.intents import (
     NORMAL,
     begin,
     executed,
@@ -17,8 +17,7 @@ from empo_multigrid.intents import (
     is_available,
     unload,
 )
-from empo_multigrid.layout import AGENT_WORDS, FORCED, Floats, Ints, Longs
-from empo_multigrid.outcomes import (
+from empo_multigrid.law.outcomes import (
     Workspace,
     act_in_turn,
     form_blocks,
@@ -27,6 +26,7 @@ from empo_multigrid.outcomes import (
     play_out,
     sort_items,
 )
+from empo_multigrid.layout import AGENT_WORDS, FORCED, Floats, Ints, Longs
 from empo_worlds.compilation import compiled, nested
 
 

@@ -12,10 +12,8 @@ import torch
 from empo_core.config.yaml import Document
 from empo_core.suggestions import few_suggestions
 from empo_core.types import AgentSpec, WorldSpec
-from empo_multigrid.agents import Agent, action_mask, action_set, populate
-from empo_multigrid.feature_layout import StateLayout
-from empo_multigrid.features import MultigridFeatures
-from empo_multigrid.fixtures import (
+from empo_multigrid.file.agents import Agent, action_mask, action_set, populate
+from empo_multigrid.file.fixtures import (
     Fixture,
     Item,
     fixtures,
@@ -23,7 +21,10 @@ from empo_multigrid.fixtures import (
     settings_by_cell,
     stumble_chances,
 )
-from empo_multigrid.goals import Goals, compile_goals
+from empo_multigrid.file.goals import Goals, compile_goals
+from empo_multigrid.file.mapcodes import FIXED_CODES, Code, decode, pairs
+from empo_multigrid.file.problems import Problems
+from empo_multigrid.file.worldfile import MAX_NAME, WorldFile
 from empo_multigrid.layout import (
     ACTION_NAMES,
     AGENT_WORDS,
@@ -35,9 +36,8 @@ from empo_multigrid.layout import (
     Ints,
     Layout,
 )
-from empo_multigrid.mapcodes import FIXED_CODES, Code, decode, pairs
-from empo_multigrid.problems import Problems
-from empo_multigrid.worldfile import MAX_NAME, WorldFile
+from empo_multigrid.learn.feature_layout import StateLayout
+from empo_multigrid.learn.features import MultigridFeatures
 from empo_worlds.grid.maps import Token, tokens
 
 MAX_WORD = 2**15 - 1

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import (
+from empo_multigrid.law import effects as columns
+from empo_multigrid.law.effects import (
     Scene,
     Tables,
     contested_cell,
@@ -25,7 +25,7 @@ from empo_multigrid.effects import (
     record,
     vacant,
 )
-from empo_multigrid.intents import (
+from empo_multigrid.law.intents import (
     BUSH_ENTERER,
     IDLE,
     NORMAL,

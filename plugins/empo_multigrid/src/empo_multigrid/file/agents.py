@@ -7,6 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from empo_core.types import Role
+from empo_multigrid.file.mapcodes import COLOUR_LETTERS, Code
+from empo_multigrid.file.problems import Problems
+from empo_multigrid.file.worldfile import ActionRule, AgentSettings, WorldFile
 from empo_multigrid.layout import (
     ACTION_NAMES,
     ACTION_SETS,
@@ -22,9 +25,6 @@ from empo_multigrid.layout import (
     YELLOW,
     Bools,
 )
-from empo_multigrid.mapcodes import COLOUR_LETTERS, Code
-from empo_multigrid.problems import Problems
-from empo_multigrid.worldfile import ActionRule, AgentSettings, WorldFile
 from empo_worlds.grid.maps import Rectangle
 
 MAX_AGENTS = 62

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from empo_core.errors import WorldError
 from empo_multigrid import layout as codes
+from empo_multigrid.gym.window import Window
 from empo_multigrid.layout import Layout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
-from empo_multigrid.window import Window
 from empo_multigrid.world import MultigridWorld, load_world
 
 Observation = NDArray[np.int16]
@@ -37,7 +37,7 @@ PLAY_KEYS: Final = {
     "still": (_ARROWS + 81, ord("s")),
     "forward": (_ARROWS + 82, ord("w")),
 }
-LIBRARY: Final = Path(__file__).parent / "worlds"
+LIBRARY: Final = MultigridParams.library
 
 
 def resolve_world(

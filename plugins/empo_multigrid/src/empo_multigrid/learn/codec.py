@@ -28,7 +28,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 from empo_multigrid import layout as codes
-from empo_multigrid.channels import (
+from empo_multigrid.learn.channels import (
     CHANNELS,
     CONDITION,
     DISABLES,

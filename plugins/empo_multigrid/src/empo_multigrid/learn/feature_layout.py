@@ -12,10 +12,10 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_multigrid import layout as codes
-from empo_multigrid.channels import content_code
-from empo_multigrid.codec import AGENT_AT, FIRST_FIXED, ground_bits, item_bits
-from empo_multigrid.descriptions import AGENT_SHIFTS, DESCRIBED, able_bits, carried_bits
 from empo_multigrid.layout import Layout, Longs
+from empo_multigrid.learn.channels import content_code
+from empo_multigrid.learn.codec import AGENT_AT, FIRST_FIXED, ground_bits, item_bits
+from empo_multigrid.learn.descriptions import AGENT_SHIFTS, DESCRIBED, able_bits, carried_bits
 
 COLOURED: Final = (codes.WALL, codes.GOAL_SQUARE, codes.FLOOR)
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from empo_core.types import WorldSpec
 from empo_multigrid import layout as codes
+from empo_multigrid.file.mapcodes import COLOUR_LETTERS
 from empo_multigrid.layout import Ints, Layout
-from empo_multigrid.mapcodes import COLOUR_LETTERS
-from empo_multigrid.scene import AgentView, Scene, VisibleItem, control, scene
+from empo_multigrid.show.scene import AgentView, Scene, VisibleItem, control, scene
 from empo_worlds.grid.world import text_rows
 
 ARROWS: Final = ">v<^"

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import Scene, Tables, is_pushable, perform
-from empo_multigrid.intents import (
+from empo_multigrid.law import effects as columns
+from empo_multigrid.law.effects import Scene, Tables, is_pushable, perform
+from empo_multigrid.law.intents import (
     IDLE,
     NORMAL,
     STUMBLER,
@@ -29,8 +29,7 @@ from empo_multigrid.intents import (
     load,
     unload,
 )
-from empo_multigrid.layout import Bools, Floats, Ints, Longs
-from empo_multigrid.outcomes import (
+from empo_multigrid.law.outcomes import (
     MAX_OUTCOMES,
     Listing,
     RandomEvents,
@@ -40,6 +39,7 @@ from empo_multigrid.outcomes import (
     sort_items,
     stumble,
 )
+from empo_multigrid.layout import Bools, Floats, Ints, Longs
 from empo_worlds.compilation import inlined, nested
 
 Indices = NDArray[np.uint16]

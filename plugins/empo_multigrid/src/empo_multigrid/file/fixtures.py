@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeVar
 
+from empo_multigrid.file.mapcodes import Code, decode
+from empo_multigrid.file.problems import Problems
+from empo_multigrid.file.worldfile import ObjectSettings, WorldFile, cell_of_key
 from empo_multigrid.layout import (
     ACTION_NAMES,
     BALL,
@@ -20,9 +23,6 @@ from empo_multigrid.layout import (
     STILL,
     UNSTEADY,
 )
-from empo_multigrid.mapcodes import Code, decode
-from empo_multigrid.problems import Problems
-from empo_multigrid.worldfile import ObjectSettings, WorldFile, cell_of_key
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from empo_multigrid import layout as codes
-from empo_multigrid.scene import AgentView, VisibleItem
+from empo_multigrid.show.scene import AgentView, VisibleItem
 from empo_pictures.canvas import GRID, GROUND, INK, PAPER, RGB, Pen, Point, blend
 
 # By index in ``layout.COLOURS``. Softer than the pure colours, apart in hue and in lightness.

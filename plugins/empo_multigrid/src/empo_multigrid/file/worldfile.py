@@ -24,8 +24,8 @@ from empo_core import Config
 from empo_core.config.files import read_yaml, validate_document
 from empo_core.config.yaml import Document
 from empo_core.types import Role
+from empo_multigrid.file.mapcodes import COLOUR_LETTERS
 from empo_multigrid.layout import EAST, NORTH, SOUTH, WEST
-from empo_multigrid.mapcodes import COLOUR_LETTERS
 from empo_worlds.grid.maps import Rectangle, rectangle
 
 MAX_NAME = 100

@@ -14,14 +14,14 @@ from functools import lru_cache
 import numpy as np
 
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import AGENTS, MASKED, REFERENCE, Scene, Tables, empty_scene
-from empo_multigrid.independent import (
+from empo_multigrid.law.effects import AGENTS, MASKED, REFERENCE, Scene, Tables, empty_scene
+from empo_multigrid.law.independent import (
     IndependentEffects,
     empty_effects,
     expand_independent,
     find_independent_effects,
 )
-from empo_multigrid.intents import (
+from empo_multigrid.law.intents import (
     NORMAL,
     Intents,
     advance,
@@ -33,8 +33,7 @@ from empo_multigrid.intents import (
     load,
     unload,
 )
-from empo_multigrid.layout import Floats, Ints, Layout, Longs
-from empo_multigrid.outcomes import (
+from empo_multigrid.law.outcomes import (
     Listing,
     RandomEvents,
     Workspace,
@@ -46,7 +45,8 @@ from empo_multigrid.outcomes import (
     list_outcomes,
     play_out,
 )
-from empo_multigrid.sampler import draw
+from empo_multigrid.law.sampler import draw
+from empo_multigrid.layout import Floats, Ints, Layout, Longs
 from empo_worlds.compilation import compiled, nested
 
 

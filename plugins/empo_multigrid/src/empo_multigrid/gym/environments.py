@@ -22,7 +22,7 @@ from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 import empo_multigrid.registration  # noqa: F401  Importing this module registers the id.
 from empo_core.errors import SolveError, WorldError
 from empo_core.protocols import HumanPrior
-from empo_multigrid.game import (
+from empo_multigrid.gym.game import (
     FPS,
     RENDER_MODES,
     Game,

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.features import Features, FeatureShape, Featurizer
-from empo_multigrid.channels import CHANNELS, CONDITION
-from empo_multigrid.codec import CONDITION_AT, decompress_grid_batch_to_tensor
-from empo_multigrid.descriptions import (
+from empo_multigrid.layout import AGENT_WORDS
+from empo_multigrid.learn.channels import CHANNELS, CONDITION
+from empo_multigrid.learn.codec import CONDITION_AT, decompress_grid_batch_to_tensor
+from empo_multigrid.learn.descriptions import (
     AGENT_FEATURES,
     CELL_MASK,
     OBJECT_FEATURES,
@@ -26,8 +27,7 @@ from empo_multigrid.descriptions import (
     agent_features,
     object_features,
 )
-from empo_multigrid.feature_layout import ParsedStates, StateLayout
-from empo_multigrid.layout import AGENT_WORDS
+from empo_multigrid.learn.feature_layout import ParsedStates, StateLayout
 
 GLOBALS: Final = 4
 

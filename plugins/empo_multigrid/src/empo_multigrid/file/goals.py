@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from empo_core.config.yaml import Loc
 from empo_core.types import Goal
+from empo_multigrid.file.mapcodes import Code
+from empo_multigrid.file.problems import Problems
+from empo_multigrid.file.worldfile import GoalEntry, WorldFile
 from empo_multigrid.layout import DOOR, LAVA, WALL, Bools
-from empo_multigrid.mapcodes import Code
-from empo_multigrid.problems import Problems
-from empo_multigrid.worldfile import GoalEntry, WorldFile
 
 MAX_GOAL_CELLS = 10**8
 _SHOWN_CELLS = 8

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import PROGRAMMED_MASK
+from empo_multigrid.law.effects import PROGRAMMED_MASK
 from empo_multigrid.layout import Ints, Layout, Longs
 from empo_worlds.rows import rows_as
 

@@ -30,8 +30,8 @@ from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
 from empo_multigrid import layout as codes
-from empo_multigrid.codec import ASPECT_AT, COLOUR_AT, FIRST_FIXED, GROUND_MASK, ITEM_AT
 from empo_multigrid.layout import Longs
+from empo_multigrid.learn.codec import ASPECT_AT, COLOUR_AT, FIRST_FIXED, GROUND_MASK, ITEM_AT
 
 CELL_MASK: Final = (1 << 15) - 1
 DIRECTION_AT, FLAGS_AT, FORCED_AT, CARRIED_AT, MAGIC_AT, ROCKS_AT, STATE_AT = (

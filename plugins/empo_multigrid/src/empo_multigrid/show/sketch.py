@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from empo_core.types import WorldSpec
-from empo_multigrid import tiles
 from empo_multigrid.layout import Ints, Layout
-from empo_multigrid.render import draw_agent, draw_fixed
-from empo_multigrid.scene import AgentView, VisibleItem, scene
-from empo_multigrid.text import FIXED_NAMES, agent_facts, fixed_facts, thing_name
+from empo_multigrid.show import tiles
+from empo_multigrid.show.render import draw_agent, draw_fixed
+from empo_multigrid.show.scene import AgentView, VisibleItem, scene
+from empo_multigrid.show.text import FIXED_NAMES, agent_facts, fixed_facts, thing_name
 from empo_pictures.canvas import Pen
 from empo_theory.inspection import Sketch
 from empo_worlds.grid.pictures import Glyphs
