@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import math
 import os
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from typing_extensions import Buffer
 
 from empo_core.errors import StorageError
 from empo_core.printable import printable
@@ -158,27 +156,6 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> FileEntry:
     return FileEntry(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-class HashingFile(io.RawIOBase):
-    """Passes bytes on and computes their sha256 on the way."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._hash, self._size = hashlib.sha256(), 0
-
-    def write(self, data: Buffer) -> int:
-        """Write all bytes."""
-        view = memoryview(data)
-        DISK.write(self._file, view)
-        self._hash.update(view)
-        self._size += view.nbytes
-        return view.nbytes
-
-    @property
-    def entry(self) -> FileEntry:
-        """Entry of the bytes written so far."""
-        return FileEntry(bytes=self._size, sha256=self._hash.hexdigest())
-
-
 def sealed_json(path: Path, form: str, version: int, body: Mapping[str, JsonData]) -> bytes:
     """JSON data with format, version and sha256, for ``read_sealed``."""
     try:
@@ -287,21 +264,31 @@ def _plain(value: object) -> JsonData:
     return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
+def entry_of(path: Path) -> FileEntry:
+    """The entry of a file in a manifest.
+
+    Raises:
+        StorageError: if the file cannot be read.
+    """
+    with open_regular(path) as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileEntry(bytes=os.fstat(file.fileno()).st_size, sha256=sha256)
+
+
 def check_file(path: Path, entry: FileEntry) -> None:
     """Compare a file with its entry in a manifest.
 
     Raises:
         StorageError: if the file is missing or damaged.
     """
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size != entry.bytes:
-            raise StorageError(
-                f"{path}: has {size:,} bytes where the manifest says {entry.bytes:,}; "
-                "it is truncated or replaced"
-            )
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-            raise StorageError(f"{path}: is damaged: its sha256 does not match")
+    there = entry_of(path)
+    if there.bytes != entry.bytes:
+        raise StorageError(
+            f"{path}: has {there.bytes:,} bytes where the manifest says {entry.bytes:,}; "
+            "it is truncated or replaced"
+        )
+    if there.sha256 != entry.sha256:
+        raise StorageError(f"{path}: is damaged: its sha256 does not match")
 
 
 def refuse_surplus(directory: Path, expected: set[str]) -> None:

@@ -13,7 +13,6 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -28,8 +27,8 @@ from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
     FileEntry,
-    HashingFile,
     StrictModel,
+    entry_of,
     read_sealed,
     refused,
     sealed_json,
@@ -122,17 +121,12 @@ def _folder_of_received() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="empo-inputs-")
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file to copy: its place in ``inputs/``, its path, and its state before anything read it."""
-
-    place: str
-    path: Path
-    state: tuple[int, int, int]
-
-
 class Inputs:
-    """The files that a config names, before a run begins."""
+    """The files that a config names, before a run begins.
+
+    Attributes:
+        files: The files by their places in ``inputs/``.
+    """
 
     def __init__(self, config: BaseModel) -> None:
         """List all files, and remember their states.
@@ -140,20 +134,16 @@ class Inputs:
         Raises:
             ConfigError: if a file cannot be read, or a folder has too many files.
         """
+        self.files: dict[str, Path] = {}
         self._places: dict[Path, str] = {}
-        self._files: list[_File] = []
+        self._states: dict[str, tuple[int, int, int]] = {}
         for path in _paths_of(config):
             files = [] if path in self._places else _files_at(path)
             if files:
-                place = self._places[path] = self._free_place(path.name)
-                for file in files:
-                    within = PurePosixPath(place, file.relative_to(path)).as_posix()
-                    self._files.append(_File(within, file, _state(file)))
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files by their places in ``inputs/``."""
-        return {file.place: file.path for file in self._files}
+                self._places[path] = self._free_place(path.name)
+            for file in files:
+                place = PurePosixPath(self._places[path], file.relative_to(path)).as_posix()
+                self.files[place], self._states[place] = file, _state(file)
 
     def copy(self, directory: Path) -> dict[str, Copy]:
         """Copy all files into a run's directory.
@@ -163,11 +153,11 @@ class Inputs:
             StorageError: if a file cannot be read or written.
         """
         copies = {}
-        for file in self._files:
-            entry = _copied(file.path, directory / INPUTS / file.place)
-            if _state(file.path) != file.state:
-                raise ConfigError(f"{file.path}: was changed while the run began; start it again")
-            copies[file.place] = Copy(**entry.model_dump(), original=str(file.path))
+        for place, path in self.files.items():
+            entry = _copied(path, directory / INPUTS / place)
+            if _state(path) != self._states[place]:
+                raise ConfigError(f"{path}: was changed while the run began; start it again")
+            copies[place] = Copy(**entry.model_dump(), original=str(path))
         total = sum(entry.bytes for entry in copies.values())
         if total > LARGE:
             largest = max(copies.values(), key=lambda entry: entry.bytes)
@@ -281,18 +271,8 @@ def note_copies(error: BaseException, directory: Path) -> None:
                 error.add_note(f"{path} is the run's copy of {entry.original}")
 
 
-def file_digest(path: Path) -> str:
-    """The sha256 of a file.
-
-    Raises:
-        StorageError: if the file cannot be read.
-    """
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _check(path: Path, entry: Copy) -> None:
-    if file_digest(path) != entry.sha256:
+    if entry_of(path).sha256 != entry.sha256:
         raise StorageError(
             f"{path}: is not what the run was made from: its sha256 is another than in "
             f"{MANIFEST}; put the file back (it was copied from {entry.original}), or start a "
@@ -386,9 +366,8 @@ def _copied(path: Path, target: Path) -> FileEntry:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
-                hashing = HashingFile(file)
-                shutil.copyfileobj(source, hashing)
+                shutil.copyfileobj(source, file)
             DISK.sync(target)
-            return hashing.entry
         except OSError as error:
             raise refused(target, error) from error
+    return entry_of(target)
