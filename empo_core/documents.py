@@ -84,7 +84,7 @@ def build_named(name: str, file: Path) -> WorldModel:
     """The world in a file, as the world model called ``name`` reads it."""
     from pydantic import ValidationError
 
-    from empo_core.experiment import build
+    from empo_core.components import build
 
     try:
         ref = WorldModelRef.model_validate({"name": name, "params": {"file": str(file)}})

@@ -118,8 +118,8 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
     """The trackers that plugins offer for terminals, unless unwanted or in the config anyway."""
     if quiet:
         return []
+    from empo_core.components import build
     from empo_core.config import TrackerRef
-    from empo_core.experiment import build
 
     registry = installed()
     present = {tracker.name for tracker in config.trackers} if config else set()

@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import AlgorithmRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import Experiment, build
+from empo_core.experiment import Experiment
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
 from empo_core.runs.atomic import read_json, strict_json, write_file
@@ -24,7 +25,7 @@ from empo_core.runs.status import status_of
 from empo_core.tracker_group import TrackerGroup
 from empo_core.world_content import difference, identity
 from empo_learning.state_cache import StateCache
-from empo_rollout.world_params import PowerReward
+from empo_world_environments.params import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
 DONE = "done"
