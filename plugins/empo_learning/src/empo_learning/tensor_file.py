@@ -11,7 +11,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import DISK, FileEntry, check_file, entry_of
+from empo_core.runs.atomic import DISK, FileEntry, entry_of
+from empo_worlds.directories import check_file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:

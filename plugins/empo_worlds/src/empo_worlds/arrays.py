@@ -2,7 +2,7 @@
 
 A stored set of arrays is a directory of ``.npy`` files (never with pickle) and a
 ``manifest.json`` that lists each with dtype, shape, size and sha256 and has a sha256 of its
-own. How it is written is ``empo_core.runs.atomic``'s business.
+own. How it is written is the business of ``empo_worlds.directories``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,13 @@ from empo_core.runs.atomic import (
     MANIFEST,
     FileEntry,
     StrictModel,
-    check_file,
     entry_of,
-    found_directory,
     read_sealed,
-    refuse_surplus,
     sealed_json,
     write_synced,
-    written_directory,
 )
 from empo_core.trees import Json, JsonData
+from empo_worlds.directories import check_file, found_directory, refuse_surplus, written_directory
 
 FORMAT, VERSION = "empo-arrays", 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
