@@ -79,7 +79,7 @@ def environment(config: RunConfig, registry: Registry) -> dict[str, JsonData]:
         "cores": os.cpu_count(),
         "versions": {name: _version(name) for name in LIBRARIES},
         "plugins": {provider.distribution: provider.version for provider in registry.providers},
-        "git": _git_commit_here(),
+        "git": _git_commit(Path.cwd()),
     }
 
 
@@ -91,21 +91,15 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _git_commit_here() -> str | None:
-    """The commit of the working directory, with ``+`` where it has uncommitted changes."""
-    try:
-        return _git_commit(Path.cwd())
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
 @cache  # Code that was imported stays as it is, and a sweep has thousands of runs.
 def _git_commit(folder: Path) -> str | None:
-    git = shutil.which("git")
-    if git is None:
+    """The commit of a folder, with ``+`` where it has uncommitted changes; None: it has none."""
+    git = shutil.which("git") or "git"
+    try:
+        commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")
+        changed = _output(git, "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
         return None
-    commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")
-    changed = _output(git, "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
     return commit + ("+" if changed else "")
 
 
