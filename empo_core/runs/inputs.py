@@ -145,14 +145,18 @@ class Inputs:
                 place = PurePosixPath(self._places[path], file.relative_to(path)).as_posix()
                 self.files[place], self._states[place] = file, _state(file)
 
-    def copy(self, directory: Path) -> dict[str, Copy]:
-        """Copy all files into a run's directory.
+    def copy(self, directory: Path, world: Mapping[str, JsonValue] | None) -> None:
+        """Copy all files into a run's directory, and write the manifest.
+
+        Args:
+            directory: Of the run.
+            world: The identity of the run's world.
 
         Raises:
             ConfigError: if a file was changed after it was listed.
             StorageError: if a file cannot be read or written.
         """
-        copies = {}
+        copies: dict[str, Copy] = {}
         for place, path in self.files.items():
             entry = _copied(path, directory / INPUTS / place)
             if _state(path) != self._states[place]:
@@ -165,7 +169,10 @@ class Inputs:
                 "%s takes %.1f GB, copies of what the config names (%s has %.1f GB)",
                 directory / INPUTS, total / 1e9, largest.original, largest.bytes / 1e9,
             )  # fmt: skip
-        return copies
+        manifest = Manifest(world=None if world is None else dict(world), files=copies)
+        path = directory / INPUTS / MANIFEST
+        path.parent.mkdir(exist_ok=True)
+        write_file(path, sealed_json(path, _FORMAT, _VERSION, manifest.model_dump()) + b"\n")
 
     def in_run(self, config: RunConfig, directory: Path) -> RunConfig:
         """The config with the paths of the copies in a run's directory."""
@@ -183,16 +190,6 @@ class Inputs:
             number += 1
             place = f"{number}/{name}"
         return place
-
-
-def write_manifest(
-    directory: Path, world: Mapping[str, JsonValue] | None, files: Mapping[str, Copy]
-) -> None:
-    """Write the manifest of a run's inputs."""
-    path = directory / INPUTS / MANIFEST
-    path.parent.mkdir(exist_ok=True)
-    body = Manifest(world=None if world is None else dict(world), files=dict(files)).model_dump()
-    write_file(path, sealed_json(path, _FORMAT, _VERSION, body) + b"\n")
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -217,12 +214,11 @@ def checked_inputs(config: RunConfig, directory: Path) -> RunConfig:
         StorageError: if a copy is missing or was changed.
         ConfigError: if the config names a file that is no part of the run.
     """
+    refuse_changed(config)
     inputs = directory / INPUTS
-    files = read_manifest(directory).files
-    for name, entry in files.items():
-        _check(inputs / name, entry)
+    copies = [inputs / name for name in read_manifest(directory).files]
     for path in _paths_of(config):
-        is_copy = any((inputs / name).is_relative_to(path) for name in files)
+        is_copy = any(copy.is_relative_to(path) for copy in copies)
         if path.exists() and not (is_copy and path.is_relative_to(inputs)):
             raise ConfigError(
                 f"{directory / CONFIG}: names {path}, which is none of the run's inputs; start a "
@@ -232,7 +228,7 @@ def checked_inputs(config: RunConfig, directory: Path) -> RunConfig:
 
 
 def refuse_changed(config: RunConfig) -> None:
-    """Refuse changed copies of earlier runs that a config names.
+    """Refuse changed copies of runs that a config names.
 
     Raises:
         StorageError: if a copy in a run was changed, or the run's manifest is damaged.
@@ -241,8 +237,14 @@ def refuse_changed(config: RunConfig) -> None:
         for folder in path.parents:
             if folder.name == INPUTS and (folder / MANIFEST).is_file():
                 for name, entry in read_manifest(folder.parent).files.items():
-                    if (folder / name).is_relative_to(path):
-                        _check(folder / name, entry)
+                    copy = folder / name
+                    if copy.is_relative_to(path) and entry_of(copy).sha256 != entry.sha256:
+                        raise StorageError(
+                            f"{copy}: is not what the run was made from: its sha256 is another "
+                            f"than in {MANIFEST}; put the file back (it was copied from "
+                            f"{entry.original}), or start a new run with a config that names the "
+                            "changed file elsewhere"
+                        )
 
 
 def without_place(model: Model) -> Model:
@@ -269,15 +271,6 @@ def note_copies(error: BaseException, directory: Path) -> None:
             path = directory / INPUTS / name
             if str(path) in str(error):
                 error.add_note(f"{path} is the run's copy of {entry.original}")
-
-
-def _check(path: Path, entry: Copy) -> None:
-    if entry_of(path).sha256 != entry.sha256:
-        raise StorageError(
-            f"{path}: is not what the run was made from: its sha256 is another than in "
-            f"{MANIFEST}; put the file back (it was copied from {entry.original}), or start a "
-            "new run with a config that names the changed file elsewhere"
-        )
 
 
 def _paths_of(config: BaseModel) -> list[Path]:
