@@ -189,7 +189,7 @@ class RunDirectory:
         """The directory of the unfinished run that processes of this very launch began, if any.
 
         Raises:
-            StorageError: if the status of a run there is damaged.
+            ConfigError: if the run's process is alive.
         """
         if process_rank() or launch() is None or not config.runs.is_dir():
             return None
