@@ -53,7 +53,7 @@ class CommandGroup(TyperGroup):
     def commands(self) -> MutableMapping[str, Any]:
         """Every command by name; of a name that several provide, one that raises the error."""
         with reported():
-            offers_by_name = installed().commands_by_name()
+            offers_by_name = installed().commands
         added = {
             name: _command(name, offers, is_core=name in self.core)
             for name, offers in offers_by_name.items()

@@ -90,8 +90,8 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
     """The trackers that plugins offer for terminals, unless unwanted or in the config anyway."""
     if quiet:
         return []
+    from empo_core.components import build
     from empo_core.config import TrackerRef
-    from empo_core.experiment import build
 
     registry = installed()
     present = {tracker.name for tracker in config.trackers} if config else set()
@@ -101,7 +101,7 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
 
 def _present(done: Experiment, *, json: bool, quiet: bool) -> None:
     from empo_core.run_warnings import only_logged
-    from empo_core.runs.directory import process_rank
+    from empo_core.runs.launch import process_rank
 
     if process_rank() > 0:
         return

@@ -343,7 +343,7 @@ def test_terminal_escapes_in_a_file_do_not_reach_the_terminal(
 
 
 def test_unreadable_files_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file or directory"):
+    with pytest.raises(ConfigError, match="No such file"):
         read_yaml(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="Is a directory"):
         read_yaml(tmp_path)
@@ -434,7 +434,7 @@ def test_a_wrong_override_is_named(
 )
 def test_permissions_count_in_the_file_only(override: str) -> None:
     document = parse_yaml("a: {b: 1, allow_x: []}", name="f.yaml")
-    with pytest.raises(ConfigError, match="allow_x is a permission, which counts only where"):
+    with pytest.raises(ConfigError, match="allow_x"):
         apply_override(document, override)
     assert document.data == {"a": {"b": 1, "allow_x": []}}
 
@@ -450,5 +450,5 @@ def test_an_override_replaces_what_the_file_says_and_where() -> None:
 def test_brackets_in_a_text_are_not_nested() -> None:
     text = "[" * 200
     assert parse_yaml(f"a: '{text}'", name="x").data == {"a": text}
-    with pytest.raises(ConfigError, match=r"x:2:52: nesting is deeper than 50 levels"):
+    with pytest.raises(ConfigError, match=r"x:2:52: .*50 levels"):
         parse_yaml(f"a:\n {text}", name="x")
