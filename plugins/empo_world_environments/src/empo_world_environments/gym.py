@@ -25,9 +25,9 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float32, Float64, Shaped
 from pydantic import ValidationError
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError
-from empo_core.components import build
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvironmentContext, TimeStep, VectorLayout
 from empo_world_environments.environment import WorldEnvironment
