@@ -256,14 +256,13 @@ def test_a_world_and_an_algorithm_are_as_good_as_a_config(
         ),
         (["run", "count/small"], 2, r"is a world \(count\), not a config; add algorithm=NAME"),
         (["run", "site/worlds/wrong.yaml"], 2, r"wrong\.yaml:2:1: limit: should be greater"),
-        (["run", "RUN", "--seed=1"], 2, "^No such option: --seed=1. A change .* no dashes: seed=1"),
         (
-            ["run", "RUN", "--beta", "1"],
+            ["run", "RUN", "--seed=1"],
             2,
-            r"^No such option: --beta. A change .* no dashes: algorithm\.params\.beta=1\n\Z",
+            "No such option: --seed. A change .* no dashes: seed=VALUE",
         ),
-        (["check", "RUN", "--bta=1"], 2, r"^No such .* no dashes: algorithm\.params\.beta=1\n\Z"),
-        (["describe", "algoritm", "solve"], 2, "Did you mean 'algorithm'"),
+        (["check", "RUN", "--beta", "1"], 2, "No such option: --beta. .* no dashes: beta=VALUE"),
+        (["describe", "algoritm", "solve"], 2, "'algoritm' is not one of .*'algorithm'"),
         (["describe", "algorithm", "solv"], 2, "Did you mean 'solve'"),
     ],
 )
