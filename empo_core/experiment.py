@@ -41,19 +41,18 @@ from empo_core.runs.directory import (
     RunDirectory,
     existing_run,
     labels,
-    process_rank,
     resolved,
     warn_of_silent_end,
 )
 from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
     Inputs,
-    Manifest,
-    check_inputs,
+    checked_inputs,
     note_copies,
+    read_manifest,
     refuse_changed,
-    with_kept_files,
 )
+from empo_core.runs.launch import process_rank
 from empo_core.stages import stage
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
@@ -213,11 +212,10 @@ class Experiment:
         with directory:
             config = load_config(directory.source / CONFIG, registry=registry)
             with Termination() as termination, exits_of_components(config, registry):
-                manifest = check_inputs(directory.source, config)
-                config = with_kept_files(config, directory.source)
+                config = checked_inputs(config, directory.source)
                 seed_everything(config.seed)
                 experiment = cls(config, registry, environment)
-                experiment._require_world_of(manifest, directory.source)
+                experiment._require_world_of(directory.source)
                 trackers = experiment._trackers(watchers, terminal)
                 directory.begin_again(config, registry)
                 experiment._run(directory, trackers, termination, resume=True)
@@ -244,9 +242,8 @@ class Experiment:
         """
         directory = existing_run(path)
         config = load_config(directory / CONFIG, registry=registry)
-        manifest = check_inputs(directory, config)
-        experiment = cls(config, registry, environment)
-        experiment._require_world_of(manifest, directory)
+        experiment = cls(checked_inputs(config, directory), registry, environment)
+        experiment._require_world_of(directory)
         experiment.context = experiment._context(directory, TrackerGroup([]), resume=True)
         return experiment
 
@@ -325,16 +322,16 @@ class Experiment:
             self.algorithm = build_algorithm(copied, self._registry, self._environment)
         self.config = copied
 
-    def _require_world_of(self, manifest: Manifest | None, directory: Path) -> None:
+    def _require_world_of(self, directory: Path) -> None:
         """Refuse a run whose world is not the one that it was made in.
 
         Raises:
             ConfigError: if the world is another.
         """
-        if manifest is None or manifest.world is None:
+        recorded, world = read_manifest(directory).world, self._world
+        if recorded is None:
             return
-        world = self._world
-        differs = "there is none" if world is None else difference(manifest.world, identity(world))
+        differs = "there is none" if world is None else difference(recorded, identity(world))
         if differs is not None:
             raise ConfigError(
                 f"{directory}: was made in another world than its config gives here: {differs}. "

@@ -144,10 +144,10 @@ def test_equally_good_actions_have_no_bars() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"time": 8}, "no decision at time 8 .* from 0 to 7"),
-        ({"state": 10**6}, "no state number 1000000"),
-        ({"state": 100}, "cannot be in that state after 0 steps"),
-        ({"action": "forwards"}, "no action 'forwards'. Did you mean 'forward'?"),
+        ({"time": 8}, "time 8 .*0 to 7"),
+        ({"state": 10**6}, "state number 1000000"),
+        ({"state": 100}, "0 steps"),
+        ({"action": "forwards"}, "'forwards'.*'forward'"),
         ({"action": 9}, "no action 9"),
     ],
 )

@@ -374,7 +374,7 @@ def test_an_update_waits_for_nothing_and_its_metrics_stay_tensors(mix: str) -> N
     updater._step = super(Watched, updater)._step  # type: ignore[method-assign]
     with NoReading():
         found = [updater.update(sequences, index / 4) for index in range(4)]
-        with pytest.raises(AssertionError, match="asked a tensor"):
+        with pytest.raises(AssertionError, match="tensor"):
             float(found[0]["loss/total"])
     for metrics in found:
         assert all(type(each) is Tensor and each.ndim == 0 for each in metrics.values())

@@ -122,7 +122,7 @@ def test_errors_of_a_command_are_messages_and_promised_exit_codes(
     done = empo("greet", "me")
     assert (done.exit_code, done.stderr) == (2, "greet somebody else\n")
     assert empo("greet").exit_code == 2
-    assert "Did you mean 'greet'" in empo("gret", "you").stderr
+    assert "'greet'" in empo("gret", "you").stderr
 
 
 def test_a_command_that_does_not_import_costs_only_itself(install: Install) -> None:
@@ -130,7 +130,7 @@ def test_a_command_that_does_not_import_costs_only_itself(install: Install) -> N
     assert "greet" in empo("--help").stdout
     done = empo("greet", "you")
     assert done.exit_code == 3
-    assert "command 'greet' could not be loaded from 'not_there:greet'" in done.stderr
+    assert "'not_there:greet'" in done.stderr
 
 
 def test_two_plugins_with_one_command_are_both_named(install: Install, tmp_path: Path) -> None:

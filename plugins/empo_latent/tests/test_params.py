@@ -128,7 +128,7 @@ def test_what_is_given_wins_over_a_preset() -> None:
 
 
 def test_a_size_is_no_preset() -> None:
-    with pytest.raises(ValidationError, match="tiny is a size: write size: tiny"):
+    with pytest.raises(ValidationError, match="size: tiny"):
         LatentParams(total_steps=10, preset="tiny")
 
 
@@ -145,7 +145,7 @@ def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: 
     if fits:
         LatentParams.model_validate({**USUAL, "tasks": [task]})
         return
-    with pytest.raises(ValidationError, match="greater than or equal to 39"):
+    with pytest.raises(ValidationError, match="picture_size 38"):
         LatentParams.model_validate({**USUAL, "tasks": [task]})
 
 
@@ -171,9 +171,9 @@ def test_later_rounds_without_the_policy_need_elites_of_their_own(plans: int, fi
 @pytest.mark.parametrize(
     ("planner", "message"),
     [
-        ({"heads_evaluation": "min"}, "planner.heads_evaluation: there is one head of everything"),
-        ({"action_noise": 0.1}, "planner.action_noise: it matters where the planner acts"),
-        ({"chosen": "best"}, "planner.chosen: it matters where the planner acts"),
+        ({"heads_evaluation": "min"}, "planner.heads_evaluation:"),
+        ({"action_noise": 0.1}, "planner.action_noise:"),
+        ({"chosen": "best"}, "planner.chosen:"),
     ],
 )
 def test_options_without_an_effect_are_refused(planner: dict[str, Any], message: str) -> None:
