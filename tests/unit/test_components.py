@@ -271,7 +271,7 @@ def test_trackers_for_terminals_are_added_once_or_left_out(
         {"algorithm": "idle", "trackers": trackers, "runs": str(tmp_path)},
         context={"registry": registry},
     )
-    with pytest.raises(AssertionError, match="not called here"):
+    with pytest.raises(AssertionError, match="called"):
         Experiment.start(config, registry=registry, terminal=terminal)
     assert len(Bar.built) == count
 
