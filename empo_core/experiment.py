@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -44,6 +42,7 @@ from empo_core.runs.directory import (
     resolved,
     warn_of_silent_end,
 )
+from empo_core.runs.environment import peak_memory_bytes
 from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
     Inputs,
@@ -420,12 +419,6 @@ def seed_everything(seed: int) -> None:
     Our own code uses generators of its own; this is for code that does not.
     """
     seed_globals(stream(seed, Stream.GLOBALS, process_rank()))
-
-
-def peak_memory_bytes() -> int:
-    """The most memory this process ever held."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:
