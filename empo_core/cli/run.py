@@ -24,7 +24,6 @@ from empo_core.config import installed
 from empo_core.documents import read_config_at
 
 if TYPE_CHECKING:
-    from empo_core.config import RunConfig
     from empo_core.experiment import Experiment
     from empo_core.protocols import Tracker
 
@@ -50,7 +49,7 @@ def run(
     with only_ours_on_stdout(quiet=quiet), located(document, loaded):
         from empo_core.experiment import Experiment
 
-        done = Experiment.start(loaded, watchers=terminal_trackers(loaded, quiet), quiet=quiet)
+        done = Experiment.start(loaded, terminal=not quiet)
     _present(done, json=json, quiet=quiet)
 
 
@@ -81,21 +80,18 @@ def resume(
     with only_ours_on_stdout(quiet=quiet):
         from empo_core.experiment import Experiment
 
-        watchers = terminal_trackers(None, quiet)
-        done = Experiment.resume(run_dir, watchers=watchers, quiet=quiet)
+        done = Experiment.resume(run_dir, terminal=not quiet)
     _present(done, json=json, quiet=quiet)
 
 
-def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
-    """The trackers that plugins offer for terminals, unless unwanted or in the config anyway."""
+def terminal_trackers(quiet: bool) -> list[Tracker]:
+    """The trackers that plugins offer for terminals, unless unwanted."""
     if quiet:
         return []
     from empo_core.components import build
     from empo_core.config import TrackerRef
 
-    registry = installed()
-    present = {tracker.name for tracker in config.trackers} if config else set()
-    names = [name for name in registry.default_trackers("terminal") if name not in present]
+    names = installed().default_trackers("terminal")
     return [build(TrackerRef.model_validate(name)) for name in names]
 
 

@@ -6,8 +6,10 @@ import datetime
 import logging
 import os
 import platform
+import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
@@ -106,3 +108,9 @@ def _git_commit(folder: Path) -> str | None:
 def _output(*command: str) -> str:
     completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     return completed.stdout.strip()
+
+
+def peak_memory_bytes() -> int:
+    """The most memory this process ever held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
