@@ -70,6 +70,7 @@ SLOW = {
     "docs/how-to/run_headless.md",
     "docs/how-to/sweep.md",
     "docs/how-to/train_a_latent_agent.md",
+    "docs/how-to/train_with_other_libraries.md",
     "docs/how-to/use_a_notebook.md",
     "docs/how-to/use_minigrid_and_pettingzoo.md",
     "docs/how-to/use_results_in_python.md",

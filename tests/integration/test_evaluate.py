@@ -15,9 +15,10 @@ from pettingzoo import ParallelEnv
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Experiment, build
+from empo_core.experiment import Experiment
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
 

@@ -15,12 +15,13 @@ import pytest
 from torch import Tensor
 
 from empo_core import Component, Config
+from empo_core.components import build
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
 from empo_core.errors import ComponentExitError, EmpoError, TrackerError
-from empo_core.experiment import Experiment, build, run
+from empo_core.experiment import Experiment, run
 from empo_core.plugins.registry import Offer, Provider, Registry
 from empo_core.protocols import Algorithm, Tracker
 from empo_core.runs.directory import RunDirectory
@@ -176,7 +177,7 @@ def config(folder: Path, registry: Registry, **at: str) -> RunConfig:
 def test_a_component_that_exits_is_an_error_that_names_it(
     kind: str, place: str, tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("empo_core.experiment.installed", lambda: registry)
+    monkeypatch.setattr("empo_core.components.installed", lambda: registry)
     with pytest.raises(EmpoError, match=r"calls sys\.exit\(0\)") as caught:
         run(config(tmp_path, registry, **{kind: place}), registry=registry)
     assert isinstance(caught.value, ComponentExitError | TrackerError)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from empo_core.components import build_world
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
-from empo_core.experiment import build_world
 
 SECRET = "hunter2"
 

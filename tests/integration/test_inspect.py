@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import empo_inspector
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import StorageError
-from empo_core.experiment import build
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from empo_core.components import build
 from empo_core.config import RunConfig, merged
-from empo_core.experiment import Experiment, build
+from empo_core.experiment import Experiment
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import PolicyLoss

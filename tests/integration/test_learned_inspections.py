@@ -16,9 +16,9 @@ import torch
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError, WorldError
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams

@@ -15,8 +15,9 @@ import psutil
 import pytest
 import torch
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build, seed_everything
+from empo_core.experiment import seed_everything
 from empo_core.protocols import RunContext
 from empo_core.types import Histogram
 from empo_learning.checkpoint import Checkpoints

@@ -13,9 +13,9 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import AggregatorRef, HumanPriorRef, WorldModelRef
 from empo_core.errors import StorageError
-from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, WorldModel
 from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams

@@ -22,9 +22,9 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedRobots

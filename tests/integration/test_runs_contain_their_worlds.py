@@ -13,17 +13,18 @@ import torch
 from typer.testing import CliRunner, Result
 
 from empo_core.cli.app import app
+from empo_core.components import build, build_world
 from empo_core.config import WorldModelRef, installed, library_file, library_files
 from empo_core.config.files import load_config
 from empo_core.config.yaml import dump_yaml
 from empo_core.errors import StorageError
-from empo_core.experiment import Experiment, build, build_world
+from empo_core.experiment import Experiment
 from empo_core.world_content import identity, world_digest
 from empo_exact.result import load
-from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import build_policy
 from empo_rollout.policies.policyfile import save_policy
+from empo_world_environments.vector import WorldVectorEnv
 
 EDITS = (
     "deceived: {robot: inform, human_1: cooperate",

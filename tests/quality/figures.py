@@ -76,6 +76,8 @@ print(json.dumps({
 }), file=sys.stderr)
 """
 """Runs ``empo``; reports functions called before the first line of ``exact``, not module bodies."""
+WALK = re.compile(r"^## The walk of a config$.*?^## ", re.M | re.S)
+"""The way of such a run through the core, in the page on the architecture."""
 
 
 @dataclass(frozen=True)
@@ -340,11 +342,20 @@ def figures_of_run() -> list[Figure]:
     of_ours = [name for name in run["modules"] if name.split(".")[0].startswith("empo_")]
     functions = [f"{Path(file).name} {name}" for file, name in run["functions"]]
     files = sorted({file for file, _ in run["functions"]})
+    walk = WALK.search((ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8"))
+    assert walk is not None
+    named = re.findall(r"`([\w./]+\.py)`", walk[0])
+    unnamed = [
+        file
+        for file in files
+        if "/empo_core/" in file and not any(file.endswith(f"/{name}") for name in named)
+    ]
     return [
         Figure("modules that an exact run imports", len(run["modules"]), places=run["modules"]),
         Figure("modules of ours among them", len(of_ours), places=of_ours),
         Figure("files run before the first line of exact", len(files), places=files),
         Figure("functions run before it", len(functions), places=functions),
+        Figure("files of the core among them that its walk lacks", len(unnamed), True, unnamed),
     ]
 
 

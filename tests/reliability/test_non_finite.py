@@ -13,9 +13,10 @@ import torch
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from small_runs import CONFIGS
 
+from empo_core.components import build
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import EmpoError, NonFiniteError
-from empo_core.experiment import Experiment, RunInterrupted, build, run
+from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_exact.induction import Solver
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve

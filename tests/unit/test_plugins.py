@@ -146,7 +146,7 @@ def test_without_plugins_none_is_imported(
     assert provider("empo-bad").problem == "blocked by EMPO_NO_PLUGINS"
     assert not provider("empo-bad").is_broken
     assert discover().offers == []
-    assert discover().commands == ()
+    assert discover().commands == {}
     monkeypatch.setenv("EMPO_NO_PLUGINS", "")
     assert provider("empo-bad").is_broken
 
@@ -199,7 +199,7 @@ BAD = {
     "does not parse": ("def", r"importing empo_bad\w* raises SyntaxError: .*"),
     "lacks a dependency": (
         "import not_there_at_all",
-        r"importing empo_bad\w* needs the missing module 'not_there_at_all'; install it",
+        r"importing empo_bad\w* raises ModuleNotFoundError: No module named 'not_there_at_all'",
     ),
     "is too new": (
         plugin("bad", api=2),
@@ -215,13 +215,13 @@ BAD = {
     ),
     "misspells the hook": (
         plugin("bad").replace("def empo_components", "def empo_component"),
-        "unknown hook 'empo_component' in .*; the hook is called empo_components, .*",
+        r"empo_bad\w* has empo_component with @hookimpl; the hooks .* called empo_components .*",
     ),
     "gives the hook an argument": (
         plugin("bad").replace("empo_components()", "empo_components(registry)"),
-        r".*empo_components\(registry\).*the hook is called empo_components, without arguments",
+        r"its empo_components raises TypeError: empo_components\(\) missing .* 'registry'",
     ),
-    "has no hook": ("x = 1", r"empo_bad\w* implements no hook; decorate .* with @hookimpl"),
+    "has no hook": ("x = 1", r"empo_bad\w* has nothing with @hookimpl; .*"),
     "has a hook that raises": (
         HOOK + "raise OSError('gone')",
         "its empo_components raises OSError: gone",
@@ -240,7 +240,7 @@ BAD = {
     ),
     "returns no list": (
         HOOK + "return 5",
-        "its empo_components returns int, not components",
+        "its empo_components raises TypeError: 'int' object is not iterable",
     ),
     "yields something else": (
         HOOK + "return [5]",

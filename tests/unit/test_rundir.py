@@ -26,7 +26,7 @@ from pydantic import Field
 from empo_core import Component, Config, ConfigPath
 from empo_core.config import RunConfig
 from empo_core.config.files import load_config, parse_yaml
-from empo_core.config.yaml import dump_yaml, read_yaml
+from empo_core.config.yaml import MAX_NUMBER, dump_yaml, read_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.plugins.registry import Offer, Provider, Registry
@@ -172,7 +172,7 @@ def test_a_run_leaves_everything_needed_to_understand_it(
     environment = read(done.directory / "env.json")
     assert environment["seed"] == 7
     assert environment["plugins"] == {"dist-a": "1.5"}
-    assert environment["versions"].keys() == {"empo-core", "torch", "numpy"}
+    assert environment["versions"].keys() == {"empo-core", "torch", "numpy", "numba", "llvmlite"}
     assert (done.directory / "results" / "numbers.txt").read_text()
     log = (done.directory / "log.txt").read_text()
     assert [word in log for word in ("started", "half way", "finished")] == [True] * 3
@@ -399,7 +399,7 @@ def test_a_tracker_that_cannot_finish_costs_a_warning(
     st.recursive(
         st.none()
         | st.booleans()
-        | st.integers()
+        | st.integers(-MAX_NUMBER, MAX_NUMBER)
         | st.floats(allow_nan=False)
         | st.text()
         | st.from_regex(r"[-+]?[0-9._eExo]{1,8}", fullmatch=True),

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 from random_games import Shape, TableWorld, random_table
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import SolveError, StorageError
-from empo_core.experiment import build
 from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_exact import forecast, ram

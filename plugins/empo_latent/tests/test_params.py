@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from empo_core.components import build
 from empo_core.config import merged
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams

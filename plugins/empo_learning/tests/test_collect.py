@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from empo_core.components import build
 from empo_core.config import CollectorRef
 from empo_core.errors import CollectError
-from empo_core.experiment import build
 from empo_core.protocols import Collector
 from empo_core.types import Experience
 from empo_learning.plugin import SyncParams

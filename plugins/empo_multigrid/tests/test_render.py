@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import WorldError
-from empo_core.experiment import build
 from empo_core.types import Overlay
 from empo_multigrid.layout import CELL, DIRECTION, FLAGS, FORCED, PAUSED, TERMINATED
 from empo_multigrid.mapcodes import all_codes

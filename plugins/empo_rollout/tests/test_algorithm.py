@@ -14,9 +14,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from empo_core.components import build
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError, ConfigError, NonFiniteError
-from empo_core.experiment import Experiment, RunInterrupted, build, run
+from empo_core.experiment import Experiment, RunInterrupted, run
 from empo_core.protocols import Algorithm, Tracker
 from empo_core.protocols.environments import TimeStep, VectorEnv
 from empo_core.types import Histogram

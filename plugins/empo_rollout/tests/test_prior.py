@@ -15,7 +15,6 @@ from empo_core.types import AgentSpec
 from empo_core.world_content import identity
 from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots, UniformHumans
 from empo_rollout.empowerment.prior import GoalPpo
-from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_rollout.params import PolicyParams
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.policyfile import save_policy
@@ -23,6 +22,7 @@ from empo_rollout.policies.protocols import PolicyStep
 from empo_rollout.ppo_params import GoalPpoParams
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld
+from empo_world_environments.vector import WorldVectorEnv
 
 
 def untrained(vector: WorldVectorEnv, **options: object) -> Networks:

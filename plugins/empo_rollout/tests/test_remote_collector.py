@@ -17,9 +17,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from empo_core.components import build
 from empo_core.config import RunConfig
 from empo_core.errors import CollectError, ConfigError
-from empo_core.experiment import build, run
+from empo_core.experiment import run
 from empo_core.protocols import Executor
 from empo_environments.normalisation import Moments, normalise_observations
 from empo_learning.episode_returns import EpisodeReturns

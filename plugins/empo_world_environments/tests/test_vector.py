@@ -14,9 +14,9 @@ from empo_core.errors import CollectError, ConfigError, SolveError, UnsuitableWo
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.protocols.environments import TimeStep
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
-from empo_rollout.empowerment.world_vector import WorldVectorEnv
 from empo_testing.environment import MakeVector, Player, VectorEnvTests
 from empo_testing.worlds import CLOSED, INSIDE, OPEN, TinyWorld
+from empo_world_environments.vector import WorldVectorEnv
 
 WAIT, GO = range(2)
 

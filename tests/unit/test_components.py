@@ -11,16 +11,16 @@ import pytest
 from torch import Tensor
 
 from empo_core import Component, Config, protocols
+from empo_core.components import PROTOCOLS, build
 from empo_core.config import ComponentRef
 from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
 from empo_core.errors import PluginLoadError
-from empo_core.experiment import Experiment, build
+from empo_core.experiment import Experiment
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.hookspecs import KINDS, Kind
 from empo_core.plugins.registry import Offer, Provider, Registry
-from empo_core.plugins.signatures import PROTOCOLS
 
 BODIES: dict[str, list[str]] = {
     "world_model": [

@@ -18,10 +18,10 @@ from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext, VectorLayout
 from empo_core.runs.atomic import write_file
 from empo_core.runs.directory import RESULTS, RunDirectory
-from empo_rollout.empowerment.reward import power_reward
-from empo_rollout.empowerment.world_environment import WorldEnvironment
-from empo_rollout.world_params import PowerReward, WorldParams
 from empo_testing.worlds import TinyWorld
+from empo_world_environments.environment import WorldEnvironment
+from empo_world_environments.params import PowerReward, WorldParams
+from empo_world_environments.reward import power_reward
 
 
 class DoorParams(Config):
