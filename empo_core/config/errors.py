@@ -225,10 +225,10 @@ def located(document: Document, config: RunConfig, *, all_errors: bool = False) 
 
 def _about(text: str, config: RunConfig, ref: ComponentRef | None) -> tuple[str | int, ...] | None:
     """The keys that a message names: of the component that it is about, or of any."""
-    own = [loc for loc, reference in references(config) if reference is ref]
-    params = [(*loc, "params") for loc in (*own, *(loc for loc, _ in references(config)))]
+    places = [loc for loc, reference in references(config) if reference is ref]
+    params = [(*loc, "params") for loc in (*places, *(loc for loc, _ in references(config)))]
     named: dict[str, tuple[str | int, ...]] = {}
-    for prefix in [(), *params, *own]:
+    for prefix in [(), *params, *places]:
         for loc, _, _ in walk(config):
             if loc[: len(prefix)] == prefix and loc != prefix:
                 named.setdefault(".".join(map(str, loc[len(prefix) :])), loc)
