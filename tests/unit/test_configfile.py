@@ -158,7 +158,7 @@ def test_tabs_and_surrogate_pairs_of_json_are_read(tmp_path: Path) -> None:
     assert read_yaml(path).data == data
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
