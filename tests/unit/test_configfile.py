@@ -161,7 +161,7 @@ def test_tabs_and_surrogate_pairs_of_json_are_read(tmp_path: Path) -> None:
 WHOLE = st.integers(-MAX_NUMBER, MAX_NUMBER)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none() | st.booleans() | WHOLE | st.floats(allow_nan=False) | st.text(),
