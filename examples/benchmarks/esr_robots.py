@@ -12,10 +12,10 @@ from esr_settings import EmpoLearned, Settings
 from simulator import STAY, Robot
 from torch import Tensor
 
-from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
-from empo_blocks.prior import GreedyDistance
-from empo_blocks.ranks import Ranks
-from empo_blocks.world import BlocksWorld, load_world
+from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
+from empo_benchmarks.blocks.prior import GreedyDistance
+from empo_benchmarks.blocks.ranks import Ranks
+from empo_benchmarks.blocks.world import BlocksWorld, load_world
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.setup import Assumptions

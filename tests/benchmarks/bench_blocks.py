@@ -17,9 +17,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_blocks.plugin import BlocksParams
-from empo_blocks.ranks import Ranks
-from empo_blocks.world import load_world
+from empo_benchmarks.blocks.params import BlocksParams
+from empo_benchmarks.blocks.ranks import Ranks
+from empo_benchmarks.blocks.world import load_world
 from empo_core.runs.environment import peak_memory_bytes
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams

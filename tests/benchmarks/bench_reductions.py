@@ -15,8 +15,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_blocks.plugin import BlocksParams
-from empo_blocks.world import BlocksWorld, load_world
+from empo_benchmarks.blocks.params import BlocksParams
+from empo_benchmarks.blocks.world import BlocksWorld, load_world
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 

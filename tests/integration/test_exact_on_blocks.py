@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_blocks.board import Board
-from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
-from empo_blocks.prior import GreedyDistance
-from empo_blocks.world import BlocksWorld, load_world
+from empo_benchmarks.blocks.board import Board
+from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
+from empo_benchmarks.blocks.prior import GreedyDistance
+from empo_benchmarks.blocks.world import BlocksWorld, load_world
 from empo_core.errors import SolveError
 from empo_core.types import Successors
 from empo_exact.algorithm import Exact

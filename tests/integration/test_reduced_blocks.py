@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
-from empo_blocks.prior import GreedyDistance
-from empo_blocks.ranks import Ranks
-from empo_blocks.world import BlocksWorld, load_world
+from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
+from empo_benchmarks.blocks.prior import GreedyDistance
+from empo_benchmarks.blocks.ranks import Ranks
+from empo_benchmarks.blocks.world import BlocksWorld, load_world
 from empo_core.errors import SolveError
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult

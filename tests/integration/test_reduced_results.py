@@ -12,8 +12,8 @@ import torch
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from empo_blocks.plugin import BlocksParams
-from empo_blocks.world import load_world
+from empo_benchmarks.blocks.params import BlocksParams
+from empo_benchmarks.blocks.world import load_world
 from empo_core.cli.app import app
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
