@@ -127,6 +127,21 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
     return [build(TrackerRef.model_validate(name)) for name in names]
 
 
+@contextlib.contextmanager
+def progress_shown(directory: Path, *, quiet: bool = False) -> Iterator[Tracker]:
+    """A tracker that shows on the terminal how far work on a run is."""
+    from empo_core.tracker_group import TrackerGroup
+
+    tracker = TrackerGroup(terminal_trackers(None, quiet))
+    tracker.start(directory, {})
+    try:
+        yield tracker
+    except BaseException:
+        tracker.finish("failed")
+        raise
+    tracker.finish("finished")
+
+
 def _present(done: Experiment, *, json: bool, quiet: bool) -> None:
     from empo_core.run_warnings import only_logged
     from empo_core.runs.directory import process_rank

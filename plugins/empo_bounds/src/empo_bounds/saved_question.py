@@ -36,8 +36,9 @@ def saved_question(
         raise ConfigError(
             f"{path}: a certificate is about robots in a world of humans and goals, and this run "
             f"of {run.config.algorithm.name!r} has none whose policy can be asked about single "
-            "states; certify a run of exact, of phase2, or of rollout in a world. In rollout, robots must "
-            "learn, without memory (humans that learn can be the --human-prior of another run)"
+            "states; certify a run of exact, of phase2, or of rollout in a world. In rollout, "
+            "robots must learn, without memory (humans that learn can be the --human-prior of "
+            "another run)"
         )
     robots, humans = policies
     if human_prior is not None:
