@@ -244,7 +244,7 @@ def _split(
     chosen = torch.nn.functional.one_hot(torch.tensor(actions), spec.num_robot_actions).double()
     places, masses = step.follow(torch.tensor([state]), policies.chance, chosen[None])
     states, mass = inspection.number[places.numpy()], masses.numpy()
-    parts, ends, chances, peaks = [], [], [], []
+    parts, ends, chances, peaks = (list[Tensor]() for _ in range(4))
     num_steps = inspection.num_states if spec.horizon is None else spec.horizon - time
     while len(states):
         tracker.progress("following episodes", len(parts), num_steps)
