@@ -18,17 +18,12 @@ if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
 
 
-def config_at(path: Path, overrides: list[str]) -> RunConfig:
-    """The config in a file; of a world file one that names the world, for overrides to complete.
+def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfig]:
+    """The config in a file, and its document; of a world file one that names the world.
 
     Raises:
         ConfigError: if the config is not valid, with one located line per problem.
     """
-    return read_config_at(path, overrides)[1]
-
-
-def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfig]:
-    """As ``config_at``, and the document that it was read from."""
     from empo_core.config.files import load_config
 
     document = document_at(path, overrides)
@@ -36,7 +31,7 @@ def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfi
 
 
 def document_at(path: Path, overrides: Sequence[str]) -> Document:
-    """As ``config_at``, before the overrides are applied and it is validated."""
+    """As ``read_config_at``, before the overrides are applied and it is validated."""
     from empo_core.config.yaml import read_yaml
 
     if (world := library_world(str(path))) is not None:
@@ -89,7 +84,7 @@ def build_named(name: str, file: Path) -> WorldModel:
     """The world in a file, as the world model called ``name`` reads it."""
     from pydantic import ValidationError
 
-    from empo_core.experiment import build
+    from empo_core.components import build
 
     try:
         ref = WorldModelRef.model_validate({"name": name, "params": {"file": str(file)}})

@@ -26,8 +26,6 @@ Write: TypeAlias = Callable[[bytes], object]
 """Takes in more bytes, as the method ``update`` of a hash sum does."""
 PRECISION = 1e5
 """Probabilities count in steps of the inverse, so that rounding on other machines does not."""
-_MANY = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
 def world_digest(world: WorldModel) -> str:
@@ -35,19 +33,11 @@ def world_digest(world: WorldModel) -> str:
 
     Two worlds with one digest have the same agents, goals, horizon and rows, and the same
     ``content()``. Worlds without content have the same start, and the same availability, goals,
-    successors and chances in up to ``ROUNDS * ROWS`` states; which ones depends on the world
-    alone, not on a generator or a library. Comments in a world's file do not count.
+    successors and chances in up to ``ROUNDS * ROWS`` states, the same ones everywhere. Comments in
+    a world's file do not count.
     """
-    spec = world.spec
     total = hashlib.sha256()
-    add_value(total.update, [spec.name, spec.horizon, spec.state_words, str(spec.state_dtype)])
-    add_value(
-        total.update, [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents]
-    )
-    add_value(
-        total.update, [[g.human, g.name, float(g.weight), list(g.features)] for g in spec.goals]
-    )
-    add_value(total.update, asdict(spec.featurizer.shape))
+    add_value(total.update, _declared(world))
     content = world.content()
     if content is not None:
         add_value(total.update, content)
@@ -66,14 +56,21 @@ def identity(world: WorldModel) -> dict[str, JsonValue]:
     Two worlds that agree have the same agents, goals, horizon and observations, and the same
     ``world_digest``.
     """
+    return {**_declared(world), "content": world_digest(world)}
+
+
+def _declared(world: WorldModel) -> dict[str, JsonValue]:
+    """What a world says of itself in its spec."""
     spec = world.spec
     return {
         "name": spec.name,
         "horizon": spec.horizon,
         "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
-        "goals": [[goal.human, goal.name, float(goal.weight)] for goal in spec.goals],
+        "goals": [
+            [g.human, g.name, float(g.weight), [*map(float, g.features)]] for g in spec.goals
+        ],
         "features": asdict(spec.featurizer.shape),
-        "content": world_digest(world),
+        "rows": [spec.state_words, str(spec.state_dtype)],
     }
 
 
@@ -174,14 +171,11 @@ def _add_states(
 def _some_actions(available: np.ndarray, step: int) -> Int[np.ndarray, "pair agent"]:
     """``ACTIONS`` joint actions of each state [state agent action], spread over the available."""
     states, agents, _ = available.shape
-    count = available.sum(2)
     order = np.argsort(~available, axis=2, kind="stable")  # Available ones first, ascending.
-    state, draw, agent = np.ogrid[:states, :ACTIONS, :agents]
-    number = (step * 1_000_003 + state * 8191 + draw) * 64 + agent + 1
-    with np.errstate(over="ignore"):
-        mixed = number.astype(np.uint64) * _MANY
-        mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
-        mixed ^= mixed >> np.uint64(29)
-    place = mixed % np.maximum(count, 1)[:, None].astype(np.uint64)
+    # A stream that numpy promises to keep as it is.
+    draws = np.random.PCG64(step).random_raw(states * ACTIONS * agents)
+    count = np.maximum(available.sum(2), 1).astype(np.uint64)
+    place = draws.reshape(states, ACTIONS, agents) % count[:, None]
+    state, _, agent = np.ogrid[:states, :ACTIONS, :agents]
     chosen: Int[np.ndarray, "state draw agent"] = order[state, agent, place.astype(np.int64)]
     return chosen.reshape(states * ACTIONS, agents).astype(np.int64)

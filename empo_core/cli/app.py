@@ -53,7 +53,7 @@ class CommandGroup(TyperGroup):
     def commands(self) -> MutableMapping[str, Any]:
         """Every command by name; of a name that several provide, one that raises the error."""
         with reported():
-            offers_by_name = installed().commands_by_name()
+            offers_by_name = installed().commands
         added = {
             name: _refused(name, [CORE, *(offer.provider for offer in offers)])
             if name in self.core

@@ -51,7 +51,8 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
             ],
             "commands": [
                 {"name": offer.command.name, "summary": offer.command.help}
-                for offer in registry.commands
+                for offers in registry.commands.values()
+                for offer in offers
                 if offer.provider == provider
             ],
         }

@@ -95,7 +95,7 @@ def sizes(world: WorldModel) -> dict[str, str | int | None]:
 
 
 def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
-    from empo_core.experiment import build_algorithm, build_world
+    from empo_core.components import build_algorithm, build_world
     from empo_core.runs.directory import warn_of_silent_end
     from empo_core.runs.inputs import refuse_changed
 
@@ -148,7 +148,7 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
 
 def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData]:
     """The needs of the algorithms that size any world, with their defaults, but for one."""
-    from empo_core.experiment import build
+    from empo_core.components import build
 
     registry, sizes_by_name = installed(), dict[str, JsonData]()
     for name in registry.names("algorithm"):

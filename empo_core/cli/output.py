@@ -262,7 +262,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 @contextlib.contextmanager
 def only_ours_on_stdout(*, quiet: bool = False) -> Iterator[None]:
     """Send what components print, and warnings, to standard error."""
-    from empo_core.runs.directory import process_rank
+    from empo_core.runs.launch import process_rank
 
     handler = logging.StreamHandler(sys.stderr)
     # Of several processes that do the same run, the first says everything.

@@ -25,7 +25,7 @@ from empo_core.cli.output import (
     stdout,
 )
 from empo_core.config import installed
-from empo_core.documents import config_at, read_config_at
+from empo_core.documents import read_config_at
 from empo_core.errors import ConfigError, EmpoError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _overrides_have_no_dashes(args: list[str]) -> Iterator[None]:
         value = [*args[args.index(argument) + 1 :], "VALUE"][0]
         override = argument.lstrip("-") if "=" in argument else f"{argument.lstrip('-')}={value}"
         try:
-            config_at(file, [override])
+            read_config_at(file, [override])
         except EmpoError as wrong:
             suggestion = re.search(
                 r"^command line: .*did you mean '(.+)'\?$", str(wrong), re.MULTILINE
@@ -118,8 +118,8 @@ def terminal_trackers(config: RunConfig | None, quiet: bool) -> list[Tracker]:
     """The trackers that plugins offer for terminals, unless unwanted or in the config anyway."""
     if quiet:
         return []
+    from empo_core.components import build
     from empo_core.config import TrackerRef
-    from empo_core.experiment import build
 
     registry = installed()
     present = {tracker.name for tracker in config.trackers} if config else set()
@@ -144,7 +144,7 @@ def progress_shown(directory: Path, *, quiet: bool = False) -> Iterator[Tracker]
 
 def _present(done: Experiment, *, json: bool, quiet: bool) -> None:
     from empo_core.run_warnings import only_logged
-    from empo_core.runs.directory import process_rank
+    from empo_core.runs.launch import process_rank
 
     if process_rank() > 0:
         return

@@ -77,7 +77,9 @@ class FileEntry(StrictModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class _Sealed(StrictModel):
+class Sealed(StrictModel):
+    """Data of ours with their format, version and sha256."""
+
     format: str
     version: int
     sha256: str
@@ -132,13 +134,12 @@ def written_directory(directory: Path, *, durable: bool = True) -> Iterator[Path
         DISK.rename(new, directory)
         if durable:
             DISK.sync(directory.parent)
-        if old.exists():
-            _discard(old, new)
-    except OSError as error:
-        _put_back(directory)
-        raise refused(directory, error) from error
-    except StorageError:
-        _put_back(directory)
+        _recover(directory)
+    except (OSError, StorageError) as error:
+        with contextlib.suppress(OSError):  # The first failure is the one to report.
+            _recover(directory)
+        if isinstance(error, OSError):
+            raise refused(directory, error) from error
         raise
 
 
@@ -146,23 +147,6 @@ def found_directory(directory: Path) -> Path:
     """The complete directory of ``written_directory``, possibly between its two renames."""
     _, old = _siblings(directory)
     return old if (old / MANIFEST).exists() and not directory.exists() else directory
-
-
-def remove_directory(directory: Path, dying: Path) -> None:
-    """Remove a directory of ``written_directory``; a crash on the way leaves all of it or nothing.
-
-    Args:
-        directory: Where it was written.
-        dying: The name it has while it is being removed, on the same disk; what an earlier crash
-            left there is removed as well.
-
-    Raises:
-        OSError: if a file cannot be removed.
-    """
-    _, old = _siblings(directory)
-    for path in (old, directory):  # In this order, since the old one would be found again.
-        if path.exists():
-            _discard(path, dying)
 
 
 def write_synced(path: Path, data: bytes, *, durable: bool = True) -> FileEntry:
@@ -211,25 +195,44 @@ def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
     Raises:
         StorageError: if the file is missing, damaged, of another version, or not ours.
     """
-    data = read_json(path)
-    if isinstance(data, dict) and data.get("format") == form and data.get("version") != version:
-        file_version = data.get("version")
-        raise StorageError(
-            f"{path}: has format version {file_version!r}; this core reads {version}"
-        )
-    try:
-        outer = _Sealed.model_validate(data)
-        if outer.format != form:
-            raise StorageError(f"{path}: is damaged or not ours: its format is {outer.format!r}")
-        body = model.model_validate(outer.body)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        location = ".".join(str(part) for part in first["loc"])
-        reason = f"{location}: {first['msg']}" if location else first["msg"]
-        raise StorageError(f"{path}: is damaged or not ours: {reason}") from error
+    outer = sealed(path, read_json(path), form, version)
+    body = validated(path, model, outer.body)
     if digest(outer.body) != outer.sha256:
         raise StorageError(f"{path}: is damaged: its sha256 does not match")
     return body
+
+
+def sealed(path: Path, data: JsonValue, form: str, version: int) -> Sealed:
+    """Data from a file that are of a format and a version; the sha256 is not checked yet.
+
+    Raises:
+        StorageError: if the data are of another version, or not ours.
+    """
+    outer = validated(path, Sealed, data)
+    if outer.format != form:
+        raise StorageError(
+            f"{path}: is damaged or not ours: its format is {outer.format!r}, not {form!r}"
+        )
+    if outer.version != version:
+        raise StorageError(
+            f"{path}: has format version {outer.version}; what is installed here reads {version}"
+        )
+    return outer
+
+
+def validated(path: Path, model: type[Body], data: object) -> Body:
+    """Data from a file as a model.
+
+    Raises:
+        StorageError: if the data do not fit; the message names the file and the first key.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        location = ".".join(map(str, first["loc"]))
+        reason = f"{location}: {first['msg']}" if location else first["msg"]
+        raise StorageError(f"{path}: is damaged or not ours: {reason}") from error
 
 
 def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> JsonValue:
@@ -239,10 +242,9 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> JsonValue:
         StorageError: if the file is missing, too large, or not strict JSON.
     """
     path = Path(path)
-    # Python sets aside as many bytes as are asked for, which takes longer than to read a few.
-    raw = open_regular(
-        path, lambda file: file.read(min(os.fstat(file.fileno()).st_size, max_bytes) + 1)
-    )
+    with open_regular(path) as file:
+        # Python sets aside as many bytes as are asked for, which takes longer than to read a few.
+        raw = file.read(min(os.fstat(file.fileno()).st_size, max_bytes) + 1)
     if len(raw) > max_bytes:
         raise StorageError(f"{path}: is larger than {max_bytes:,} bytes")
     return parse_json(path, raw)
@@ -285,37 +287,21 @@ def _plain(value: object) -> JsonData:
     return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
-def check_size(path: Path, file: BinaryIO, entry: FileEntry) -> None:
-    """Compare an open file's size with the manifest, before reading the file.
+def check_file(path: Path, entry: FileEntry) -> None:
+    """Compare a file with its entry in a manifest.
 
     Raises:
-        StorageError: if the sizes differ.
+        StorageError: if the file is missing or damaged.
     """
-    size = os.fstat(file.fileno()).st_size
-    if size != entry.bytes:
-        raise StorageError(
-            f"{path}: has {size:,} bytes where the manifest says {entry.bytes:,}; "
-            "it is truncated or replaced"
-        )
-
-
-def read_checked(path: Path, entry: FileEntry, *, max_bytes: int = MAX_JSON) -> bytes:
-    """The contents of a small file that a manifest lists.
-
-    Raises:
-        StorageError: if the file is missing, damaged, or too large to be read at once.
-    """
-
-    def read(file: io.BufferedReader) -> bytes:
-        check_size(path, file, entry)
-        if entry.bytes > max_bytes:
-            raise StorageError(f"{path}: is larger than {max_bytes:,} bytes")
-        return file.read()
-
-    raw = open_regular(path, read)
-    if hashlib.sha256(raw).hexdigest() != entry.sha256:
-        raise StorageError(f"{path}: is damaged: its sha256 does not match")
-    return raw
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != entry.bytes:
+            raise StorageError(
+                f"{path}: has {size:,} bytes where the manifest says {entry.bytes:,}; "
+                "it is truncated or replaced"
+            )
+        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+            raise StorageError(f"{path}: is damaged: its sha256 does not match")
 
 
 def refuse_surplus(directory: Path, expected: set[str]) -> None:
@@ -353,7 +339,7 @@ def _siblings(directory: Path) -> tuple[Path, Path]:
 
 
 def _recover(directory: Path) -> None:
-    """Remove the remains of an interrupted writer."""
+    """Remove what a writer left; the old directory takes its place again where there is no new."""
     new, old = _siblings(directory)
     if (old / MANIFEST).exists() and not directory.exists():
         DISK.rename(old, directory)
@@ -362,28 +348,10 @@ def _recover(directory: Path) -> None:
             DISK.remove(leftover)
 
 
-def _discard(path: Path, dying: Path) -> None:
-    """Remove a directory after moving it to a name that no reader uses."""
-    if dying.exists():
-        DISK.remove(dying)
-    DISK.rename(path, dying)
-    DISK.remove(dying)
-
-
-def _put_back(directory: Path) -> None:
-    """Put the old directory back after a failure, and remove the incomplete one."""
-    try:
-        _recover(directory)
-    except OSError:
-        return  # The first failure is the one to report; the next writer tries again.
-
-
 def _refuse_foreign(directory: Path) -> None:
-    if not directory.exists() and not directory.is_symlink():
-        return
-    if directory.is_symlink() or not directory.is_dir():
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         raise StorageError(f"{directory}: is not a directory; choose another place")
-    if any(directory.iterdir()) and not (directory / MANIFEST).is_file():
+    if directory.exists() and any(directory.iterdir()) and not (directory / MANIFEST).is_file():
         raise StorageError(f"{directory}: holds other files; choose another place or empty it")
 
 

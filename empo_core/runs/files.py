@@ -9,29 +9,23 @@ first.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from empo_core.errors import ConfigError, StorageError
 
-try:
-    import fcntl
-except ImportError:  # Not on Windows; there nothing is locked.
-    fcntl = None  # type: ignore[assignment]
-
-CAN_LOCK = fcntl is not None
-Read = TypeVar("Read")
-# Windows has neither; there only privileged users can make links.
-_CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK
 _roots: dict[Path, tuple[int, int]] = {}
 
 
-def open_regular(path: Path, read: Callable[[io.BufferedReader], Read]) -> Read:
-    """Apply ``read`` to a file that is no link, pipe or device.
+@contextlib.contextmanager
+def open_regular(path: Path) -> Iterator[io.BufferedReader]:
+    """A file to read that is no link, pipe or device.
 
     Raises:
         StorageError: if the path is no regular file, or cannot be opened or read.
@@ -41,11 +35,9 @@ def open_regular(path: Path, read: Callable[[io.BufferedReader], Read]) -> Read:
         with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise StorageError(f"{path}: is not a regular file")
-            return read(file)
+            yield file
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {_reason(path, error)}") from error
-    except ValueError as error:  # A NUL byte in the path.
-        raise StorageError(f"{path}: cannot be read: {error}") from error
 
 
 def open_new(path: Path) -> BinaryIO:
@@ -123,8 +115,6 @@ def hold(path: Path, *, shared: bool = False) -> BinaryIO | None:
         StorageError: if the file cannot be opened or locked.
     """
     file = open_append(path)
-    if fcntl is None:
-        return file
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -60,7 +60,7 @@ def measured(boxes: int) -> dict[str, float]:
         "graph M/s": counts[1] / exploring / 1e6,
         "solved s": time.process_time() - start,
         "solved wall s": time.perf_counter() - clock,
-        "peak MiB": (peak_memory_bytes() or 0) / MIB,
+        "peak MiB": peak_memory_bytes() / MIB,
     }
 
 

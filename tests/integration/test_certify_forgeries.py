@@ -97,7 +97,7 @@ def test_a_claim_that_no_episode_ends_early_is_refused_where_one_does(
 ) -> None:
     forger.body["claims"]["never_ends_early"] = True
     forger.revalue(monkeypatch)
-    assert "an episode may end early in pair" in forger.refused()
+    assert "end early" in forger.refused()
 
 
 def test_a_claim_of_more_power_than_there_is_is_refused(
@@ -107,7 +107,7 @@ def test_a_claim_of_more_power_than_there_is_is_refused(
     forger.body["claims"]["min_power"] = 1.99
     forger.revalue(monkeypatch)
     forger.body["claims"]["proved_pairs"] = 0
-    assert "and it says that it is at least 1.99 everywhere" in forger.refused()
+    assert "least 1.99" in forger.refused()
 
 
 @pytest.mark.parametrize("source", ["proved", "run"])
@@ -123,7 +123,7 @@ def test_more_power_than_is_proved_or_than_the_run_has_is_refused(
         claims |= {"power_source": "run", "power_states": None}
     claims["min_power"] = 1.1
     forger.revalue(monkeypatch)
-    assert f"its least power is 1.1 ({source}), and" in forger.refused()
+    assert f"1.1 ({source})" in forger.refused()
 
 
 def test_a_proof_about_more_states_than_there_are_is_refused(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_proof_about_more_states_than_there_are_is_refused(tmp_path: Path) -> 
     forger = Forger(run, tmp_path)
     assert forger.body["claims"]["power_states"] == 4
     forger.body["claims"]["power_states"] = 5
-    assert "the number of states that can be reached is 5 by it" in forger.refused()
+    assert "reached is 5" in forger.refused()
 
 
 def test_a_certificate_that_has_not_looked_further_is_one_about_less(
@@ -263,7 +263,7 @@ def test_more_proofs_than_there_can_be_are_refused_without_bounds_of_pairs(
 ) -> None:
     forger.drop_values()
     forger.body["claims"][name] += 1
-    assert "the least power is proved in" in forger.refused()
+    assert "proved in" in forger.refused()
 
 
 TIMED = """
@@ -282,7 +282,7 @@ def test_a_claim_that_every_step_lasts_1_is_refused_where_one_does_not(
     forger = Forger(run, tmp_path)
     forger.body["claims"]["is_timed"] = False
     forger.revalue(monkeypatch)
-    assert "takes another time than 1" in forger.refused()
+    assert "time than 1" in forger.refused()
 
 
 def without(name: str) -> Callable[[dict[str, np.ndarray]], None]:
@@ -339,7 +339,7 @@ def test_rows_by_which_a_world_indexes_out_of_range_are_refused_in_words(
 
     monkeypatch.setattr(EnumeratedWorld, "_numbers", numbers)
     forger.arrays["states"][-1] = 99
-    assert "not all of its states are those of a world" in forger.refused()
+    assert "its states" in forger.refused()
 
 
 def test_a_certificate_without_expanded_pairs_is_confirmed(

@@ -108,4 +108,4 @@ def test_what_would_not_fit_is_said_with_its_key_and_its_size(
 ) -> None:
     said = message("check", config, f"{key}={value}")
     assert f"command line: {key}: with {value:,} " in said
-    assert "GiB of RAM, and this machine has" in said
+    assert "GiB of RAM" in said

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from empo_core.components import build
 from empo_core.config import EnvironmentRef, RunConfig, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.experiment import run as execute
 from empo_core.protocols.environments import EnvironmentContext
 

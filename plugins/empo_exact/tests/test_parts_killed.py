@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solver import solve
@@ -27,7 +27,7 @@ KILLED = """
 import itertools, json, os, signal, sys
 from pathlib import Path
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
+from empo_core.components import build
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve
 

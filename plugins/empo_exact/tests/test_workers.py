@@ -85,7 +85,7 @@ class Failing(TableWorld):
 
 def test_a_worker_that_fails_is_reported_with_its_traceback() -> None:
     world = Failing(random_table(SHAPE, 3))
-    with pytest.raises(WorkerError, match=r"(?s)in transitions.*the bug in this world"):
+    with pytest.raises(WorkerError, match=r"(?s)in transitions.*this world"):
         solve(world, ExactParams(compute=Compute(workers=2)))
 
 

@@ -37,10 +37,10 @@ class Exact(Algorithm):
         self._params = params
         self._solved_again: ExactResult | None = None
 
-    @torch_threads(1)  # Large arrays are the kernels'; they have threads of their own.
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
-        with joined() as peers:
+        # Large arrays are the kernels'; they have threads of their own.
+        with torch_threads(1), joined() as peers:
             result = solve(
                 _world(context.world),
                 self._params,

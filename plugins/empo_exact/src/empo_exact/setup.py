@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError
-from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
 from empo_exact.beliefs import Believed, belief_table, believe, refuse_impossible_beliefs

@@ -24,9 +24,9 @@ from empo_core.runs.atomic import (
     MAX_JSON,
     FileEntry,
     StrictModel,
+    check_file,
     found_directory,
-    parse_json,
-    read_checked,
+    read_json,
     read_sealed,
     refuse_surplus,
     refused,
@@ -148,7 +148,8 @@ class Checkpoints:
         directory = found_directory(self._path(step))
         files = self._manifest(step).files
         refuse_surplus(directory, {MANIFEST, STATE, TENSORS, TIMES})
-        data = parse_json(directory / STATE, read_checked(directory / STATE, files[STATE]))
+        check_file(directory / STATE, files[STATE])
+        data = read_json(directory / STATE)
         tensors = read_tensors(directory / TENSORS, files[TENSORS])
         try:
             state: SavedState = traced(unflatten(data, tensors), Source(directory / STATE))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import DISK, FileEntry, check_size
-from empo_core.runs.files import open_regular
+from empo_core.runs.atomic import DISK, FileEntry, check_file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
@@ -40,13 +38,7 @@ def read_tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
     Raises:
         StorageError: if the file is missing, damaged, or no safetensors file.
     """
-
-    def check(file: io.BufferedReader) -> None:
-        check_size(path, file, entry)
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-            raise StorageError(f"{path}: is damaged: its sha256 does not match")
-
-    open_regular(path, check)
+    check_file(path, entry)
     try:
         mapped = safetensors.torch.load_file(path)
         return {name: tensor.clone() for name, tensor in mapped.items()}

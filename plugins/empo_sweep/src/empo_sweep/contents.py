@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from empo_core.components import build_world
 from empo_core.config import RunConfig
 from empo_core.errors import EmpoError
-from empo_core.experiment import build_world
 from empo_core.runs.inputs import Inputs, file_digest
 from empo_core.trees import Json
 from empo_core.world_content import world_digest

@@ -7,8 +7,6 @@ own. How it is written is ``empo_core.runs.atomic``'s business.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import math
 import re
 import threading
@@ -27,7 +25,7 @@ from empo_core.runs.atomic import (
     FileEntry,
     HashingFile,
     StrictModel,
-    check_size,
+    check_file,
     found_directory,
     read_sealed,
     refuse_surplus,
@@ -35,7 +33,6 @@ from empo_core.runs.atomic import (
     write_synced,
     written_directory,
 )
-from empo_core.runs.files import open_regular
 from empo_core.trees import Json, JsonData
 
 FORMAT, VERSION = "empo-arrays", 1
@@ -147,18 +144,12 @@ def _write_array(
 def _read_array(path: Path, entry: _Entry, *, mmap: bool) -> np.ndarray:
     dtype = _dtype(path, entry)
     data_bytes = math.prod(entry.shape) * dtype.itemsize
-
-    def check(file: io.BufferedReader) -> None:
-        check_size(path, file, entry)
-        if entry.bytes < data_bytes:  # A shape may claim more than any memory holds.
-            raise StorageError(
-                f"{path}: has {entry.bytes:,} bytes, too few for {entry.dtype} {entry.shape}; "
-                "it is truncated or replaced"
-            )
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-            raise StorageError(f"{path}: is damaged: its sha256 does not match")
-
-    open_regular(path, check)
+    check_file(path, entry)
+    if entry.bytes < data_bytes:  # A shape may claim more than any memory holds.
+        raise StorageError(
+            f"{path}: has {entry.bytes:,} bytes, too few for {entry.dtype} {entry.shape}; "
+            "it is truncated or replaced"
+        )
     try:
         array = load_array(path, mmap=mmap)
     except Exception as error:

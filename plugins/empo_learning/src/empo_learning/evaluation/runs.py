@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from empo_core.components import build
 from empo_core.config import HumanPriorRef
 from empo_core.errors import ConfigError
-from empo_core.experiment import Experiment, build, seed_everything
+from empo_core.experiment import Experiment, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
 )
