@@ -12,13 +12,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import empo_core
+from empo_compare.policy_differences import policy_differences
 from empo_core.cli.app import app
 from empo_core.config import RunConfig
 from empo_core.errors import StorageError
 from empo_core.experiment import Experiment
 from empo_core.runs.directory import RunDirectory
 from empo_exact.result import ExactResult
-from empo_inspector.policy_differences import policy_differences
 
 TRIVIAL = {"name": "multigrid/trivial", "params": {"max_steps": 4}}
 PHASE2 = {
