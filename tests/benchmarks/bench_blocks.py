@@ -20,7 +20,7 @@ from rich.table import Table
 from empo_blocks.plugin import BlocksParams
 from empo_blocks.ranks import Ranks
 from empo_blocks.world import load_world
-from empo_core.experiment import peak_memory_bytes
+from empo_core.runs.environment import peak_memory_bytes
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.solver import solve

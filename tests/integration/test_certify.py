@@ -143,7 +143,10 @@ ASSUMED = ("--min-power", 1, "--no-early-end")
 
 @pytest.mark.parametrize(
     ("eps", "pairs", "v_r", "widest"),
-    [(1e-3, 1037, (-2.292, -0.706), 0.434), (1e-5, 6299, (-1.257, -1.242), 0.006)],
+    [
+        (1e-3, 1037, (-2.292, -0.706), 0.434),
+        pytest.param(1e-5, 6299, (-1.257, -1.242), 0.006, marks=pytest.mark.slow),
+    ],
 )
 def test_the_table_of_the_blocks_world_is_reproduced(
     runs: Runs, eps: float, pairs: int, v_r: tuple[float, float], widest: float

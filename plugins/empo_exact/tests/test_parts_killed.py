@@ -74,7 +74,7 @@ print(json.dumps(codes))
 
 @pytest.mark.parametrize(
     ("first", "step"),
-    [(3, 197), *(pytest.param(first, 8, marks=pytest.mark.slow) for first in range(8))],
+    [(3, 297), *(pytest.param(first, 8, marks=pytest.mark.slow) for first in range(8))],
 )
 def test_a_solve_that_is_killed_after_any_change_of_the_disk_goes_on(
     tmp_path: Path, first: int, step: int

@@ -73,7 +73,7 @@ def certify(
             with progress_shown(run_dir, quiet=quiet) as tracker:
                 confirmed = _confirmed(run_dir, tracker)
         else:
-            tracker = TrackerGroup(terminal_trackers(None, quiet))
+            tracker = TrackerGroup(terminal_trackers(quiet))
             done = certify_run(
                 run_dir,
                 Assumptions(min_power, no_early_end),
