@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,6 +95,21 @@ def terminal_trackers(quiet: bool) -> list[Tracker]:
 
     names = installed().default_trackers("terminal")
     return [build(TrackerRef.model_validate(name)) for name in names]
+
+
+@contextlib.contextmanager
+def progress_shown(directory: Path, *, quiet: bool = False) -> Iterator[Tracker]:
+    """A tracker that shows on the terminal how far work on a run is."""
+    from empo_core.tracker_group import TrackerGroup
+
+    tracker = TrackerGroup(terminal_trackers(quiet))
+    tracker.start(directory, {})
+    try:
+        yield tracker
+    except BaseException:
+        tracker.finish("failed")
+        raise
+    tracker.finish("finished")
 
 
 def _present(done: Experiment, *, json: bool, quiet: bool) -> None:

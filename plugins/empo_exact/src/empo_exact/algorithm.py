@@ -35,6 +35,7 @@ class Exact(Algorithm):
 
     def __init__(self, params: ExactParams) -> None:
         self._params = params
+        self._solved_again: ExactResult | None = None
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
@@ -59,46 +60,75 @@ class Exact(Algorithm):
         """The policies of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: if the run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, or is damaged.
             ConfigError: if the best checkpoint is asked for, and there is only one solution.
         """
         if checkpoint != "newest":
             raise ConfigError(
                 "algorithm 'exact' has one solution, and no checkpoints to choose from"
             )
-        result = _finished(context)
+        result = self._finished(context)
         return SolvedRobots(result), SolvedHumans(result)
 
     def reopen(self, context: RunContext) -> ExactResult:
         """The result of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: if the run has not finished, kept nothing, or is damaged.
+            StorageError: if the run has not finished, or is damaged.
         """
-        return _saved(context)
+        return self._finished(context)
 
     def intrinsic_reward(self, context: RunContext) -> SolvedPower:
         """U_r of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: if the run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, or is damaged.
         """
-        return SolvedPower(_finished(context))
+        return SolvedPower(self._finished(context))
 
     def inspection(self, context: RunContext, scope: InspectionScope) -> Inspection:
         """The values of a finished run; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
-            StorageError: if the run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, or is damaged.
             WorldError: if the state cannot be reached by that time.
         """
-        return inspect(_finished(context), self._params.theory, scope)
+        return inspect(self._finished(context), self._params.theory, scope)
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""
         world = _world(world)
         check_humans(world.spec)
         return forecast(world, self._params)
+
+    def _finished(self, context: RunContext) -> ExactResult:
+        """The result of a finished run with the values of all times; solved again if not saved."""
+        results = context.directory / RESULTS
+        if (results / "tables").is_dir():
+            result = load(results, _world(context.world))
+            if result.horizon is None or len(result.times) == result.horizon:
+                return result
+        elif not (results / SUMMARY).is_file():
+            raise StorageError(
+                f"{context.directory}: has no results; this algorithm saves them at its end. Go "
+                f"on with: empo resume {context.directory}"
+            )
+        if self._solved_again is None:
+            log.warning(
+                "%s kept no values of all times, so it is solved again (keep: all or disk saves "
+                "that)",
+                context.directory,
+            )
+            # In one piece, for values of all times would bring parts together in RAM anyway.
+            compute = {"graph": "memory", "parts": None, "processes": 1}
+            params = self._params.model_copy(
+                update={"keep": "all", "compute": self._params.compute.model_copy(update=compute)}
+            )
+            with torch_threads(1):
+                self._solved_again = solve(
+                    _world(context.world), params, tracker=context.tracker, seed=context.seed
+                )
+        return self._solved_again
 
     def _write_page(self, context: RunContext, result: ExactResult) -> None:
         """Write the page that shows every decision, where it is wanted and can be written."""
@@ -111,32 +141,6 @@ class Exact(Algorithm):
             world, limits = _world(context.world), InspectionScope(max_bytes=MAX_BYTES)
             inspection = inspect(result, self._params.theory, limits)
             write_page(inspection, world, context.directory, context.directory / PAGE, limits)
-
-
-def _saved(context: RunContext) -> ExactResult:
-    """The result that a run saved at its end."""
-    results = context.directory / RESULTS
-    if (results / SUMMARY).is_file() and not (results / "tables").is_dir():
-        raise StorageError(
-            f"{context.directory}: kept nothing to load; solve with keep: all or disk"
-        )
-    if not (results / "tables").is_dir():
-        raise StorageError(
-            f"{context.directory}: has no results; this algorithm saves them at its end. Go "
-            f"on with: empo resume {context.directory}"
-        )
-    return load(results, _world(context.world))
-
-
-def _finished(context: RunContext) -> ExactResult:
-    """The result that a run saved at its end, with the values of all times."""
-    result = _saved(context)
-    if result.horizon is not None and len(result.times) < result.horizon:
-        raise StorageError(
-            f"{context.directory}: kept the values at times {result.times} only, too few to "
-            "play; solve with keep: all or disk"
-        )
-    return result
 
 
 def _world(world: WorldModel | None) -> WorldModel:

@@ -16,12 +16,12 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner, Result
 
+from empo_compare import run_table
+from empo_compare.run_table import differences, ordered, read_rows, short_names, span, where
 from empo_core.cli.app import app
 from empo_core.errors import ConfigError
 from empo_core.runs.directory import write_config
 from empo_core.saved_run import read_run
-from empo_inspector import run_table
-from empo_inspector.run_table import differences, ordered, read_rows, short_names, span, where
 
 ESCAPE = "\x1b[31mred"
 
