@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_overcooked import kernel
 from empo_overcooked.kitchen import ACTIONS
 from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams

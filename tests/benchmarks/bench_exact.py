@@ -25,7 +25,7 @@ from rich.table import Table
 import empo_multigrid
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.plugin import Compute, ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_multigrid.layout import AGENT_WORDS
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world

@@ -16,8 +16,8 @@ from torch import Tensor
 from empo_core.errors import SolveError
 from empo_core.types import Successors
 from empo_core.world_structure import Reads
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.assumptions import Assumptions
+from empo_exact.solve import solve
 from empo_worlds.cone_checks import cone
 from empo_worlds.queries import sample_successors
 

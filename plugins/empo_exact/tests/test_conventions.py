@@ -27,7 +27,7 @@ from reference_solver import Parameters
 
 from empo_exact.plugin import Compute, ExactParams, PriorParams
 from empo_exact.result import StateValues
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory, HumanTheory
 from empo_worlds.queries import is_terminal
 

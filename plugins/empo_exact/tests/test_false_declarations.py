@@ -21,9 +21,9 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.world_structure import Reads, Symmetry
+from empo_exact.assumptions import Assumptions
 from empo_exact.reductions.declarations import questions
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_testing.world_structure import StructureTests
 from empo_worlds.cone_checks import word_that_matters
 from empo_worlds.queries import sample_successors

@@ -14,8 +14,8 @@ from reference_solver import Parameters, State, reference_solve
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.assumptions import Assumptions
+from empo_exact.solve import solve
 
 SEEDS = range(8)
 BASE = {

@@ -14,10 +14,10 @@ from symmetric_games import symmetric_world
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.reductions.original_states import found_states
 from empo_exact.reductions.reduced import reduced_graph
-from empo_exact.setup import Assumptions
 from empo_worlds.row_table import RowTable
 
 WORLD = symmetric_world(Shape(6, ("human", "robot"), (3, 2), 3, timed=False, masked=False), 3)

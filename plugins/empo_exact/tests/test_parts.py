@@ -23,14 +23,14 @@ from reference_solver import Parameters
 from empo_core.config import merged
 from empo_core.errors import EmpoError, SolveError, StorageError
 from empo_core.protocols import Tracker, WorldModel
-from empo_exact.kernel_data import Values
+from empo_exact.assumptions import Assumptions
+from empo_exact.game import Values
 from empo_exact.parts.partition import choose_partition, slow_words
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import FileStore
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)
 TIMED = random_table(SHAPE, 3)

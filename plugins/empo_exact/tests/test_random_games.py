@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from random_games import Table, TableWorld, tables
 from reference_solver import Parameters, reference_solve
 
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 QUICK = settings(max_examples=130)
 

@@ -18,6 +18,7 @@ from test_false_declarations import false_in_an_image
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker
 from empo_exact import ram
+from empo_exact.assumptions import Assumptions
 from empo_exact.forecast import forecast
 from empo_exact.graph import Explored, build_graph
 from empo_exact.induction import Solver
@@ -27,8 +28,7 @@ from empo_exact.reduction import Reduction
 from empo_exact.reductions.prediction import predictions
 from empo_exact.reductions.reduced import reduced_graph
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 NEIGHBOURS = [exchange(5, i, i + 1) for i in range(4)]
 

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import Tracker
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult, load
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.arrays import load_arrays
 

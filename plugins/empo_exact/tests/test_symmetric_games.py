@@ -17,9 +17,9 @@ from symmetric_games import Renaming, SymmetricWorld, symmetric_world, symmetric
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
+from empo_exact.assumptions import Assumptions
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_worlds.symmetry_checks import false_symmetry
 
 SHAPE = Shape(6, ("human", "human", "robot"), (3, 3, 2), horizon=3, timed=False, masked=True)

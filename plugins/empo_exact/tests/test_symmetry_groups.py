@@ -18,7 +18,7 @@ from symmetric_games import Renaming, SymmetricWorld
 from test_symmetric_games import compare
 
 from empo_core.world_structure import Symmetry
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_worlds import symmetry_group
 from empo_worlds.symmetry_group import SymmetryGroup
 

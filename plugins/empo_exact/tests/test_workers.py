@@ -16,10 +16,10 @@ from random_games import Shape, TableWorld, random_table
 
 from empo_core.config import ExecutorRef
 from empo_core.errors import WorkerError
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory
 
 SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)

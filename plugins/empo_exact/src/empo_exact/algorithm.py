@@ -20,7 +20,7 @@ from empo_exact.parts.peers import joined
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_inspector.page import MAX_BYTES, PAGE, write_page
 from empo_theory.inspection import Inspection, InspectionScope
 from empo_worlds.roles import check_humans

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from empo_core.protocols import WorldModel
 from empo_exact import ram
+from empo_exact.assumptions import Assumptions, pose
 from empo_exact.graph import Explored, StateGraph, world_graph
 from empo_exact.growth import MOST, Layers, grown
 from empo_exact.induction import (
@@ -31,7 +32,6 @@ from empo_exact.ram import Sizes
 from empo_exact.reductions.prediction import predictions
 from empo_exact.reductions.preparation import prepare
 from empo_exact.reductions.reduced import Reduced, explored
-from empo_exact.setup import Assumptions, pose
 from empo_exact.terminal_states import warning_before
 
 EXPLORE_S = 5.0

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from empo_core.types import WorldSpec
-from empo_exact.kernel_data import LANES
+from empo_exact.game import LANES
 
 
 def goal_order(spec: WorldSpec) -> Int64[np.ndarray, " padded_goal"]:

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_exact.answers import combined, fingerprint, habit_answers
-from empo_exact.human_policies import prior_policy
-from empo_exact.kernel_data import (
+from empo_exact.game import (
     Block,
     Floats,
     GoalPayoffs,
@@ -21,9 +20,10 @@ from empo_exact.kernel_data import (
     Values,
     make_scratch,
 )
-from empo_exact.phase1 import phase1
-from empo_exact.phase2 import phase2
+from empo_exact.human_policies import prior_policy
+from empo_exact.humans import phase1
 from empo_exact.problem import Problem
+from empo_exact.robots import phase2
 
 
 @dataclass

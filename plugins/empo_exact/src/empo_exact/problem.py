@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float64, Int, Int64, UInt8
 
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_exact.game import Floats, Game, Humans, Theory, aligned
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import prior_policy
 from empo_exact.images import Images
-from empo_exact.kernel_data import Floats, Game, Humans, Theory, aligned
 from empo_exact.simd import FOUR, four, kernel, load, store, where_less
 
 POLICY_ENTRIES = 1 << 16
@@ -111,7 +111,7 @@ class Problem:
         return self.humans._replace(habit=habit)
 
     def payoffs(self, values: Floats) -> Floats:
-        """Table of ``kernel_data.GoalPayoffs`` from the values of all states [state goal].
+        """Table of ``game.GoalPayoffs`` from the values of all states [state goal].
 
         Rows beyond those of states and images are scratch: one per thread and joint action.
         """

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Int32
 
-from empo_exact.kernel_data import Floats, Game, GoalPayoffs, Scratch
+from empo_exact.game import Floats, Game, GoalPayoffs, Scratch
 from empo_exact.simd import (
     EIGHT,
     FOUR,

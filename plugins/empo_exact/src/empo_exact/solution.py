@@ -18,6 +18,7 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
+from empo_exact.game import Block, Floats, Policies, Values, make_scratch
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
     Continuation,
@@ -28,7 +29,6 @@ from empo_exact.induction import (
     sweep_block,
     terminal_values,
 )
-from empo_exact.kernel_data import Block, Floats, Policies, Values, make_scratch
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
 from empo_exact.values import Store

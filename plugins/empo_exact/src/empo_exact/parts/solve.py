@@ -23,6 +23,7 @@ from empo_core.runs.files import refuse_gone
 from empo_core.world_content import identity
 from empo_exact import ram
 from empo_exact.acyclic import cyclic
+from empo_exact.assumptions import Assumptions, pose
 from empo_exact.checks import refuse_powerless, refuse_unknown
 from empo_exact.expansion import Expand, expander
 from empo_exact.exploration_progress import exploring
@@ -40,7 +41,6 @@ from empo_exact.parts.territory import hand_over, merge_codes
 from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions, pose
 from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_at
 from empo_exact.values import ValueStore
@@ -168,7 +168,7 @@ def solve_in_parts(
     peers: Peers | None = None,
     start: Start | None = None,
 ) -> ExactResult:
-    """Solve a world whose graph is cut into parts; see ``solver.solve``.
+    """Solve a world whose graph is cut into parts; see ``empo_exact.solve.solve``.
 
     Args:
         world: The world.
@@ -183,7 +183,7 @@ def solve_in_parts(
         start: State rows in which episodes start; None means the initial state.
 
     Raises:
-        SolveError: as in ``solver.solve``.
+        SolveError: as in ``empo_exact.solve.solve``.
         StorageError: if the disk refuses, or has files of another problem.
         WorkerError: if another process is gone.
     """

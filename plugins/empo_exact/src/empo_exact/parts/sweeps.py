@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from empo_core.protocols import WorldModel
 from empo_exact.answers import answers, combined
+from empo_exact.assumptions import Assumptions, pose
 from empo_exact.checks import refuse_non_finite
+from empo_exact.game import Values
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
     Continuation,
@@ -24,7 +26,6 @@ from empo_exact.induction import (
     terminal_values,
     unknown_continuation,
 )
-from empo_exact.kernel_data import Values
 from empo_exact.parts.builder import GRAPH, HALO, PartBuilder
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import MemoryStore, PartStore
@@ -32,7 +33,6 @@ from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_exact.ram import Sizes
 from empo_exact.reach import Mask, advance_mask
-from empo_exact.setup import Assumptions, pose
 from empo_worlds.compilation import compiled
 
 Slots: TypeAlias = Int64[np.ndarray, " halo_state"]

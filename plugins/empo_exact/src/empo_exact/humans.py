@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from empo_exact import simd
-from empo_exact.kernel_data import (
+from empo_exact.game import (
     Block,
     CurrentState,
     Game,

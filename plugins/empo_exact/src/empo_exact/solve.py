@@ -16,9 +16,11 @@ from empo_core.stages import kernel_stage, stage
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.answers import answers
+from empo_exact.assumptions import Assumptions, pose
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.exploration_progress import exploring
 from empo_exact.forecast import sweep_seconds
+from empo_exact.game import Values
 from empo_exact.graph import Start, StateGraph, build_graph, starts_of, world_graph
 from empo_exact.induction import (
     Seconds,
@@ -29,17 +31,15 @@ from empo_exact.induction import (
     terminal_values,
     unknown_continuation,
 )
-from empo_exact.kernel_data import Values
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.solve import solve_in_parts
-from empo_exact.phase2 import phase2
 from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.reach import reachable_masks
 from empo_exact.reductions.original_states import unfolding
 from empo_exact.reductions.reduced import reduced_graph
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions, pose
+from empo_exact.robots import phase2
 from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore

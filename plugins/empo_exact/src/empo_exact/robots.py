@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from empo_exact.kernel_data import (
+from empo_exact.game import (
     Block,
     CurrentState,
     Floats,

@@ -18,11 +18,11 @@ from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import WorldSpec
 from empo_exact.beliefs import Believed, belief_table, believe, refuse_impossible_beliefs
+from empo_exact.game import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.goal_axis import goal_places, padded
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import answers, uniform_policy
 from empo_exact.images import Images
-from empo_exact.kernel_data import LANES, Floats, Game, Humans, Indices, Theory
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
 from empo_theory.equations import reward_weight
@@ -247,6 +247,6 @@ def make_humans(
 def assumed_humans(
     beta: Floats, nu: Floats, habit: Floats, belief: Floats, *, is_optimistic: bool
 ) -> Humans:
-    """The assumptions of Phase 1 from their arrays; see ``kernel_data.Humans`` for the axes."""
+    """The assumptions of Phase 1 from their arrays; see ``game.Humans`` for the axes."""
     has_habit, has_greedy = bool((nu > 0).any()), bool(np.isinf(beta).any())
     return Humans(beta, nu, habit, belief, is_optimistic, has_habit, has_greedy)
