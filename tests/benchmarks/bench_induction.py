@@ -24,11 +24,12 @@ from rich.table import Table
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import Tracker, WorldModel
-from empo_exact.assumptions import Assumptions, pose
+from empo_exact.assumptions import Assumptions
 from empo_exact.game import Block, make_scratch
 from empo_exact.graph import build_graph
 from empo_exact.induction import Workspace, continuation, empty_policies, room, sweep_block
 from empo_exact.plugin import Compute, ExactParams
+from empo_exact.problem import pose
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
 

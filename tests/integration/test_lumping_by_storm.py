@@ -13,7 +13,7 @@ import torch
 from empo_core.config import WorldModelRef
 from empo_core.experiment import build
 from empo_core.protocols import WorldModel
-from empo_exact.assumptions import make_game
+from empo_exact.game import make_game
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.images import Images
 from empo_exact.reductions.bisimulation import partition

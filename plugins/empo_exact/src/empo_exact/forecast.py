@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from empo_core.protocols import WorldModel
 from empo_exact import ram
-from empo_exact.assumptions import Assumptions, pose
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import Explored, StateGraph, world_graph
 from empo_exact.growth import MOST, Layers, grown
 from empo_exact.induction import (
@@ -28,6 +28,7 @@ from empo_exact.induction import (
 from empo_exact.parts.forecast import in_parts
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
+from empo_exact.problem import pose
 from empo_exact.ram import Sizes
 from empo_exact.reductions.prediction import predictions
 from empo_exact.reductions.preparation import prepare

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int32, Int64, UInt8
 
-from empo_exact.game import Floats
-from empo_exact.goal_axis import goal_order
+from empo_exact.game import Floats, goal_order
 from empo_exact.graph import StateGraph
 from empo_worlds.compilation import compiled
 

@@ -14,14 +14,14 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
-from empo_exact.assumptions import Assumptions, build_prior, pose
+from empo_exact.assumptions import Assumptions, build_prior
 from empo_exact.game import Block, Floats, GoalPayoffs, Humans, Policies, make_scratch
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.human_policies import uniform_policy
 from empo_exact.humans import phase1
 from empo_exact.induction import empty_policies, room
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
-from empo_exact.problem import Problem
+from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.queries import by_steps_left

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float64, Int, Int64, UInt8
+import torch
+from jaxtyping import Bool, Float64, Int, Int64, UInt8
 
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_exact.game import Floats, Game, Humans, Theory, aligned
+from empo_exact.assumptions import Assumptions, build_prior, make_humans
+from empo_exact.game import (
+    Floats,
+    Game,
+    Humans,
+    Theory,
+    aligned,
+    goal_places,
+    make_game,
+    make_theory,
+)
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import prior_policy
 from empo_exact.images import Images
+from empo_exact.plugin import ExactParams
 from empo_exact.simd import FOUR, four, kernel, load, store, where_less
+from empo_worlds.contract import achieved_in
 
 POLICY_ENTRIES = 1 << 16
 """Human action probabilities that pass from one phase to the other at a time, per thread.
@@ -155,3 +168,48 @@ class Problem:
         set_payoffs(values, achieved, factor, paid, places, states, payoffs)
         if self.images is not None:
             self.images.renew_payoffs(values, achieved, (factor, paid), states, places, payoffs)
+
+
+def pose(
+    world: WorldModel,
+    graph: StateGraph,
+    params: ExactParams,
+    assumed: Assumptions,
+    achieved: Bool[np.ndarray, "state goal"] | None = None,
+    images: Images | None = None,
+) -> Problem:
+    """Everything that the sweep needs, from the graph and the parameters.
+
+    Args:
+        world: The world.
+        graph: Its graph.
+        params: Theory and solver parameters.
+        assumed: Assumptions beyond the parameters.
+        achieved: The goals that each state achieves, where that is known already.
+        images: The images that transitions lead to, where the graph is a reduced one.
+
+    Raises:
+        SolveError: if an assumption is impossible.
+    """
+    if assumed.habit is None and assumed.habit_prior is None:
+        assumed = replace(assumed, habit_prior=build_prior(params.habit, world))
+    if achieved is None:
+        achieved = achieved_in(world, torch.from_numpy(graph.states)).numpy()
+    game = make_game(graph, achieved, params.theory)
+    if images is not None:
+        rows = images.achieved(game.achieved)
+        game = game._replace(successor=images.successor, achieved=rows)
+    return Problem(
+        world=world,
+        graph=graph,
+        game=game,
+        humans=make_humans(world, graph, game, params, assumed),
+        theory=make_theory(params.theory),
+        habit=assumed.habit_prior,
+        prior=assumed.human_prior or build_prior(params.human_prior, world),
+        gamma_h=params.theory.gamma_h,
+        horizon=world.spec.horizon,
+        workers=params.compute.workers,
+        places=goal_places(world.spec),
+        images=images,
+    )

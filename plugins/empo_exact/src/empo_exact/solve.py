@@ -16,7 +16,7 @@ from empo_core.stages import kernel_stage, stage
 from empo_exact import ram
 from empo_exact.acyclic import levels_of
 from empo_exact.answers import answers
-from empo_exact.assumptions import Assumptions, pose
+from empo_exact.assumptions import Assumptions
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.exploration_progress import exploring
 from empo_exact.forecast import sweep_seconds
@@ -34,6 +34,7 @@ from empo_exact.induction import (
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.solve import solve_in_parts
 from empo_exact.plugin import ExactParams
+from empo_exact.problem import pose
 from empo_exact.ram import Sizes
 from empo_exact.reach import reachable_masks
 from empo_exact.reductions.original_states import unfolding

@@ -23,7 +23,7 @@ from empo_core.runs.files import refuse_gone
 from empo_core.world_content import identity
 from empo_exact import ram
 from empo_exact.acyclic import cyclic
-from empo_exact.assumptions import Assumptions, pose
+from empo_exact.assumptions import Assumptions
 from empo_exact.checks import refuse_powerless, refuse_unknown
 from empo_exact.expansion import Expand, expander
 from empo_exact.exploration_progress import exploring
@@ -39,6 +39,7 @@ from empo_exact.parts.store import FileStore, MemoryStore, PartStore
 from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
 from empo_exact.parts.territory import hand_over, merge_codes
 from empo_exact.plugin import ExactParams
+from empo_exact.problem import pose
 from empo_exact.ram import Sizes
 from empo_exact.result import ExactResult
 from empo_exact.storage import problem_digest

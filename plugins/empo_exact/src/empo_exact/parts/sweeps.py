@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from empo_core.protocols import WorldModel
 from empo_exact.answers import answers, combined
-from empo_exact.assumptions import Assumptions, pose
+from empo_exact.assumptions import Assumptions
 from empo_exact.checks import refuse_non_finite
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph
@@ -30,7 +30,7 @@ from empo_exact.parts.builder import GRAPH, HALO, PartBuilder
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import MemoryStore, PartStore
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
+from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
 from empo_exact.reach import Mask, advance_mask
 from empo_worlds.compilation import compiled

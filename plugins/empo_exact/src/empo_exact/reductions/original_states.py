@@ -16,7 +16,7 @@ from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import stage
 from empo_exact import ram
-from empo_exact.assumptions import Assumptions, pose
+from empo_exact.assumptions import Assumptions
 from empo_exact.exploration_progress import exploring
 from empo_exact.game import Values
 from empo_exact.graph import (
@@ -30,7 +30,7 @@ from empo_exact.graph import (
 from empo_exact.induction import Seconds
 from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
+from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
 from empo_exact.reductions.reduced import Reduced
 from empo_exact.result import ExactResult
