@@ -5,7 +5,6 @@ from __future__ import annotations
 import time as clock
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int32
@@ -13,8 +12,6 @@ from jaxtyping import Int32
 from empo_exact.answers import combined, fingerprint, habit_answers
 from empo_exact.game import (
     Block,
-    Floats,
-    GoalPayoffs,
     Policies,
     Scratch,
     Values,
@@ -22,6 +19,7 @@ from empo_exact.game import (
 )
 from empo_exact.human_policies import prior_policy
 from empo_exact.humans import phase1
+from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.robots import phase2
 
@@ -35,52 +33,6 @@ class Seconds:
     phase1: float = 0.0
     phase2: float = 0.0
     total: float = 0.0
-
-
-class Continuation(NamedTuple):
-    """The values one step later, as the kernels read them.
-
-    Attributes:
-        hoped: Table of ``GoalPayoffs`` from V_h^m [row goal].
-        attained: Table of ``GoalPayoffs`` from V_h^e [row goal].
-        v_r: V_r [row].
-    """
-
-    hoped: Floats
-    attained: Floats
-    v_r: Floats
-
-
-def continuation(problem: Problem, later: Values) -> Continuation:
-    """The values one step later, as the kernels read them."""
-    if problem.images is None:
-        return Continuation(problem.payoffs(later.v_m), problem.payoffs(later.v_e), later.v_r)
-    result = unknown_continuation(problem, len(later.v_r))
-    renew(problem, later, np.arange(len(later.v_r), dtype=np.int32), result)
-    return result
-
-
-def unknown_continuation(problem: Problem, size: int) -> Continuation:
-    """Tables to be filled in by ``Problem.renew_payoffs``, and NaN for V_r."""
-    hoped, attained = (problem.room_for_payoffs(size) for _ in range(2))
-    rows = size if problem.images is None else problem.images.rows
-    return Continuation(hoped, attained, np.full(rows, np.nan))
-
-
-def completed(problem: Problem, renewed: Continuation, values: Values) -> Continuation:
-    """A continuation that a sweep renewed, which leaves V_r to its caller if it can be shared."""
-    return renewed._replace(v_r=values.v_r) if problem.images is None else renewed
-
-
-def renew(
-    problem: Problem, values: Values, states: Int32[np.ndarray, " state"], after: Continuation
-) -> None:
-    """Write what some states are worth, by the values of all, for the sweep before."""
-    chosen = states.astype(np.int64)
-    problem.renew_payoffs(values.v_m, after.hoped, chosen, chosen)
-    problem.renew_payoffs(values.v_e, after.attained, chosen, chosen)
-    if problem.images is not None:
-        problem.images.renew_values(values.v_r, chosen, after.v_r)
 
 
 def empty_policies(problem: Problem, size: int) -> Policies:
@@ -97,9 +49,9 @@ def empty_policies(problem: Problem, size: int) -> Policies:
 
 
 def room(problem: Problem, size: int) -> Values:
-    """Zeros for the values of so many states."""
-    goals = len(problem.game.weight)
-    return Values(np.zeros((size, goals)), np.zeros((size, goals)), np.zeros(size))
+    """Zeros for the values of so many states; of Phase 1 alone where that is all."""
+    goals, robots = len(problem.game.weight), size if problem.has_phase2 else 0
+    return Values(np.zeros((size, goals)), np.zeros((robots, goals)), np.zeros(robots))
 
 
 def terminal_values(problem: Problem, size: int) -> Values:
@@ -127,7 +79,7 @@ class Workspace:
 def sweep_block(
     problem: Problem,
     block: Block,
-    later: Continuation,
+    later: Payoffs,
     out: Values,
     space: Workspace,
     steps_left: int,
@@ -140,10 +92,9 @@ def sweep_block(
         Seconds in each phase, and how many states have no finite U_r.
     """
     begin = clock.perf_counter()
-    spare = problem.spare(later.attained, space.worker)
+    hoped, attained = later.read_by(space.worker)
     scratch, policies = space.scratch, space.policies
     if problem.prior is None:
-        hoped = GoalPayoffs(later.hoped, spare, problem.is_timed)
         phase1(problem.game, problem.humans_at(steps_left), block, hoped, scratch, out, policies)
     else:
         states = block.order[block.first : block.last]
@@ -152,7 +103,8 @@ def sweep_block(
         )
         out.v_m[states] = np.nan  # A prior does not say what its humans hope for.
     middle = clock.perf_counter()
-    attained = GoalPayoffs(later.attained, spare, problem.is_timed)
+    if not problem.has_phase2:
+        return middle - begin, 0.0, 0
     bad = phase2(problem.game, problem.theory, block, attained, later.v_r, scratch, out, policies)
     return middle - begin, clock.perf_counter() - middle, bad
 
@@ -178,21 +130,21 @@ class Solver:
     def sweep(
         self,
         order: Int32[np.ndarray, " state"],
-        later: Continuation,
+        later: Payoffs,
         out: Values,
         steps_left: int,
         threads: ThreadPoolExecutor,
-        before: Continuation | None = None,
+        before: Payoffs | None = None,
     ) -> int:
         """Both phases in all states of ``order``.
 
         Args:
             order: State numbers.
-            later: The values one step later.
+            later: What reaching a state pays one step later.
             out: Receives the values, by state number.
             steps_left: Steps until the end.
             threads: As many as the problem has workers.
-            before: Receives the tables for the sweep before this one, while values are in the
+            before: Receives the payoffs for the sweep before this one, while values are in the
                 cache; may be ``later`` where no state of ``order`` leads to another of them.
 
         Returns:
@@ -214,7 +166,7 @@ class Solver:
                     policies = space.policies.pi_h[: len(states)]
                     answered = combined(answered, fingerprint(policies, states, steps_left))
                 if before is not None:
-                    renew(self.problem, out, order[block.first : block.last], before)
+                    before.renew(out, order[block.first : block.last])
                 seconds += humans_s, robots_s + clock.perf_counter() - begin
                 bad += wrong
             return float(seconds[0]), float(seconds[1]), bad, answered

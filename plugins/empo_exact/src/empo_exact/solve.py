@@ -19,21 +19,22 @@ from empo_exact.answers import answers
 from empo_exact.assumptions import Assumptions
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.exploration_progress import exploring
-from empo_exact.forecast import sweep_seconds
-from empo_exact.game import Values
+from empo_exact.game import Block, Values, make_scratch
 from empo_exact.graph import Start, StateGraph, build_graph, starts_of, world_graph
 from empo_exact.induction import (
     Seconds,
     Solver,
-    completed,
-    continuation,
+    Workspace,
+    empty_policies,
     room,
+    sweep_block,
     terminal_values,
-    unknown_continuation,
 )
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.solve import solve_in_parts
-from empo_exact.plugin import ExactParams
+from empo_exact.payoffs import Payoffs
+from empo_exact.plugin import Compute, ExactParams, UniformParams
+from empo_exact.prior import UniformPrior
 from empo_exact.problem import pose
 from empo_exact.ram import Sizes
 from empo_exact.reach import reachable_masks
@@ -96,10 +97,8 @@ def solve(
     assumed = assumed or Assumptions()
     tracker = tracker or Tracker()
     if not is_loaded(phase2):
-        # A sweep over one state compiles or loads the kernels of the world and of both phases.
-        has_prior = bool(assumed.human_prior or params.human_prior)
         with kernel_stage(tracker.progress):
-            sweep_seconds(world, build_graph(world, 1), params, has_prior=has_prior)
+            load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
     seconds.kernels = clock.perf_counter() - begin
     if params.compute.has_parts or (peers is not None and peers.size > 1):
         if params.reduce:
@@ -135,6 +134,21 @@ def solve(
     if unfolded:
         return unfolded.result(problem, store, assumed, seconds, seed)
     return ExactResult(problem, store, params, seconds, seed)
+
+
+def load_kernels(world: WorldModel, *, has_prior: bool) -> None:
+    """Compile the kernels of the world and of both phases, or load them from the disk.
+
+    Numba does so when they are first called: here for the first state, with humans who choose
+    evenly. With a prior Phase 1 is left out.
+    """
+    graph, params = build_graph(world, 1), ExactParams(compute=Compute(workers=1))
+    prior = UniformPrior(UniformParams(), world) if has_prior else None
+    problem = pose(world, graph, params, Assumptions(human_prior=prior))
+    payoffs = Payoffs.of(problem, terminal_values(problem, graph.num_states))
+    block, out = Block(np.zeros(1, np.int32), 0, 1), room(problem, 1)
+    space = Workspace(0, make_scratch(problem.game), empty_policies(problem, 1))
+    sweep_block(problem, block, payoffs, out, space, steps_left=1)
 
 
 def _solve_in_parts(
@@ -223,9 +237,9 @@ def _induce_over_time(
         if recovered is not None:
             _log(tracker, horizon - recovered, later)
     has_gaps = not math.isfinite(float(later.v_r.sum()))
-    after = continuation(problem, later)
-    # Of two pairs of tables, one is read and the other is written for the next sweep.
-    before = unknown_continuation(problem, min(graph.within(first), graph.num_expanded))
+    # The payoffs of this sweep are read, those of the next one are written.
+    after = Payoffs.of(problem, later)
+    before = Payoffs(problem, min(graph.within(first), graph.num_expanded))
     del later
     for time in range(first, -1, -1):
         count = min(graph.within(time), graph.num_expanded)
@@ -238,7 +252,7 @@ def _induce_over_time(
         has_gaps = has_gaps or bool(bad)
         refuse_unknown(values, time, has_gaps, graph.within(0))
         store.put(time, values, solver.answers)
-        after, before = completed(problem, before, values), after
+        after, before = before, after
         _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
         tracker.progress("backward induction", horizon - time, horizon)
 
@@ -261,7 +275,7 @@ def _induce_over_levels(
         log.info("all levels are solved anew: only with compute.parts are some of them kept")
     levels = levels_of(problem.graph, problem.world)
     values = terminal_values(problem, problem.graph.num_states)
-    after = continuation(problem, values)
+    after = Payoffs.of(problem, values)
     for done, level in enumerate(levels, start=1):
         bad = solver.sweep(level, after, values, 1, threads, before=after)
         refuse_non_finite(problem, values, f"{done} levels from the last states")

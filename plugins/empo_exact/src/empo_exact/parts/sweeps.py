@@ -19,16 +19,15 @@ from empo_exact.checks import refuse_non_finite
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph
 from empo_exact.induction import (
-    Continuation,
     Seconds,
     Solver,
     room,
     terminal_values,
-    unknown_continuation,
 )
 from empo_exact.parts.builder import GRAPH, HALO, PartBuilder
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import MemoryStore, PartStore
+from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
@@ -174,7 +173,7 @@ class PartSolver:
         self._queried = _queried(parts)
         self._coming: dict[tuple[int, int], Values] = {}
         self._posed: dict[int, Problem] = {}
-        self._tables: Continuation | None = None
+        self._payoffs: Payoffs | None = None
 
     def sweep(self, done: int, threads: ThreadPoolExecutor) -> int:
         """One sweep after ``done`` of them; how many states it valued."""
@@ -216,16 +215,16 @@ class PartSolver:
 
     def value_blocks(
         self, problem: Problem, part: int, done: int
-    ) -> Iterator[tuple[slice | Slots, Values]]:
+    ) -> Iterator[tuple[Slots, Values]]:
         """Values after ``done`` sweeps, and the rows of a part's tables that they belong in."""
         if done == 0:
             values = terminal_values(problem, problem.graph.num_states)
             if self._horizon is None:
                 values.v_r[:] = np.nan
-            yield slice(0, len(values.v_r)), values
+            yield np.arange(len(values.v_r)), values
             return
         values = self.values(part, done)
-        yield slice(0, len(values.v_r)), values
+        yield np.arange(len(values.v_r)), values
         behind = self.parts.num_own(part)
         for source, (slots, numbers) in self.parts.links(part).items():
             rows = self._coming.get((source, part))
@@ -358,25 +357,16 @@ class PartSolver:
         """A fingerprint that tells the states of a part from those of others."""
         return (2 * part + 1) * digest
 
-    def _after(self, problem: Problem, part: int, done: int) -> Continuation:
-        """The values of a part's states and halo, as the kernels read them."""
-        after = self._room_for(problem)
-        for where, values in self.value_blocks(problem, part, done):
-            problem.renew_payoffs(values.v_m, after.hoped, where)
-            problem.renew_payoffs(values.v_e, after.attained, where)
-            after.v_r[where] = values.v_r
-        return after
-
-    def _room_for(self, problem: Problem) -> Continuation:
-        """Tables to be filled in, in the memory that the part before had, if they fit."""
+    def _after(self, problem: Problem, part: int, done: int) -> Payoffs:
+        """What reaching a part's states and halo pays, in the memory of the part before."""
         states = problem.graph.num_states
-        if self._tables is None or len(self._tables.v_r) < states:
-            self._tables = None  # Freed before there are new ones.
-            self._tables = unknown_continuation(problem, states)
-        rows = problem.rows_for_payoffs(states)
-        hoped, attained, v_r = self._tables
-        v_r[:states] = np.nan
-        return Continuation(hoped[:rows], attained[:rows], v_r[:states])
+        if self._payoffs is None or len(self._payoffs.v_r) < states:
+            self._payoffs = None  # Freed before there are new ones.
+            self._payoffs = Payoffs(problem, states)
+        after = self._payoffs.reused(problem, states)
+        for numbers, values in self.value_blocks(problem, part, done):
+            after.renew(values, numbers, np.arange(len(numbers)))
+        return after
 
     def _nowhere(self, part: int) -> Mask:
         return np.zeros(self.parts.num_own(part), np.bool_)
