@@ -9,7 +9,6 @@ import pytest
 import torch
 from comparison import exact_params
 from random_games import Shape
-from reference_solver import Parameters
 from symmetric_games import symmetric_world
 
 from empo_core.errors import SolveError
@@ -21,7 +20,7 @@ from empo_exact.reductions.reduced import reduced_graph
 from empo_worlds.row_table import RowTable
 
 WORLD = symmetric_world(Shape(6, ("human", "robot"), (3, 2), 3, timed=False, masked=False), 3)
-PARAMS = exact_params(Parameters(), keep="all", reduce=["symmetry"])
+PARAMS = exact_params(keep="all", reduce=["symmetry"])
 
 
 def test_a_state_that_nothing_stands_for_is_named() -> None:
