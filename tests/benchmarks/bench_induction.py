@@ -27,12 +27,12 @@ from empo_core.protocols import Tracker, WorldModel
 from empo_exact.assumptions import Assumptions
 from empo_exact.game import Block, make_scratch
 from empo_exact.graph import build_graph
-from empo_exact.induction import Workspace, empty_policies, room, sweep_block
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.problem import pose
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
+from empo_exact.sweep import Workspace, empty_policies, room, sweep_block
 
 WORLD = "asymmetric_freeing_simple"
 

@@ -27,7 +27,7 @@ from empo_exact.reductions.prediction import predictions
 from empo_exact.reductions.reduced import reduced_graph
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
-from empo_exact.induction import Solver
+from empo_exact.sweep import Solver
 
 NEIGHBOURS = [exchange(5, i, i + 1) for i in range(4)]
 

@@ -17,7 +17,6 @@ from empo_exact import ram
 from empo_exact.assumptions import Assumptions
 from empo_exact.graph import Explored, StateGraph, world_graph
 from empo_exact.growth import MOST, Layers, grown
-from empo_exact.induction import Seconds, Solver, room, terminal_values
 from empo_exact.parts.forecast import in_parts
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
@@ -27,6 +26,7 @@ from empo_exact.ram import Sizes
 from empo_exact.reductions.prediction import predictions
 from empo_exact.reductions.preparation import prepare
 from empo_exact.reductions.reduced import Reduced, explored
+from empo_exact.sweep import Seconds, Solver, room, terminal_values
 from empo_exact.terminal_states import warning_before
 
 EXPLORE_S = 5.0

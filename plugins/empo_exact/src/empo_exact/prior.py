@@ -12,19 +12,20 @@ from jaxtyping import Float, Float64, Int, Int32, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import SolveError
-from empo_core.protocols import WorldModel
+from empo_core.protocols import Tracker, WorldModel
 from empo_exact import ram
-from empo_exact.acyclic import levels_of
 from empo_exact.assumptions import Assumptions, build_prior
-from empo_exact.game import Block, Values, make_scratch
+from empo_exact.game import Block, make_scratch
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.human_policies import uniform_policy
 from empo_exact.humans import phase1
-from empo_exact.induction import Seconds, Solver, empty_policies, room
+from empo_exact.induction import WholeGraph, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
+from empo_exact.sweep import Seconds, empty_policies, room, terminal_values
+from empo_exact.values import ValueStore
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.queries import by_steps_left
 from empo_worlds.roles import check_humans
@@ -84,23 +85,10 @@ class ExactPrior:
         ram.check(Sizes.of(graph), params, assumed=self._assumed)
         problem = pose(world, graph, params, self._assumed)
         problem = replace(problem, horizon=steps, has_phase2=False)
-        values: dict[int, Values] = {}
-        solver = Solver(problem, Seconds())
+        sweeps = WholeGraph(problem, ValueStore("all", None, ""), Seconds())
         with ThreadPoolExecutor(problem.workers) as threads:
-            if steps is None:
-                values[0] = room(problem, graph.num_states)
-                payoffs = Payoffs.of(problem, values[0])
-                for level in levels_of(graph, world):
-                    solver.sweep(level, payoffs, values[0], 1, threads, payoffs)
-            else:
-                order = np.arange(graph.num_states, dtype=np.int32)
-                values[steps] = room(problem, graph.num_states)
-                for time in range(steps - 1, 0, -1):
-                    count = min(graph.within(time), graph.num_expanded)
-                    values[time] = room(problem, count)
-                    after = Payoffs.of(problem, values[time + 1])
-                    solver.sweep(order[:count], after, values[time], steps - time, threads)
-        return _Solved(problem, RowTable.of(graph.states), values)
+            induce(sweeps, 0, threads, Tracker(), resume=False)
+        return _Solved(problem, RowTable.of(graph.states), sweeps.store)
 
 
 def _with_phase_2(params: PriorParams) -> ExactParams:
@@ -127,14 +115,18 @@ class _Solved:
 
     problem: Problem
     table: RowTable
-    values: dict[int, Values]
+    store: ValueStore
 
     def policy(
         self, order: Int32[np.ndarray, " state"], time: int, steps_left: int
     ) -> Float64[np.ndarray, "state goal action"]:
         """pi_h in some states, goals as on the world's axis [state goal action]."""
         problem = self.problem
-        values = self.values[0 if problem.horizon is None else time + 1]
+        after = 0 if problem.horizon is None else time + 1
+        if after == problem.horizon:
+            values = terminal_values(problem, problem.graph.num_states)
+        else:
+            values = self.store.at(after)
         # Room as for all states, of which only what the sweep needs is ever touched.
         payoffs, following = Payoffs(problem, len(values.v_m)), _successors(problem.graph, order)
         if len(following) >= len(values.v_m):

@@ -19,7 +19,7 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.trees import JsonData
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
-from empo_exact.induction import Seconds
+from empo_exact.sweep import Seconds
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem

@@ -20,16 +20,16 @@ from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
 from empo_exact.game import Block, Floats, Policies, Values, make_scratch
 from empo_exact.graph import StateGraph
-from empo_exact.induction import (
+from empo_exact.payoffs import Payoffs
+from empo_exact.problem import Problem
+from empo_exact.reach import reachable_masks
+from empo_exact.sweep import (
     Workspace,
     empty_policies,
     room,
     sweep_block,
     terminal_values,
 )
-from empo_exact.payoffs import Payoffs
-from empo_exact.problem import Problem
-from empo_exact.reach import reachable_masks
 from empo_exact.values import Store
 from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable

@@ -1,12 +1,28 @@
-"""Backward induction: both phases, from the horizon back to the initial state."""
+"""Solving a world exactly: values and policies of humans and robots by backward induction.
+
+What ``solve`` calls, and where to read on::
+
+    load_kernels           compiles what follows, or loads it
+    world_graph            the states within reach, and where actions lead            graph.py
+    pose                   the problem: arrays that kernels read, and priors          problem.py
+    induce                 sweeps, from the last step (or level) back to the start    induction.py
+      Solver.sweep         blocks of states, on threads                               sweep.py
+        phase1             equations (1)-(3): pi_h and V_h^m                          humans.py
+        phase2             equations (4)-(9): pi_r, V_h^e and V_r                     robots.py
+        Payoffs.renew      what reaching these states pays, for the sweep before      payoffs.py
+    ExactResult            values and policies at every state and time                result.py
+
+``reductions/`` (fewer states with the same values) and ``parts/`` (a graph in several pieces, by
+several processes) are imported where the parameters ask for them.
+"""
 
 from __future__ import annotations
 
 import logging
-import math
 import time as clock
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,40 +30,35 @@ from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import kernel_stage, stage
 from empo_exact import ram
-from empo_exact.acyclic import levels_of
-from empo_exact.answers import answers
 from empo_exact.assumptions import Assumptions
-from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.exploration_progress import exploring
-from empo_exact.game import Block, Values, make_scratch
-from empo_exact.graph import Start, StateGraph, build_graph, starts_of, world_graph
-from empo_exact.induction import (
+from empo_exact.game import Block, make_scratch
+from empo_exact.graph import Start, build_graph, starts_of, world_graph
+from empo_exact.induction import WholeGraph, induce
+from empo_exact.payoffs import Payoffs
+from empo_exact.plugin import Compute, ExactParams, UniformParams
+from empo_exact.prior import UniformPrior
+from empo_exact.problem import pose
+from empo_exact.ram import Sizes
+from empo_exact.result import ExactResult
+from empo_exact.robots import phase2
+from empo_exact.storage import problem_digest
+from empo_exact.sweep import (
     Seconds,
-    Solver,
     Workspace,
     empty_policies,
     room,
     sweep_block,
     terminal_values,
 )
-from empo_exact.parts.peers import Peers
-from empo_exact.parts.solve import solve_in_parts
-from empo_exact.payoffs import Payoffs
-from empo_exact.plugin import Compute, ExactParams, UniformParams
-from empo_exact.prior import UniformPrior
-from empo_exact.problem import pose
-from empo_exact.ram import Sizes
-from empo_exact.reach import reachable_masks
-from empo_exact.reductions.original_states import unfolding
-from empo_exact.reductions.reduced import reduced_graph
-from empo_exact.result import ExactResult
-from empo_exact.robots import phase2
-from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
 from empo_worlds.compilation import is_loaded
 from empo_worlds.contract import require_world
 from empo_worlds.roles import check_humans
+
+if TYPE_CHECKING:
+    from empo_exact.parts.peers import Peers
 
 log = logging.getLogger("empo_exact")
 
@@ -101,20 +112,19 @@ def solve(
             load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
     seconds.kernels = clock.perf_counter() - begin
     if params.compute.has_parts or (peers is not None and peers.size > 1):
-        if params.reduce:
-            raise SolveError("reduce is for one process: leave it out, or start one process")
         return _solve_in_parts(
             world, params, assumed, directory, tracker, resume, seed, peers, start
         )
-    unfolded = None
+    reduced, images = None, None
     if params.reduce:
-        reduced = reduced_graph(world, params, assumed, tracker, start)
-        # Before the values, which would be lost if there were too many original states.
-        unfolded = unfolding(world, params, reduced, tracker, start)
-        graph, images, written = reduced.graph, reduced.images, Sizes.of(unfolded.graph)
-        params = unfolded.params
+        from empo_exact.reductions.original_states import reduce_graph
+
+        reduced = reduce_graph(world, params, assumed, tracker, start)
+        graph, images = reduced.reduced.graph, reduced.reduced.images
+        written, params = Sizes.of(reduced.graph), reduced.params
     else:
-        graph, images = _explore(world, params, tracker, start), None
+        with exploring(world, params, tracker) as progress:
+            graph = world_graph(world, params, progress, start=start)
         written = Sizes.of(graph)
     seconds.graph = clock.perf_counter() - begin - seconds.kernels
     if warning := warning_before(world, graph, params.theory):
@@ -127,12 +137,13 @@ def solve(
         problem = pose(world, graph, params, assumed, images=images)
     digest = problem_digest(problem, params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
-    induce = _induce_over_time if world.spec.horizon is not None else _induce_over_levels
+    sweeps = WholeGraph(problem, store, seconds)
+    done = sweeps.recover() if resume else 0
     with ThreadPoolExecutor(params.compute.workers) as threads:
-        induce(Solver(problem, seconds), store, threads, tracker, resume)
+        induce(sweeps, done, threads, tracker, resume=resume)
     seconds.total = clock.perf_counter() - begin
-    if unfolded:
-        return unfolded.result(problem, store, assumed, seconds, seed)
+    if reduced:
+        return reduced.result(problem, store, assumed, seconds, seed)
     return ExactResult(problem, store, params, seconds, seed)
 
 
@@ -163,6 +174,8 @@ def _solve_in_parts(
     start: Start | None,
 ) -> ExactResult:
     size = peers.size if peers else 1
+    if params.reduce:
+        raise SolveError("reduce is for one process: leave it out, or start one process")
     if conflict := params.conflict_of_parts(max(size, params.compute.processes)):
         raise SolveError(conflict)
     if params.compute.processes > 1:
@@ -170,7 +183,6 @@ def _solve_in_parts(
             raise SolveError("several processes solve this together: set compute.processes to 1")
         if directory is None:
             raise SolveError("processes need a directory that all of them reach; there is none")
-        # Imported here because most runs have one process.
         from empo_exact.parts.processes import solve_in_processes
 
         return solve_in_processes(
@@ -183,6 +195,8 @@ def _solve_in_parts(
             seed=seed,
             start=start,
         )
+    from empo_exact.parts.solve import solve_in_parts
+
     return solve_in_parts(
         world,
         params,
@@ -194,102 +208,3 @@ def _solve_in_parts(
         peers=peers,
         start=start,
     )
-
-
-def _explore(
-    world: WorldModel,
-    params: ExactParams,
-    tracker: Tracker,
-    start: Start | None,
-) -> StateGraph:
-    with exploring(world, params, tracker) as progress:
-        return world_graph(world, params, progress, start=start)
-
-
-def _induce_over_time(
-    solver: Solver,
-    store: ValueStore,
-    threads: ThreadPoolExecutor,
-    tracker: Tracker,
-    resume: bool,
-) -> None:
-    """One sweep per time step, from the horizon back, over the states reachable by then."""
-    problem, graph = solver.problem, solver.problem.graph
-    horizon = problem.horizon or 0
-    order = np.arange(graph.num_states, dtype=np.int32)
-    recovered = None
-    if resume and store.keep == "disk":
-        recovered = store.recover(
-            horizon - 1,
-            lambda values: refuse_non_finite(problem, values, "on disk"),
-            lambda time: answers(
-                problem, order[: min(graph.within(time), graph.num_expanded)], horizon - time
-            ),
-        )
-    later = terminal_values(problem, graph.within(horizon))
-    first = horizon - 1
-    if recovered is not None:
-        later, first = store.at(recovered), recovered - 1
-    if resume:
-        # A level is logged once it is saved; an attempt that ended in between did not log it.
-        tracker.truncate(max(horizon - first - 2, 0))
-        tracker.progress("backward induction", horizon - first - 1, horizon)
-        if recovered is not None:
-            _log(tracker, horizon - recovered, later)
-    has_gaps = not math.isfinite(float(later.v_r.sum()))
-    # The payoffs of this sweep are read, those of the next one are written.
-    after = Payoffs.of(problem, later)
-    before = Payoffs(problem, min(graph.within(first), graph.num_expanded))
-    del later
-    for time in range(first, -1, -1):
-        count = min(graph.within(time), graph.num_expanded)
-        values = room(problem, count)
-        bad = solver.sweep(order[:count], after, values, horizon - time, threads, before)
-        refuse_non_finite(problem, values, f"{horizon - time} steps before the end")
-        if bad:
-            refuse_powerless(problem, values, time, reachable_masks(graph, time)[time])
-        # Out of reach a human may be without power, and whatever leads there without values.
-        has_gaps = has_gaps or bool(bad)
-        refuse_unknown(values, time, has_gaps, graph.within(0))
-        store.put(time, values, solver.answers)
-        after, before = before, after
-        _log(tracker, horizon - time, store.at(time) if store.keep == "disk" else values)
-        tracker.progress("backward induction", horizon - time, horizon)
-
-
-def _induce_over_levels(
-    solver: Solver,
-    store: ValueStore,
-    threads: ThreadPoolExecutor,
-    tracker: Tracker,
-    resume: bool,
-) -> None:
-    """One sweep over an acyclic world: each state after all its successors."""
-    problem = solver.problem
-    if resume and store.keep == "disk":
-        recovered = store.recover(0, lambda values: refuse_non_finite(problem, values, "on disk"))
-        if recovered is not None:
-            tracker.progress("backward induction", 1, 1)
-            return
-    if resume:
-        log.info("all levels are solved anew: only with compute.parts are some of them kept")
-    levels = levels_of(problem.graph, problem.world)
-    values = terminal_values(problem, problem.graph.num_states)
-    after = Payoffs.of(problem, values)
-    for done, level in enumerate(levels, start=1):
-        bad = solver.sweep(level, after, values, 1, threads, before=after)
-        refuse_non_finite(problem, values, f"{done} levels from the last states")
-        if bad:
-            refuse_powerless(problem, values, None, None)
-        refuse_unknown(values, None, False, problem.graph.within(0))
-        tracker.progress("backward induction", done, len(levels))
-    store.put(0, values)
-
-
-def _log(tracker: Tracker, steps_left: int, values: Values) -> None:
-    """Log a level that is saved.
-
-    The initial state is reachable at any time, if only in thought: its value shows how much is
-    gained by each further step.
-    """
-    tracker.log(steps_left, {"exact/v_r": float(values.v_r[0])})
