@@ -1,40 +1,23 @@
-"""The only place where a config becomes objects: build what it names, run it, keep the results."""
+"""The life of a run: build what its config names, run the algorithm, keep the results."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import numpy as np  # noqa: F401  # Before torch, which would lose a Ctrl-C within its own import.
 from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
-from empo_core.config import ComponentRef, RunConfig, installed
-from empo_core.config.errors import blamed
+from empo_core.components import build, build_algorithm, build_world, exits_of_components
+from empo_core.config import RunConfig, TrackerRef, installed
 from empo_core.config.files import load_config
-from empo_core.config.models import references
-from empo_core.errors import (
-    REFUSALS,
-    ConfigError,
-    DuplicateComponentError,
-    EmpoError,
-    PluginLoadError,
-    exit_error,
-    exits_are_errors,
-    is_exit,
-)
+from empo_core.errors import REFUSALS, ConfigError, EmpoError
 from empo_core.interrupts import Termination
 from empo_core.plugins.registry import Registry
-from empo_core.plugins.signatures import check_call, check_component
 from empo_core.protocols import (
-    Algorithm,
     CheckpointChoice,
     EpisodePlayer,
     HumanPrior,
@@ -43,7 +26,6 @@ from empo_core.protocols import (
     RunContext,
     RunStatus,
     Tracker,
-    WorldModel,
 )
 from empo_core.random_streams import Stream, seed_globals, stream
 from empo_core.run_warnings import LoggedWarnings, with_warnings
@@ -57,19 +39,19 @@ from empo_core.runs.directory import (
     RunDirectory,
     existing_run,
     labels,
-    process_rank,
     resolved,
     warn_of_silent_end,
 )
+from empo_core.runs.environment import peak_memory_bytes
 from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
     Inputs,
-    Manifest,
-    check_inputs,
+    checked_inputs,
     note_copies,
+    read_manifest,
     refuse_changed,
-    with_kept_files,
 )
+from empo_core.runs.launch import process_rank
 from empo_core.stages import stage
 from empo_core.tracker_group import TrackerGroup
 from empo_core.trees import JsonData
@@ -133,10 +115,11 @@ class Experiment:
         """
         self.config = config
         self.seconds = 0.0
-        self._registry = registry if registry is not None else installed()
+        self._registry = registry or installed()
         self._environment = environment
         self._since = time.monotonic()
-        self._warnings = LoggedWarnings(_packages(self._registry))
+        packages = {offer.component.package for offer in self._registry.offers}
+        self._warnings = LoggedWarnings({"empo_core", *packages})
         self._world = build_world(config, self._registry)
         self.algorithm = build_algorithm(config, self._registry, environment)
 
@@ -148,7 +131,7 @@ class Experiment:
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
-        quiet: bool = False,
+        terminal: bool | None = None,
         place: Path | None = None,
     ) -> Experiment:
         """Run a config in a new run directory.
@@ -161,22 +144,23 @@ class Experiment:
             registry: As for ``Experiment``.
             watchers: Trackers besides those of the config.
             environment: As for ``Experiment``.
-            quiet: Whether the config's trackers for terminals are left out.
+            terminal: Whether trackers for terminals watch: True adds those that plugins offer,
+                False leaves out those of the config; None: what the config says.
             place: The run directory, which must not exist; None: one with a name of its own.
 
         Raises:
             EmpoError: if the config cannot be run, or the run failed for a reason we know.
             RunInterrupted: if the run was stopped; ``.directory`` can be resumed.
         """
-        registry = registry if registry is not None else installed()
+        registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
-            return cls._resume(unfinished, registry, watchers, environment, quiet)
-        with Termination() as termination, _exits_are_errors(config, registry):
+            return cls._resume(unfinished, registry, watchers, environment, terminal)
+        with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
             inputs = Inputs(config)
             seed_everything(config.seed)
             experiment = cls(config, registry, environment)
-            trackers = experiment._trackers(watchers, quiet)
+            trackers = experiment._trackers(watchers, terminal)
             if place is None and not process_rank():
                 warn_of_silent_end(config.runs)
             # Only now, so that a config that cannot be built leaves nothing.
@@ -196,7 +180,7 @@ class Experiment:
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
-        quiet: bool = False,
+        terminal: bool | None = None,
     ) -> Experiment:
         """Go on with an interrupted or failed run in its own directory.
 
@@ -205,15 +189,15 @@ class Experiment:
             registry: As for ``start``, like what follows.
             watchers: Trackers besides those of the config.
             environment: Makes an environment.
-            quiet: Whether the config's trackers for terminals are left out.
+            terminal: As for ``start``.
 
         Raises:
             ConfigError: if the path is no run directory, or the run has finished, or is running.
             EmpoError: if the run cannot go on, or failed for a reason we know.
             RunInterrupted: if the run was stopped again.
         """
-        registry = registry if registry is not None else installed()
-        return cls._resume(RunDirectory.reopen(path), registry, watchers, environment, quiet)
+        registry = registry or installed()
+        return cls._resume(RunDirectory.reopen(path), registry, watchers, environment, terminal)
 
     @classmethod
     def _resume(
@@ -222,17 +206,16 @@ class Experiment:
         registry: Registry,
         watchers: Sequence[Tracker],
         environment: Callable[[], object] | None,
-        quiet: bool,
+        terminal: bool | None,
     ) -> Experiment:
         with directory:
             config = load_config(directory.source / CONFIG, registry=registry)
-            with Termination() as termination, _exits_are_errors(config, registry):
-                manifest = check_inputs(directory.source, config)
-                config = with_kept_files(config, directory.source)
+            with Termination() as termination, exits_of_components(config, registry):
+                config = checked_inputs(config, directory.source)
                 seed_everything(config.seed)
                 experiment = cls(config, registry, environment)
-                experiment._require_world_of(manifest, directory.source)
-                trackers = experiment._trackers(watchers, quiet)
+                experiment._require_world_of(directory.source)
+                trackers = experiment._trackers(watchers, terminal)
                 directory.begin_again(config, registry)
                 experiment._run(directory, trackers, termination, resume=True)
         return experiment
@@ -258,9 +241,8 @@ class Experiment:
         """
         directory = existing_run(path)
         config = load_config(directory / CONFIG, registry=registry)
-        manifest = check_inputs(directory, config)
-        experiment = cls(config, registry, environment)
-        experiment._require_world_of(manifest, directory)
+        experiment = cls(checked_inputs(config, directory), registry, environment)
+        experiment._require_world_of(directory)
         experiment.context = experiment._context(directory, TrackerGroup([]), resume=True)
         return experiment
 
@@ -317,13 +299,14 @@ class Experiment:
         }
         return {**about, **with_warnings(self.result.summary(), self.warnings)}
 
-    def _trackers(self, watchers: Sequence[Tracker], quiet: bool) -> TrackerGroup:
-        hidden = self._registry.default_trackers("terminal") if quiet else []
-        trackers = [
-            build(ref, registry=self._registry)
-            for ref in self.config.trackers
-            if ref.name not in hidden
-        ]
+    def _trackers(self, watchers: Sequence[Tracker], terminal: bool | None) -> TrackerGroup:
+        refs = list(self.config.trackers)
+        for name in [] if terminal is None else self._registry.default_trackers("terminal"):
+            if not terminal:
+                refs = [ref for ref in refs if ref.name != name]
+            elif all(ref.name != name for ref in refs):
+                refs.append(TrackerRef.model_validate(name, context={"registry": self._registry}))
+        trackers = [build(ref, registry=self._registry) for ref in refs]
         members = [] if process_rank() else [*trackers, *watchers]
         return TrackerGroup(members, on_error=self.config.on_tracker_error)
 
@@ -338,16 +321,16 @@ class Experiment:
             self.algorithm = build_algorithm(copied, self._registry, self._environment)
         self.config = copied
 
-    def _require_world_of(self, manifest: Manifest | None, directory: Path) -> None:
+    def _require_world_of(self, directory: Path) -> None:
         """Refuse a run whose world is not the one that it was made in.
 
         Raises:
             ConfigError: if the world is another.
         """
-        if manifest is None or manifest.world is None:
+        recorded, world = read_manifest(directory).world, self._world
+        if recorded is None:
             return
-        world = self._world
-        differs = "there is none" if world is None else difference(manifest.world, identity(world))
+        differs = "there is none" if world is None else difference(recorded, identity(world))
         if differs is not None:
             raise ConfigError(
                 f"{directory}: was made in another world than its config gives here: {differs}. "
@@ -382,7 +365,7 @@ class Experiment:
         is_refused = False
         with directory.logging(self._warnings):
             try:
-                with _exits_are_errors(self.config, self._registry):
+                with exits_of_components(self.config, self._registry):
                     log.info("%s in %s", "resumed" if resume else "started", directory.path)
                     tracker.start(directory.path, resolved(self.config))
                     self.result = self.algorithm.run(self.context)
@@ -430,89 +413,12 @@ class Experiment:
         write_file(results / SUMMARY, strict_json(summary) + "\n")
 
 
-def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> Any:
-    """The object a config's reference stands for.
-
-    Args:
-        ref: A validated reference, also one nested in a component's params.
-        args: What the factories of this kind take after their params, e.g. the world.
-        registry: Where to look the name up; default: the installed plugins.
-
-    Raises:
-        PluginLoadError: if the component's code does not import, or is not what its kind asks for.
-    """
-    registry = registry if registry is not None else installed()
-    offer = registry.offer(ref.kind, ref.name)
-    factory = offer.component.load()
-    with blamed(ref):
-        check_call(offer, factory, 1 + len(args))
-        with exits_are_errors(f"{ref.kind} {ref.name!r}"):
-            built = factory(ref.params, *args)
-        check_component(offer, built)
-    return built
-
-
-def build_world(config: RunConfig, registry: Registry | None = None) -> WorldModel | None:
-    """The config's world, or None where it has none."""
-    if config.world_model is None:
-        return None
-    world: WorldModel = build(config.world_model, registry=registry)
-    return world
-
-
-def build_algorithm(
-    config: RunConfig,
-    registry: Registry | None = None,
-    environment: Callable[[], object] | None = None,
-) -> Algorithm:
-    """The config's algorithm.
-
-    Raises:
-        ConfigError: if an environment is given that the algorithm would not act in.
-    """
-    registry = registry if registry is not None else installed()
-    if environment is not None:
-        _require_environment(config.algorithm, registry)
-    algorithm: Algorithm = build(config.algorithm, registry=registry)
-    return algorithm
-
-
-def _require_environment(algorithm: ComponentRef, registry: Registry) -> None:
-    """Refuse an environment that would not be used."""
-    if not _takes_environment(registry, algorithm.name):
-        takers = [
-            name for name in registry.names("algorithm") if _takes_environment(registry, name)
-        ]
-        raise ConfigError(
-            f"environment=...: algorithm {algorithm.name!r} does not act in an environment of the "
-            f"caller's; those that do: {', '.join(takers) or 'none is installed'}"
-        )
-
-
-def _takes_environment(registry: Registry, name: str) -> bool:
-    """True if the class of an algorithm says so; False as well if the class cannot be loaded."""
-    try:
-        return bool(getattr(registry.get("algorithm", name).load(), "takes_environment", False))
-    except (DuplicateComponentError, PluginLoadError):
-        return False
-
-
 def seed_everything(seed: int) -> None:
     """Seed the global generators of Python, numpy and torch.
 
     Our own code uses generators of its own; this is for code that does not.
     """
     seed_globals(stream(seed, Stream.GLOBALS, process_rank()))
-
-
-def peak_memory_bytes() -> int | None:
-    """The most memory this process ever held, or None where the system does not say."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:
@@ -523,39 +429,3 @@ def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:
             tracker.progress(task, done, total)
 
     return show
-
-
-def _packages(registry: Registry) -> set[str]:
-    """The core and the packages that offer components."""
-    targets = (offer.component.target for offer in registry.offers if offer.component)
-    return {"empo_core", *(target.partition(":")[0].split(".")[0] for target in targets)}
-
-
-def component_at(error: BaseException, config: RunConfig, registry: Registry) -> str:
-    """The component of a config whose code raised an error, e.g. ``world_model 'mine/maze'``.
-
-    That is the one in whose package the innermost line of all lies that lies in one.
-    """
-    packages: dict[str, ComponentRef] = {}
-    for _, ref in references(config):
-        target = registry.get(ref.kind, ref.name).target
-        packages.setdefault(target.split(":")[0].split(".")[0], ref)
-    modules = [
-        str(frame.f_globals.get("__name__", "")).split(".")[0]
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    for module in reversed(modules):
-        if module in packages:
-            return f"{packages[module].kind} {packages[module].name!r}"
-    return "a component"
-
-
-@contextlib.contextmanager
-def _exits_are_errors(config: RunConfig, registry: Registry) -> Iterator[None]:
-    """Raise what would end the process as an error that names the component."""
-    try:
-        yield
-    except BaseException as error:
-        if is_exit(error):
-            raise exit_error(error, component_at(error, config, registry)) from error
-        raise

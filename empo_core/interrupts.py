@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self, TypeAlias
 
-SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
-"""Windows has no SIGHUP, which says that a terminal was closed."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, the wish of the system, and a terminal that was closed."""
 COMPILER = "llvmlite"
 """Python called back by it loses exceptions, and with them the kernel that is being loaded."""
 RETRY_S = 0.05
@@ -26,26 +24,11 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 """What ``signal.signal`` takes and returns."""
 
 
-def heeded() -> list[signal.Signals]:
-    """The signals that stop a run; under ``nohup`` SIGHUP is ignored, and is to stay so."""
-    hangup = getattr(signal, "SIGHUP", None)
-    return [
-        number
-        for number in SIGNALS
-        if number != hangup or signal.getsignal(number) != signal.SIG_IGN
-    ]
-
-
-def is_compiling(frame: FrameType | None) -> bool:
-    """True if a frame, or whatever called it, is the compiler's."""
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] != COMPILER:
-        frame = frame.f_back
-    return frame is not None
-
-
 def comes_again(number: int, frame: FrameType | None) -> bool:
     """True if a signal arrived within the compiler; it is sent again in a moment."""
-    if not hasattr(signal, "pthread_kill") or not is_compiling(frame):
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] != COMPILER:
+        frame = frame.f_back
+    if frame is None:
         return False
     main = threading.main_thread().ident or 0
     threading.Timer(RETRY_S, signal.pthread_kill, (main, number)).start()
@@ -63,8 +46,14 @@ def process_exists(pid: object) -> bool:
     return True
 
 
-_entered = threading.local()
-"""What was entered in each thread, the newest last: ``_entered.stack``."""
+class _Entered(threading.local):
+    """What was entered in each thread, the newest last."""
+
+    def __init__(self) -> None:
+        self.stack: list[Termination] = []
+
+
+_entered = _Entered()
 
 
 def interrupt() -> None:
@@ -73,10 +62,9 @@ def interrupt() -> None:
     Raises:
         KeyboardInterrupt: if the run does not wait for a good moment, or there is none.
     """
-    stack: list[Termination] = getattr(_entered, "stack", [])
-    if not stack:
+    if not _entered.stack:
         raise KeyboardInterrupt
-    stack[-1].handle(signal.SIGTERM, None)
+    _entered.stack[-1].handle(signal.SIGTERM, None)
 
 
 class Termination:
@@ -93,13 +81,16 @@ class Termination:
     def __enter__(self) -> Self:
         """Take over the signals; only the main thread may, elsewhere nothing changes."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self.handle) for number in heeded()}
-        _entered.stack = [*getattr(_entered, "stack", []), self]
+            for number in SIGNALS:
+                # Under ``nohup`` SIGHUP is ignored, and is to stay so.
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self.handle)
+        _entered.stack.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the signals back."""
-        _entered.stack = _entered.stack[:-1]
+        _entered.stack.pop()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from empo_core.errors import EmpoError, StorageError
 from empo_core.runs.atomic import read_json
-from empo_core.runs.directory import (
-    RESULTS,
-    STATUS,
-    SUMMARY,
-    Status,
-    ended_silently,
-    existing_run,
-    read_config,
-    silent_end,
-)
+from empo_core.runs.directory import RESULTS, SUMMARY, existing_run, read_config
 from empo_core.runs.inputs import Manifest, read_manifest
+from empo_core.runs.status import StatusRecord, read_status
 from empo_core.trees import Json
 
 if TYPE_CHECKING:
@@ -59,7 +50,7 @@ class SavedRun:
     summary: dict[str, Json] = field(repr=False)
 
     @cached_property
-    def inputs(self) -> Manifest | None:
+    def inputs(self) -> Manifest:
         """The copies that it keeps of what its config names, and the digest of its world.
 
         Raises:
@@ -114,38 +105,35 @@ def open_run(path: str | Path) -> SavedRun:
 def read_run(path: Path) -> SavedRun:
     """The run in a directory that may be damaged or half-written; four files are opened."""
     config: dict[str, Json] = {}
-    status: dict[str, Json] = {}
     summary: dict[str, Json] = {}
+    status = StatusRecord()
     reasons: list[str] = []
     try:
         config = _object(read_config(path))
-        status = _object(read_json(path / STATUS))
+        status = read_status(path)
     except EmpoError as error:
         reasons.append(str(error))
-    word = status.get("status")
-    if not isinstance(word, str) or word not in get_args(Status):
-        word = DAMAGED
-        reasons = reasons or [f"{path / STATUS}: has no status"]
-    if word == "finished":
+    if status.status == "finished":
         try:
-            summary = _object(read_json(_inside(path, RESULTS) / SUMMARY))
+            if (path / RESULTS).is_symlink():
+                raise StorageError(f"{path / RESULTS}: is a symbolic link")
+            summary = _object(read_json(path / RESULTS / SUMMARY))
         except EmpoError as error:
             reasons.append(str(error))
-    elif ended_silently(status):
-        reasons.append(f"{silent_end(status)}; go on with: empo resume {path}")
-    elif isinstance(status.get("error"), str):
-        reasons.append(str(status["error"]))
-    started = _time(status.get("started"))
-    task, algorithm = status.get("task"), _object(config.get("algorithm")).get("name")
+    elif status.has_ended_silently:
+        reasons.append(f"{status.silent_end}; go on with: empo resume {path}")
+    elif status.error is not None:
+        reasons.append(status.error)
+    algorithm = _object(config.get("algorithm")).get("name")
     return SavedRun(
         path=path,
         config=config,
-        status=word,
+        status=status.status or DAMAGED,
         reason=" ".join(reasons) or None,
-        task=task if isinstance(task, str) else _world(config),
+        task=status.task,
         algorithm=algorithm if isinstance(algorithm, str) else "",
-        started=started,
-        seconds=_seconds(status, running=word == "running" and not reasons),
+        started=status.started and status.started.astimezone(),
+        seconds=_seconds(status),
         summary=summary,
     )
 
@@ -155,36 +143,11 @@ def _object(value: Json) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-def _inside(path: Path, name: str) -> Path:
-    """A folder of a run's directory.
-
-    Raises:
-        StorageError: if the folder is a link, which may lead out of the directory.
-    """
-    if (path / name).is_symlink():
-        raise StorageError(f"{path / name}: is a symbolic link")
-    return path / name
-
-
-def _seconds(status: Mapping[str, Json], *, running: bool) -> float | None:
+def _seconds(status: StatusRecord) -> float | None:
     """Seconds until the status was written and, of a run that goes on, since then."""
-    seconds, updated = status.get("seconds"), _time(status.get("updated"))
-    if not isinstance(seconds, int | float) or updated is None:
+    if status.seconds is None or status.updated is None:
         return None
-    since = datetime.datetime.now(updated.tzinfo) - updated if running else datetime.timedelta()
-    return float(seconds) + max(0.0, since.total_seconds())
-
-
-def _time(text: Json) -> datetime.datetime | None:
-    try:
-        time = datetime.datetime.fromisoformat(text) if isinstance(text, str) else None
-        return None if time is None else time.astimezone()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _world(config: Mapping[str, Json]) -> str:
-    """The world's name, of a run whose status has no task."""
-    world = _object(config.get("world_model"))
-    file, name = _object(world.get("params")).get("file"), world.get("name")
-    return Path(file).stem if isinstance(file, str) else name if isinstance(name, str) else ""
+    if status.status != "running" or status.has_ended_silently:
+        return status.seconds
+    now = datetime.datetime.now(status.updated.tzinfo)
+    return status.seconds + max(0.0, (now - status.updated).total_seconds())

@@ -8,15 +8,15 @@ import itertools
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 
-MOST = 5
+_MAX_SEARCHES = 10
 _MAX_CHOICES, _MAX_LENGTH = 1000, 100
 _left: ContextVar[Iterator[int] | None] = ContextVar("_left", default=None)
 
 
 @contextlib.contextmanager
 def few_suggestions() -> Iterator[None]:
-    """Within it only the first few words get a guess, since each costs up to a millisecond."""
-    token = _left.set(_left.get() or iter(range(MOST)))
+    """Within it there are only a few searches, since each costs up to a millisecond."""
+    token = _left.set(_left.get() or iter(range(_MAX_SEARCHES)))
     try:
         yield
     finally:

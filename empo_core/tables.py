@@ -67,15 +67,3 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterat
     for row in (columns, rule, *rows):
         cells = zip(row, widths, strict=True)
         yield "  " + "   ".join(text + " " * (width - cell_len(text)) for text, width in cells)
-
-
-__all__ = ["FittingTable", "bar", "report_table", "table_lines"]
-
-
-ACHIEVED = "achieved"
-"""What stands for what a human may hope for, where it is there already."""
-
-
-def or_achieved(value: str, *, is_achieved: bool) -> str:
-    """A V_h^e as text; in an achieved goal, it is about the chance to stay or to come back."""
-    return f"{ACHIEVED} ({value})" if is_achieved else value

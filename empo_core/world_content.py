@@ -26,8 +26,6 @@ Write: TypeAlias = Callable[[bytes], object]
 """Takes in more bytes, as the method ``update`` of a hash sum does."""
 PRECISION = 1e5
 """Probabilities count in steps of the inverse, so that rounding on other machines does not."""
-_MANY = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
 def world_digest(world: WorldModel) -> str:
@@ -35,19 +33,11 @@ def world_digest(world: WorldModel) -> str:
 
     Two worlds with one digest have the same agents, goals, horizon and rows, and the same
     ``content()``. Worlds without content have the same start, and the same availability, goals,
-    successors and chances in up to ``ROUNDS * ROWS`` states; which ones depends on the world
-    alone, not on a generator or a library. Comments in a world's file do not count.
+    successors and chances in up to ``ROUNDS * ROWS`` states, the same ones everywhere. Comments in
+    a world's file do not count.
     """
-    spec = world.spec
     total = hashlib.sha256()
-    add_value(total.update, [spec.name, spec.horizon, spec.state_words, str(spec.state_dtype)])
-    add_value(
-        total.update, [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents]
-    )
-    add_value(
-        total.update, [[g.human, g.name, float(g.weight), list(g.features)] for g in spec.goals]
-    )
-    add_value(total.update, asdict(spec.featurizer.shape))
+    add_value(total.update, _declared(world))
     content = world.content()
     if content is not None:
         add_value(total.update, content)
@@ -66,14 +56,21 @@ def identity(world: WorldModel) -> dict[str, JsonValue]:
     Two worlds that agree have the same agents, goals, horizon and observations, and the same
     ``world_digest``.
     """
+    return {**_declared(world), "content": world_digest(world)}
+
+
+def _declared(world: WorldModel) -> dict[str, JsonValue]:
+    """What a world says of itself in its spec."""
     spec = world.spec
     return {
         "name": spec.name,
         "horizon": spec.horizon,
         "agents": [[agent.name, agent.role, list(agent.actions)] for agent in spec.agents],
-        "goals": [[goal.human, goal.name, float(goal.weight)] for goal in spec.goals],
+        "goals": [
+            [g.human, g.name, float(g.weight), [*map(float, g.features)]] for g in spec.goals
+        ],
         "features": asdict(spec.featurizer.shape),
-        "content": world_digest(world),
+        "rows": [spec.state_words, str(spec.state_dtype)],
     }
 
 
@@ -127,61 +124,46 @@ def add_value(write: Write, value: Any) -> None:
 
 
 def _add_behaviour(write: Write, world: WorldModel) -> None:
-    """Add what some states near the start, and some further away, look like and lead to."""
-    spec = world.spec
-    start = world.initial_state()[None]
-    features = spec.featurizer(start).flat().to(torch.float64)
+    """Add what up to ``ROWS`` states of each of the first steps look like and lead to."""
+    states = world.initial_state()[None]
+    features = world.spec.featurizer(states).flat().to(torch.float64)
     add_value(write, np.round(features.numpy() * PRECISION).astype(np.int64))
-    visited = {tuple(start[0].tolist())}
-    waiting = [start[0].numpy()]
     for step in range(ROUNDS):
-        if not waiting:
+        available = world.available(states).numpy()
+        add_value(write, [states, available, world.achieved(states)])
+        goes_on = available.any((1, 2))
+        if not goes_on.any():
             break
-        # Half of those that were met first, and half of those that were met last.
-        early, late = waiting[: ROWS // 2], waiting[ROWS // 2 :][-(ROWS // 2) :]
-        waiting = waiting[ROWS // 2 :][: -(ROWS // 2)]
-        rows = torch.from_numpy(np.stack([*early, *late]))
-        for row in _add_states(write, world, rows, step):
-            if (key := tuple(row.tolist())) not in visited:
-                visited.add(key)
-                waiting.append(row)
-
-
-def _add_states(
-    write: Write, world: WorldModel, rows: Int[Tensor, "state word"], step: int
-) -> Int[np.ndarray, "_state word"]:
-    """Add some states, and return those that some of their joint actions lead to, in order."""
-    available = world.available(rows).numpy()
-    add_value(write, [rows, available, world.achieved(rows)])
-    goes_on = available.any((1, 2))
-    if not goes_on.any():
-        return rows[:0].numpy()
-    states = rows[torch.from_numpy(goes_on)].repeat_interleave(ACTIONS, 0)
-    actions = _some_actions(available[goes_on], step)
-    reached = world.transitions(states, torch.from_numpy(actions))
-    chance = np.round(reached.prob.double().numpy() * PRECISION)
-    duration = (
-        np.ones(len(chance)) if reached.duration is None else reached.duration.double().numpy()
-    )
-    duration = np.round(duration * PRECISION)
-    successors = reached.states.numpy()
-    columns = [reached.segments.index.numpy(), *successors.T, chance, duration]
-    items = np.column_stack([column.astype(np.int64) for column in columns])
-    add_value(write, [actions, items[np.lexsort(items.T[::-1])]])
-    return np.unique(successors, axis=0)
+        pairs = states[torch.from_numpy(goes_on)].repeat_interleave(ACTIONS, 0)
+        actions = _some_actions(available[goes_on], step)
+        reached = world.transitions(pairs, torch.from_numpy(actions))
+        chance = reached.prob.double().numpy()
+        duration = np.ones(len(chance))
+        if reached.duration is not None:
+            duration = reached.duration.double().numpy()
+        successors = reached.states.numpy()
+        columns = [
+            reached.segments.index.numpy(),
+            *successors.T,
+            np.round(chance * PRECISION),
+            np.round(duration * PRECISION),
+        ]
+        items = np.column_stack([column.astype(np.int64) for column in columns])
+        add_value(write, [actions, items[np.lexsort(items.T[::-1])]])
+        successors = np.unique(successors, axis=0)
+        # Of many, those with the lowest and those with the highest words.
+        outer = np.concatenate([successors[: ROWS // 2], successors[ROWS // 2 :][-(ROWS // 2) :]])
+        states = torch.from_numpy(outer)
 
 
 def _some_actions(available: np.ndarray, step: int) -> Int[np.ndarray, "pair agent"]:
     """``ACTIONS`` joint actions of each state [state agent action], spread over the available."""
     states, agents, _ = available.shape
-    count = available.sum(2)
     order = np.argsort(~available, axis=2, kind="stable")  # Available ones first, ascending.
-    state, draw, agent = np.ogrid[:states, :ACTIONS, :agents]
-    number = (step * 1_000_003 + state * 8191 + draw) * 64 + agent + 1
-    with np.errstate(over="ignore"):
-        mixed = number.astype(np.uint64) * _MANY
-        mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
-        mixed ^= mixed >> np.uint64(29)
-    place = mixed % np.maximum(count, 1)[:, None].astype(np.uint64)
+    # A stream that numpy promises to keep as it is.
+    draws = np.random.PCG64(step).random_raw(states * ACTIONS * agents)
+    count = np.maximum(available.sum(2), 1).astype(np.uint64)
+    place = draws.reshape(states, ACTIONS, agents) % count[:, None]
+    state, _, agent = np.ogrid[:states, :ACTIONS, :agents]
     chosen: Int[np.ndarray, "state draw agent"] = order[state, agent, place.astype(np.int64)]
     return chosen.reshape(states * ACTIONS, agents).astype(np.int64)

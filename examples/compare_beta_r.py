@@ -11,8 +11,8 @@ import rich
 from matplotlib.axes import Axes
 from rich.table import Table
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve

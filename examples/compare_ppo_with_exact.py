@@ -18,8 +18,9 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import RunConfig, WorldModelRef
-from empo_core.experiment import build, run
+from empo_core.experiment import run
 from empo_core.protocols import WorldModel
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots

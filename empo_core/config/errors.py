@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import takewhile
+from operator import eq
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from empo_core.config.models import ComponentRef, RunConfig, installed, references
-from empo_core.config.schema import FieldType, children, key_paths, keys_of, models
+from empo_core.config.models import ComponentRef, RunConfig, installed, references, walk
+from empo_core.config.schema import FieldType, children, key_paths, models
 from empo_core.config.yaml import MAX_PROBLEMS, Document, Loc, child, dotted
 from empo_core.errors import REFUSALS, ConfigError, EmpoError, PluginLoadError, SolveError
 from empo_core.plugins.registry import Registry
+from empo_core.suggestions import nearest
 
 ALIKE = 0.85
 """Likeness of two names, from 0 to 1, from which a key elsewhere is suggested."""
-MAX_HINTS = 5
-"""Unknown keys of one document for which others are suggested; finding them takes time."""
-_NAMED = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*")
+_NAMED = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)+|[A-Za-z]\w*_\w+|[A-Za-z][\w-]*(?=[=:'])")
+"""What messages name keys by: a path, a word with an underscore, or one before =, : or '."""
 _PLACE = re.compile(r"(\S.*:[1-9]\d*:[1-9]\d*|command line): ")
+_COUNT = re.compile(r"\d+ errors?(, and there are more)?; nothing was run")
 _ATTRIBUTE = "_empo_component"
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
@@ -35,28 +35,9 @@ _OWN_WORDS = {
     "missing": "required key is missing",
     "invalid_key": "a key must be a string here",
     "literal_error": "is not one of the choices",
-    "enum": "is not one of the choices",
     "model_type": "should be a mapping",
     "dict_type": "should be a mapping",
 }
-
-
-def explain(
-    errors: ValidationError,
-    document: Document,
-    model: type[BaseModel] | None = None,
-    registry: Registry | None = None,
-) -> list[str]:
-    """One line per problem, in the order of the file, up to a limit.
-
-    Args:
-        errors: What pydantic found wrong with ``document.data``.
-        document: The data and where it was written.
-        model: What the data should have been; adds what is allowed to each line.
-        registry: The components that references may name; default: the installed ones.
-    """
-    lines = _Explainer(document, model, registry).lines(errors)
-    return list(itertools.islice(lines, MAX_PROBLEMS + 1))
 
 
 def quote(value: object) -> str:
@@ -66,17 +47,24 @@ def quote(value: object) -> str:
     return _short.repr(value)
 
 
-class _Explainer:
+class Explainer:
+    """Turns what pydantic finds wrong with a document into lines for people.
+
+    Args:
+        document: The data and where it was written.
+        model: What the data should have been.
+        registry: The components that references may name; default: the installed ones.
+    """
+
     def __init__(
-        self, document: Document, model: type[BaseModel] | None, registry: Registry | None
+        self, document: Document, model: type[BaseModel], registry: Registry | None
     ) -> None:
         self._document = document
-        self._root = [FieldType(model)] if model is not None else []
+        self._root = [FieldType(model)]
         self._registry = registry if registry is not None else installed()
-        self._hints_left = MAX_HINTS
 
     def lines(self, errors: ValidationError) -> Iterator[str]:
-        """One line per place; the branches of a union that all failed share theirs."""
+        """One line per place, in their order; branches of a union that all failed share theirs."""
         by_path: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
         # Several errors may be about one place.
         for error in errors.errors(include_url=False)[: 4 * MAX_PROBLEMS]:
@@ -88,7 +76,7 @@ class _Explainer:
             if branched and any(len(p) > len(path) and p[: len(path)] == path for p in by_path):
                 del by_path[path]
         for path in sorted(by_path, key=self._document.locate):
-            yield from self._line(path, by_path[path])
+            yield from _nested(by_path[path]) or [self._line(path, by_path[path])]
 
     def _trace(
         self, loc: Loc, *, missing: bool = False
@@ -97,124 +85,73 @@ class _Explainer:
         path: list[str | int] = []
         field_types, value = self._root, self._document.data
         for position, part in enumerate(loc):
-            child_types = [
-                s
-                for field_type in field_types
-                for s in children(field_type, part, value, self._registry)
-            ]
+            declared = any(str(part) in model.model_fields for model in models(field_types))
             try:
-                value = child(value, part)
+                inner = child(value, part)
             except LookupError:
-                last = missing and position == len(loc) - 1
-                declared = any(str(part) in keys_of(model) for model in models(field_types))
-                if not (last or declared):
+                if not (declared or (missing and position == len(loc) - 1)):
                     continue
-                value = None
+                inner = None
             path.append(part)
-            field_types = child_types
+            field_types = children(field_types, part, value, self._registry)
+            value = inner
         return tuple(path), field_types
 
-    def _line(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> list[str]:
-        nested = _nested(errors)
-        if nested:
-            return nested
-        place = self._document.place(path)
-        key = dotted(path)
-        kinds = {error["type"] for error in errors}
-        reason = " or ".join(dict.fromkeys(_reason(error) for error in errors))
-        clauses = [reason]
-        if "missing" not in kinds:
-            clauses[0] += f" (got {quote(self._got(path, errors))})"
-        allowed, suggestion = self._allowed(path, errors[0])
-        if allowed:
-            clauses.append(f"allowed: {allowed}")
-        if suggestion:
-            clauses.append(f"did you mean {suggestion!r}?")
-        text = " ".join("; ".join(clauses).split())
-        return [f"{place}: {key}: {text}" if key else f"{place}: {text}"]
-
-    def _got(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> object:
-        try:
-            return self._document.value(path)
-        except LookupError:
-            return errors[0]["input"]
-
-    def _allowed(self, path: tuple[str | int, ...], error: ErrorDetails) -> tuple[str, str | None]:
-        """The allowed values at a place, and the choice nearest to the given value."""
+    def _line(self, path: tuple[str | int, ...], errors: Sequence[ErrorDetails]) -> str:
+        """Place, key, reason, value, what is allowed, and what was most likely meant."""
+        error, close = errors[0], None
+        field_types = self._trace(path)[1]
+        allowed = " or ".join(dict.fromkeys(field_type.words for field_type in field_types))
         if error["type"] in ("extra_forbidden", "invalid_key"):
             owners = models(self._trace(path[:-1])[1])
-            names = list(dict.fromkeys(name for owner in owners for name in keys_of(owner)))
-            return ", ".join(names) or "no keys", self._key_like(path, names)
-        field_types = self._trace(path)[1]
-        words = " or ".join(dict.fromkeys(field_type.words for field_type in field_types))
-        if error["type"] in ("literal_error", "enum"):
-            choices = str(error.get("ctx", {}).get("expected", ""))
-            names = [name.strip("'") for name in choices.replace(" or ", ", ").split(", ")]
-            value = error["input"]
-            return words or choices, _nearest(value, names) if isinstance(value, str) else None
-        if error["type"] in ("value_error", "assertion_error"):
-            return "", None  # The plugin's own sentence says what is allowed.
-        return words, None
+            names = list(dict.fromkeys(name for owner in owners for name in owner.model_fields))
+            allowed, close = ", ".join(names) or "no keys", self._key_like(path, names)
+        elif error["type"] == "literal_error" and isinstance(error["input"], str):
+            close = nearest(error["input"], [word.strip("'") for word in allowed.split(", ")])
+        elif error["type"] in ("value_error", "assertion_error"):
+            allowed = ""  # The plugin's own sentence says what is allowed.
+        text = " or ".join(dict.fromkeys(map(_reason, errors)))
+        if all(error["type"] != "missing" for error in errors):
+            try:
+                value: object = self._document.value(path)
+            except LookupError:
+                value = error["input"]
+            text += f" (got {quote(value)})"
+        text += f"; allowed: {allowed}" if allowed else ""
+        text += f"; did you mean {close!r}?" if close else ""
+        key = f"{dotted(path)}: " if path else ""
+        return f"{self._document.place(path)}: {' '.join(f'{key}{text}'.split())}"
 
     def _key_like(self, path: tuple[str | int, ...], names: list[str]) -> str | None:
         """One of ``names``, or the path of a key elsewhere, if it is spelt like the end of one."""
-        self._hints_left -= 1
-        if not path or self._hints_left < 0:
+        if not path:
             return None
-        elsewhere: dict[str, list[tuple[str | int, ...]]] = {}
-        for key_path in self._key_paths:
-            elsewhere.setdefault(str(key_path[-1]), []).append(key_path)
         word = str(path[-1])
-        near = _nearest(word, names, ALIKE) or _nearest(word, list(elsewhere), ALIKE)
+        elsewhere = {str(key_path[-1]) for key_path in self._key_paths}
+        near = nearest(word, [*names, *sorted(elsewhere)], cutoff=ALIKE) or nearest(word, names)
         if near is None or near in names:
-            return near or _nearest(word, names)
+            return near
         # The key that has most of its path in common is most likely the one that was meant.
-        return dotted(
-            max(elsewhere[near], key=lambda key_path: (_common(key_path, path), -len(key_path)))
-        )
+        paths = [loc for loc in self._key_paths if loc[-1] == near]
+        return dotted(max(paths, key=lambda loc: (sum(map(eq, loc, path)), -len(loc))))
 
     @cached_property
     def _key_paths(self) -> list[tuple[str | int, ...]]:
         return list(key_paths(self._root, self._document.data, self._registry))
 
 
-def _common(first: Loc, second: Loc) -> int:
-    return sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
-    )
-
-
 def _reason(error: ErrorDetails) -> str:
     if error["type"] in _OWN_WORDS:
         return _OWN_WORDS[error["type"]]
-    message = error["msg"]
-    for prefix, replacement in (
-        ("Value error, ", ""),
-        ("Assertion failed, ", ""),
-        ("Input should be", "should be"),
-    ):
-        if message.startswith(prefix):
-            return replacement + message[len(prefix) :]
-    return message
+    text = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return text.replace("Input should be", "should be", 1) if text.startswith("Input") else text
 
 
 def _nested(errors: Sequence[ErrorDetails]) -> list[str]:
     """The lines of a ``ConfigError`` about another file, raised inside a validator."""
-    lines: list[str] = []
-    for error in errors:
-        cause = error.get("ctx", {}).get("error")
-        if isinstance(cause, ConfigError):
-            lines += [line for line in str(cause).splitlines() if not _counts(line)]
-    return lines
-
-
-def _counts(line: str) -> bool:
-    number, _, ending = line.partition(" ")
-    return number.isdigit() and ending.endswith("; nothing was run")
-
-
-def _nearest(word: str, choices: Sequence[str], cutoff: float = 0.6) -> str | None:
-    return next(iter(difflib.get_close_matches(word, choices, n=1, cutoff=cutoff)), None)
+    causes = [error.get("ctx", {}).get("error") for error in errors]
+    lines = [str(cause).splitlines() for cause in causes if isinstance(cause, ConfigError)]
+    return [line for line in itertools.chain(*lines) if not _COUNT.fullmatch(line)]
 
 
 @contextmanager
@@ -264,39 +201,12 @@ def located(document: Document, config: RunConfig, *, all_errors: bool = False) 
 
 def _about(text: str, config: RunConfig, ref: ComponentRef | None) -> tuple[str | int, ...] | None:
     """The keys that a message names: of the component that it is about, or of any."""
-    matching = [loc for loc, reference in references(config) if reference is ref]
-    paths = [loc for loc, _ in references(config)]
-    prefixes: list[tuple[str | int, ...]] = [
-        (),
-        *((*loc, "params") for loc in matching + paths),
-        *matching,
-    ]
-    names = [match[0].strip(".") for match in _NAMED.finditer(text)]
-    names = [name for name in names if "." in name or _is_marked(name, text)]
-    for name in sorted(names, key=lambda dotted: -dotted.count(".")):
-        parts: tuple[str | int, ...] = tuple(
-            int(part) if part.isdecimal() else part for part in name.split(".")
-        )
-        for prefix in prefixes:
-            if _has_key(config, (*prefix, *parts)):
-                return (*prefix, *parts)
-    return None
-
-
-def _is_marked(name: str, text: str) -> bool:
-    """True if a word of a message stands for a key of a config."""
-    return "_" in name or re.search(rf"\b{re.escape(name)}(?:=|:|'s? |' )", text) is not None
-
-
-def _has_key(value: object, loc: Loc) -> bool:
-    """True if keys lead to something in a config."""
-    for key in loc:
-        if isinstance(value, BaseModel) and key in type(value).model_fields:
-            value = getattr(value, str(key))
-        elif isinstance(value, Mapping) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and isinstance(key, int):
-            value = value[key] if key < len(value) else None
-        else:
-            return False
-    return bool(loc)
+    places = [loc for loc, reference in references(config) if reference is ref]
+    params = [(*loc, "params") for loc in (*places, *(loc for loc, _ in references(config)))]
+    named: dict[str, tuple[str | int, ...]] = {}
+    for prefix in [(), *params, *places]:
+        for loc, _, _ in walk(config):
+            if loc[: len(prefix)] == prefix and loc != prefix:
+                named.setdefault(".".join(map(str, loc[len(prefix) :])), loc)
+    names = sorted(_NAMED.findall(text), key=lambda name: -name.count("."))
+    return next((named[name] for name in names if name in named), None)

@@ -11,21 +11,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from empo_core.config.errors import ALIKE, explain
+from empo_core.config.errors import ALIKE, Explainer
 from empo_core.config.models import RunConfig, installed
 from empo_core.config.overrides import apply_override
-from empo_core.config.schema import keys_of
 from empo_core.config.yaml import (
     Document,
     Loc,
-    Plain,
     dotted,
     parse_yaml,
     problems,
@@ -38,7 +36,6 @@ from empo_core.suggestions import few_suggestions
 __all__ = [
     "Document",
     "ForeignFileError",
-    "explain",
     "joined",
     "load_config",
     "located_error",
@@ -48,8 +45,6 @@ __all__ = [
 ]
 
 Model = TypeVar("Model", bound=BaseModel)
-MOST = 2**53
-"""Largest whole number of a file, the last up to which doubles hold all."""
 
 
 def load_config(
@@ -90,26 +85,14 @@ def validate_document(
     Raises:
         ConfigError: if the document is not valid, with one located line per problem.
     """
-    beyond = [
-        located_error(
-            document,
-            loc,
-            f"{number:,} is beyond 2^53 in size, up to which whole numbers go here; a byte for "
-            f"each would take {abs(number) >> 40:,} TiB",
-        )
-        for loc, number in _too_large(document.data)
-    ]
-    if beyond:
-        raise joined(beyond)
     full = {"base": document.base, **(context or {})}
     candidate = full.get("registry")
     registry = candidate if isinstance(candidate, Registry) else None
     try:
         return model.model_validate(document.data, context=full)
     except ValidationError as error:
-        if is_foreign(document, model):
-            raise foreign_error(document, model) from None
-        raise problems(explain(error, document, model, registry)) from error
+        _refuse_foreign(document, model)
+        raise problems(Explainer(document, model, registry).lines(error)) from error
     except EmpoError as error:
         raise located_error(document, (), str(error)) from error
     except (Exception, *EXITS) as error:
@@ -121,50 +104,35 @@ class ForeignFileError(ConfigError):
     """A file that is something else than it should be; the message quotes nothing of it."""
 
 
-def is_foreign(document: Document, model: type[BaseModel]) -> bool:
-    """True if a file is something else than a model's, so that errors must not quote it.
+def _refuse_foreign(document: Document, model: type[BaseModel]) -> None:
+    """Refuse a file that is something else than a model's, so that errors must not quote it.
 
     Whoever writes a config chooses what a run reads; an error must not show what a file of
     another kind holds, e.g. passwords. A file of a model has one of its required keys, or two of
-    its keys, which may be misspelt.
+    its keys, which may be misspelt. Whoever typed the name of a config, or a text, may see it.
+
+    Raises:
+        ForeignFileError: if the file is something else.
     """
     name = Path(document.name).name
-    if document.data is None or not name or not (document.base / name).is_file():
-        return False  # A text that was typed, or an empty file.
-    if model is RunConfig:
-        return False  # Whoever typed the name of the config may see what is in it.
-    if not isinstance(document.data, dict):
-        return True
-    keys = keys_of(model)
-    required = {key for key, info in keys.items() if info.is_required()}
-    alike = [key for key in map(str, document.data) if get_close_matches(key, keys, 1, ALIKE)]
-    return not required & {*map(str, document.data)} and len(alike) < 2
-
-
-def foreign_error(document: Document, model: type[BaseModel]) -> ConfigError:
-    """The error of a file that ``is_foreign``; it quotes nothing of the file."""
-    required = [key for key, info in keys_of(model).items() if info.is_required()]
+    is_file = bool(name) and (document.base / name).is_file()
+    if not is_file or document.data is None or model is RunConfig:
+        return
+    fields = model.model_fields
+    required = [key for key, field in fields.items() if field.is_required()]
+    keys = list(map(str, document.data)) if isinstance(document.data, dict) else []
+    alike = [key for key in keys if get_close_matches(key, fields, 1, ALIKE)]
+    if {*required} & {*keys} or len(alike) >= 2:
+        return
     lacks = f"lacks {', '.join(required)}" if required else "has no key that belongs here"
     shape = "a mapping that" if isinstance(document.data, dict) else "not a mapping and"
     error = located_error(
         document,
         (),
-        f"should be a mapping with {', '.join(keys_of(model))}; the file is {shape} {lacks}, so it "
-        "is something else, and nothing of it is shown; check the path",
+        f"should be a mapping with {', '.join(fields)}; the file is {shape} {lacks}, so it is "
+        "something else, and nothing of it is shown; check the path",
     )
-    return ForeignFileError(str(error))
-
-
-def _too_large(value: Plain, loc: Loc = ()) -> Iterator[tuple[Loc, int]]:
-    """Whole numbers that no memory, no time and no double can hold, and their places."""
-    if isinstance(value, dict):
-        for key, child in value.items():
-            yield from _too_large(child, (*loc, key))
-    elif isinstance(value, list):
-        for position, child in enumerate(value):
-            yield from _too_large(child, (*loc, position))
-    elif type(value) is int and abs(value) > MOST:
-        yield loc, value
+    raise ForeignFileError(str(error)) from None
 
 
 def located_error(

@@ -25,6 +25,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
@@ -208,12 +209,11 @@ class RunConfig(Config):
         return data
 
 
-def references(
-    value: object, loc: tuple[str | int, ...] = ()
-) -> Iterator[tuple[tuple[str | int, ...], ComponentRef]]:
-    """All components that a config names, and those that their params name, each with its keys."""
-    if isinstance(value, ComponentRef):
-        yield loc, value
+def walk(
+    value: object, loc: tuple[str | int, ...] = (), field: FieldInfo | None = None
+) -> Iterator[tuple[tuple[str | int, ...], object, FieldInfo | None]]:
+    """All values of a config: the keys of each, the value, and its field where a model has it."""
+    yield loc, value, field
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, BaseModel):
         items = iter(value)
@@ -221,8 +221,16 @@ def references(
         items = value.items()
     elif isinstance(value, list | tuple):
         items = enumerate(value)
+    fields = type(value).model_fields if isinstance(value, BaseModel) else {}
     for key, child in items:
-        yield from references(child, (*loc, key))
+        yield from walk(child, (*loc, key), fields.get(str(key)))
+
+
+def references(value: object) -> Iterator[tuple[tuple[str | int, ...], ComponentRef]]:
+    """All components that a config names, and those that their params name, each with its keys."""
+    for loc, child, _ in walk(value):
+        if isinstance(child, ComponentRef):
+            yield loc, child
 
 
 def merged(preset: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from empo_core.config.errors import quote
+from empo_core.config.models import walk
 from empo_core.config.yaml import Document, Plain, parse_value, problems
 from empo_core.errors import ConfigError
 
@@ -52,14 +52,12 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
     def wrong(reason: str) -> ConfigError:
         return problems([f"{place}: {key}: {reason}"])
 
-    for name in (*path, *_keys(value)):
+    for name in (*path, *(str(part) for loc, _, _ in walk(value) for part in loc)):
         if place == COMMAND_LINE and name.startswith(_PERMISSION):
             raise wrong(
                 f"{name} is a permission, which counts only where the config file itself has it"
             )
-    if document.data is None:
-        document.data = {}
-    _assign(document, path, value, wrong)
+    document.data = _assigned(document.data, path, 0, value, wrong)
     for marked in [marked for marked in document.marks if marked[: len(path)] == path]:
         del document.marks[marked]
     for depth in range(1, len(path)):
@@ -67,39 +65,28 @@ def set_value(document: Document, key: str, value: Plain, place: str) -> None:
     document.marks[path] = place
 
 
-def _keys(value: Plain) -> Iterator[str]:
-    """The keys of all mappings in a value."""
-    if isinstance(value, dict):
-        yield from map(str, value)
-    if isinstance(value, (dict, list)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _keys(part)
-
-
-def _assign(
-    document: Document, parts: Sequence[str], value: Plain, wrong: Callable[[str], ConfigError]
-) -> None:
-    """Put ``value`` where ``parts`` lead, opening mappings and bare component names."""
-    node = document.data
-    for depth, part in enumerate(parts):
-        parent = ".".join(parts[:depth]) or "the config"
-        put: Callable[[Plain], None]
-        if isinstance(node, list):
-            if not (part.isdecimal() and int(part) <= len(node)):
-                raise wrong(f"{parent} is a list; positions 0 to {len(node)} exist (got {part!r})")
-            if int(part) == len(node):
-                node.append(None)
-            child, put = node[int(part)], partial(node.__setitem__, int(part))
-        elif isinstance(node, dict):
-            key = next((existing for existing in node if str(existing) == part), part)
-            child, put = node.get(key), partial(node.__setitem__, key)
-        else:
-            raise wrong(f"{parent} is {quote(node)}; it has no key {part!r}")
-        if depth == len(parts) - 1:
-            child = value
-        elif child is None:
-            child = {}
-        elif isinstance(child, str):
-            child = {"name": child}  # A bare name is short for one without params.
-        put(child)
-        node = child
+def _assigned(
+    node: Plain,
+    path: Sequence[str],
+    depth: int,
+    value: Plain,
+    wrong: Callable[[str], ConfigError],
+) -> Plain:
+    """What stands at the first ``depth`` keys of a path, with a value at the end of the path."""
+    if depth == len(path):
+        return value
+    part, parent = path[depth], ".".join(path[:depth]) or "the config"
+    if node is None:
+        node = {}
+    elif isinstance(node, str):
+        node = {"name": node}  # A bare name is short for one without params.
+    if isinstance(node, list):
+        if not (part.isdecimal() and int(part) <= len(node)):
+            raise wrong(f"{parent} is a list; positions 0 to {len(node)} exist (got {part!r})")
+        at = int(part)
+        inner = _assigned(node[at] if at < len(node) else None, path, depth + 1, value, wrong)
+        return [*node[:at], inner, *node[at + 1 :]]
+    if isinstance(node, dict):
+        key = next((existing for existing in node if str(existing) == part), part)
+        return {**node, key: _assigned(node.get(key), path, depth + 1, value, wrong)}
+    raise wrong(f"{parent} is {quote(node)}; it has no key {part!r}")

@@ -6,23 +6,25 @@ Both are read off the pydantic models of the core and of the installed plugins.
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeAliasType
 
 from empo_core.config.models import ComponentRef, RunConfig, library_files
 from empo_core.config.yaml import Loc
 from empo_core.errors import DuplicateComponentError
-from empo_core.plugins.hookspecs import Kind
+from empo_core.plugins.hookspecs import KINDS, Component
 from empo_core.plugins.registry import Registry
 
 _WORDS: dict[object, str] = {
@@ -68,15 +70,6 @@ def field_type_of(field: FieldInfo) -> FieldType:
     return FieldType(field.annotation, tuple(field.metadata))
 
 
-def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The keys a config may use for a model, each with its field."""
-    keys = {}
-    for name, field in model.model_fields.items():
-        alias = field.validation_alias
-        keys[alias if isinstance(alias, str) else name] = field
-    return keys
-
-
 @dataclass(frozen=True)
 class Key:
     """A key that a config may use for a model, in words for people.
@@ -99,9 +92,9 @@ class Key:
 def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
     """The keys that a config may use for a model; those of groups follow each group.
 
-    Where one of several groups may stand, what they say of a key is put together.
+    Where one of several groups may stand, the keys of each follow in turn.
     """
-    for name, field in keys_of(model).items():
+    for name, field in model.model_fields.items():
         field_type = field_type_of(field)
         groups, items = _groups(field_type), _items(field_type)
         words = dict.fromkeys("mapping" if _groups(b) else _words(b) for b in branches(field_type))
@@ -112,19 +105,8 @@ def described(model: type[BaseModel], above: str = "") -> Iterator[Key]:
         yield Key(
             above + name, type_, default if is_shown else "", field.is_required(), description
         )
-        keys: dict[str, Key] = {}
         for group in groups or items:
-            for key in described(group, f"{above}{name}{'[]' if items else ''}."):
-                keys[key.name] = _merged(keys.get(key.name, key), key)
-        yield from keys.values()
-
-
-def _merged(first: Key, second: Key) -> Key:
-    types, defaults = (
-        " or ".join(dict.fromkeys(filter(None, pair)))
-        for pair in ((first.type, second.type), (first.default, second.default))
-    )
-    return replace(first, type=types, default=defaults, required=first.required and second.required)
+            yield from described(group, f"{above}{name}{'[]' if items else ''}.")
 
 
 def _summary(model: type[BaseModel]) -> str:
@@ -146,13 +128,8 @@ def default_of(field: FieldInfo) -> str:
     """The default of a field as a config would write it; empty where it must be given."""
     if field.is_required():
         return ""
-    value = field.get_default(call_default_factory=True, validated_data={})
-    if isinstance(value, BaseModel | list | dict):
-        value = to_jsonable_python(value)
-    plain = value is None or isinstance(value, int | float | list | dict)
-    if isinstance(value, str):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False) if plain else str(value)
+    value = to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}))
+    return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def branches(field_type: FieldType) -> Iterator[FieldType]:
@@ -172,11 +149,11 @@ def branches(field_type: FieldType) -> Iterator[FieldType]:
 
 
 def children(
-    field_type: FieldType, part: str | int, value: object, registry: Registry
+    field_types: Sequence[FieldType], part: str | int, value: object, registry: Registry
 ) -> list[FieldType]:
     """The types allowed under a key or list position of a place, given its ``value``."""
     alternatives: list[FieldType] = []
-    for branch in branches(field_type):
+    for branch in itertools.chain.from_iterable(map(branches, field_types)):
         annotation, origin = branch.annotation, get_origin(branch.annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             if issubclass(annotation, ComponentRef) and part == "params":
@@ -184,7 +161,7 @@ def children(
             elif issubclass(annotation, ComponentRef) and part == "name":
                 names = tuple(registry.names(annotation.kind))
                 alternatives.append(FieldType(Literal[names] if names else str))
-            elif field := keys_of(annotation).get(str(part)):
+            elif field := annotation.model_fields.get(str(part)):
                 alternatives.append(field_type_of(field))
         elif isinstance(origin, type):
             arguments = get_args(annotation)
@@ -209,22 +186,17 @@ def key_paths(
         return  # Of components that may hold components like themselves.
     if isinstance(value, list):
         for at, item in enumerate(value):
-            child_types = [
-                child
-                for field_type in field_types
-                for child in children(field_type, at, item, registry)
-            ]
-            yield from key_paths(child_types, item, registry, (*above, at))
+            inner_types = children(field_types, at, item, registry)
+            yield from key_paths(inner_types, item, registry, (*above, at))
     for model in dict.fromkeys(models(field_types)):
-        is_component = issubclass(model, ComponentRef)
-        for name, field in keys_of(model).items():
+        for name, field in model.model_fields.items():
             yield (*above, name)
             inner = value.get(name) if isinstance(value, dict) else None
             if inner is None and isinstance(field.default, ComponentRef):
                 inner = field.default.name
-            child_types = children(FieldType(model), name, value, registry)
-            if not is_component or name == "params":
-                yield from key_paths(child_types, inner, registry, (*above, name))
+            inner_types = children([FieldType(model)], name, value, registry)
+            if not issubclass(model, ComponentRef) or name == "params":
+                yield from key_paths(inner_types, inner, registry, (*above, name))
 
 
 def models(field_types: Sequence[FieldType]) -> list[type[BaseModel]]:
@@ -258,7 +230,7 @@ def _words(field_type: FieldType) -> str:
         article = "an" if annotation.kind[0] in "aeiou" else "a"
         text = f"the name of {article} {annotation.kind}, or {{name, params}}"
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        text = f"mapping with {', '.join(keys_of(annotation)) or 'no keys'}"
+        text = f"mapping with {', '.join(annotation.model_fields) or 'no keys'}"
     elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:
         text = f"mapping of {FieldType(arguments[0]).words} to {FieldType(arguments[1]).words}"
     elif origin is tuple and Ellipsis not in arguments:
@@ -282,23 +254,6 @@ def _bounds(metadata: Sequence[object]) -> Iterator[str]:
                     yield template.format(bound)
 
 
-def config_schema(registry: Registry) -> JsonSchemaValue:
-    """The JSON Schema (draft 2020-12) of configs that name components of ``registry``."""
-    schema = _Hoister(registry).schema()
-    properties = schema["properties"]
-    for key, field in keys_of(RunConfig).items():
-        # A key with two spellings may be written once, in either.
-        first = next(name for name, candidate in keys_of(RunConfig).items() if candidate is field)
-        if key != first:
-            properties[key] = properties[first]
-            schema["not"] = {"required": [first, key]}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Config of an empo run",
-        **schema,
-    }
-
-
 class _Lenient(GenerateJsonSchema):
     """Params may hold what JSON cannot, e.g. functions; a file leaves them out."""
 
@@ -309,93 +264,66 @@ class _Lenient(GenerateJsonSchema):
         return {}
 
 
-class _Hoister:
-    """Puts the schemas of a config, its components and theirs into one, by reference."""
+def config_schema(registry: Registry) -> JsonSchemaValue:
+    """The JSON Schema (draft 2020-12) of configs that name components of ``registry``."""
+    components = list(_usable_components(registry))
+    models: list[type[BaseModel]] = [RunConfig, *(c.params_model() for c in components)]
+    references, schema = models_json_schema(
+        [(model, "validation") for model in dict.fromkeys(models)], schema_generator=_Lenient
+    )
+    definitions = schema["$defs"]
+    for name, definition in definitions.items():
+        if (kind := definition.get("x-component")) is not None:
+            choices: list[JsonSchemaValue] = []
+            for component in components:
+                if component.kind == kind:
+                    reference = references[component.params_model(), "validation"]
+                    params = definitions[reference["$ref"].removeprefix("#/$defs/")]
+                    choices += _choices(registry, component, params, reference)
+            # Nothing fits where no component is installed.
+            definitions[name] = {"oneOf": choices or [{"not": {}}]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Config of an empo run",
+        **references[RunConfig, "validation"],
+        "$defs": definitions,
+    }
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._definitions: JsonSchemaValue = {}
 
-    def schema(self) -> JsonSchemaValue:
-        """The schema of a whole config."""
-        root = self._model(RunConfig, "config")
-        return {**root, "$defs": self._definitions}
+def _usable_components(registry: Registry) -> Iterator[Component]:
+    """All components whose names are not provided twice."""
+    for kind in KINDS:
+        for name in registry.names(kind):
+            with suppress(DuplicateComponentError):
+                yield registry.get(kind, name)
 
-    def _model(self, model: type[BaseModel], prefix: str) -> JsonSchemaValue:
-        raw = model.model_json_schema(schema_generator=_Lenient)
-        inner = raw.pop("$defs", {})
-        for name, definition in inner.items():
-            self._definitions[f"{prefix}.{name}"] = self._linked(definition, prefix)
-        return self._linked(raw, prefix)
 
-    def _value(self, value: object, prefix: str) -> object:
-        """The value under a key of a schema, with references to the hoisted definitions."""
-        if isinstance(value, list):
-            return [self._value(item, prefix) for item in value]
-        return self._linked(value, prefix) if isinstance(value, dict) else value
-
-    def _linked(self, node: JsonSchemaValue, prefix: str) -> JsonSchemaValue:
-        """A schema with references to the hoisted definitions."""
-        if "x-component" in node:
-            return {"$ref": f"#/$defs/{self._kind(node['x-component'])}"}
-        node = {key: self._value(value, prefix) for key, value in node.items()}
-        reference = node.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/$defs/"):
-            target = reference.removeprefix("#/$defs/")
-            if target not in self._definitions or f"{prefix}.{target}" in self._definitions:
-                node["$ref"] = f"#/$defs/{prefix}.{target}"
-        return node
-
-    def _kind(self, kind: Kind) -> Kind:
-        if kind not in self._definitions:
-            self._definitions[kind] = {}  # Params may name components of their own kind.
-            names = [name for name in self._registry.names(kind) if self._usable(kind, name)]
-            choices = [choice for name in names for choice in self._choices(kind, name)]
-            self._definitions[kind] = {"oneOf": choices} if choices else {"not": {}}
-        return kind
-
-    def _usable(self, kind: Kind, name: str) -> bool:
-        try:
-            self._registry.get(kind, name)
-        except DuplicateComponentError:
-            return False
-        return True
-
-    def _choices(self, kind: Kind, name: str) -> Iterator[JsonSchemaValue]:
-        """Schema of a reference to a component: a bare name, or name and params."""
-        component = self._registry.get(kind, name)
-        params = self._model(component.params_model(), f"{kind}.{name}")
-        self._definitions[f"{kind}.{name}"] = params
-        description = {"description": component.summary} if component.summary else {}
-        yield from _spellings(description, {"const": name}, params, f"#/$defs/{kind}.{name}")
-        library = [f"{name}/{stem}" for stem in library_files(self._registry, kind, name)]
-        if library:
-            reduced = {
-                **params,
-                "required": [n for n in params.get("required", []) if n != "file"],
-            }
-            self._definitions[f"{kind}.{name}/"] = reduced
-            yield from _spellings(
-                description, {"enum": library}, reduced, f"#/$defs/{kind}.{name}~1"
-            )
-        elif (short := self._registry.trait(kind, name, "short")) is not None:
-            required = [n for n in params.get("required", []) if n != short]
-            reduced = {**params, "required": required}
-            self._definitions[f"{kind}.{name}/"] = reduced
-            spelt = {"type": "string", "pattern": f"^{re.escape(name)}/.+"}
-            yield from _spellings(description, spelt, reduced, f"#/$defs/{kind}.{name}~1")
+def _choices(
+    registry: Registry, component: Component, params: JsonSchemaValue, reference: JsonSchemaValue
+) -> Iterator[JsonSchemaValue]:
+    """Schemas of what names a component: a bare name, or name and params."""
+    kind, name = component.kind, component.name
+    required = params.get("required", [])
+    yield from _spellings(component, {"const": name}, reference, required)
+    library = [f"{name}/{stem}" for stem in library_files(registry, kind, name)]
+    short = registry.trait(kind, name, "short")
+    if library or short is not None:
+        spelt = {"enum": library} if library else {"pattern": f"^{re.escape(name)}/.+"}
+        required = [key for key in required if key != ("file" if library else short)]
+        others = {**params, "required": required}
+        yield from _spellings(component, {"type": "string", **spelt}, others, required)
 
 
 def _spellings(
-    description: JsonSchemaValue, name: JsonSchemaValue, params: JsonSchemaValue, reference: str
+    component: Component, name: JsonSchemaValue, params: JsonSchemaValue, required: list[str]
 ) -> Iterator[JsonSchemaValue]:
-    required = bool(params.get("required"))
+    description = {"description": component.summary} if component.summary else {}
     if not required:
         yield {**description, **name}
     yield {
         **description,
         "type": "object",
-        "properties": {"name": name, "params": {"$ref": reference}},
+        "properties": {"name": name, "params": params},
         "required": ["name", "params"] if required else ["name"],
         "additionalProperties": False,
     }

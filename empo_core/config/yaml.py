@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import AliasEvent, CollectionStartEvent
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scanner import Scanner
 
@@ -36,6 +35,8 @@ MAX_VALUES = 6_000
 """Keys and values of a file: the parser takes some 50 microseconds for each."""
 MAX_PROBLEMS = 100
 """Lines of one error."""
+MAX_NUMBER = 2**53
+"""Largest whole number of a file, the last up to which doubles hold all."""
 _MAX_LINE = 4000
 
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str | int, Plain] | None"
@@ -43,32 +44,67 @@ Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str | int, Pla
 Loc = Sequence[str | int]
 """Path of a value in a document: keys and list positions from the root."""
 
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*")
 _KEY = re.compile(r"[\w/+-]+")
-_SPECIAL: dict[str, float | bool | None] = {
-    **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
-    **dict.fromkeys(["true", "True", "TRUE"], True),
-    **dict.fromkeys(["false", "False", "FALSE"], False),
-    **dict.fromkeys([".nan", ".NaN", ".NAN"], float("nan")),
-    **{
-        f"{sign}{word}": float(f"{sign}inf")
-        for sign in ("", "+", "-")
-        for word in (".inf", ".Inf", ".INF")
-    },
-}
-_COLON = re.compile(r":(\s|$)")
-_BREAK = re.compile("\r\n|[\n\r]")
-"""Ends of lines as the parser counts them."""
-_INDENT = "lines that belong together begin in the same column"
-_QUOTES = ("'", '"')
+_CORE_SCHEMA: list[tuple[re.Pattern[str], Callable[[str], int | float | bool | None]]] = [
+    (re.compile(r"|~|null|Null|NULL"), lambda _: None),
+    (re.compile(r"true|True|TRUE"), lambda _: True),
+    (re.compile(r"false|False|FALSE"), lambda _: False),
+    # Python refuses thousands of digits.
+    (re.compile(r"[-+]?[0-9]+"), lambda text: int(text) if len(text) < 400 else MAX_NUMBER + 1),
+    (re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), lambda t: float(t.replace(".", ""))),
+]
+"""What plain scalars stand for; all others are strings."""
+_COLUMNS = "lines that belong together begin in the same column"
+_SYNTAX = [
+    (r"found character '\\t'", "problem", "a tab stands here; indent with spaces"),
+    (
+        r"found character (.+) that cannot",
+        "problem",
+        r"a value cannot begin with \1; put quotes around it",
+    ),
+    (
+        r"mapping values are not allowed",
+        "problem",
+        f"a ': ' cannot stand here; {_COLUMNS}, and a text that has a ': ' needs quotes",
+    ),
+    (r"expected <block end>", "problem", f"this line fits to none of those above; {_COLUMNS}"),
+    (
+        r"could not find expected ':'",
+        "context",
+        "there is no ': ' after this key; write 'key: value'",
+    ),
+    (r"another document", "problem", "a second document starts here; only one is allowed"),
+    (r" flow ", "problem", "what opens in line {} lacks its bracket, or a ',' before this"),
+    (r"quoted scalar", "context", "the quotation mark that opens here is never closed"),
+]
+"""What the parser says of mistakes, which of its two marks has the place, and words for people."""
 _TOO_DEEP = f"nesting is deeper than {MAX_DEPTH} levels; flatten it"
 _NO_ANCHORS = (
     "every value stands where it is used, since a few nested aliases can stand for gigabytes; "
     "repeat the value"
 )
 _NO_TAGS = "a file is plain data, and tags make it into something else; remove it"
+
+
+class Mark(NamedTuple):
+    """Where a value stands in a file; lines and columns count from 1.
+
+    Attributes:
+        line: Of its key, or of the item of a list.
+        column: Of that.
+        value_line: Of the value.
+        value_column: Of the value.
+        style: Of a string: its quotation mark, ``"|"`` of literal blocks, or nothing.
+    """
+
+    line: int
+    column: int
+    value_line: int
+    value_column: int
+    style: str
 
 
 @dataclass
@@ -80,56 +116,50 @@ class Document:
         data: Dicts, lists, strings, numbers, booleans and None.
         base: The folder that relative paths in the document refer to, absolute.
         text: What was read.
-        marks: Line and column of each key or list item, or the override that set it.
-        strings: Line, column and style of each string: ``""``, a quotation mark, or ``"|"`` of
-            literal blocks, whose lines lie below that place.
+        marks: Where each value stands, or the name of the override that set it.
     """
 
     name: str
     data: Plain
     base: Path
     text: str = field(default="", repr=False)
-    marks: dict[tuple[str, ...], tuple[int, int] | str] = field(default_factory=dict, repr=False)
-    strings: dict[tuple[str, ...], tuple[int, int, str]] = field(default_factory=dict, repr=False)
+    marks: dict[tuple[str, ...], Mark | str] = field(default_factory=dict, repr=False)
 
     def locate(self, loc: Loc) -> tuple[int, int]:
         """The line and column (from 1) of the key at ``loc``, or of its nearest ancestor."""
         mark = self._mark(loc)
-        return (1, 1) if isinstance(mark, str) else mark
+        return (1, 1) if isinstance(mark, str) else (mark.line, mark.column)
 
     def place(self, loc: Loc) -> str:
         """``file:line:column`` of the key at ``loc``, or the override that set it."""
         mark = self._mark(loc)
-        return mark if isinstance(mark, str) else f"{self.name}:{mark[0]}:{mark[1]}"
+        return mark if isinstance(mark, str) else f"{self.name}:{mark.line}:{mark.column}"
 
     def place_in_text(self, loc: Loc, row: int, column: int) -> str:
-        """``file:line:column`` of a character (from 0) of the string at ``loc``."""
+        """``file:line:column`` of a character of the string at ``loc``, whose rows are from 0."""
         mark = self._mark(loc)
         if isinstance(mark, str):
             return mark
-        line, start, style = self.strings.get(tuple(map(str, loc)), (*mark, ""))
-        if not self.is_block(loc):  # Then it is on one line.
-            return f"{self.name}:{line}:{start + (style in _QUOTES) + column}"
-        following = itertools.islice(self.text.split("\n"), line, None)
-        first = next((text for text in following if text.strip()), "")
-        return f"{self.name}:{line + 1 + row}:{_indentation(first) + column + 1}"
-
-    def is_block(self, loc: Loc) -> bool:
-        """True if the string at ``loc`` is a literal block (``|``)."""
-        return self.strings.get(tuple(map(str, loc)), (0, 0, ""))[2] == "|"
+        if mark.style == "|":
+            following = itertools.islice(self.text.split("\n"), mark.value_line, None)
+            first = next((line for line in following if line.strip()), "")
+            indentation = len(first) - len(first.lstrip(" "))
+            return f"{self.name}:{mark.value_line + 1 + row}:{indentation + column + 1}"
+        # All on one line of the file, where ends of lines are written as two characters.
+        above = sum(len(line) + 2 for line in str(self.value(loc)).split("\n")[:row])
+        begin = mark.value_column + bool(mark.style)
+        return f"{self.name}:{mark.value_line}:{begin + above + column}"
 
     def below(self, key: str) -> Document:
         """The value under one key as a document of its own, whose places are the same."""
         marks = {path[1:]: mark for path, mark in self.marks.items() if path[:1] == (key,)}
-        strings = {path[1:]: place for path, place in self.strings.items() if path[:1] == (key,)}
-        data = deepcopy(self.value([key]))
-        return Document(self.name, data, self.base, self.text, marks, strings)
+        return Document(self.name, deepcopy(self.value([key])), self.base, self.text, marks)
 
-    def _mark(self, loc: Loc) -> tuple[int, int] | str:
+    def _mark(self, loc: Loc) -> Mark | str:
         path = tuple(map(str, loc))
         while path not in self.marks and path:
             path = path[:-1]
-        return self.marks.get(path, (1, 1))
+        return self.marks.get(path, Mark(1, 1, 1, 1, ""))
 
     def value(self, loc: Loc) -> Plain:
         """The value at ``loc``.
@@ -187,18 +217,19 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
     except UnicodeDecodeError as error:
         prefix = raw[: error.start].decode("utf-8-sig", "replace")
         reason = f"byte 0x{raw[error.start]:02x} is not UTF-8 text; save the file as UTF-8"
-        raise problems(["{}:{}:{}: {}".format(name, *_end_of(prefix), reason)]) from error
+        line, column = _end_of(prefix)
+        raise problems([f"{name}:{line}:{column}: {reason}"]) from error
     if name.endswith(".json"):
         text = text.replace("\t", " ")  # JSON may be indented by tabs and has none in strings.
     document = Document(name=name, data=None, base=Path(base).resolve(), text=text)
     try:
         if (root := _compose(text)) is not None:
-            document.marks[()] = _place(root.start_mark)
+            document.marks[()] = _mark_of(root, root)
             document.data = _data(root, (), document)
     except _MistakeError as error:
-        key = f"{dotted(error.path)}: " if error.path else ""
-        place = f"{name}:{error.line}:{error.column}"
-        raise problems([f"{place}: {key}{error.reason}"]) from error
+        (line, column), reason, path = error.args
+        key = f"{dotted(path)}: " if path else ""
+        raise problems([f"{name}:{line}:{column}: {key}{reason}"]) from error
     return document
 
 
@@ -231,18 +262,7 @@ def problems(lines: Iterable[str]) -> ConfigError:
 
 
 class _MistakeError(Exception):
-    """A file is not YAML as this project accepts it.
-
-    Attributes:
-        line: Line of the mistake, from 1.
-        column: Column of the mistake, from 1.
-        reason: What is wrong, and what to do.
-        path: Keys of the value that has the mistake.
-    """
-
-    def __init__(self, line: int, column: int, reason: str, path: Loc = ()) -> None:
-        super().__init__(reason)
-        self.line, self.column, self.reason, self.path = line, column, reason, path
+    """Line and column (from 1), reason and key path of what is not YAML as accepted here."""
 
 
 class _Scanner(Scanner):
@@ -250,7 +270,7 @@ class _Scanner(Scanner):
 
     def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
         if len(self.flow_context) >= MAX_DEPTH:
-            raise _MistakeError(*_place(self.reader.get_mark()), _TOO_DEEP)
+            raise _MistakeError(_place(self.reader.get_mark()), _TOO_DEEP, ())
         super().fetch_flow_collection_start(TokenClass, to_push)
 
 
@@ -258,14 +278,11 @@ class _Composer(Composer):
     """Refuses what a file must not have where the parser meets it."""
 
     _num_values = 0
-    _path: Loc = ()
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose the next value, whose key or position in ``parent`` is ``index``."""
-        event, above = self.parser.peek_event(), self._path
+        event = self.parser.peek_event()
         self._num_values += 1
-        if isinstance(index, ScalarNode):
-            self._path = (*above, index.value)
         if isinstance(event, AliasEvent):
             reason = f"alias '*{event.anchor}' is not allowed: {_NO_ANCHORS}"
         elif self._num_values > MAX_VALUES:
@@ -277,16 +294,12 @@ class _Composer(Composer):
         elif isinstance(event, CollectionStartEvent) and self.depth >= MAX_DEPTH:
             reason = _TOO_DEEP
         else:
-            if isinstance(index, int):
-                self._path = (*above, index)
-            node = super().compose_node(parent, index)
-            self._path = above
-            return node
-        raise _MistakeError(*_place(event.start_mark), reason, self._path)
+            return super().compose_node(parent, index)
+        raise _MistakeError(_place(event.start_mark), reason, ())
 
 
-def _compose(text: str) -> Node | None:
-    """The text as nodes with marks; None where the text is empty.
+def _compose(text: str) -> Any:
+    """The text as a node with marks; None where the text is empty.
 
     Raises:
         _MistakeError: if the text is not YAML, or has more than plain data.
@@ -294,17 +307,29 @@ def _compose(text: str) -> Node | None:
     parser = YAML(typ="safe", pure=True)
     parser.Scanner, parser.Composer = _Scanner, _Composer
     try:
-        node: Node | None = parser.compose(text)
-        return node
+        return parser.compose(text)
     except _MistakeError:
         raise
     except MarkedYAMLError as error:
-        raise _MistakeError(*_syntax_mistake(error, text)) from error
+        raise _syntax_mistake(error) from error
     except ReaderError as error:
         reason = f"control character {chr(error.character)!r} is not allowed; remove it"
-        raise _MistakeError(*_end_of(text[: error.position]), reason) from error
+        raise _MistakeError(_end_of(text[: error.position]), reason, ()) from error
     except Exception as error:  # The parser has a few bugs, e.g. on "\UFFFFFFFF".
-        raise _MistakeError(1, 1, f"is not valid YAML: {error}") from error
+        raise _MistakeError((1, 1), f"is not valid YAML: {error}", ()) from error
+
+
+def _syntax_mistake(error: MarkedYAMLError) -> _MistakeError:
+    """A mistake of syntax in words about the file."""
+    text = f"{error.context} {error.problem}"
+    marks = {"problem": error.problem_mark, "context": error.context_mark}
+    mark = marks["problem"] or marks["context"]
+    for pattern, place, words in _SYNTAX:
+        if match := re.search(pattern, text):
+            opening = marks["context"] or mark
+            reason = match.expand(words).format(opening.line + 1)
+            return _MistakeError(_place(marks[place] or mark), reason, ())
+    return _MistakeError(_place(mark), f"is not valid YAML: {' '.join(text.split())}", ())
 
 
 def _data(node: Any, path: tuple[str, ...], document: Document) -> Plain:
@@ -318,37 +343,31 @@ def _data(node: Any, path: tuple[str, ...], document: Document) -> Plain:
         for key_node, value in node.value:
             key = _key(key_node, path)
             inner = (*path, str(key))
-            if (mark := document.marks.get(inner)) is not None:
-                reason = (
-                    f"key {str(key)!r} is already given in line {mark[0]}; remove one of the two"
-                )
-                raise _MistakeError(*_place(key_node.start_mark), reason, path)
-            document.marks[inner] = _place(key_node.start_mark)
+            if inner in document.marks:
+                line, _ = document.locate(inner)
+                reason = f"key {str(key)!r} is already given in line {line}; remove one of the two"
+                raise _MistakeError(_place(key_node.start_mark), reason, path)
+            document.marks[inner] = _mark_of(key_node, value)
             mapping[key] = _data(value, inner, document)
         return mapping
     if isinstance(node, SequenceNode):
         items: list[Plain] = []
         for position, item in enumerate(node.value):
             inner = (*path, str(position))
-            document.marks[inner] = _place(item.start_mark)
+            document.marks[inner] = _mark_of(item, item)
             items.append(_data(item, inner, document))
         return items
-    value = _scalar(node, path)
-    if isinstance(value, str):
-        document.strings[path] = (*_place(node.start_mark), node.style or "")
-    return value
+    return _scalar(node, path)
 
 
-def _key(node: Node, path: Loc) -> str | int:
-    place = _place(node.start_mark)
-    if not isinstance(node, ScalarNode):
-        reason = "a key must be a word or a whole number, not a collection"
-        raise _MistakeError(*place, reason, path)
-    key = _scalar(node, path)
-    if isinstance(key, bool) or not isinstance(key, str | int):
+def _key(node: Any, path: Loc) -> str | int:
+    reason = "a key must be a word or a whole number, not a collection"
+    if isinstance(node, ScalarNode):
+        key = _scalar(node, path)
+        if isinstance(key, str | int) and not isinstance(key, bool):
+            return key
         reason = f"a key must be a word or a whole number (got {node.value}); quote it"
-        raise _MistakeError(*place, reason, path)
-    return key
+    raise _MistakeError(_place(node.start_mark), reason, path)
 
 
 def _scalar(node: Any, path: Loc) -> str | int | float | bool | None:
@@ -360,15 +379,19 @@ def _scalar(node: Any, path: Loc) -> str | int | float | bool | None:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
         reason = "half of a surrogate pair is not a character"
-        raise _MistakeError(*_place(node.start_mark), reason, path) from error
-    except ValueError as error:  # Python refuses more than 4300 digits.
-        reason = f"a number of {len(text)} digits is too long"
-        raise _MistakeError(*_place(node.start_mark), reason, path) from error
+        raise _MistakeError(_place(node.start_mark), reason, path) from error
+    except ValueError as error:
+        raise _MistakeError(_place(node.start_mark), str(error), path) from error
 
 
 def _place(mark: Any) -> tuple[int, int]:
     """The line and column, from 1, of a mark of the parser."""
     return mark.line + 1, mark.column + 1
+
+
+def _mark_of(key: Any, value: Any) -> Mark:
+    style = (isinstance(value, ScalarNode) and value.style) or ""
+    return Mark(*_place(key.start_mark), *_place(value.start_mark), style)
 
 
 def _end_of(text: str) -> tuple[int, int]:
@@ -381,84 +404,33 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
     """The value of a scalar without quotes, by the core schema.
 
     Raises:
-        ValueError: if the text is a number of too many digits.
+        ValueError: if the text is a whole number that doubles do not hold.
     """
-    if text in _SPECIAL:
-        return _SPECIAL[text]
-    if _INT.fullmatch(text):
-        prefix = text[:2]
-        base = {"0o": 8, "0x": 16}.get(prefix, 10)
-        return int(text[2:] if base != 10 else text, base)
-    return float(text) if _FLOAT.fullmatch(text) else text
-
-
-def _syntax_mistake(error: MarkedYAMLError, text: str) -> tuple[int, int, str]:
-    """The line and column (from 1) of a mistake of syntax, and what to do about it.
-
-    Args:
-        error: What the parser says.
-        text: What it was given.
-    """
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line, mark.column) if mark else (0, 0)
-    begin = error.context_mark.line if error.context_mark else line
-    lines = _BREAK.split(text)
-    problem, context = error.problem or "", error.context or ""
-    if "cannot start any token" in problem:
-        character = lines[line][column : column + 1]
-        if character == "\t":
-            reason = "a tab stands here; indent with spaces"
-        else:
-            reason = f"a value cannot begin with {character!r}; put quotes around it"
-    elif "mapping values are not allowed" in problem:
-        if _COLON.search(lines[line][:column]):
-            reason = "a second ': ' in one line; begin a new line, or put quotes around the value"
-        else:
-            column = _indentation(lines[line])
-            reason = f"this line is indented, but the one above has its value already; {_INDENT}"
-    elif "expected <block end>" in problem:
-        reason = f"this line fits to none of those above; {_INDENT}"
-    elif "could not find expected ':'" in problem:
-        line, column = begin, _indentation(lines[begin])
-        reason = "there is no ': ' after the key in this line; write 'key: value'"
-    elif "another document" in problem:
-        reason = "a second document starts here; only one is allowed"
-    elif "flow" in context:
-        bracket = "}" if "mapping" in context else "]"
-        reason = f"what opens in line {begin + 1} lacks a '{bracket}', or a ',' before this"
-    elif "quoted scalar" in context:
-        line, column = begin, error.context_mark.column if error.context_mark else column
-        reason = "the quotation mark that opens here is never closed"
-    else:
-        words = " ".join(problem.split()) or "it cannot be read"
-        reason = f"is not valid YAML: {words}"
-    return line + 1, column + 1, reason
-
-
-def _indentation(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
+    for pattern, value_of in _CORE_SCHEMA:
+        if pattern.fullmatch(text):
+            value = value_of(text)
+            if isinstance(value, int) and abs(value) > MAX_NUMBER:
+                raise ValueError("is beyond 2^53 in size, up to which whole numbers go here")
+            return value
+    return text
 
 
 def dump_yaml(data: JsonData) -> str:
     """Plain data as YAML that ``parse_yaml`` reads back as it was, in the same order."""
-    if isinstance(data, dict | list) and data:
-        return "".join(f"{line}\n" for line in _lines(data))
-    return f"{_flow(data)}\n"
+    return "".join(f"{line}\n" for line in _lines(data))
 
 
-def _lines(data: Mapping[str, JsonData] | Sequence[JsonData]) -> Iterator[str]:
-    items: Iterable[tuple[str, JsonData]]
-    items = data.items() if isinstance(data, Mapping) else (("-", value) for value in data)
-    for key, value in items:
-        head = f"{_flow(key)}:" if isinstance(data, dict) else "-"
-        nested = isinstance(value, dict) or (
-            isinstance(value, list) and any(isinstance(part, dict | list) for part in value)
-        )
-        if value and nested and isinstance(data, dict) and isinstance(value, dict | list):
-            yield head
+def _lines(data: JsonData) -> Iterator[str]:
+    """Mappings in mappings key by key, everything else on one line."""
+    if not (isinstance(data, dict) and data):
+        yield _flow(data)
+        return
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield f"{_flow(key)}:"
             yield from (f"  {line}" for line in _lines(value))
         else:
-            yield f"{head} {_flow(value)}"
+            yield f"{_flow(key)}: {_flow(value)}"
 
 
 def _flow(value: JsonData) -> str:
@@ -467,10 +439,7 @@ def _flow(value: JsonData) -> str:
         return "{" + ", ".join(f"{_flow(key)}: {_flow(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_flow(item) for item in value) + "]"
-    if isinstance(value, str):
-        if _WORD.fullmatch(value) and value not in _SPECIAL:
-            return value
-        return json.dumps(value).replace("\x7f", "\\x7f")  # JSON allows it raw, YAML does not.
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[str(value)]
-    return json.dumps(value)
+    if isinstance(value, str) and _WORD.fullmatch(value) and plain_scalar(value) == value:
+        return value
+    text = json.dumps(value).replace("\x7f", "\\x7f")  # JSON allows it raw, YAML does not.
+    return {"NaN": ".nan", "Infinity": ".inf", "-Infinity": "-.inf"}.get(text, text)

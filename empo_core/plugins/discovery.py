@@ -14,10 +14,11 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions
 from pathlib import Path
+from typing import TypeVar
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError, event
 from empo_core.plugins.hookspecs import API_VERSION, HOOKS, KINDS, PROJECT, Command, Component
@@ -30,53 +31,33 @@ NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 TARGET = re.compile(r"[\w.]+:\w+")
 METADATA_FIELD = re.compile(r"^(Name|Version):[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 
-
-@dataclass(frozen=True, slots=True)
-class _Installed:
-    """An entry point with its distribution; None where the metadata cannot be read."""
-
-    provider: Provider
-    entry_point: EntryPoint | None = None
+Value = TypeVar("Value", Component, Command)
+Plugin = tuple[Provider, EntryPoint | None]
+"""Without an entry point it is a package whose metadata cannot be read, and has that problem."""
 
 
 def discover() -> Registry:
     """Build the registry from every installed distribution with an ``empo`` entry point."""
-    blocked = {_canonical(name) for name in os.environ.get(BLOCK, "").split(",")} - {""}
     warn_of_unfinished(BLOCK)
-    plugins = _installed()
-    blocked_distributions = blocked - {
-        _canonical(plugin.provider.entry_point) for plugin in plugins
-    }
-    by_name: dict[str, list[_Installed]] = defaultdict(list)
+    plugins = _without_blocked(_installed())
+    distributions_of: dict[str, list[str]] = defaultdict(list)
+    for provider, _ in plugins:
+        if not provider.problem:
+            distributions_of[provider.entry_point].append(provider.distribution)
     offers: list[Offer] = []
     commands: list[CommandOffer] = []
     providers: list[Provider] = []
-    for plugin in plugins:
-        provider = plugin.provider
-        name, distribution = _canonical(provider.entry_point), _canonical(provider.distribution)
-        if os.environ.get(NO_PLUGINS) == "1":
-            providers.append(provider.blocked(NO_PLUGINS))
-        elif blocked & {name, f"{distribution}:{name}"} or distribution in blocked_distributions:
-            providers.append(provider.blocked(BLOCK))
-        elif plugin.entry_point is None:
-            providers.append(provider)
-        else:
-            by_name[provider.entry_point].append(plugin)
-
     with noted() as note:
-        for name in sorted(by_name):
-            problem = _twins([plugin.provider for plugin in by_name[name]])
-            for plugin in by_name[name]:
-                if problem or plugin.entry_point is None:
-                    providers.append(replace(plugin.provider, problem=problem))
-                    continue
-                module = plugin.entry_point.value.split(":")[0]
-                note(module, f"plugin {plugin.provider.distribution!r}")
-                provider, components, sub_commands = _load(plugin.provider, plugin.entry_point)
-                providers.append(provider)
-                offers += [Offer(provider, component) for component in components]
-                commands += [CommandOffer(provider, command) for command in sub_commands]
-    providers.sort(key=lambda provider: (provider.entry_point, provider.distribution))
+        for provider, point in plugins:
+            problem = provider.problem or _twins(provider, distributions_of[provider.entry_point])
+            if problem or point is None:
+                providers.append(replace(provider, problem=problem))
+                continue
+            note(point.value.split(":")[0], f"plugin {provider.distribution!r}")
+            provider, components, sub_commands = _load(provider, point)
+            providers.append(provider)
+            offers += [Offer(provider, component) for component in components]
+            commands += [CommandOffer(provider, command) for command in sub_commands]
     return Registry(offers, providers, commands)
 
 
@@ -85,30 +66,58 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-def _installed() -> list[_Installed]:
-    """Every plugin, and every package whose metadata cannot be read, by distribution."""
-    plugins: dict[tuple[str, str, str], _Installed] = {}
-    folders: dict[str, Distribution] = {}
+def _installed() -> list[Plugin]:
+    """Every plugin, and every package whose metadata cannot be read, by entry point."""
+    plugins: dict[tuple[str, str, str], Plugin] = {}
+    first: dict[str, Distribution] = {}
     for distribution in distributions():
         try:
-            points = _plugins(distribution)
+            points = _entry_points_of_plugins(distribution)
             if not points and _has_metadata(distribution):
                 continue
             name, version = _name_and_version(distribution)
         except Exception as error:
             broken = _broken(distribution, error)
-            plugins[broken.distribution, "", broken.problem] = _Installed(broken)
+            plugins["", broken.distribution, broken.problem] = broken, None
             continue
         # As in imports, the first one on the path counts.
-        if folders.setdefault(_canonical(name), distribution) is not distribution:
+        if first.setdefault(_canonical(name), distribution) is not distribution:
             continue
         for point in points:
             # Some editable installs write one line twice.
-            provider = Provider(name, version, point.name)
-            plugins[_canonical(name), point.name, point.value] = _Installed(provider, point)
-    if not all(plugin.entry_point for plugin in plugins.values()):
+            plugins[point.name, name, point.value] = Provider(name, version, point.name), point
+    if not all(point for _, point in plugins.values()):
         _pass_over_broken_metadata()
     return [plugins[key] for key in sorted(plugins)]
+
+
+def _without_blocked(plugins: Sequence[Plugin]) -> list[Plugin]:
+    """The plugins; those that an environment variable leaves out have that as their problem."""
+    blocked = {_canonical(name) for name in os.environ.get(BLOCK, "").split(",")} - {""}
+    blocked_distributions = blocked - {_canonical(provider.entry_point) for provider, _ in plugins}
+    remaining: list[Plugin] = []
+    for provider, point in plugins:
+        name, distribution = _canonical(provider.entry_point), _canonical(provider.distribution)
+        if os.environ.get(NO_PLUGINS) == "1":
+            provider = provider.blocked(NO_PLUGINS)
+        elif blocked & {name, f"{distribution}:{name}"} or distribution in blocked_distributions:
+            provider = provider.blocked(BLOCK)
+        remaining.append((provider, point))
+    return remaining
+
+
+def _twins(provider: Provider, distributions: Sequence[str]) -> str:
+    """Why all of several entry points of one name are refused: it is not clear which is meant."""
+    point = provider.entry_point
+    if len(distributions) == 1:
+        return ""
+    if len(set(distributions)) == 1:
+        return f"it lists the entry point {point!r} with several values; its author corrects that"
+    others = ",".join(f"{name}:{point}" for name in distributions[1:])
+    return (
+        f"{' and '.join(distributions)} both install an entry point called "
+        f"{point!r}; uninstall all but one, or set {BLOCK}={others}"
+    )
 
 
 _entry_points = Distribution.entry_points.fget  # type: ignore[attr-defined]
@@ -129,7 +138,7 @@ def _pass_over_broken_metadata() -> None:
     Distribution.entry_points = property(entry_points)  # type: ignore[assignment, method-assign]
 
 
-def _plugins(distribution: Distribution) -> list[EntryPoint]:
+def _entry_points_of_plugins(distribution: Distribution) -> list[EntryPoint]:
     """The entry points of plugins.
 
     Raises:
@@ -143,18 +152,12 @@ def _plugins(distribution: Distribution) -> list[EntryPoint]:
         ) from error
 
 
-def _folder(distribution: Distribution) -> Path | None:
-    """The folder of the metadata, where it is one."""
-    path = getattr(distribution, "_path", None)
-    return path if isinstance(path, Path) and path.is_dir() else None
-
-
 def _has_metadata(distribution: Distribution) -> bool:
     """Whether the file is there; reading it in hundreds of packages would take long."""
-    folder = _folder(distribution)
-    return folder is None or any(
-        os.path.exists(os.path.join(folder, name)) for name in ("METADATA", "PKG-INFO")
-    )
+    folder = getattr(distribution, "_path", None)
+    if not (isinstance(folder, Path) and folder.is_dir()):
+        return True
+    return (folder / "METADATA").exists() or (folder / "PKG-INFO").exists()
 
 
 def _name_and_version(distribution: Distribution) -> tuple[str, str]:
@@ -163,7 +166,7 @@ def _name_and_version(distribution: Distribution) -> tuple[str, str]:
     Raises:
         PluginLoadError: if the metadata has none.
     """
-    text = next(filter(None, map(distribution.read_text, ["METADATA", "PKG-INFO", ""])), "")
+    text = next(filter(None, map(distribution.read_text, ["METADATA", "PKG-INFO"])), "")
     fields = dict(METADATA_FIELD.findall(text.partition("\n\n")[0]))
     if len(fields) < 2:
         raise PluginLoadError("METADATA is missing, or has no name and version")
@@ -182,20 +185,6 @@ def _broken(distribution: Distribution, error: Exception) -> Provider:
     return Provider(name.replace("_", "-"), version, "", " ".join(problem.split()))
 
 
-def _twins(providers: Sequence[Provider]) -> str:
-    """Why all of several entry points of one name are refused: it is not clear which is meant."""
-    if len(providers) == 1:
-        return ""
-    point, names = providers[0].entry_point, [provider.distribution for provider in providers]
-    if len(set(names)) == 1:
-        return f"it lists the entry point {point!r} with several values; its author corrects that"
-    others = ",".join(f"{name}:{point}" for name in names[1:])
-    return (
-        f"{' and '.join(names)} both install an entry point called "
-        f"{point!r}; uninstall all but one, or set {BLOCK}={others}"
-    )
-
-
 def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, list[Component], list[Command]]:
     """What a plugin offers, and its provider with what became of it."""
     components: list[Component] = []
@@ -205,11 +194,12 @@ def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, list[Compone
     with put_back() as changed:
         try:
             with _charged(f"importing {point.value}", provider):
-                hooks = _hooks(_import(point), point)
+                plugin = point.load()
+                _check_hooks(plugin, point)
             with _charged("its empo_components", provider):
-                components = _components(_offered(hooks, "empo_components"), provider.distribution)
+                components = _offered(plugin, "empo_components", Component, provider)
             with _charged("its empo_commands", provider):
-                commands = _commands(_offered(hooks, "empo_commands"), provider.distribution)
+                commands = _offered(plugin, "empo_commands", Command, provider)
         except PluginLoadError as error:
             problem = " ".join(str(error).split())  # A reason is one line.
             components = []
@@ -241,104 +231,63 @@ def _charged(activity: str, provider: Provider) -> Iterator[None]:
         raise PluginLoadError(f"{activity} {event(error)}") from error
 
 
-def _import(entry_point: EntryPoint) -> object:
-    try:
-        return entry_point.load()
-    except ModuleNotFoundError as error:
-        raise PluginLoadError(
-            f"importing {entry_point.value} needs the missing module {error.name!r}; install it"
-        ) from error
+def _is_hook(function: object) -> bool:
+    """True for what ``@hookimpl`` has marked."""
+    return inspect.isroutine(function) and hasattr(function, f"{PROJECT}_impl")
 
 
-def _hooks(module: object, entry_point: EntryPoint) -> dict[str, Callable[[], object]]:
-    """The functions of a plugin that ``@hookimpl`` has marked."""
-    hooks: dict[str, Callable[[], object]] = {}
-    for name in dir(module):
-        function = getattr(module, name)
-        if not (inspect.isroutine(function) and hasattr(function, f"{PROJECT}_impl")):
-            continue
-        if name not in HOOKS:
-            correct = "empo_commands" if "comm" in name else "empo_components"
-            raise PluginLoadError(
-                f"unknown hook {name!r} in {entry_point.value}; the hook is called {correct}, "
-                "without arguments"
-            )
-        signature = inspect.signature(function)
-        try:
-            signature.bind()
-        except TypeError as error:
-            raise PluginLoadError(
-                f"{entry_point.value} has {name}{signature}; the hook is called {name}, "
-                "without arguments"
-            ) from error
-        hooks[name] = function
-    if not hooks:
+def _check_hooks(plugin: object, point: EntryPoint) -> None:
+    """Refuse a plugin without hooks, or with a hook that nobody calls.
+
+    Raises:
+        PluginLoadError: if there is none, or one is called otherwise than ``HOOKS``.
+    """
+    hooks = [name for name, _ in inspect.getmembers(plugin, _is_hook)]
+    if not hooks or not set(hooks) <= set(HOOKS):
         raise PluginLoadError(
-            f"{entry_point.value} implements no hook; decorate empo_components or empo_commands "
-            "with @hookimpl"
+            f"{point.value} has {', '.join(hooks) or 'nothing'} with @hookimpl; the hooks of a "
+            f"plugin are called {' and '.join(HOOKS)}, and it has one of them at least"
         )
-    return hooks
 
 
-def _offered(hooks: dict[str, Callable[[], object]], name: str) -> list[object]:
-    """The values that the plugin's hook of this name returns; none where it has no such hook."""
-    returned = hooks.get(name, tuple)()
-    if not isinstance(returned, Iterable):
-        plural = name.removeprefix("empo_")
-        raise PluginLoadError(f"its {name} returns {type(returned).__name__}, not {plural}")
-    return list(returned)
+def _offered(plugin: object, hook: str, kind: type[Value], provider: Provider) -> list[Value]:
+    """The values of a hook, once each of them has proved to be usable; none without the hook."""
+    function = getattr(plugin, hook, None)
+    if function is None or not _is_hook(function):
+        return []
+    values: dict[str, Value] = {}
+    for value in function():
+        if not isinstance(value, kind):
+            raise PluginLoadError(f"its {hook} yields {value!r}, not a {kind.__name__}")
+        _check(value, provider.distribution)
+        if value.label in values:
+            raise PluginLoadError(f"its {hook} yields {value.label} twice")
+        values[value.label] = value
+    return list(values.values())
 
 
-def _components(values: Iterable[object], distribution: str) -> list[Component]:
-    """The values of the hook, once each of them has proved to be a usable component."""
-    components: dict[tuple[str, str], Component] = {}
-    for component in values:
-        if not isinstance(component, Component):
-            raise PluginLoadError(f"its empo_components yields {component!r}, not a Component")
-        label = f"{component.kind} {component.name!r}"
-        _check_api(component.api, label, distribution)
-        if component.kind not in KINDS:
-            raise PluginLoadError(f"{label} has an unknown kind; kinds are {', '.join(KINDS)}")
-        _check_name_and_target(component, label)
-        if not (isinstance(component.params, str) and TARGET.fullmatch(component.params)):
-            component.params_model()
-        if (component.kind, component.name) in components:
-            raise PluginLoadError(f"its empo_components yields {label} twice")
-        components[component.kind, component.name] = component
-    return list(components.values())
+def _check(value: Component | Command, distribution: str) -> None:
+    """Refuse a value that could not be chosen or built.
 
-
-def _commands(values: Iterable[object], distribution: str) -> list[Command]:
-    """The values of the hook, once each of them has proved to be a usable command."""
-    commands: dict[str, Command] = {}
-    for command in values:
-        if not isinstance(command, Command):
-            raise PluginLoadError(f"its empo_commands yields {command!r}, not a Command")
-        label = f"command {command.name!r}"
-        _check_api(command.api, label, distribution)
-        _check_name_and_target(command, label)
-        if command.name in commands:
-            raise PluginLoadError(f"its empo_commands yields {label} twice")
-        commands[command.name] = command
-    return list(commands.values())
-
-
-def _check_name_and_target(offer: Component | Command, label: str) -> None:
-    name, target = offer.name, offer.target
+    Raises:
+        PluginLoadError: if a field is wrong.
+        IncompatiblePluginError: if it is for another version of the plugin API.
+    """
+    label, name, target, api = value.label, value.name, value.target, value.api
+    if api != API_VERSION:
+        is_newer = isinstance(api, int) and api > API_VERSION
+        raise IncompatiblePluginError(
+            f"{label} is for plugin API {api!r}; this empo-core speaks {API_VERSION}. "
+            f"Upgrade {'empo-core' if is_newer else distribution}."
+        )
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise PluginLoadError(
             f"{label} is badly named; a name is lower-case words joined by hyphens"
         )
     if not (isinstance(target, str) and TARGET.fullmatch(target)):
         raise PluginLoadError(f"{label} has the target {target!r}; write 'package.module:name'")
-
-
-def _check_api(api: object, label: str, distribution: str) -> None:
-    if api != API_VERSION:
-        older = distribution
-        if isinstance(api, int) and api > API_VERSION:
-            older = "empo-core"
-        raise IncompatiblePluginError(
-            f"{label} is for plugin API {api!r}; "
-            f"this empo-core speaks {API_VERSION}. Upgrade {older}."
-        )
+    if isinstance(value, Component):
+        if value.kind not in KINDS:
+            raise PluginLoadError(f"{label} has an unknown kind; kinds are {', '.join(KINDS)}")
+        if not (isinstance(value.params, str) and TARGET.fullmatch(value.params)):
+            value.params_model()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -12,9 +10,7 @@ from pluggy import HookimplMarker
 from pydantic import BaseModel
 
 from empo_core.errors import PluginLoadError
-from empo_core.plugins.imports import noted, put_back
-
-log = logging.getLogger("empo_core")
+from empo_core.plugins.imports import load_target
 
 PROJECT = "empo"
 API_VERSION = 1
@@ -68,13 +64,23 @@ class Component:
     api: int
     summary: str = ""
 
+    @property
+    def label(self) -> str:
+        """Kind and name, for messages."""
+        return f"{self.kind} {self.name!r}"
+
+    @property
+    def package(self) -> str:
+        """The top package of its code."""
+        return self.target.partition(":")[0].partition(".")[0]
+
     def load(self) -> Callable[..., Any]:
         """Import and return the factory behind ``target``.
 
         Raises:
             PluginLoadError: if the module does not import or lacks the name.
         """
-        return load_target(f"{self.kind} {self.name!r}", self.target)
+        return load_target(self.label, self.target)
 
     def params_model(self) -> type[BaseModel]:
         """The model in ``params``, imported where only its place is given.
@@ -82,7 +88,7 @@ class Component:
         Raises:
             PluginLoadError: if the module does not import, or has no such model.
         """
-        owner = f"the params of {self.kind} {self.name!r}"
+        owner = f"the params of {self.label}"
         model: object = (
             load_target(owner, self.params) if isinstance(self.params, str) else self.params
         )
@@ -108,39 +114,15 @@ class Command:
     target: str
     api: int
 
+    @property
+    def label(self) -> str:
+        """The word command and the name, for messages."""
+        return f"command {self.name!r}"
+
     def load(self) -> Callable[..., None]:
         """Import and return the function behind ``target``.
 
         Raises:
             PluginLoadError: if the module does not import or lacks the name.
         """
-        return load_target(f"command {self.name!r}", self.target)
-
-
-def load_target(owner: str, target: str) -> Callable[..., Any]:
-    """Import ``"package.module:name"``, and warn of what the import changed elsewhere.
-
-    Args:
-        owner: Owner of the target, for errors, e.g. ``"tracker 'mine'"``.
-        target: The place of a class or function.
-
-    Raises:
-        PluginLoadError: if the module does not import or lacks the name.
-    """
-    module_name, _, attribute = target.partition(":")
-    try:
-        with put_back() as changed, noted() as note:
-            note(module_name, owner)
-            module = importlib.import_module(module_name)
-        loaded: Callable[..., Any] = getattr(module, attribute)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise PluginLoadError(
-            f"{owner} could not be loaded from {target!r}: "
-            f"{type(error).__name__}: {error}. Reinstall the plugin that offers it."
-        ) from error
-    if changed:
-        log.warning("importing %s for %s changed %s; that was put back",
-                    module_name, owner, ", ".join(changed))  # fmt: skip
-    return loaded
+        return load_target(self.label, self.target)

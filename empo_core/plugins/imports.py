@@ -17,28 +17,34 @@ import locale
 import logging
 import os
 import platform
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from empo_core.errors import ConfigError, event
+from empo_core.errors import ConfigError, PluginLoadError, event
 from empo_core.interrupts import process_exists
 
 log = logging.getLogger("empo_core")
 
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _imported: list[str] = []
-_PREFIX = f"importing-{platform.node()}-"
-"""Begin of the names of notes: processes of other hosts with the same home are not known here."""
 _SIGNALS = tuple(signal.valid_signals())
 
-Read = Callable[[], Any]
-Write = Callable[[Any], object]
+
+class Setting(NamedTuple):
+    """Something of the whole process that imports should not change.
+
+    Attributes:
+        read: Returns the value; None cannot be put back.
+        write: Takes the value.
+        default: The value that it has if there was nothing to read before, as of torch.
+    """
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    default: Any = None
 
 
 def extra_imports() -> tuple[str, ...]:
@@ -54,25 +60,47 @@ def import_extra(names: Sequence[str]) -> None:
     """Import packages, and remember them for other processes.
 
     Raises:
-        ConfigError: if a name is none of a package, or the package is not installed or does not
-            import.
+        ConfigError: if a package is not installed or does not import.
     """
     for name in names:
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"--import {name}: write the name of a package, e.g. 'minigrid'")
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 importlib.import_module(name)
         except KeyboardInterrupt:
             raise
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"--import {name}: there is no module {error.name!r}; install it, or correct it"
-            ) from error
         except BaseException as error:
             raise ConfigError(f"--import {name}: importing it {event(error)}") from error
         if name not in _imported:
             _imported.append(name)
+
+
+def load_target(owner: str, target: str) -> Callable[..., Any]:
+    """Import ``"package.module:name"``, and warn of what the import changed elsewhere.
+
+    Args:
+        owner: Owner of the target, for errors, e.g. ``"tracker 'mine'"``.
+        target: The place of a class or function.
+
+    Raises:
+        PluginLoadError: if the module does not import or lacks the name.
+    """
+    module_name, _, attribute = target.partition(":")
+    try:
+        with put_back() as changed, noted() as note:
+            note(module_name, owner)
+            module = importlib.import_module(module_name)
+        loaded: Callable[..., Any] = getattr(module, attribute)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise PluginLoadError(
+            f"{owner} could not be loaded from {target!r}: "
+            f"{type(error).__name__}: {error}. Reinstall the plugin that offers it."
+        ) from error
+    if changed:
+        log.warning("importing %s for %s changed %s; that was put back",
+                    module_name, owner, ", ".join(changed))  # fmt: skip
+    return loaded
 
 
 @contextlib.contextmanager
@@ -84,56 +112,50 @@ def put_back() -> Iterator[list[str]]:
     """
     changed: list[str] = []
     with contextlib.redirect_stdout(sys.stderr):
-        before = {name: read() for name, (read, _) in _settings().items()}
+        before = {name: setting.read() for name, setting in _settings().items()}
         try:
             yield changed
         finally:
-            for name, (read, write) in _settings().items():
-                # What torch has by itself, where the plugin imports it.
-                value = before[name] if name in before else _TORCH_DEFAULTS.get(name)
-                if value is not None and read() != value:
+            for name, setting in _settings().items():
+                value = before.get(name, setting.default)
+                if value is not None and setting.read() != value:
                     changed.append(name)
                     with contextlib.suppress(OSError, ValueError, locale.Error):
-                        write(value)
+                        setting.write(value)
 
 
-def _settings() -> dict[str, tuple[Read, Write]]:
-    """How each setting is read and written; None is what cannot be put back."""
-    settings: dict[str, tuple[Read, Write]] = {
-        "the working folder": (_working_folder, os.chdir),
-        "the umask": (_umask, os.umask),
-        "the locale": (_locale, lambda value: locale.setlocale(locale.LC_ALL, value)),
-        "standard error": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
+def _settings() -> dict[str, Setting]:
+    settings = {
+        "the working folder": Setting(_working_folder, os.chdir),
+        "the umask": Setting(_umask, os.umask),
+        "the locale": Setting(
+            lambda: locale.setlocale(locale.LC_ALL),
+            lambda value: locale.setlocale(locale.LC_ALL, value),
+        ),
+        "standard error": Setting(
+            lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)
+        ),
     }
     if threading.current_thread() is threading.main_thread():  # No other can change them.
-        settings["signal handlers"] = (_handlers, _handle)
+        settings["signal handlers"] = Setting(_handlers, _handle)
     torch = sys.modules.get("torch")
     if torch is not None:
         settings |= {
-            "torch's default dtype": (
-                lambda: str(torch.get_default_dtype()).removeprefix("torch."),
-                lambda name: torch.set_default_dtype(getattr(torch, name)),
+            "torch's default dtype": Setting(
+                torch.get_default_dtype, torch.set_default_dtype, torch.float32
             ),
-            "torch's default device": (
-                lambda: str(torch.get_default_device()),
-                lambda name: torch.set_default_device(None if name == "cpu" else name),
+            "torch's default device": Setting(
+                torch.get_default_device, torch.set_default_device, torch.device("cpu")
             ),
-            "torch's gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
-            "torch's deterministic algorithms": (
+            "torch's gradients": Setting(torch.is_grad_enabled, torch.set_grad_enabled, True),
+            "torch's deterministic algorithms": Setting(
                 torch.are_deterministic_algorithms_enabled,
                 torch.use_deterministic_algorithms,
+                False,
             ),
-            "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
+            "torch's number of threads": Setting(torch.get_num_threads, torch.set_num_threads),
         }
     return settings
-
-
-_TORCH_DEFAULTS: dict[str, object] = {
-    "torch's default dtype": "float32",
-    "torch's default device": "cpu",
-    "torch's gradients": True,
-    "torch's deterministic algorithms": False,
-}
 
 
 def _working_folder() -> str | None:
@@ -149,10 +171,6 @@ def _umask() -> int:
     return mask
 
 
-def _locale() -> str:
-    return locale.setlocale(locale.LC_ALL)
-
-
 def _handlers() -> dict[int, Any]:
     return {number: signal.getsignal(number) for number in _SIGNALS}
 
@@ -163,10 +181,14 @@ def _handle(handlers: dict[int, Any]) -> None:
             signal.signal(number, handler)
 
 
-def _folder() -> Path:
-    """The folder of notes, of this user."""
+def _notes() -> Path:
+    """The file of this process's notes, in a folder of this user.
+
+    Other hosts may have the same folder, and processes of the same numbers.
+    """
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "empo"
+    folder = Path(cache) if os.path.isabs(cache) else Path.home() / ".cache"
+    return folder / "empo" / f"importing-{platform.node()}-{os.getpid()}"
 
 
 @contextlib.contextmanager
@@ -175,27 +197,25 @@ def noted() -> Iterator[Callable[[str, str], None]]:
 
     Its arguments are the module, and what it belongs to, in words.
     """
-    with contextlib.ExitStack() as stack:
-        notes: FileIO | None = None
-        with contextlib.suppress(OSError, RuntimeError):  # No home, or a disk that is full.
-            _folder().mkdir(parents=True, exist_ok=True)
-            path = _folder() / f"{_PREFIX}{os.getpid()}"
-            # Lines of one open file, since opening a file takes milliseconds on some disks.
-            notes = stack.enter_context(path.open("wb", buffering=0))
-            stack.callback(_remove, path)
+    try:
+        path = _notes()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Lines of one open file, since opening a file takes milliseconds on some disks.
+        notes = path.open("wb", buffering=0)
+    except (OSError, RuntimeError):  # No home, or a disk that is full.
+        yield lambda module, owner: None
+        return
 
-        def note(module: str, owner: str) -> None:
-            if notes is not None:
-                line = json.dumps({"module": module, "owner": owner, "of": sys.prefix}) + "\n"
-                with contextlib.suppress(OSError):
-                    notes.write(line.encode())
+    def note(module: str, owner: str) -> None:
+        line = json.dumps({"module": module, "owner": owner, "of": sys.prefix}) + "\n"
+        with contextlib.suppress(OSError):
+            notes.write(line.encode())
 
-        yield note
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
+    with notes:
+        try:
+            yield note
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def warn_of_unfinished(block: str) -> None:
@@ -205,12 +225,12 @@ def warn_of_unfinished(block: str) -> None:
         block: The environment variable that leaves plugins out.
     """
     with contextlib.suppress(OSError, RuntimeError):
-        for note in sorted(_folder().glob(f"{_PREFIX}*")):
-            pid = note.name.removeprefix(_PREFIX)
-            if note.is_symlink() or not pid.isdecimal() or process_exists(pid):
+        prefix = _notes().name.rpartition("-")[0]
+        for note in sorted(_notes().parent.glob(f"{prefix}-*")):
+            if process_exists(note.name.rpartition("-")[2]):
                 continue
             with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
-                data = json.loads(note.read_bytes()[-4096:].splitlines()[-1])
+                data = json.loads(note.read_bytes().splitlines()[-1])
                 if data["of"] != sys.prefix:
                     continue
                 log.warning(

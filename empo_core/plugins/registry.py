@@ -76,7 +76,12 @@ class CommandOffer:
 
 
 class Registry:
-    """An immutable table of components and commands, built once and passed to whoever needs it."""
+    """An immutable table of components and commands, built once and passed to whoever needs it.
+
+    Attributes:
+        providers: Every installed plugin.
+        commands: The offers of commands by name; more than one where several plugins offer it.
+    """
 
     def __init__(
         self,
@@ -92,7 +97,9 @@ class Registry:
             commands: Offers of commands.
         """
         self.providers = tuple(providers)
-        self.commands = tuple(sorted(commands, key=lambda offer: offer.command.name))
+        self.commands: dict[str, list[CommandOffer]] = {}
+        for entry in sorted(commands, key=lambda offer: offer.command.name):
+            self.commands.setdefault(entry.command.name, []).append(entry)
         self._by_key: dict[tuple[str, str], list[Offer]] = {}
         for offer in offers:
             key = offer.component.kind, offer.component.name
@@ -153,13 +160,6 @@ class Registry:
         ]
         raise UnknownComponentError(" ".join(lines))
 
-    def commands_by_name(self) -> dict[str, list[CommandOffer]]:
-        """The offers of commands by name, more than one where several plugins offer it."""
-        offers: dict[str, list[CommandOffer]] = {}
-        for offer in self.commands:
-            offers.setdefault(offer.command.name, []).append(offer)
-        return offers
-
     def clashes(self, core_commands: Collection[str] = ()) -> list[str]:
         """One line per component or command that several distributions provide.
 
@@ -167,16 +167,15 @@ class Registry:
             core_commands: Names of the commands that the core provides.
         """
         lines = [_clash_of(offers) for offers in self._by_key.values() if len(offers) > 1]
-        for name, offers in self.commands_by_name().items():
-            providers = [CORE] * (name in core_commands) + [offer.provider for offer in offers]
+        for name, commands in self.commands.items():
+            providers = [CORE] * (name in core_commands) + [offer.provider for offer in commands]
             if len(providers) > 1:
-                lines.append(clash(f"command {name!r}", providers))
+                lines.append(clash(commands[0].command.label, providers))
         return lines
 
 
 def _clash_of(offers: Sequence[Offer]) -> str:
-    component = offers[0].component
-    return clash(f"{component.kind} {component.name!r}", [offer.provider for offer in offers])
+    return clash(offers[0].component.label, [offer.provider for offer in offers])
 
 
 def clash(thing: str, providers: Sequence[Provider]) -> str:

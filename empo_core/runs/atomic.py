@@ -5,19 +5,16 @@ What is written grows beside its final place, is flushed to the disk, and then r
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from typing_extensions import Buffer
 
 from empo_core.errors import StorageError
 from empo_core.printable import printable
@@ -30,7 +27,7 @@ MAX_JSON = 2**26
 
 
 class Disk:
-    """Every operation by which this module changes the disk."""
+    """Every operation by which files and directories with a manifest are written."""
 
     def mkdir(self, path: Path) -> None:
         """Create a directory that does not exist."""
@@ -77,7 +74,9 @@ class FileEntry(StrictModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class _Sealed(StrictModel):
+class Sealed(StrictModel):
+    """Data of ours with their format, version and sha256."""
+
     format: str
     version: int
     sha256: str
@@ -105,66 +104,6 @@ def write_file(path: str | Path, data: str | bytes) -> None:
         raise refused(path, error) from error
 
 
-@contextlib.contextmanager
-def written_directory(directory: Path, *, durable: bool = True) -> Iterator[Path]:
-    """A fresh directory to fill, which takes the place of ``directory`` at the end.
-
-    An older one in that place, which must have a manifest, stays until the new one is
-    complete; ``found_directory`` finds one of the two whatever happens in between. What is not
-    ``durable`` may be lost when the machine crashes, since nothing is forced to the disk.
-
-    Raises:
-        StorageError: if the directory cannot be written, or something else has its place; nothing
-            has changed.
-    """
-    refuse_gone(directory)
-    new, old = _siblings(directory)
-    try:
-        _recover(directory)
-        _refuse_foreign(directory)
-        _make_parents(directory.parent, durable=durable)
-        DISK.mkdir(new)
-        yield new
-        if durable:
-            DISK.sync(new)
-        if directory.exists():
-            DISK.rename(directory, old)
-        DISK.rename(new, directory)
-        if durable:
-            DISK.sync(directory.parent)
-        if old.exists():
-            _discard(old, new)
-    except OSError as error:
-        _put_back(directory)
-        raise refused(directory, error) from error
-    except StorageError:
-        _put_back(directory)
-        raise
-
-
-def found_directory(directory: Path) -> Path:
-    """The complete directory of ``written_directory``, possibly between its two renames."""
-    _, old = _siblings(directory)
-    return old if (old / MANIFEST).exists() and not directory.exists() else directory
-
-
-def remove_directory(directory: Path, dying: Path) -> None:
-    """Remove a directory of ``written_directory``; a crash on the way leaves all of it or nothing.
-
-    Args:
-        directory: Where it was written.
-        dying: The name it has while it is being removed, on the same disk; what an earlier crash
-            left there is removed as well.
-
-    Raises:
-        OSError: if a file cannot be removed.
-    """
-    _, old = _siblings(directory)
-    for path in (old, directory):  # In this order, since the old one would be found again.
-        if path.exists():
-            _discard(path, dying)
-
-
 def write_synced(path: Path, data: bytes, *, durable: bool = True) -> FileEntry:
     """Write a file and, if ``durable``, force it to the disk; raises OSError."""
     with open_new(path) as file:
@@ -172,27 +111,6 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> FileEntry:
     if durable:
         DISK.sync(path)
     return FileEntry(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-
-class HashingFile(io.RawIOBase):
-    """Passes bytes on and computes their sha256 on the way."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._hash, self._size = hashlib.sha256(), 0
-
-    def write(self, data: Buffer) -> int:
-        """Write all bytes."""
-        view = memoryview(data)
-        DISK.write(self._file, view)
-        self._hash.update(view)
-        self._size += view.nbytes
-        return view.nbytes
-
-    @property
-    def entry(self) -> FileEntry:
-        """Entry of the bytes written so far."""
-        return FileEntry(bytes=self._size, sha256=self._hash.hexdigest())
 
 
 def sealed_json(path: Path, form: str, version: int, body: Mapping[str, JsonData]) -> bytes:
@@ -211,25 +129,44 @@ def read_sealed(path: Path, form: str, version: int, model: type[Body]) -> Body:
     Raises:
         StorageError: if the file is missing, damaged, of another version, or not ours.
     """
-    data = read_json(path)
-    if isinstance(data, dict) and data.get("format") == form and data.get("version") != version:
-        file_version = data.get("version")
-        raise StorageError(
-            f"{path}: has format version {file_version!r}; this core reads {version}"
-        )
-    try:
-        outer = _Sealed.model_validate(data)
-        if outer.format != form:
-            raise StorageError(f"{path}: is damaged or not ours: its format is {outer.format!r}")
-        body = model.model_validate(outer.body)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        location = ".".join(str(part) for part in first["loc"])
-        reason = f"{location}: {first['msg']}" if location else first["msg"]
-        raise StorageError(f"{path}: is damaged or not ours: {reason}") from error
+    outer = sealed(path, read_json(path), form, version)
+    body = validated(path, model, outer.body)
     if digest(outer.body) != outer.sha256:
         raise StorageError(f"{path}: is damaged: its sha256 does not match")
     return body
+
+
+def sealed(path: Path, data: JsonValue, form: str, version: int) -> Sealed:
+    """Data from a file that are of a format and a version; the sha256 is not checked yet.
+
+    Raises:
+        StorageError: if the data are of another version, or not ours.
+    """
+    outer = validated(path, Sealed, data)
+    if outer.format != form:
+        raise StorageError(
+            f"{path}: is damaged or not ours: its format is {outer.format!r}, not {form!r}"
+        )
+    if outer.version != version:
+        raise StorageError(
+            f"{path}: has format version {outer.version}; what is installed here reads {version}"
+        )
+    return outer
+
+
+def validated(path: Path, model: type[Body], data: object) -> Body:
+    """Data from a file as a model.
+
+    Raises:
+        StorageError: if the data do not fit; the message names the file and the first key.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        location = ".".join(map(str, first["loc"]))
+        reason = f"{location}: {first['msg']}" if location else first["msg"]
+        raise StorageError(f"{path}: is damaged or not ours: {reason}") from error
 
 
 def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> JsonValue:
@@ -239,10 +176,9 @@ def read_json(path: str | Path, *, max_bytes: int = MAX_JSON) -> JsonValue:
         StorageError: if the file is missing, too large, or not strict JSON.
     """
     path = Path(path)
-    # Python sets aside as many bytes as are asked for, which takes longer than to read a few.
-    raw = open_regular(
-        path, lambda file: file.read(min(os.fstat(file.fileno()).st_size, max_bytes) + 1)
-    )
+    with open_regular(path) as file:
+        # Python sets aside as many bytes as are asked for, which takes longer than to read a few.
+        raw = file.read(min(os.fstat(file.fileno()).st_size, max_bytes) + 1)
     if len(raw) > max_bytes:
         raise StorageError(f"{path}: is larger than {max_bytes:,} bytes")
     return parse_json(path, raw)
@@ -285,51 +221,15 @@ def _plain(value: object) -> JsonData:
     return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
-def check_size(path: Path, file: BinaryIO, entry: FileEntry) -> None:
-    """Compare an open file's size with the manifest, before reading the file.
+def entry_of(path: Path) -> FileEntry:
+    """The entry of a file in a manifest.
 
     Raises:
-        StorageError: if the sizes differ.
+        StorageError: if the file cannot be read.
     """
-    size = os.fstat(file.fileno()).st_size
-    if size != entry.bytes:
-        raise StorageError(
-            f"{path}: has {size:,} bytes where the manifest says {entry.bytes:,}; "
-            "it is truncated or replaced"
-        )
-
-
-def read_checked(path: Path, entry: FileEntry, *, max_bytes: int = MAX_JSON) -> bytes:
-    """The contents of a small file that a manifest lists.
-
-    Raises:
-        StorageError: if the file is missing, damaged, or too large to be read at once.
-    """
-
-    def read(file: io.BufferedReader) -> bytes:
-        check_size(path, file, entry)
-        if entry.bytes > max_bytes:
-            raise StorageError(f"{path}: is larger than {max_bytes:,} bytes")
-        return file.read()
-
-    raw = open_regular(path, read)
-    if hashlib.sha256(raw).hexdigest() != entry.sha256:
-        raise StorageError(f"{path}: is damaged: its sha256 does not match")
-    return raw
-
-
-def refuse_surplus(directory: Path, expected: set[str]) -> None:
-    """Refuse a directory with files that its manifest does not list.
-
-    Raises:
-        StorageError: if the directory has other files, or cannot be listed.
-    """
-    try:
-        surplus = sorted({path.name for path in directory.iterdir()} - expected)
-    except OSError as error:
-        raise StorageError(f"{directory}: cannot be listed: {reason_of(error)}") from error
-    if surplus:
-        raise StorageError(f"{directory / surplus[0]}: is not in {MANIFEST}; remove this file")
+    with open_regular(path) as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileEntry(bytes=os.fstat(file.fileno()).st_size, sha256=sha256)
 
 
 def refused(path: Path, error: OSError) -> StorageError:
@@ -344,56 +244,6 @@ def digest(body: Mapping[str, JsonData]) -> str:
     """The sha256 of JSON data, whatever the order of its keys."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _siblings(directory: Path) -> tuple[Path, Path]:
-    """Paths of the directory being written, and of the old one until that is complete."""
-    parent, name = directory.parent, directory.name
-    return parent / f".{name}.new", parent / f".{name}.old"
-
-
-def _recover(directory: Path) -> None:
-    """Remove the remains of an interrupted writer."""
-    new, old = _siblings(directory)
-    if (old / MANIFEST).exists() and not directory.exists():
-        DISK.rename(old, directory)
-    for leftover in (new, old):
-        if leftover.exists():
-            DISK.remove(leftover)
-
-
-def _discard(path: Path, dying: Path) -> None:
-    """Remove a directory after moving it to a name that no reader uses."""
-    if dying.exists():
-        DISK.remove(dying)
-    DISK.rename(path, dying)
-    DISK.remove(dying)
-
-
-def _put_back(directory: Path) -> None:
-    """Put the old directory back after a failure, and remove the incomplete one."""
-    try:
-        _recover(directory)
-    except OSError:
-        return  # The first failure is the one to report; the next writer tries again.
-
-
-def _refuse_foreign(directory: Path) -> None:
-    if not directory.exists() and not directory.is_symlink():
-        return
-    if directory.is_symlink() or not directory.is_dir():
-        raise StorageError(f"{directory}: is not a directory; choose another place")
-    if any(directory.iterdir()) and not (directory / MANIFEST).is_file():
-        raise StorageError(f"{directory}: holds other files; choose another place or empty it")
-
-
-def _make_parents(directory: Path, *, durable: bool) -> None:
-    """Create the missing parents of a path, and force each to the disk if ``durable``."""
-    if not directory.exists():
-        _make_parents(directory.parent, durable=durable)
-        DISK.mkdir(directory)
-        if durable:
-            DISK.sync(directory.parent)
 
 
 def _no_constant(word: str) -> None:

@@ -11,9 +11,9 @@ import contextlib
 import datetime
 import hashlib
 import io
+import itertools
 import json
 import logging
-import math
 import os
 import re
 import shutil
@@ -22,20 +22,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal, Self
+from typing import BinaryIO, Self
 
 from pydantic import JsonValue
 
 from empo_core.config import RunConfig
 from empo_core.config.yaml import MAX_BYTES, dump_yaml, parse_yaml
 from empo_core.errors import ConfigError, StorageError
-from empo_core.interrupts import process_exists
 from empo_core.plugins.registry import Registry
 from empo_core.printable import PrintableFormatter
 from empo_core.runs.atomic import read_json, strict_json, write_file
-from empo_core.runs.environment import RECORDED, differences, environment
+from empo_core.runs.environment import record_environment
 from empo_core.runs.files import (
-    CAN_LOCK,
     forget_root,
     hold,
     is_gone,
@@ -44,32 +42,17 @@ from empo_core.runs.files import (
     refuse_strange_files,
     watch_root,
 )
-from empo_core.runs.inputs import Inputs, read_manifest, write_manifest
+from empo_core.runs.inputs import Inputs, without_place
+from empo_core.runs.launch import is_of_this_launch, launch, process_rank
+from empo_core.runs.status import STATUS, Status, status_of
 from empo_core.trees import JsonData
 
-CONFIG, STATUS, ENVIRONMENT, LOG = "config.yaml", "status.json", "env.json", "log.txt"
+CONFIG, ENVIRONMENT, LOG = "config.yaml", "env.json", "log.txt"
 CONFIG_DATA = "config.json"
 RESULTS = "results"
 SUMMARY = "summary.json"
-Status = Literal["running", "finished", "failed", "interrupted"]
 
 log = logging.getLogger("empo_core")
-
-
-def process_rank() -> int:
-    """Which of the processes of ``torchrun`` this is; 0 where there is but one.
-
-    All of them do the same run, and rank 0 alone keeps records of it. The others have no trackers,
-    print no result, and get a temporary run directory, which is gone when they release it.
-    """
-    rank = os.environ.get("RANK", "")
-    return int(rank) if "WORLD_SIZE" in os.environ and rank.isdecimal() else 0
-
-
-def launch() -> str | None:
-    """The name that ``torchrun --rdzv-id`` was given, the same when it starts processes again."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    return None if name == "none" else name
 
 
 class RunDirectory:
@@ -86,7 +69,7 @@ class RunDirectory:
         self.is_temporary = is_temporary
         self.source = path
         self._lock: BinaryIO | None = None
-        self._earlier: dict[str, JsonValue] | None = None
+        self._earlier = b""
         self._facts: dict[str, JsonData] = {"started": _now()}
         self._since, self._seconds_before = time.monotonic(), 0.0
 
@@ -113,11 +96,15 @@ class RunDirectory:
             StorageError: if the directory cannot be made.
             ConfigError: if a file that the config names was changed since ``inputs`` were listed.
         """
-        inputs = Inputs(config) if inputs is None else inputs
         directory = cls._temporary() if process_rank() else cls(_new_directory(config, place))
         try:
             directory._hold()
-            directory._fill(config, registry, inputs, world)
+            if not process_rank():
+                directory._fill(config, registry, inputs or Inputs(config), world)
+            directory._facts["task"] = _task(config)
+            if launch() is not None:
+                directory._facts["launch"] = launch()
+            directory.mark("running")
         except BaseException:
             directory.is_temporary = True
             directory.release()
@@ -131,19 +118,11 @@ class RunDirectory:
         inputs: Inputs,
         world: Mapping[str, JsonValue] | None,
     ) -> None:
-        """Write all that a run has when it begins; its status comes last."""
-        self._facts["task"] = _task(config)
-        if launch() is not None:
-            self._facts["launch"] = launch()
-        path = self.path
-        if not process_rank():
-            write_manifest(path, world, inputs.copy(path))
-            write_config(path, inputs.portable(config, path.parent))
-        else:
-            write_config(path, resolved(config))
-        _write_json(path / ENVIRONMENT, environment(config, registry))
-        (path / RESULTS).mkdir()
-        self.mark("running")
+        """Write all that a run has when it begins, but for its status."""
+        inputs.copy(self.path, world)
+        write_config(self.path, _portable(inputs.in_run(config, self.path), self.path))
+        record_environment(self.path / ENVIRONMENT, config, registry)
+        (self.path / RESULTS).mkdir()
 
     @classmethod
     def reopen(cls, path: str | Path) -> RunDirectory:
@@ -158,35 +137,32 @@ class RunDirectory:
             private = cls._temporary()
             private.source = directory.path
             return private
-        status = directory.status()
-        if status.get("status") == "finished":
+        before = status_of(directory.path)
+        if before.status == "finished":
             raise ConfigError(
                 f"{path}: this run has finished; start a new one with: "
                 f"empo run {directory.path / CONFIG}"
             )
-        owner = f"process {status.get('pid')} on {status.get('host')}"
-        alive = ConfigError(f"{path}: this run is still going on ({owner}); wait for it or stop it")
-        is_local = status.get("host") == socket.gethostname()
+        owner = f"process {before.pid} on {before.host}"
         # Torchrun has stopped all processes of a launch before it starts them again elsewhere.
-        is_local |= launch() is not None and status.get("launch") == launch()
-        running = status.get("status") == "running"
-        if running and not is_local:
+        is_ours = before.is_local or (launch() is not None and before.launch == launch())
+        if before.status == "running" and not is_ours:
             raise ConfigError(
                 f"{path}: this run was started as {owner}, which cannot be seen from here; if it "
                 f"is dead, write 'interrupted' for 'running' in {STATUS} and try again"
             )
-        if not CAN_LOCK and running and process_exists(status.get("pid")):
-            raise alive
         if not directory._hold():
-            raise alive
-        if running:  # The lock is ours, so nobody is at work there.
-            log.warning("%s: %s", path, silent_end(status))
-        directory._facts |= {
-            key: status[key] for key in ("started", "task", "launch") if key in status
-        }
-        seconds = status.get("seconds")
-        directory._seconds_before = seconds if isinstance(seconds, int | float) else 0.0
-        directory._earlier = status
+            raise ConfigError(
+                f"{path}: this run is still going on ({owner}); wait for it or stop it"
+            )
+        if before.status == "running":  # The lock is ours, so nobody is at work there.
+            log.warning("%s: %s", path, before.silent_end)
+        started = before.started and before.started.isoformat()
+        facts = {"started": started, "task": before.task, "launch": before.launch}
+        directory._facts |= {key: value for key, value in facts.items() if value}
+        directory._seconds_before = before.seconds or 0.0
+        if before.status is not None:
+            directory._earlier = (directory.path / STATUS).read_bytes()
         return directory
 
     def begin_again(self, config: RunConfig, registry: Registry) -> None:
@@ -198,80 +174,37 @@ class RunDirectory:
         if process_rank():
             return
         self._facts.setdefault("task", _task(config))
-        self._record_versions(environment(config, registry))
+        record_environment(self.path / ENVIRONMENT, config, registry)
         self.mark("running")
 
     def leave_as_it_was(self, reason: str) -> None:
         """Restore the status and reason from before, since nothing was run."""
         if self._earlier:
-            _write_json(self.path / STATUS, self._earlier)
+            write_file(self.path / STATUS, self._earlier)
         else:
             self.mark("failed", reason)
-
-    def _record_versions(self, current: Mapping[str, JsonData]) -> None:
-        """Add the environment to ``env.json`` where it differs from the recorded one."""
-        path = self.path / ENVIRONMENT
-        try:
-            record = read_json(path)
-            if not isinstance(record, dict):
-                raise StorageError(f"{path}: is damaged or not ours")
-        except StorageError as error:
-            log.warning("%s; what the run began with is not known", error)
-            record = {}
-        resumed = record.get("resumed")
-        attempts = list(resumed) if isinstance(resumed, list) else []
-        previous = attempts[-1] if attempts and isinstance(attempts[-1], dict) else record
-        changes = list(differences(previous, current))
-        if not changes and record:
-            return
-        if record:
-            log.warning(
-                "goes on with other versions than it had (%s); results may differ from those of a "
-                "run with one of them",
-                ", ".join(changes),
-            )
-        now = {key: current[key] for key in RECORDED if key in current}
-        _write_json(path, {**record, "resumed": [*attempts, {"time": _now(), **now}]})
 
     @classmethod
     def relaunched(cls, config: RunConfig) -> RunDirectory | None:
         """The directory of the unfinished run that processes of this very launch began, if any.
 
         Raises:
-            StorageError: if the status of a run there is damaged.
+            ConfigError: if the run's process is alive.
         """
         if process_rank() or launch() is None or not config.runs.is_dir():
             return None
-        inputs: Inputs | None = None
         for path in sorted(config.runs.iterdir(), reverse=True):
             try:
-                if not _is_of_this_launch(cls(path).status()):
+                if not is_of_this_launch(status_of(path)):
                     continue
-                inputs = Inputs(config) if inputs is None else inputs
-                if _is_same(path, config, inputs):
-                    return cls.reopen(path)
-            except (StorageError, OSError) as error:
+                config_here = _portable(Inputs(config).in_run(config, path), path)
+                is_same = read_config(path) == config_here
+            except (StorageError, OSError, ValueError) as error:
                 log.warning("%s; this run is none to go on with", error)
+            else:
+                if is_same:
+                    return cls.reopen(path)
         return None
-
-    def status(self) -> dict[str, JsonValue]:
-        """Contents of ``status.json``; empty where there is none, or a damaged one.
-
-        Of a damaged one there is a warning. It has few words, which can be written anew, and says
-        nothing about whether checkpoints and results are whole.
-        """
-        file = self.path / STATUS
-        if not file.exists():
-            return {}
-        try:
-            status = read_json(file)
-        except StorageError as error:
-            log.warning("%s; goes on without it", error)
-            return {}
-        if not isinstance(status, dict):
-            log.warning("%s: is damaged or not ours; goes on without it", file)
-            return {}
-        return status
 
     def mark(self, status: Status, error: str | None = None) -> None:
         """Record the run's status."""
@@ -286,7 +219,7 @@ class RunDirectory:
         if error is not None:
             record["error"] = error
         if not self.is_gone:  # Else there is nobody to tell.
-            _write_json(self.path / STATUS, record)
+            write_file(self.path / STATUS, strict_json(record) + "\n")
 
     @property
     def is_gone(self) -> bool:
@@ -363,7 +296,8 @@ def read_config(directory: Path) -> JsonValue:
         StorageError: if the config is missing, or no regular file.
     """
     path = directory / CONFIG
-    raw = open_regular(path, lambda file: file.read(MAX_BYTES + 1))
+    with open_regular(path) as file:
+        raw = file.read(MAX_BYTES + 1)
     with contextlib.suppress(StorageError):
         quick = read_json(directory / CONFIG_DATA)
         if isinstance(quick, dict) and quick.get("yaml_sha256") == _sha256(raw):
@@ -392,19 +326,20 @@ def existing_run(path: str | Path) -> Path:
 
 def _new_directory(config: RunConfig, place: Path | None) -> Path:
     stem = "-".join([datetime.date.today().isoformat(), *labels(config), str(config.seed)])
-    number = 1
-    while True:
+    for number in itertools.count(1):
         path = place or config.runs / (stem if number == 1 else f"{stem}-{number}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()  # Fails where it exists, so two runs never share one.
-            return path
-        except FileExistsError as error:
-            if place is not None or not config.runs.is_dir():
-                raise _unmakeable(place or config.runs, error) from error
-            number += 1
+            break
         except OSError as error:
-            raise _unmakeable(path, error) from error
+            if isinstance(error, FileExistsError) and place is None and config.runs.is_dir():
+                continue
+            raise StorageError(
+                f"{error.filename}: cannot be made: {error.strerror}; choose another place with "
+                "runs=FOLDER"
+            ) from error
+    return path
 
 
 def _task(config: RunConfig) -> str:
@@ -412,43 +347,6 @@ def _task(config: RunConfig) -> str:
     parts = labels(config)
     del parts[config.world_model is not None]  # The algorithm.
     return "-".join(parts)
-
-
-def _is_same(path: Path, config: RunConfig, inputs: Inputs) -> bool:
-    """Whether the run in a directory has this config, and inputs with these contents."""
-    if read_config(path) != inputs.portable(config, path.parent):
-        return False
-    manifest = read_manifest(path)
-    files = {} if manifest is None else manifest.files
-    return {name: entry.sha256 for name, entry in files.items()} == inputs.digests
-
-
-def _is_of_this_launch(status: Mapping[str, JsonValue]) -> bool:
-    """Whether processes of this very launch by ``torchrun`` began or went on with a run.
-
-    Its name alone does not say: people use one name again. A run of this launch was marked after
-    ``torchrun`` was started here; where that time is not known, ``torchrun`` says whether it has
-    started these processes before.
-    """
-    if status.get("launch") != launch() or status.get("status") == "finished":
-        return False
-    since, marked = _parent_started(), status.get("updated")
-    try:
-        if since is not None and isinstance(marked, str):
-            return datetime.datetime.fromisoformat(marked).timestamp() >= math.floor(since)
-    except (ValueError, OverflowError):
-        pass
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-
-
-def _parent_started() -> float | None:
-    """When this process's parent was started, in seconds of ``time.time``; None: not known."""
-    try:
-        process = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
-        boot = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
-        return int(boot[1]) + int(process[19]) / os.sysconf("SC_CLK_TCK") if boot else None
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def labels(config: RunConfig) -> list[str]:
@@ -474,26 +372,14 @@ def resolved(config: RunConfig) -> dict[str, JsonValue]:
     return config.model_dump(mode="json", fallback=repr)
 
 
-def _write_json(path: Path, data: Mapping[str, JsonData]) -> None:
-    write_file(path, strict_json(data) + "\n")
+def _portable(config: RunConfig, directory: Path) -> dict[str, JsonValue]:
+    """A run's config as plain data, right wherever its directory is moved."""
+    runs = {"runs": ".."} if config.runs == directory.parent else {}
+    return resolved(without_place(config)) | runs
 
 
 def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-
-
-def ended_silently(status: Mapping[str, JsonValue]) -> bool:
-    """True if a run is said to go on in a process of this machine that does not exist."""
-    is_local = status.get("host") == socket.gethostname()
-    return status.get("status") == "running" and is_local and not process_exists(status.get("pid"))
-
-
-def silent_end(status: Mapping[str, JsonValue]) -> str:
-    """The message about a run that ended silently."""
-    return (
-        "the last run ended without a word (as after os._exit, a crash or kill -9): "
-        f"process {status.get('pid')} is gone"
-    )
 
 
 def warn_of_silent_end(runs: Path) -> None:
@@ -501,16 +387,10 @@ def warn_of_silent_end(runs: Path) -> None:
     with contextlib.suppress(OSError, StorageError):
         with os.scandir(runs) as entries:
             times = {entry.path: entry.stat().st_mtime for entry in entries if entry.is_dir()}
-        newest = RunDirectory(Path(max(times, key=lambda path: times[path], default="")))
-        status = newest.status()
-        if ended_silently(status):
+        newest = Path(max(times, key=lambda path: times[path], default=""))
+        status = status_of(newest)
+        if status.has_ended_silently:
             log.warning(
                 "%s: %s; its log: %s; go on with: empo resume %s",
-                newest.path, silent_end(status), newest.path / LOG, newest.path,
+                newest, status.silent_end, newest / LOG, newest,
             )  # fmt: skip
-
-
-def _unmakeable(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"{path}: cannot be made: {error.strerror}; choose another place with runs=FOLDER"
-    )

@@ -60,7 +60,8 @@ def read_metrics(directory: Path) -> Metrics:
     if not path.exists() and not path.is_symlink():
         return Metrics({})
     values_by_key: dict[str, dict[int, float]] = {}
-    lines = open_regular(path, lambda file: file.read()).split(b"\n")
+    with open_regular(path) as file:
+        lines = file.read().split(b"\n")
     for number, line in enumerate(lines[:-1], 1):
         record = parse_json(path, line)
         step = record.get("step") if isinstance(record, dict) else None

@@ -20,7 +20,7 @@ from rich.table import Table
 from empo_blocks.plugin import BlocksParams
 from empo_blocks.ranks import Ranks
 from empo_blocks.world import load_world
-from empo_core.experiment import peak_memory_bytes
+from empo_core.runs.environment import peak_memory_bytes
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
 from empo_exact.solve import solve
@@ -60,7 +60,7 @@ def measured(boxes: int) -> dict[str, float]:
         "graph M/s": counts[1] / exploring / 1e6,
         "solved s": time.process_time() - start,
         "solved wall s": time.perf_counter() - clock,
-        "peak MiB": (peak_memory_bytes() or 0) / MIB,
+        "peak MiB": peak_memory_bytes() / MIB,
     }
 
 

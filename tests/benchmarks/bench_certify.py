@@ -23,8 +23,8 @@ from empo_bounds.induction import induce
 from empo_bounds.occupancy import deepen
 from empo_bounds.question import Question
 from empo_bounds.unrolled import Unrolled
+from empo_core.components import build
 from empo_core.config import HumanPriorRef, WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_theory.parameters import TheoryParams
 

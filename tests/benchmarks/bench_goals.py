@@ -20,8 +20,8 @@ from blocks_in_python import compiled_blocks
 from rich.console import Console
 from rich.table import Table
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_exact.graph import build_graph
 from empo_exact.plugin import Compute, ExactParams

@@ -21,8 +21,8 @@ from bench_graph import control
 from rich.console import Console
 from rich.table import Table
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import Tracker, WorldModel
 from empo_exact.assumptions import Assumptions
 from empo_exact.game import Block, make_scratch

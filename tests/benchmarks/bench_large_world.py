@@ -16,8 +16,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import Collector
 from empo_core.threads import torch_threads
 from empo_learning.allocator import keep_freed_memory

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from empo_core.experiment import build
+from empo_core.components import build
 from empo_latent.learning import agent_losses
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.updater import Updater

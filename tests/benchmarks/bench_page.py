@@ -19,8 +19,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.solve import solve

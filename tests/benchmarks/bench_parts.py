@@ -26,8 +26,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_exact.forecast import forecast
 from empo_exact.graph import build_graph

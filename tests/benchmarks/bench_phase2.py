@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import Collector
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem

@@ -29,7 +29,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_core.experiment import build
+from empo_core.components import build
 from empo_core.protocols import Collector
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.timers import Timers

@@ -8,9 +8,11 @@ an agent-step is one agent of one copy acting once. The contenders take turns:
 - *listed*: one successor drawn from all that ``world.transitions`` lists;
 - *world.step*: one call of the world, in one thread, and in two with half of the copies each;
 - *copies*: ``world.step``, and everything a learner needs but observations: what others do, what
-  is available, rewards, ends and new episodes (``empo_rollout.empowerment.world_copies``);
+  is available, rewards, ends and new episodes (``empo_world_environments.copies``);
 - *vector*: the same with observations, as a learner receives and answers them;
-- *plain vector*: the same without the kernel that changes observations where states differ.
+- *plain vector*: the same without the kernel that changes observations where states differ;
+- *Gymnasium*, *PettingZoo*: the vector as ``gymnasium.make_vec`` makes it, and with arrays per
+  agent; robots are paid for humans' goals.
 
 What counts is processor time, except for two threads: they are timed by the clock, and need two
 processors that have nothing else to do.
@@ -33,14 +35,15 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_learning.allocator import keep_freed_memory
 from empo_multigrid.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld
-from empo_rollout.empowerment.observation import WorldObservation
-from empo_rollout.empowerment.world_copies import Stage, WorldCopies
-from empo_rollout.empowerment.world_vector import WorldVectorEnv
+from empo_world_environments.copies import Stage, WorldCopies
+from empo_world_environments.gym import WorldGymnasiumVector, WorldParallelVector
+from empo_world_environments.observation import WorldObservation
+from empo_world_environments.vector import WorldVectorEnv
 from empo_worlds.queries import sample_successors
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "empo_multigrid" / "tests"))
@@ -75,6 +78,10 @@ class Contest:
         self._plain = WorldVectorEnv(self.world, copies=COPIES, reward=_reward, desync=True)
         self._plain._featurizer = None
         self._plain.start(0)
+        self._gymnasium = WorldGymnasiumVector(self.world, COPIES, reward="goal")
+        self._gymnasium.reset(seed=0)
+        self._pettingzoo = WorldParallelVector(self.world, COPIES, reward="goal")
+        self._pettingzoo.reset(seed=0)
         self._envs = [MultigridParallelEnv(self.world) for _ in range(FEW)]
         for env in self._envs:
             env.reset(seed=0)
@@ -93,6 +100,8 @@ class Contest:
             "copies": (self._step_copies, COPIES, cpu),
             "vector": (partial(self._step_vector, self._vector), COPIES, cpu),
             "plain vector": (partial(self._step_vector, self._plain), COPIES, cpu),
+            "Gymnasium": (self._step_gymnasium, COPIES, cpu),
+            "PettingZoo": (self._step_pettingzoo, COPIES, cpu),
         }
 
     def _actions(self, copies: int) -> Tensor:
@@ -135,6 +144,15 @@ class Contest:
 
     def _step_copies(self) -> None:
         self._copies.step(self._robot_options())
+
+    def _step_gymnasium(self) -> None:
+        options = self._robot_options().numpy()
+        self._gymnasium.step(options if options.shape[1] > 1 else options[:, 0])
+
+    def _step_pettingzoo(self) -> None:
+        options = self._robot_options().numpy()
+        agents = self._pettingzoo.agents
+        self._pettingzoo.step(dict(zip(agents, options.T, strict=True)))
 
     def _step_vector(self, vector: WorldVectorEnv) -> None:
         vector.recv()

@@ -31,6 +31,12 @@ def start_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(tmp_path_factory.mktemp("start"), WORLD, 1.0, Assumptions(0.1))
 
 
+@pytest.fixture(scope="module")
+def unassumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which nothing but the start was expanded, without an assumption."""
+    return made(tmp_path_factory.mktemp("unassumed"), WORLD, 1.0, Assumptions())
+
+
 @pytest.fixture
 def forger(everything: Path, tmp_path: Path) -> Forger:
     return Forger(everything, tmp_path)
@@ -97,7 +103,7 @@ def test_a_claim_that_no_episode_ends_early_is_refused_where_one_does(
 ) -> None:
     forger.body["claims"]["never_ends_early"] = True
     forger.revalue(monkeypatch)
-    assert "an episode may end early in pair" in forger.refused()
+    assert "end early" in forger.refused()
 
 
 def test_a_claim_of_more_power_than_there_is_is_refused(
@@ -107,32 +113,30 @@ def test_a_claim_of_more_power_than_there_is_is_refused(
     forger.body["claims"]["min_power"] = 1.99
     forger.revalue(monkeypatch)
     forger.body["claims"]["proved_pairs"] = 0
-    assert "and it says that it is at least 1.99 everywhere" in forger.refused()
+    assert "least 1.99" in forger.refused()
 
 
 @pytest.mark.parametrize("source", ["proved", "run"])
 def test_more_power_than_is_proved_or_than_the_run_has_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    unassumed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    (tmp_path / "made").mkdir()
-    run = made(tmp_path / "made", WORLD, 1.0, Assumptions())
-    forger = Forger(run, tmp_path)
+    forger = Forger(unassumed, tmp_path)
     claims = forger.body["claims"]
     assert claims["power_source"] == "proved"
     if source == "run":
         claims |= {"power_source": "run", "power_states": None}
     claims["min_power"] = 1.1
     forger.revalue(monkeypatch)
-    assert f"its least power is 1.1 ({source}), and" in forger.refused()
+    assert f"1.1 ({source})" in forger.refused()
 
 
-def test_a_proof_about_more_states_than_there_are_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "made").mkdir()
-    run = made(tmp_path / "made", WORLD, 1.0, Assumptions())
-    forger = Forger(run, tmp_path)
+def test_a_proof_about_more_states_than_there_are_is_refused(
+    unassumed: Path, tmp_path: Path
+) -> None:
+    forger = Forger(unassumed, tmp_path)
     assert forger.body["claims"]["power_states"] == 4
     forger.body["claims"]["power_states"] = 5
-    assert "the number of states that can be reached is 5 by it" in forger.refused()
+    assert "reached is 5" in forger.refused()
 
 
 def test_a_certificate_that_has_not_looked_further_is_one_about_less(
@@ -263,7 +267,7 @@ def test_more_proofs_than_there_can_be_are_refused_without_bounds_of_pairs(
 ) -> None:
     forger.drop_values()
     forger.body["claims"][name] += 1
-    assert "the least power is proved in" in forger.refused()
+    assert "proved in" in forger.refused()
 
 
 TIMED = """
@@ -282,7 +286,7 @@ def test_a_claim_that_every_step_lasts_1_is_refused_where_one_does_not(
     forger = Forger(run, tmp_path)
     forger.body["claims"]["is_timed"] = False
     forger.revalue(monkeypatch)
-    assert "takes another time than 1" in forger.refused()
+    assert "time than 1" in forger.refused()
 
 
 def without(name: str) -> Callable[[dict[str, np.ndarray]], None]:
@@ -339,7 +343,7 @@ def test_rows_by_which_a_world_indexes_out_of_range_are_refused_in_words(
 
     monkeypatch.setattr(EnumeratedWorld, "_numbers", numbers)
     forger.arrays["states"][-1] = 99
-    assert "not all of its states are those of a world" in forger.refused()
+    assert "its states" in forger.refused()
 
 
 def test_a_certificate_without_expanded_pairs_is_confirmed(

@@ -14,8 +14,8 @@ from empo_bounds.assumptions import Assumptions
 from empo_bounds.effort import Effort
 from empo_bounds.question import Question
 from empo_bounds.rounds import certify
+from empo_core.components import build
 from empo_core.config import HumanPriorRef, WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import Tracker
 from empo_theory.parameters import TheoryParams
 

@@ -14,8 +14,8 @@ from empo_bounds.induction import induce
 from empo_bounds.occupancy import deepen
 from empo_bounds.question import Question
 from empo_bounds.unrolled import Unrolled
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedRobots
 from empo_exact.solve import solve

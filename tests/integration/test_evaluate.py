@@ -15,9 +15,10 @@ from pettingzoo import ParallelEnv
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Experiment, build
+from empo_core.experiment import Experiment
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_learning.evaluation import Evaluation, ReturnEvaluation, evaluate_run
 
@@ -158,7 +159,7 @@ def test_an_interrupted_run_and_the_best_checkpoint_can_be_played(
     assert returns(checkpoint="best") > 0
     (cartpole / "checkpoints").rename(tmp_path / "checkpoints")
     try:
-        with pytest.raises(StorageError, match="no checkpoint with an evaluation"):
+        with pytest.raises(StorageError, match="an evaluation"):
             returns(checkpoint="best")
     finally:
         (tmp_path / "checkpoints").rename(cartpole / "checkpoints")
@@ -202,7 +203,7 @@ def test_each_agent_has_returns_of_its_own(tmp_path: Path) -> None:
 
 def test_an_environment_that_would_not_be_used_is_refused(tmp_path: Path) -> None:
     config = {"world_model": WORLD, "algorithm": "exact"}
-    with pytest.raises(ConfigError, match="does not act in"):
+    with pytest.raises(ConfigError, match=r"'exact' .* act "):
         executed(config, tmp_path, environment=Pair)
     assert not list(tmp_path.iterdir())
 
@@ -225,16 +226,16 @@ def test_latent_agents_learn_and_play_in_an_environment_of_the_callers(
     assert [group.mean_return for group in own_found.groups] == [
         group.mean_return for group in named_found.groups
     ]
-    with pytest.raises(ConfigError, match="tasks: there is none"):
+    with pytest.raises(ConfigError, match=r"tasks: .*none"):
         evaluate_run(own, episodes=2)
 
 
 def test_latent_agents_have_tasks_of_one_source(tmp_path: Path) -> None:
     config: dict[str, Any] = {"algorithm": {"name": "latent", "params": LATENT}}
-    with pytest.raises(ConfigError, match="tasks: the caller gives an environment as well"):
+    with pytest.raises(ConfigError, match=r"tasks: .*caller"):
         executed(config, tmp_path, environment=pendulum)
     config["algorithm"]["params"] = {**LATENT, "tasks": []}
-    with pytest.raises(ConfigError, match="tasks: there is none"):
+    with pytest.raises(ConfigError, match=r"tasks: .*none"):
         executed(config, tmp_path)
     with pytest.raises(ConfigError, match=r"^environment="):
         executed(config, tmp_path, environment=lambda: gymnasium.make("CartPole-v1"))
@@ -266,7 +267,7 @@ def test_robots_in_a_world_and_exact_are_asked_about_goals(tmp_path: Path) -> No
     solved = executed(exact, tmp_path / "solved")
     for run in (learned, solved):
         assert isinstance(evaluate_run(run, episodes=2, gifs=0).evaluation, Evaluation)
-    with pytest.raises(ConfigError, match="no checkpoints to choose from"):
+    with pytest.raises(ConfigError, match="no checkpoints"):
         evaluate_run(solved, checkpoint="best")
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_exact.game import Values
 from empo_exact.graph import build_graph

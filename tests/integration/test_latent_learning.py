@@ -128,7 +128,7 @@ def test_values_know_where_an_episode_ends(tmp_path: Path, request: pytest.Fixtu
         "size": "tiny",
         "total_steps": 1000,
         "tasks": ["gymnasium/Countdown-v0"],
-        "discount": {"least": 0.9, "greatest": 0.9},
+        "discount": {"minimum": 0.9, "maximum": 0.9},
         "collection": {"acting": "policy", "seed_steps": 100, "seed_updates": 0},
         "replay": {"batch_size": 16},
         "encoder": {"width": 16},

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import merged
-from empo_core.experiment import build
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams

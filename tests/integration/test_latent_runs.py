@@ -184,8 +184,8 @@ RESUMED: dict[str, tuple[int, dict[str, Any]]] = {
 @pytest.mark.parametrize(
     "name",
     [
-        *list(RESUMED)[:2],
-        *(pytest.param(name, marks=pytest.mark.slow) for name in list(RESUMED)[2:]),
+        pytest.param(name, marks=[] if name == "in the midst of plans" else pytest.mark.slow)
+        for name in RESUMED
     ],
 )
 def test_a_resumed_run_goes_on_exactly(
@@ -222,11 +222,11 @@ def test_a_run_without_its_memories_goes_on_with_a_warning(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"learning": {"horizon": 21}}, r"no episode had 21 steps \(learning.horizon\)"),
-        ({"replay": {"running": False}}, r"no episode ended \(see replay.running\) had 2 steps"),
+        ({"learning": {"horizon": 21}}, r"21 steps \(learning.horizon\)"),
+        ({"replay": {"running": False}}, r"\(see replay.running\) had 2 steps"),
         (
             {"collection": {"seed_updates": 0}, "learning": {"updates_per_step": 0.01}},
-            r"less than one update: collection.seed_updates is 0",
+            r"collection.seed_updates is 0",
         ),
     ],
 )
@@ -234,12 +234,12 @@ def test_a_run_that_learns_nothing_ends_with_an_error_that_says_why(
     tmp_path: Path, options: dict[str, Any], reason: str
 ) -> None:
     few = {"total_steps": 15, "collection": {"seed_steps": 5}}
-    with pytest.raises(ConfigError, match=f"total_steps: nothing was learned.* {reason}"):
+    with pytest.raises(ConfigError, match=rf"total_steps: .* {reason}"):
         small(tmp_path, **merged(few, options))
     (directory,) = tmp_path.iterdir()
     status = json.loads((directory / "status.json").read_text())
-    assert (status["status"], "nothing was learned" in status["error"]) == ("failed", True)
-    with pytest.raises(ConfigError, match="nothing was learned"):
+    assert (status["status"], "total_steps: " in status["error"]) == ("failed", True)
+    with pytest.raises(ConfigError, match="total_steps: nothing"):
         Experiment.resume(directory)
 
 
@@ -365,11 +365,11 @@ def test_several_tasks_share_one_model(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "discrete actions": (
         {"tasks": ["gymnasium/CartPole-v1"]},
-        "tasks.0: actions are choices among 2 options",
+        "tasks.0: .*2 options",
     ),
     "one candidate for awr": (
         {"imagination": {"candidates": 1}},
-        "imagination.candidates: 1, and policy_loss compares at least 2",
+        "imagination.candidates: 1, .*policy_loss .*2",
     ),
     "fewer candidates than should count": (
         {
@@ -378,25 +378,25 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                 "params": {"temperature": {"rule": "ess", "share": 0.1}},
             }
         },
-        "imagination.candidates: 4, and policy_loss compares at least 11",
+        "imagination.candidates: 4, .*policy_loss .*11",
     ),
     "a pair of one head": (
         {"value": {"heads": 1, "bootstrap": "pair"}},
-        "value.bootstrap: 'pair' draws two value heads, and value.heads is 1",
+        "value.bootstrap: 'pair' .*value.heads is 1",
     ),
     "the least of one head": ({"value": {"heads": 1, "bootstrap": "min"}}, "value.bootstrap"),
     "reducing one head": ({"value": {"dynamics": "min"}}, "value.dynamics"),
     "a loss that does not weigh": (
         {"policy_loss": "svg", "value": {"weighting": "policy"}},
-        "value.weighting: policy_loss does not weigh candidates",
+        "value.weighting: policy_loss",
     ),
     "imitating nobody": (
         {"policy_loss": "distill", "collection": {"acting": "policy"}},
-        "policy_loss: it imitates the planner, and there is none",
+        "policy_loss: .*planner",
     ),
     "planning anew for nobody": (
         {"reanalysis": {"interval": 5}},
-        "reanalysis.interval: no policy loss imitates the planner",
+        "reanalysis.interval: .*planner",
     ),
     "optimism nobody asks": (
         {"optimistic_loss": "awr", "collection": {"acting": "policy"}},
@@ -408,7 +408,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "optimism without proposals": (
         {"optimistic_loss": "awr", "planner": {"policy_plans": 0}},
-        "optimistic_loss: the policy proposes no plans",
+        "optimistic_loss: .*plans",
     ),
     "too many threads": ({"collection": {"env_threads": 2}}, "collection.env_threads"),
     "tasks without environments": (
@@ -441,24 +441,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "noise of nobody": (
         {"planner": {"policy_plans": 0, "policy_noise": 0.1}},
-        "planner.policy_noise: the policy proposes no plans",
+        "planner.policy_noise: .*plans",
     ),
     "too little memory": ({"replay": {"capacity": 2}}, "replay.capacity"),
     "too little memory for each": (
         {"num_envs": 3, "replay": {"capacity": 8}},
-        r"replay.capacity: .*num_envs: 3.* to at least 9",
+        r"replay.capacity: .*num_envs: 3.* 9",
     ),
     "more judges than heads": (
         {"planner": {"value_heads": 3}},
-        "planner.value_heads: 3 value heads shall judge plans, and value.heads is 2",
+        "planner.value_heads: 3 .*value.heads is 2",
     ),
     "more critics than heads": (
         {"imagination": {"value_heads": 3}},
-        "imagination.value_heads: 3 value heads shall judge actions, and value.heads is 2",
+        "imagination.value_heads: 3 .*value.heads is 2",
     ),
     "critics that nobody asks": (
         {"policy_loss": "distill", "imagination": {"value_heads": 1}},
-        "imagination.value_heads: no policy loss asks how good actions are",
+        "imagination.value_heads: .*policy loss",
     ),
 }
 
@@ -519,7 +519,8 @@ def test_numbers_that_are_too_large_are_a_warning(
 ) -> None:
     gymnasium.register("Far-v0", Far, max_episode_steps=20)
     try:
-        run = small(tmp_path, tasks=[f"gymnasium/{name}"])
+        silent = {"reporting": {"evaluation_episodes": 0}}
+        run = small(tmp_path, tasks=[f"gymnasium/{name}"], **silent)
     finally:
         gymnasium.registry.pop("Far-v0")
     large = [text for text in run.warnings if "'latent' does not normalise" in text]
@@ -527,8 +528,7 @@ def test_numbers_that_are_too_large_are_a_warning(
     assert [text.split()[2] for text in large] == expected
 
 
-@pytest.mark.parametrize("episodic", [None, False])
-@pytest.mark.parametrize("critic", ["v", "q"])
+@pytest.mark.parametrize(("critic", "episodic"), [("v", None), ("q", False)])
 def test_the_first_episode_that_terminates_is_learned_from(
     tmp_path: Path, rare: list[str], episodic: bool | None, critic: str,
     caplog: pytest.LogCaptureFixture,
@@ -539,7 +539,7 @@ def test_the_first_episode_that_terminates_is_learned_from(
         reward={"episodic": episodic},
         value={"critic": critic},
         compute={"check_gradients": True},
-        reporting={"log_interval": 1},
+        reporting={"log_interval": 1, "evaluation_episodes": 0},
     )
     lines = lines_of(run)
     learned = [line["step"] for line in lines if "loss/termination" in line]
@@ -562,9 +562,9 @@ def test_ends_that_come_before_anything_is_learned_are_no_warning(
 ) -> None:
     gymnasium.register("Short-v0", Short, max_episode_steps=20)
     request.addfinalizer(lambda: gymnasium.registry.pop("Short-v0"))
+    brief = {"tasks": ["gymnasium/Short-v0"], "reporting": {"evaluation_episodes": 0}}
     results = [
-        small(tmp_path, tasks=["gymnasium/Short-v0"], reward={"episodic": episodic}).result
-        for episodic in (None, True)
+        small(tmp_path, **brief, reward={"episodic": episodic}).result for episodic in (None, True)
     ]
     levels = [each.levelname for each in caplog.records if "where episodes end" in each.message]
     assert levels == ["INFO"]

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from empo_core.components import build
 from empo_core.config import RunConfig, merged
-from empo_core.experiment import Experiment, build
+from empo_core.experiment import Experiment
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import PolicyLoss
@@ -373,7 +374,7 @@ def test_an_update_waits_for_nothing_and_its_metrics_stay_tensors(mix: str) -> N
     updater._step = super(Watched, updater)._step  # type: ignore[method-assign]
     with NoReading():
         found = [updater.update(sequences, index / 4) for index in range(4)]
-        with pytest.raises(AssertionError, match="asked a tensor"):
+        with pytest.raises(AssertionError, match="tensor"):
             float(found[0]["loss/total"])
     for metrics in found:
         assert all(type(each) is Tensor and each.ndim == 0 for each in metrics.values())

@@ -16,9 +16,9 @@ import torch
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError, WorldError
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
@@ -159,10 +159,10 @@ def test_the_start_may_be_elsewhere_and_later() -> None:
     assert found.v_r[0, 0] == whole.v_r[2, later]
     assert found.first_time == 2
     for wanted, says in (
-        (InspectionScope(start=whole.rows[later], time=1), "cannot be in that state after 1 steps"),
+        (InspectionScope(start=whole.rows[later], time=1), "1 steps"),
         (InspectionScope(start=whole.rows[0][:2]), "words, not 2"),
-        (InspectionScope(time=5), "no decision at time 5"),
-        (InspectionScope(times=(7,)), "no decision at time 7: times go from 0 to 4"),
+        (InspectionScope(time=5), "time 5"),
+        (InspectionScope(times=(7,)), "time 7: .*0 to 4"),
     ):
         with pytest.raises(WorldError, match=says):
             run.inspection(wanted)
@@ -206,13 +206,13 @@ def test_only_a_solved_run_of_the_same_problem_is_compared() -> None:
     bolder = replace(exact, theory=exact.theory.model_copy(update={"beta_r": 3.0}))
     colder = replace(exact, theory=exact.theory.model_copy(update={"beta_h": 1.0}))
     for one, other, says in (
-        (exact, exact, "this run is exact itself"),
-        (spoilt(), spoilt(), "is learned, too"),
-        (spoilt(), shorter, "its horizon differ"),
-        (spoilt(), bolder, "beta_r 3.0, and this one 10.0"),
-        (spoilt(), colder, "humans act otherwise"),
+        (exact, exact, "exact itself"),
+        (spoilt(), spoilt(), "learned"),
+        (spoilt(), shorter, "horizon"),
+        (spoilt(), bolder, "beta_r 3.0, .*10.0"),
+        (spoilt(), colder, "humans"),
     ):
-        with pytest.raises(ConfigError, match=says):
+        with pytest.raises(ConfigError, match=rf"--exact: .*{says}"):
             compared(one, other)
 
 
@@ -322,4 +322,4 @@ def test_values_of_a_solved_run_stand_beside_learned_ones(
     assert np.nanmax(np.abs(arrays["v_r"] / arrays["exact_v_r"] - 1)) < 0.5
     refused = CliRunner().invoke(app, ["inspect", str(exact), "--exact", str(exact)])
     assert refused.exit_code != 0
-    assert "this run is exact itself" in refused.output
+    assert "exact itself" in refused.output

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_exact.game import make_game
 from empo_exact.graph import StateGraph, build_graph

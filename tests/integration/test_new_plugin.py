@@ -115,43 +115,40 @@ BAD_NAMES = ["", "Gentle", "gentle robot", "2nd", "gentle--robot", "-x", "x-", "
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(typer.BadParameter, match="cannot be a name"):
+    with pytest.raises(typer.BadParameter, match="a name"):
         write_plugin(name, "tracker", tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_names_of_the_core_are_reserved(tmp_path: Path) -> None:
-    with pytest.raises(typer.BadParameter, match="empo-core is reserved"):
+    with pytest.raises(typer.BadParameter, match="empo-core"):
         write_plugin("empo-core", "tracker", tmp_path)
 
 
 def test_a_name_that_an_installed_plugin_provides_is_refused(tmp_path: Path) -> None:
-    message = "empo-trackers provides tracker 'jsonl' already; choose another name"
-    with pytest.raises(typer.BadParameter, match=message):
+    with pytest.raises(typer.BadParameter, match=r"empo-trackers .*tracker 'jsonl'"):
         write_plugin("jsonl", "tracker", tmp_path)
-    with pytest.raises(
-        typer.BadParameter, match="a distribution empo-trackers is installed already"
-    ):
+    with pytest.raises(typer.BadParameter, match="empo-trackers"):
         write_plugin("trackers", "algorithm", tmp_path)
 
 
 def test_an_unknown_kind_gets_the_closest_one_and_the_list(tmp_path: Path) -> None:
     with pytest.raises(typer.BadParameter) as caught:
         write_plugin("gentle", "traker", tmp_path)
-    assert "there is no kind 'traker'. Did you mean 'tracker'?" in str(caught.value)
+    assert "'tracker'?" in str(caught.value)
     assert all(kind in str(caught.value) for kind in KINDS)
 
 
 def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
     folder = write_plugin("gentle", "tracker", tmp_path)
     (folder / "README.md").write_text("mine")
-    with pytest.raises(typer.BadParameter, match="exists; choose another name or folder"):
+    with pytest.raises(typer.BadParameter, match="exists"):
         write_plugin("gentle", "aggregator", tmp_path)
     assert (folder / "README.md").read_text() == "mine"
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(typer.BadParameter, match=r"there is no folder .*nowhere"):
+    with pytest.raises(typer.BadParameter, match=r"nowhere"):
         write_plugin("gentle", "tracker", tmp_path / "nowhere")
 
 

@@ -18,9 +18,9 @@ from rich.text import Text
 
 import empo_core
 import empo_inspector
+from empo_core.components import build
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import HumanPriorRef, WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory

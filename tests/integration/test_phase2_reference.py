@@ -10,8 +10,8 @@ from reference_targets import PlainTargets, ReferenceTargets
 from reference_values import ReferenceValues
 from torch import nn
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import Collector
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem

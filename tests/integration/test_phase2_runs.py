@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build, seed_everything
+from empo_core.experiment import seed_everything
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.types import Histogram
 from empo_learning.timers import Timers

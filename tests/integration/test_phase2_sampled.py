@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build, seed_everything
+from empo_core.experiment import seed_everything
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import fresh

@@ -10,8 +10,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_phase2.actor import Phase2ActorFactory
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
@@ -25,7 +25,7 @@ import sys
 
 import torch
 
-from empo_core.experiment import build
+from empo_core.components import build
 from empo_learning.timers import Timers
 from empo_phase2.experience import Block
 from empo_phase2.goal_index import GoalIndex

@@ -341,7 +341,7 @@ def test_batches_need_states_of_integers() -> None:
         def initial_state(self) -> Hashable:
             return "ground floor", 0
 
-    with pytest.raises(WorldError, match="tuples of equally many integers"):
+    with pytest.raises(WorldError, match="tuples"):
         enumerate_world(Named())
 
 
@@ -391,14 +391,14 @@ def only_waits(state: Any, agent: int, action: int) -> bool:
 def test_what_a_compiled_world_contradicts_itself_in_is_told() -> None:
     with pytest.raises(WorldError, match="initial_state"):
         spoilt(mistaken, initial_state=(0,))
-    with pytest.raises(WorldError, match="beyond its values"):
+    with pytest.raises(WorldError, match="beyond"):
         spoilt(mistaken, initial_state=(4, 0))
     with pytest.raises(WorldError, match="max_successors"):
         spoilt(mistaken, max_successors=0)
     start = lift.initial_state()[None]
-    with pytest.raises(WorldError, match="some agents have an available action"):
+    with pytest.raises(WorldError, match="some agents"):
         spoilt(mistaken, available=only_waits).available(start)
     with pytest.raises(WorldError, match="goal 'here'"):
         spoilt(mistaken, goals={0: [("here", lambda s: s)]}).achieved(start)
-    with pytest.raises(WorldError, match=r"\(0, 3\) is no state of lift, whose words"):
+    with pytest.raises(WorldError, match=r"\(0, 3\) .*lift"):
         lift.available(torch.tensor([[0, 3]]))

@@ -96,9 +96,7 @@ def test_humans_that_break_ties_evenly_have_the_symmetries() -> None:
 
 def test_humans_that_break_ties_by_the_order_of_actions_are_refused() -> None:
     world = load_world(BlocksParams(size=4, max_steps=6))
-    with pytest.raises(
-        SolveError, match=r"(?s)human_prior does not have the symmetry 'mirror"
-    ) as e:
+    with pytest.raises(SolveError, match=r"(?s)human_prior.*'mirror") as e:
         solved(world, "first", reduce=["symmetry"])
     assert "with goal" in str(e.value)
     assert "H" in str(e.value), "the message shows the state"

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from empo_core.components import build
 from empo_core.config import AlgorithmRef, HumanPriorRef, RunConfig, WorldModelRef
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Experiment, RunInterrupted, build
+from empo_core.experiment import Experiment, RunInterrupted
 from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.tracker_group import TrackerGroup
@@ -23,11 +24,11 @@ from empo_learning.evaluation import evaluate_run
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_rollout.empowerment.playback import LearnedRobots
-from empo_rollout.empowerment.reward import power_reward
-from empo_rollout.empowerment.world_vector import WorldVectorEnv
-from empo_rollout.world_params import PowerReward
 from empo_testing.environment import Player
 from empo_theory.parameters import CompleteTheory
+from empo_world_environments.params import PowerReward
+from empo_world_environments.reward import power_reward
+from empo_world_environments.vector import WorldVectorEnv
 from empo_worlds.queries import is_terminal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "compare_ppo_with_exact.py"
@@ -122,9 +123,9 @@ def test_a_run_that_learned_nothing_cannot_pay(tmp_path: Path) -> None:
 
 def test_another_world_than_that_of_the_run_is_refused(solved: Experiment, tmp_path: Path) -> None:
     reward = PowerReward(kind="power", run=solved.directory)
-    with pytest.raises(ConfigError, match="its horizon was 5, not 6"):
+    with pytest.raises(ConfigError, match=r"horizon.* 5, not 6"):
         power_reward(reward, world_of("multigrid/trivial", max_steps=6), tmp_path)
-    with pytest.raises(ConfigError, match="its name was 'Trivial'"):
+    with pytest.raises(ConfigError, match=r"name .*'Trivial'"):
         power_reward(reward, world_of("multigrid/two_room"), tmp_path)
 
 

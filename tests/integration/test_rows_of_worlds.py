@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import WorldError
-from empo_core.experiment import build
 
 WORLDS = {
     "blocks": {"name": "blocks"},

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_core.runs.atomic import strict_json
 from empo_exact.algorithm import Exact

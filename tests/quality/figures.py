@@ -2,9 +2,10 @@
 
 ``python tests/quality/figures.py [--root TREE] [--against TREE] [--verbose]`` prints a table and
 exits with status 1 if a figure that has to be 0 is not: import circles, modules named by a gerund,
-reference implementations in ``src``, names that are function words, entries of ``Raises:`` that are
-no clause. The other figures have no limit; a large one is a reason to look at its places. The last
-figures are those of a real ``empo run``, of the installed packages.
+reference implementations in ``src``, names that are function words, ``match=`` of tests that is
+prose, entries of ``Raises:`` that are no clause. The other figures have no limit; a large one is a
+reason to look at its places. The last figures are those of a real ``empo run``, of the installed
+packages.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ NO_CLAUSE = re.compile(
     r"^ +[A-Z]\w+(?:Error|Exception|Interrupt|Interrupted): (?!if |as |when )", re.M
 )
 """An entry of ``Raises:`` that does not begin with its condition."""
+PROSE = re.compile(r"(?:^|(?<=[ )]))[a-z]+,? [a-z]+,? [a-z]+(?=$|[ ,;:])")
+"""Three words in a row, in what a test expects an error to say."""
 
 PROFILED_RUN = """
 import inspect, json, runpy, sys, threading
@@ -73,6 +76,8 @@ print(json.dumps({
 }), file=sys.stderr)
 """
 """Runs ``empo``; reports functions called before the first line of ``exact``, not module bodies."""
+WALK = re.compile(r"^## The walk of a config$.*?^## ", re.M | re.S)
+"""The way of such a run through the core, in the page on the architecture."""
 
 
 @dataclass(frozen=True)
@@ -203,15 +208,32 @@ def bound_names(module: Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
 
 
-def words_in_tests(root: Path) -> list[str]:
-    """Places of arguments in tests that are function words."""
-    places = []
+def nodes_of_tests(root: Path) -> Iterator[tuple[Path, ast.AST]]:
+    """Every node of the syntax trees of all tests, with its file relative to the tree."""
     for folder in (root / "tests", *sorted(root.glob("plugins/*/tests"))):
         for path in sorted(folder.rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.arg) and FUNCTION_WORD.fullmatch(node.arg):
-                    places.append(f"{path.relative_to(root)}:{node.lineno} {node.arg}")
-    return places
+                yield path.relative_to(root), node
+
+
+def words_in_tests(root: Path) -> list[str]:
+    """Places of arguments in tests that are function words."""
+    return [
+        f"{path}:{node.lineno} {node.arg}"
+        for path, node in nodes_of_tests(root)
+        if isinstance(node, ast.arg) and FUNCTION_WORD.fullmatch(node.arg)
+    ]
+
+
+def prose_in_tests(root: Path) -> list[str]:
+    """Places of ``match=`` that pin the prose of an error."""
+    return [
+        f"{path}:{part.lineno} {part.value}"
+        for path, node in nodes_of_tests(root)
+        if isinstance(node, ast.keyword) and node.arg == "match"
+        for part in ast.walk(node.value)
+        if isinstance(part, ast.Constant) and PROSE.search(str(part.value))
+    ]
 
 
 def tensor_functions(source: list[Module]) -> Iterator[tuple[str, bool]]:
@@ -265,6 +287,7 @@ def figures_of_source(root: Path) -> list[Figure]:
     words = [item for item in names if FUNCTION_WORD.fullmatch(item[2])]
     counts = Counter(name for _, _, name in words).most_common()
     in_tests = words_in_tests(root)
+    prose = prose_in_tests(root)
     no_clauses = [
         f"{module.path}:{module.text.count(chr(10), 0, match.start()) + 1}"
         for module in source
@@ -293,6 +316,7 @@ def figures_of_source(root: Path) -> list[Figure]:
             + [f"{module.path}:{line} {name}" for module, line, name in words],
         ),
         Figure("arguments of tests that are function words", len(in_tests), True, in_tests),
+        Figure("patterns of tests that are prose", len(prose), True, prose),
         Figure("entries of Raises that are no clause", len(no_clauses), True, no_clauses),
         Figure("public tensor functions without all shapes", len(unshaped), places=unshaped),
     ]
@@ -318,11 +342,20 @@ def figures_of_run() -> list[Figure]:
     of_ours = [name for name in run["modules"] if name.split(".")[0].startswith("empo_")]
     functions = [f"{Path(file).name} {name}" for file, name in run["functions"]]
     files = sorted({file for file, _ in run["functions"]})
+    walk = WALK.search((ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8"))
+    assert walk is not None
+    named = re.findall(r"`([\w./]+\.py)`", walk[0])
+    unnamed = [
+        file
+        for file in files
+        if "/empo_core/" in file and not any(file.endswith(f"/{name}") for name in named)
+    ]
     return [
         Figure("modules that an exact run imports", len(run["modules"]), places=run["modules"]),
         Figure("modules of ours among them", len(of_ours), places=of_ours),
         Figure("files run before the first line of exact", len(files), places=files),
         Figure("functions run before it", len(functions), places=functions),
+        Figure("files of the core among them that its walk lacks", len(unnamed), True, unnamed),
     ]
 
 

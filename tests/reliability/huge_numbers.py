@@ -22,10 +22,10 @@ def keys_of_config(file: str, overrides: list[str]) -> Iterator[tuple[str, type]
     from pydantic import BaseModel
 
     from empo_core.config.files import load_config
-    from empo_core.config.schema import branches, field_type_of, keys_of
+    from empo_core.config.schema import branches, field_type_of
 
     def below(value: BaseModel, before: str) -> Iterator[tuple[str, type]]:
-        for name, field in keys_of(type(value)).items():
+        for name, field in type(value).model_fields.items():
             kinds = {branch.annotation for branch in branches(field_type_of(field))}
             yield from ((f"{before}{name}", kind) for kind in (int, float) if kind in kinds)
             child = getattr(value, name, None)

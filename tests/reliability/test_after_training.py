@@ -140,11 +140,11 @@ def test_what_fails_at_the_end_of_a_failed_run_does_not_hide_why(tmp_path: Path)
 
     found = config(tmp_path, "rollout").model_dump(mode="json")
     del found["algorithm"]["params"]["environment"]
-    with pytest.raises(Exception, match="the engine broke"):
+    with pytest.raises(Exception, match="engine"):
         Experiment.start(RunConfig.model_validate(found), environment=Fails, watchers=[Last()])
     (directory,) = tmp_path.iterdir()
     assert "the engine broke" in json.loads((directory / "status.json").read_text())["error"]
-    with pytest.raises(Exception, match="the engine broke"):
+    with pytest.raises(Exception, match="engine"):
         Experiment.resume(directory, environment=Fails, watchers=[Last()])
 
 

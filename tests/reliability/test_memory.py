@@ -10,8 +10,8 @@ import psutil
 import pytest
 import torch
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions

@@ -15,8 +15,8 @@ import pytest
 
 from empo_async_actors.collector import AsyncCollector
 from empo_async_actors.plugin import AsyncParams
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.types import Histogram
 from empo_learning.loop import Loop
 from empo_learning.timers import Timers

@@ -36,9 +36,7 @@ def test_a_file_is_sought_from_the_folder_of_the_config(tmp_path: Path) -> None:
     assert load(tmp_path, "data/here.txt") == tmp_path / "data" / "here.txt"
 
 
-@pytest.mark.parametrize(
-    ("file", "message"), [("gone.txt", "does not exist"), (".", "is a folder")]
-)
+@pytest.mark.parametrize(("file", "message"), [("gone.txt", "exist"), (".", "a folder")])
 def test_a_missing_file_is_an_error_where_it_is_named(
     file: str, message: str, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ FOUNDATIONS = (
     "empo-inspector",
     "empo-executors",
     "empo-environments",
+    "empo-world-environments",
 )
 """Plugins that others may import; each may import those before it."""
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/plugins/*/pyproject.toml"))

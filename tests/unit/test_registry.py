@@ -91,7 +91,7 @@ def test_params_given_by_their_place_are_imported_when_they_are_needed() -> None
         return Component(kind="aggregator", name="a", params=place, target="nowhere:X", api=1)
 
     assert component("empo_core:Config").params_model() is Config
-    with pytest.raises(PluginLoadError, match="the params of aggregator 'a'"):
+    with pytest.raises(PluginLoadError, match=r"aggregator 'a' .*'nowhere_at_all:Params'"):
         component("nowhere_at_all:Params").params_model()
-    with pytest.raises(PluginLoadError, match="params of aggregator 'a'"):
+    with pytest.raises(PluginLoadError, match=r"aggregator 'a' .*pydantic"):
         component("empo_core:run").params_model()

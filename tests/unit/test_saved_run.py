@@ -92,14 +92,12 @@ def test_a_config_that_json_cannot_hold_is_read_from_yaml(tmp_path: Path) -> Non
     assert read_config(tmp_path) == config
 
 
-def test_a_run_without_a_task_in_its_status_is_known_by_its_world(write: Write) -> None:
+def test_what_a_status_lacks_is_empty(write: Write) -> None:
     path = write(status_json='{"status": "failed", "error": "too bad"}')
     found = read_run(path)
-    assert (found.task, found.reason, found.started, found.seconds) == ("w", "too bad", None, None)
-    (path / "config.yaml").write_text(
-        "world_model: {name: w, params: {file: /x/maze.yaml}}\nalgorithm: 3\n"
-    )
-    assert (read_run(path).task, read_run(path).algorithm) == ("maze", "")
+    assert (found.task, found.reason, found.started, found.seconds) == ("", "too bad", None, None)
+    (path / "config.yaml").write_text("algorithm: 3\n")
+    assert read_run(path).algorithm == ""
 
 
 @pytest.mark.parametrize(
@@ -110,9 +108,10 @@ def test_a_run_without_a_task_in_its_status_is_known_by_its_world(write: Write) 
         ({"config_yaml": "a: " + "x" * 2**17}, "damaged", r"is larger than 131,072 bytes"),
         ({"status_json": None}, "damaged", r"status\.json: cannot be read: No such file"),
         ({"status_json": '{"status": "fini'}, "damaged", r"status\.json: is damaged"),
-        ({"status_json": "[]"}, "damaged", r"status\.json: has no status"),
-        ({"status_json": '{"status": "asleep"}'}, "damaged", r"status\.json: has no status"),
-        ({"status_json": '{"status": ["running"]}'}, "damaged", r"has no status"),
+        ({"status_json": "[]"}, "damaged", r"status\.json: is damaged"),
+        ({"status_json": "{}"}, "damaged", r"status\.json: has no status"),
+        ({"status_json": '{"status": "asleep"}'}, "damaged", r"status\.json: is damaged"),
+        ({"status_json": '{"status": ["running"]}'}, "damaged", r"is damaged or not ours: status"),
         ({"results__summary_json": None}, "finished", r"summary\.json: cannot be read"),
         ({"results__summary_json": "{"}, "finished", r"summary\.json: is damaged"),
         ({"results__summary_json": "[" * 9999}, "finished", r"summary\.json: is damaged"),
@@ -127,7 +126,7 @@ def test_a_damaged_run_is_read_with_a_reason(
     assert found.reason is not None
     assert re.search(reason, found.reason)
     if status == "damaged":
-        with pytest.raises((StorageError, ConfigError), match=r"run"):
+        with pytest.raises((StorageError, ConfigError), match=re.escape(str(path))):
             empo_core.open_run(path)
 
 
@@ -144,7 +143,7 @@ def test_links_in_a_run_are_not_followed(write: Write, tmp_path: Path, name: str
     (path / name).symlink_to(tmp_path / "elsewhere")
     found = read_run(path)
     assert found.summary == {}
-    assert "is a symbolic link" in str(found.reason)
+    assert "symbolic link" in str(found.reason)
     with pytest.raises((ConfigError, StorageError)):
         empo_core.open_run(path)
 
@@ -157,16 +156,16 @@ def test_a_run_whose_process_is_gone_says_so(write: Write) -> None:
     assert alive.seconds > 1000
     gone = read_run(write(status_json=json.dumps(status | {"pid": 2**22 + 1})))
     assert gone.seconds == 1.0
-    assert "process 4194305 is gone; go on with: empo resume" in str(gone.reason)
-    elsewhere = read_run(write(status_json=json.dumps(status | {"pid": 1e99, "host": "other"})))
+    assert "process 4194305 " in str(gone.reason)
+    elsewhere = read_run(write(status_json=json.dumps(status | {"pid": 1, "host": "other"})))
     assert elsewhere.reason is None
 
 
-@pytest.mark.parametrize("started", ["yesterday", 3, "9999-99-99", "0001-01-01T00:00:00+14:00"])
-def test_times_that_make_no_sense_are_left_out(write: Write, started: object) -> None:
-    status = {"status": "finished", "started": started, "seconds": "1", "updated": started}
-    found = read_run(write(status_json=json.dumps(status)))
-    assert (found.started, found.seconds, found.reason) == (None, None, None)
+@pytest.mark.parametrize("started", ["yesterday", [], "9999-99-99", "2026-01-01T00:00:00"])
+def test_times_that_make_no_sense_are_damage(write: Write, started: object) -> None:
+    found = read_run(write(status_json=json.dumps({"status": "finished", "started": started})))
+    assert found.status == "damaged"
+    assert "status.json: is damaged or not ours: started" in str(found.reason)
 
 
 def test_metrics_are_arrays_in_the_order_of_steps(tmp_path: Path) -> None:
@@ -201,7 +200,7 @@ def test_without_pandas_a_data_frame_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)  # Then it cannot be imported.
-    with pytest.raises(ConfigError, match="pip install pandas"):
+    with pytest.raises(ConfigError, match="pandas"):
         read_metrics(tmp_path).to_frame()
 
 

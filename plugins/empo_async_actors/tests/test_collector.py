@@ -244,7 +244,7 @@ def test_weights_that_are_not_finite_reach_no_actor(start: Start) -> None:
 
 def test_a_factory_that_cannot_be_sent_is_refused(start: Start) -> None:
     lock = threading.Lock()
-    with pytest.raises(CollectError, match=r"actor factory cannot be sent.*use the collector"):
+    with pytest.raises(CollectError, match=r"factory.*'sync'"):
         start(lambda index: lock)
 
 
@@ -254,7 +254,7 @@ def test_an_actor_that_takes_no_steps_is_reported(start: Start) -> None:
             return Experience({}, 0)
 
     collector = start(Idle, max_restarts=0)
-    with pytest.raises(CollectError, match=r"every call must take at least 1"):
+    with pytest.raises(CollectError, match=r"experience of 0"):
         collector.collect(0)
 
 
@@ -271,7 +271,7 @@ def test_an_actor_that_sends_what_is_no_array_is_reported(start: Start) -> None:
 def test_it_must_run_to_be_used_and_runs_once(start: Start) -> None:
     idle = AsyncCollector(AsyncParams())
     for use in (lambda: idle.collect(0), lambda: idle.publish({}, 0)):
-        with pytest.raises(CollectError, match=r"call start first"):
+        with pytest.raises(CollectError, match=r"call start\b"):
             use()
     running = start()
     with pytest.raises(CollectError, match=r"runs already"):
@@ -358,7 +358,7 @@ def test_where_no_actor_makes_progress_the_run_ends(start: Start, where: str) ->
             raise AssertionError
 
     begun = time.monotonic()
-    with pytest.raises(CollectError, match=r"has brought anything for 1 s \(stall_timeout_s\)"):
+    with pytest.raises(CollectError, match=r"1 s \(stall_timeout_s\)"):
         start(Sleepy, actors=2, stall_timeout_s=1.0).collect(0)
     assert time.monotonic() - begun < 30
 

@@ -251,9 +251,9 @@ def test_starts_after_the_end_of_an_episode_teach_nothing_whatever_they_hold() -
 
 def test_too_few_candidates_are_refused_or_remarked_upon(caplog: pytest.LogCaptureFixture) -> None:
     policy = table()
-    with pytest.raises(ValueError, match="at least 2 candidate"):
+    with pytest.raises(ValueError, match="2 candidate"):
         awr()(policy, imagined(policy, candidates=1))
-    with pytest.raises(ValueError, match="at least 2 candidate"):
+    with pytest.raises(ValueError, match="2 candidate"):
         awr().weights(imagined(policy, candidates=1))
     empo_awr.loss._say.cache_clear()
     caplog.set_level(logging.WARNING)
@@ -267,7 +267,7 @@ def test_too_few_candidates_are_refused_or_remarked_upon(caplog: pytest.LogCaptu
 
 def test_a_sample_size_below_one_is_refused() -> None:
     policy, rule = table(), {"rule": "ess", "share": 0.3}
-    with pytest.raises(ValueError, match=r"0\.3 times 3 candidates is impossible"):
+    with pytest.raises(ValueError, match=r"0\.3.*3 candidates"):
         awr(temperature=rule)(policy, imagined(policy, candidates=3))
     assert bool(awr(temperature=rule)(policy, imagined(policy, candidates=4)).loss.isfinite())
 

@@ -102,14 +102,14 @@ def test_chances_of_rare_actions_are_compared(
         replace(question, robots=Altered(question, best(chance, kind))) for chance in (stored, rare)
     )
     compare(right)
-    with pytest.raises(Contradiction, match="is not that of this run"):
+    with pytest.raises(Contradiction, match="policy"):
         compare(certified, right)
 
 
 def test_negative_chances_are_refused(question: Question) -> None:
     certain = replace(question, robots=Altered(question, best(0.0)))
     compare(certain, certain, 0.0)
-    with pytest.raises(Contradiction, match="is not that of this run"):
+    with pytest.raises(Contradiction, match="policy"):
         compare(certain, certain, -9e-6)
 
 
@@ -118,5 +118,5 @@ def test_a_difference_at_a_single_time_is_refused(question: Question, at: int) -
     def tilted(chances: Tensor, left: Tensor) -> Tensor:
         return torch.where(left == at, chances**1.000001, chances)
 
-    with pytest.raises(Contradiction, match=f"at time {4 - at} is not that of this run"):
+    with pytest.raises(Contradiction, match=rf"policy .*time {4 - at} "):
         compare(question, replace(question, robots=Altered(question, tilted)))

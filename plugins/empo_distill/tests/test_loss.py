@@ -280,7 +280,7 @@ def test_without_an_expert_nothing_can_be_learned() -> None:
 
 def test_an_expert_who_is_not_normal_is_refused() -> None:
     choices = Independent(Categorical(logits=torch.zeros(4, 1, 3).double()), 1)
-    with pytest.raises(ValueError, match="BoundedNormal or an Independent"):
+    with pytest.raises(ValueError, match=r"BoundedNormal .*Independent"):
         distill()(Fixed([0.0], [1.0]), batch(choices))
 
 
@@ -292,5 +292,5 @@ def test_the_params_of_a_run_can_be_read_again(params: dict[str, Any]) -> None:
 
 
 def test_a_rate_without_a_scale_is_refused() -> None:
-    with pytest.raises(ValueError, match="scale_rate belongs to normaliser 'running_scale'"):
+    with pytest.raises(ValueError, match="scale_rate belongs"):
         DistillParams(normaliser="none", scale_rate=0.5)

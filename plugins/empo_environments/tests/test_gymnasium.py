@@ -239,7 +239,7 @@ def test_masks_cover_all_choices_and_may_come_in_parts() -> None:
 
 
 @pytest.mark.parametrize(("mask", "complaint"), [
-    (None, "2 flags"), (np.ones(3), "2 flags"), (np.zeros(2, np.int8), "without any option"),
+    (None, "2 flags"), (np.ones(3), "2 flags"), (np.zeros(2, np.int8), "any option"),
     (np.array([0.5, 1]), "2 flags"),
 ])  # fmt: skip
 def test_masks_that_are_none_are_refused(mask: Any, complaint: str) -> None:
@@ -258,7 +258,7 @@ def test_numbers_cannot_be_masked() -> None:
     class Numbers(Masked):
         action_space = spaces.Box(-1, 1, (2,))
 
-    with pytest.raises(ConfigError, match="only options can be masked"):
+    with pytest.raises(ConfigError, match="only options"):
         serial(Numbers)
 
 
@@ -270,11 +270,11 @@ NAN = float("nan")
     ((np.array([0, 0], np.float32), NAN, False, False, {}), "reward nan"),
     ((np.array([0, 0], np.float32), np.inf, False, False, {}), "reward inf"),
     ((np.array([0, -np.inf]), 0.0, False, False, {}), "observation .*-inf"),
-    ((np.array([0, NAN]), 1.0, False, True, {}), "last one of its .*nan.*truncated True"),
+    ((np.array([0, NAN]), 1.0, False, True, {}), "nan.*truncated True"),
     ((np.zeros(3, np.float32), 0.0, False, False, {}), r"\(3,\).*says float32 of shape \(2,\)"),
     ((np.zeros(2, np.complex64), 0.0, False, False, {}), "complex64"),
     ((np.zeros(2, np.float32), None, False, False, {}), "reward is None"),
-    ((np.zeros(2, np.float32), np.zeros(1), False, False, {}), "reward is array"),
+    ((np.zeros(2, np.float32), np.zeros(1), False, False, {}), "reward is array\\("),
     ((np.zeros(2, np.float32), "1", False, False, {}), "reward is '1'"),
     ((np.zeros(2, np.float32), 0.0, None, False, {}), "'terminated' is None"),
     ((np.zeros(2, np.float32), 0.0, False, 2, {}), "'truncated' is 2"),
@@ -331,8 +331,9 @@ def test_errors_of_environments_come_with_their_traceback() -> None:
     vector = serial(Breaks)
     vector.recv()
     act(vector, 0)
-    with pytest.raises(CollectError, match=r"(?s)environment 0 .*step 1: RuntimeError: out of ch"
-                       r".*Traceback.*in reward"):  # fmt: skip
+    with pytest.raises(
+        CollectError, match=r"(?s)environment 0 .*step 1: RuntimeError.*Traceback.*in reward"
+    ):
         vector.recv()
 
 
@@ -391,9 +392,7 @@ def test_environments_that_differ_are_refused() -> None:
         lambda: GymnasiumEnv(Walk()),
         lambda: GymnasiumEnv(Other()),
     ]
-    with pytest.raises(
-        ConfigError, match="environment 1 differs from environment 0 in its actions"
-    ):
+    with pytest.raises(ConfigError, match=r"environment 1 .*environment 0 .*actions"):
         SerialVectorEnv(makes, blocks=1, order="rotation")
 
 
@@ -407,10 +406,10 @@ def test_spaces_that_do_not_fit_say_which_environment_it_was() -> None:
 
 def test_a_state_of_another_number_of_environments_is_refused() -> None:
     state = serial(Walk, copies=2).state_dict()
-    with pytest.raises(ConfigError, match="2 environments, and there are 3"):
+    with pytest.raises(ConfigError, match=r"2 environments.* 3"):
         serial(Walk, copies=3).load_state_dict(state)
 
 
 def test_sizes_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ConfigError, match="3 environments cannot be divided into 2 blocks"):
+    with pytest.raises(ConfigError, match=r"3 environments.* 2 blocks"):
         SerialVectorEnv([lambda: GymnasiumEnv(Walk())] * 3, blocks=2, order="rotation")

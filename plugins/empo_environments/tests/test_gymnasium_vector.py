@@ -316,21 +316,21 @@ def test_a_state_belongs_to_a_number_of_copies() -> None:
         for count in (2, 3)
     )
     two.start(7)
-    with pytest.raises(ConfigError, match="that of 2 environments, and there are 3"):
+    with pytest.raises(ConfigError, match=r"2 environments.* 3"):
         three.load_state_dict(two.state_dict())
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda out: out[0].__setitem__((1, 2), np.nan), "observation of environment 1 is"),
-        (lambda out: out[1].__setitem__(2, np.inf), "the reward of environment 2 is inf"),
+        (lambda out: out[0].__setitem__((1, 2), np.nan), "observation.* environment 1 "),
+        (lambda out: out[1].__setitem__(2, np.inf), "reward.* environment 2 .*inf"),
         (lambda out: out.__setitem__(0, out[0][:, :2]), "of shape \\(3, 2\\)"),
-        (lambda out: out.__setitem__(1, out[1][:2]), "the rewards are .* of shape \\(2,\\)"),
-        (lambda out: out.__setitem__(2, np.zeros(3)), "the terminations are float64"),
-        (lambda out: out.__setitem__(3, None), "the truncations are object"),
-        (lambda out: out.__setitem__(0, None), "observations are object"),
-        (lambda out: out.clear(), "failed in step: CollectError: step returned a tuple of 0"),
+        (lambda out: out.__setitem__(1, out[1][:2]), "rewards.* \\(2,\\)"),
+        (lambda out: out.__setitem__(2, np.zeros(3)), "terminations.* float64"),
+        (lambda out: out.__setitem__(3, None), "truncations.* object"),
+        (lambda out: out.__setitem__(0, None), "observations.* object"),
+        (lambda out: out.clear(), "tuple of 0"),
     ],
 )
 def test_what_cannot_be_learned_from_is_named(
@@ -361,12 +361,12 @@ def test_last_observations_must_be_numbers() -> None:
     vector.start(7)
     vector.recv()
     vector.send(0, np.zeros((3, 1), np.int64))
-    with pytest.raises(CollectError, match="last observation of an episode of environment 2 is"):
+    with pytest.raises(CollectError, match=r"observation.* environment 2 "):
         vector.recv()
 
 
 def test_metadata_must_say_how_episodes_restart() -> None:
-    with pytest.raises(ConfigError, match=r"set environment\.autoreset to one of next_step, same"):
+    with pytest.raises(ConfigError, match=r"environment\.autoreset .*next_step, same"):
         GymnasiumVectorEnv(lambda: InsideStep(2))
 
 
@@ -390,7 +390,7 @@ def test_without_autoreset_an_environment_must_obey_masks(copy: bool) -> None:
     vector.start(7)
     vector.recv()
     vector.send(0, np.zeros((3, 1), np.int64))
-    with pytest.raises(ConfigError, match="also changed environment 0, which it was not to reset"):
+    with pytest.raises(ConfigError, match="changed environment 0"):
         vector.recv()
 
 
@@ -401,7 +401,7 @@ def test_workers_of_the_environment_that_die_do_not_hang_the_learner() -> None:
     vector.recv()
     env.processes[1].kill()
     vector.send(0, np.zeros((2, 1), np.int64))
-    with pytest.raises(CollectError, match="failed in step"):
+    with pytest.raises(CollectError, match=r"AsyncVectorEnv.* step"):
         vector.recv()
     vector.close()
     vector.close()

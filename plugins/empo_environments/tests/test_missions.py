@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from empo_core.components import build
 from empo_core.config import EnvironmentRef
 from empo_core.errors import CollectError, ConfigError
-from empo_core.experiment import build
 from empo_core.protocols.environments import Environment, EnvironmentContext, VectorLayout
 from empo_environments.types import GymEnv
 

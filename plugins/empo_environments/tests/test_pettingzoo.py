@@ -231,11 +231,11 @@ def test_what_is_masked_cannot_be_done() -> None:
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (None, r"'action_mask'\] is None; it must be 2 flags"),
-        (np.ones(3, bool), r"it must be 2 flags, one per option"),
-        (np.ones(2), r"it must be 2 flags, one per option"),
-        ([], r"it must be 2 flags, one per option"),
-        ((0, 0), r"is \(0, 0\), which leaves a choice without any option"),
+        (None, r"'action_mask'\] is None.* 2 flags"),
+        (np.ones(3, bool), r"2 flags"),
+        (np.ones(2), r"2 flags"),
+        ([], r"2 flags"),
+        ((0, 0), r"\(0, 0\).* option"),
     ],
 )
 def test_masks_must_be_masks(mask: Any, message: str) -> None:
@@ -249,7 +249,7 @@ def test_masks_must_be_masks(mask: Any, message: str) -> None:
     vector = one_vector(lambda: made(Masked))
     vector.recv()
     eat(vector, 0, 0, 0)
-    with pytest.raises(CollectError, match=f"agent 'bea': info.*{message}"):
+    with pytest.raises(CollectError, match=rf"agent 'bea': info.*{message}"):
         vector.recv()
 
 
@@ -258,9 +258,7 @@ def test_agents_of_different_spaces_are_named() -> None:
         def action_space(self, agent: str) -> gymnasium.Space:
             return gymnasium.spaces.Discrete(3 if agent == "bea" else 2)
 
-    with pytest.raises(
-        ConfigError, match=r"action_space of agent 'bea' is Discrete\(3\), and that of 'ann' is"
-    ):
+    with pytest.raises(ConfigError, match=r"action_space.*'bea'.*Discrete\(3\),.*'ann'"):
         made(Mixed)
 
 
@@ -277,12 +275,12 @@ def test_environments_with_turns_are_refused() -> None:
 @pytest.mark.parametrize(
     ("position", "value", "message"),
     [
-        (0, {"bea": np.zeros(3, np.float32)}, "environment 0 .* agent 'ann': there is no observ"),
-        (1, {}, "agent 'ann': there is no reward, only of none"),
-        (1, {"ann": 0.0, "bea": "much", "cia": 0.0}, "agent 'bea': the reward is 'much'"),
-        (1, {"ann": 0.0, "bea": np.nan, "cia": 0.0}, "agent 'bea', returned what is not finite"),
+        (0, {"bea": np.zeros(3, np.float32)}, "environment 0 .* agent 'ann'.* observ"),
+        (1, {}, "'ann'.* reward"),
+        (1, {"ann": 0.0, "bea": "much", "cia": 0.0}, "'bea'.* reward.*'much'"),
+        (1, {"ann": 0.0, "bea": np.nan, "cia": 0.0}, "'bea'.* finite"),
         (2, {"ann": 1, "bea": 0, "cia": 0}, "agent 'ann': 'terminated' is 1"),
-        (4, {"ann": {"termination_reason": "bored"}}, "'bored'; it must be one of starved"),
+        (4, {"ann": {"termination_reason": "bored"}}, "'bored'.* starved"),
     ],
 )
 def test_what_cannot_be_learned_from_is_named(position: int, value: Any, message: str) -> None:

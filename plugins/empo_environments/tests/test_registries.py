@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from empo_core.components import build
 from empo_core.config import EnvironmentRef
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.protocols.environments import (
     Environment,
     EnvironmentContext,

@@ -59,7 +59,7 @@ def test_rows_are_what_gymnasium_flattens_to(space: spaces.Space[Any], seed: int
 def test_rows_become_actions_of_the_space(space: spaces.Space[Any], data: st.DataObject) -> None:
     kinds = {type(leaf) is spaces.Box for leaf in leaves_of(space)}
     if len(kinds) == 2:
-        with pytest.raises(ConfigError, match="cannot be mixed"):
+        with pytest.raises(ConfigError, match="mixed"):
             acting(space)
         return
     actions, decode = acting(space)
@@ -179,17 +179,17 @@ def test_spaces_that_are_no_rows_are_refused_by_name(space: spaces.Space[Any]) -
     spaces.Discrete(70_000), spaces.MultiDiscrete([40_000, 40_000])
 ])  # fmt: skip
 def test_too_many_options_are_refused(space: spaces.Space[Any]) -> None:
-    with pytest.raises(ConfigError, match="wrap the environment"):
+    with pytest.raises(ConfigError, match=r"\(65,536"):
         observing(space)
     for unbounded in (space, spaces.Box(0, np.iinfo(np.uint64).max, (2,), np.uint64)):
-        with pytest.raises(ConfigError, match="at most 65,536"):
+        with pytest.raises(ConfigError, match="most 65,536"):
             acting(unbounded)
 
 
 def test_empty_spaces_are_refused() -> None:
-    with pytest.raises(ConfigError, match="nothing to see"):
+    with pytest.raises(ConfigError, match="to see"):
         observing(spaces.Box(0, 1, (0,)))
-    with pytest.raises(ConfigError, match="nothing to do"):
+    with pytest.raises(ConfigError, match="to do"):
         acting(spaces.Tuple(()))
 
 
@@ -211,8 +211,8 @@ PARTS = spaces.Dict({"a": spaces.Tuple((BOX, spaces.Discrete(2)))})
     (spaces.Discrete(3, start=1), 0, "from 1 to 3"),
     (spaces.Discrete(3), 1.0, "integer"),
     (spaces.Discrete(3), None, "integer"),
-    (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), "not in its space"),
-    (spaces.MultiDiscrete([2, 3]), np.array([-1, 0]), "not in its space"),
+    (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), "not in"),
+    (spaces.MultiDiscrete([2, 3]), np.array([-1, 0]), "not in"),
     (PARTS, {"b": 0}, "'a'"),
     (PARTS, {"a": (np.zeros(3, np.float32),)}, r"\['a'\].*should have 1"),
     (PARTS, {"a": (np.zeros(2, np.float32), 0)}, r"observation\['a'\]\[0\]"),

@@ -360,11 +360,11 @@ def test_actions_are_repeated_as_long_as_they_are_available(env: type[Doors]) ->
     ("observation_space", "action_space", "message"),
     [
         (spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Discrete(2)}),
-         spaces.Discrete(2), "3 flags cannot mask actions, which are 2 options"),
+         spaces.Discrete(2), "3 flags.* 2 options"),
         (spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": spaces.Discrete(2)}),
-         spaces.Box(-1, 1, (2,)), "which are numbers"),
+         spaces.Box(-1, 1, (2,)), "2 flags .*numbers"),
         (spaces.Dict({"x": spaces.Dict({"action_mask": spaces.MultiBinary(2)})}),
-         spaces.Discrete(2), r"\['x'\]\['action_mask'\]: .* and not deeper"),
+         spaces.Discrete(2), r"\['x'\]\['action_mask'\]: .*deeper"),
     ],
 )  # fmt: skip
 def test_masks_that_cannot_mask_are_refused_with_what_to_do(
@@ -374,7 +374,7 @@ def test_masks_that_cannot_mask_are_refused_with_what_to_do(
         pass
 
     Odd.observation_space, Odd.action_space = observation_space, action_space
-    with pytest.raises(ConfigError, match=f"{message}.*(name|leave it out by 'keys')"):
+    with pytest.raises(ConfigError, match=rf"{message}.*(name|'keys')"):
         GymnasiumEnv(Odd())
 
 

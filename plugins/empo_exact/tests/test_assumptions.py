@@ -43,7 +43,7 @@ def saying(answer: Any) -> Callable[[Tensor], Any]:
 
 @pytest.mark.parametrize("answer", [[0.5, 0.25, 0.0], [1.5, -0.5, 0.0], [float("nan"), 1.0, 0.0]])
 def test_a_habit_must_be_a_distribution(answer: list[float]) -> None:
-    with pytest.raises(SolveError, match="habit must return probabilities"):
+    with pytest.raises(SolveError, match=r"habit.* probabilities"):
         solve(world_with(), params(theory={"nu": 0.5}), Assumptions(habit=saying(answer)))
 
 
@@ -52,7 +52,7 @@ def test_a_human_prior_must_give_distributions() -> None:
         def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
             return torch.full((len(states), GOALS, ACTIONS), 0.5)
 
-    with pytest.raises(SolveError, match="the human prior must return probabilities"):
+    with pytest.raises(SolveError, match=r"human prior.* probabilities"):
         solve(world_with(), params(), Assumptions(human_prior=Doubtful()))
 
 
@@ -65,25 +65,25 @@ def test_a_policy_in_single_precision_is_good_enough() -> None:
 
 
 def test_a_habit_without_weight_is_not_silently_ignored() -> None:
-    with pytest.raises(SolveError, match="habit has no effect while nu is 0"):
+    with pytest.raises(SolveError, match=r"habit.* nu is 0"):
         solve(world_with(), params(), Assumptions(habit=saying([1.0, 0.0, 0.0])))
 
 
 def test_an_assumption_that_is_no_tensor_is_named() -> None:
-    with pytest.raises(SolveError, match="beta_h must return a tensor, not list"):
+    with pytest.raises(SolveError, match=r"beta_h.* tensor"):
         solve(world_with(), params(), Assumptions(beta_h=lambda states: [1.0]))  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(
     ("believed", "message"),
     [
-        (lambda state, human, action: [(1.0, [0])], "lists one action for each of 3 agents"),
+        (lambda state, human, action: [(1.0, [0])], "3 agents"),
         (
             lambda state, human, action: [(1.5, [0, -1, 0]), (-0.5, [1, -1, 1])],
-            "a negative probability",
+            "negative",
         ),
         (lambda state, human, action: [(0.5, [0, -1, 0])], "sum to 0.5"),
-        (lambda state, human, action: [(float("nan"), [0, -1, 0])], "sum to nan"),
+        (lambda state, human, action: [(float("nan"), [0, -1, 0])], "sum.* nan"),
         (lambda state, human, action: [(1.0, [0, -1, 9])], "gives action 9"),
     ],
 )
@@ -135,24 +135,24 @@ def test_a_saved_result_asks_for_the_priors_that_solve_was_given(key: str, tmp_p
     prior: dict[str, Any] = {key: UniformPrior(UniformParams(), world)}
     result = solve(world, params(theory={"nu": 0.5}), Assumptions(**prior))
     result.save(tmp_path)
-    with pytest.raises(StorageError, match=f"pass it as {key} again"):
+    with pytest.raises(StorageError, match=f"as {key} again"):
         load(tmp_path, world)
     assert same(load(tmp_path, world, **prior), result)
 
 
 def test_a_saved_result_belongs_to_one_horizon(tmp_path: Path) -> None:
     solve(world_with(3), params()).save(tmp_path)
-    with pytest.raises(StorageError, match="its horizon was 3, not 4"):
+    with pytest.raises(StorageError, match=r"horizon.* 3, not 4"):
         load(tmp_path, world_with(4))
 
 
 @pytest.mark.parametrize(
     ("state", "time", "message"),
     [
-        (-1, 0, "no state number -1"),
-        (10**9, 0, "no state number 1000000000"),
+        (-1, 0, "state number -1"),
+        (10**9, 0, "state number 1000000000"),
         ((0, 0, 0), 0, "words, not 3"),
-        (0, -1, "no time -1; times go from 0 to 3"),
+        (0, -1, "time -1; .* 0 to 3"),
         (0, 4, "no time 4"),
     ],
 )
@@ -174,7 +174,7 @@ def test_there_are_no_values_at_what_does_not_exist(state: Any, time: int, messa
 def test_keys_of_phase_1_are_refused_beside_a_prior_that_replaces_it(
     ignored: dict[str, Any],
 ) -> None:
-    with pytest.raises(ValidationError, match="has no effect beside human_prior"):
+    with pytest.raises(ValidationError, match="beside human_prior"):
         params(human_prior="uniform", **ignored)
 
 
@@ -206,7 +206,7 @@ def masked_policy(spoiled: float) -> Any:
 
 
 WHERE = (
-    r"not available in a state of .*probability 0\.25 to '.*' of human \d \(agent \d\)"
+    r"available .*0\.25 to '.*' of human \d \(agent \d\)"
     r"(.|\n)*The state is \["
 )
 

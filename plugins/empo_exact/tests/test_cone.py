@@ -124,7 +124,7 @@ def test_a_cone_has_all_words_that_goals_depend_on_at_last() -> None:
 )
 def test_a_word_outside_reads_is_refused_with_a_counterexample(leak: Leak, message: str) -> None:
     world = Noted(random_table(SHAPE, 3), leak)
-    with pytest.raises(SolveError, match=r"reduce: cone is refused, for reads\(\)") as error:
+    with pytest.raises(SolveError, match=r"reduce: cone .*reads\(\)") as error:
         solve(world, CONE)
     assert error.match(message)
     assert error.match(r"in this state:\nstate \d with \[")
@@ -144,7 +144,7 @@ class Superstitious:
 def test_a_prior_that_reads_other_words_is_refused() -> None:
     world = Noted(random_table(SHAPE, 3))
     prior = Superstitious(len(world.spec.goals))
-    with pytest.raises(SolveError, match=r"human_prior depends on words that nothing else") as e:
+    with pytest.raises(SolveError, match=r"human_prior.* words") as e:
         solve(world, CONE, Assumptions(human_prior=prior))
     assert e.match("its policies depend on words")
 
@@ -159,5 +159,5 @@ def test_a_declaration_of_the_wrong_shape_is_refused() -> None:
                 achieved=found.achieved[:, :4],
             )
 
-    with pytest.raises(SolveError, match=r"gives words of shape \[4, 4\], not \[5, 5\]"):
+    with pytest.raises(SolveError, match=r"\[4, 4\], not \[5, 5\]"):
         solve(Short(random_table(SHAPE, 3)), CONE)

@@ -55,7 +55,7 @@ def tree(secret: int) -> SymmetricWorld:
 def test_a_symmetry_that_is_wrong_in_one_of_many_states_is_refused(secret: int) -> None:
     world = tree(secret)
     right = solve(world, params([])).at(0).V_r
-    with pytest.raises(SolveError, match=r"(?s)reduce: symmetry is refused.*state \d+"):
+    with pytest.raises(SolveError, match=r"(?s)reduce: symmetry .*state \d+"):
         solve(world, params(["symmetry"]))
     # Only samples miss it, which have to be asked for.
     assert solve(world, params(["symmetry"], check_reductions="sampled")).at(0).V_r != right
@@ -109,7 +109,7 @@ def test_a_prior_that_lacks_a_symmetry_in_one_state_is_refused() -> None:
     state = len(world.table.outcomes) - 40
     assert solve(world, params(["symmetry"])).at(0).V_r < 0
     prior = OncePrior(world.row(state), None, is_stationary=True)
-    with pytest.raises(SolveError, match="human_prior does not have the symmetry"):
+    with pytest.raises(SolveError, match=r"human_prior.* symmetry"):
         solve(world, params(["symmetry"]), Assumptions(human_prior=prior))
 
 

@@ -60,14 +60,14 @@ def false_in_an_image() -> SymmetricWorld:
 
 
 def test_a_symmetry_that_is_false_in_an_image_of_an_image_is_refused() -> None:
-    with pytest.raises(SolveError, match="does not lead to the images of"):
+    with pytest.raises(SolveError, match="images"):
         solve(false_in_an_image(), SYMMETRY)
 
 
 def test_the_kit_tries_images_of_images() -> None:
     world = false_in_an_image()
     start = world.initial_state()[None]
-    with pytest.raises(AssertionError, match="'renaming 0' is no symmetry"):
+    with pytest.raises(AssertionError, match="'renaming 0'"):
         StructureTests().test_declared_symmetries_change_nothing(world, start)
 
 
@@ -81,7 +81,7 @@ def test_two_actions_that_become_the_same_are_refused() -> None:
         outcome(stays[4], stays[4], stays[4]),
     ]
     table = game(outcomes, (50, 20, 31, 9, 40), 3, horizon=4, start=1)
-    with pytest.raises(SolveError, match=r"of human 0 to \[0, 1, 1\], which is not each of 0 to 2"):
+    with pytest.raises(SolveError, match=r"human 0 to \[0, 1, 1\]"):
         solve(SymmetricWorld(table, [renaming((0, 2, 1, 3, 4), (0, 1, 1))]), SYMMETRY)
 
 
@@ -100,7 +100,7 @@ def test_a_symmetry_that_is_false_where_few_walks_lead_is_refused() -> None:
         right.append(outcome(*[((1.0, end, 1.0),)] * 4))
     table = game(right, tuple(range(16)), 14, horizon=9)
     states = (*(range(7, 14)), *range(7), 14, 15)
-    with pytest.raises(SolveError, match=r"(?s)does not lead to the images of.*state (6|13)\b"):
+    with pytest.raises(SolveError, match=r"(?s)images.*state (6|13)\b"):
         solve(SymmetricWorld(table, [renaming(states, (0, 1, 2, 3))]), SYMMETRY)
 
 
@@ -117,7 +117,7 @@ def test_a_symmetry_with_two_images_exchanged_is_refused_or_changes_nothing(
     try:
         compare(wrong, CompleteTheory(), ["symmetry"])
     except SolveError as error:
-        assert "reduce: symmetry is refused" in str(error)  # noqa: PT017
+        assert "reduce: symmetry" in str(error)  # noqa: PT017
 
 
 class Notes(WorldModel):
@@ -191,7 +191,7 @@ def test_a_symmetry_that_mixes_kept_and_dropped_words_is_refused_with_cone() -> 
     world = Notes()
     for alone in (["symmetry"], ["cone"]):
         compare(world, CompleteTheory(), alone)
-    with pytest.raises(SolveError, match=r"does not go with cone: it moves .*\[2\].* into word 1"):
+    with pytest.raises(SolveError, match=r"cone: .*\[2\].* word 1"):
         compare(world, CompleteTheory(), ["symmetry", "cone"])
 
 
@@ -289,13 +289,13 @@ SWAP = Cells(5, [exchange(5, 0, 1)]).symmetries()[0]
 FORMS: list[tuple[str, Any, str]] = [
     ("another type", {"rows": lambda s: SWAP.rows(s).long()}, r"torch\.int64, not .* torch\.int16"),
     ("fewer words", {"rows": lambda s: SWAP.rows(s)[:, :2]}, r"shape \[\d+, 2\] of"),
-    ("fewer rows", {"rows": lambda s: SWAP.rows(s)[1:]}, r"its rows have shape"),
-    ("its argument", {"rows": lambda s: s.copy_(SWAP.rows(s))}, "changes the rows that it is"),
-    ("no states", {"actions": lambda s: SWAP.actions(s)[0]}, r"its actions have shape \[2, 6\]"),
-    ("too large", {"actions": lambda s: SWAP.actions(s) + 7}, "the actions of ann to"),
-    ("negative", {"actions": lambda s: SWAP.actions(s) - 1}, "which is not each of 0 to 5 once"),
-    ("agents", {"agents": (0,)}, r"its agents are \[0\], not each of 0 to 1 once"),
-    ("goals", {"goals": (0, 1, 9, 3, 4)}, "its goals are"),
+    ("fewer rows", {"rows": lambda s: SWAP.rows(s)[1:]}, "rows have"),
+    ("its argument", {"rows": lambda s: s.copy_(SWAP.rows(s))}, "changes the rows"),
+    ("no states", {"actions": lambda s: SWAP.actions(s)[0]}, r"actions .*\[2, 6\]"),
+    ("too large", {"actions": lambda s: SWAP.actions(s) + 7}, "actions of ann"),
+    ("negative", {"actions": lambda s: SWAP.actions(s) - 1}, "0 to 5 once"),
+    ("agents", {"agents": (0,)}, r"agents are \[0\]"),
+    ("goals", {"goals": (0, 1, 9, 3, 4)}, "goals are"),
 ]  # fmt: skip
 
 
@@ -349,7 +349,7 @@ def test_a_prior_that_lacks_a_symmetry_at_one_time_is_refused(steps_left: int) -
     ]
     table = game(outcomes, (5, 9, -7, 11), 3, horizon=6)
     world = SymmetricWorld(table, [renaming((0, 2, 1, 3), (0, 1))])
-    with pytest.raises(SolveError, match="human_prior does not have the symmetry"):
+    with pytest.raises(SolveError, match=r"human_prior.* symmetry"):
         solve(world, SYMMETRY, Assumptions(human_prior=LopsidedOnce(steps_left)))
 
 

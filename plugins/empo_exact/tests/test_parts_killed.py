@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
@@ -27,7 +27,7 @@ KILLED = """
 import itertools, json, os, signal, sys
 from pathlib import Path
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
+from empo_core.components import build
 from empo_exact.plugin import ExactParams
 from empo_exact.solve import solve
 
@@ -74,7 +74,7 @@ print(json.dumps(codes))
 
 @pytest.mark.parametrize(
     ("first", "step"),
-    [(3, 197), *(pytest.param(first, 8, marks=pytest.mark.slow) for first in range(8))],
+    [(3, 297), *(pytest.param(first, 8, marks=pytest.mark.slow) for first in range(8))],
 )
 def test_a_solve_that_is_killed_after_any_change_of_the_disk_goes_on(
     tmp_path: Path, first: int, step: int

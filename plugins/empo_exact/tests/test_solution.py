@@ -80,11 +80,11 @@ def test_what_is_not_known_is_refused(result: ExactResult) -> None:
     start = torch.from_numpy(result.graph.states[:1])
     with pytest.raises(WorldError, match="steps_left is 5"):
         result.robot_values(start, 5)
-    with pytest.raises(SolveError, match=r"never in state \[7, 7\] with 2 steps left"):
+    with pytest.raises(SolveError, match=r"state \[7, 7\] with 2 steps"):
         result.goal_values(torch.full_like(start, 7), 2)
     far = result.reachable_states(1)[-1:]
     if far.tolist() != start.tolist():
-        with pytest.raises(SolveError, match="never in state"):
+        with pytest.raises(SolveError, match="never"):
             result.robot_policies(far, 4)
 
 
@@ -135,13 +135,13 @@ def test_a_finished_run_can_be_played(
 
 
 def test_a_run_without_results_cannot_be_played(world: TableWorld, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"has no results.*empo resume"):
+    with pytest.raises(StorageError, match=r"results.*empo resume"):
         Exact(PARAMS).restore(context_of(world, tmp_path))
 
 
 def test_a_run_that_kept_the_start_only_cannot_be_played(world: TableWorld, tmp_path: Path) -> None:
     params = PARAMS.model_copy(update={"keep": "root"})
-    with pytest.raises(StorageError, match="keep: all or disk"):
+    with pytest.raises(StorageError, match="keep: all"):
         Exact(params).restore(solved_run(world, tmp_path, params))
 
 

@@ -94,7 +94,7 @@ def test_a_start_in_which_a_human_is_without_power_is_refused(
     chosen = params("all", **compute).model_copy(update={"reduce": reduce})
     rows = [world.row(0), world.row(1)]
     assert solve(world, chosen, directory=tmp_path / "one", start=rows[:1]).at(0).V_r < 0
-    with pytest.raises(SolveError, match="can attain none of its goals"):
+    with pytest.raises(SolveError, match="attain"):
         solve(world, chosen, directory=tmp_path / "two", start=rows)
 
 

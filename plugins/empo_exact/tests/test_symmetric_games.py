@@ -132,7 +132,7 @@ def test_a_false_symmetry_is_refused_with_a_counterexample(
     world = planted(seed, change)
     reason = false_symmetry(world, world.symmetries()[0], states_of(world))
     assert reason is not None
-    with pytest.raises(SolveError, match=r"reduce: symmetry is refused, for 'renaming 0'") as e:
+    with pytest.raises(SolveError, match=r"reduce: symmetry .*for 'renaming 0'") as e:
         solve(world, SYMMETRY)
     assert e.match(message)
 
@@ -144,7 +144,7 @@ def test_exchanged_first_actions_are_refused_where_goals_are_achieved() -> None:
     table = replace(world.table, outcomes=tuple(stays))
     names = tuple(range(6)), tuple(range(3)), tuple(range(len(table.goals)))
     swapped = Renaming(names[0], names[1], ((1, 0, 2), (0, 1, 2), (0, 1)), names[2])
-    with pytest.raises(SolveError, match=r"takes its first available action where it has achieved"):
+    with pytest.raises(SolveError, match=r"first available"):
         solve(SymmetricWorld(table, [swapped]), SYMMETRY)
 
 
@@ -158,7 +158,7 @@ def test_a_world_without_symmetries_is_refused_in_one_sentence() -> None:
 def test_assumptions_of_the_caller_are_refused() -> None:
     world = symmetric_world(SHAPE, 0)
     beta = Assumptions(beta_h=lambda states: torch.zeros(len(states), len(world.spec.goals)))
-    with pytest.raises(SolveError, match="leave reduce or beta_h out"):
+    with pytest.raises(SolveError, match="reduce or beta_h"):
         solve(world, exact_params(keep="all", reduce=["lump"]), beta)
 
 

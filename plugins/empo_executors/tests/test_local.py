@@ -64,10 +64,10 @@ def test_the_loss_says_how_the_process_ended(start: Start) -> None:
     assert reports.get(timeout=PATIENCE_S) == "good night"
     os.kill(pid, signal.SIGKILL)
     for call in calls:
-        with pytest.raises(LostError, match="signal 9 often means that memory ran out"):
+        with pytest.raises(LostError, match="signal 9"):
             result_of(call)
     executor, worker = start()
-    with pytest.raises(LostError, match="exited with code 9 without being asked to"):
+    with pytest.raises(LostError, match="code 9"):
         result_of(executor.call(worker, "die", on_report=reports.put))
 
 
@@ -77,7 +77,7 @@ def test_a_stopped_worker_is_lost_after_its_heartbeat(start: Start, is_busy: boo
     pid = result_of(executor.call(worker, "pid"))
     call = executor.call(worker, "sleep", on_report=print) if is_busy else None
     os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(LostError, match=r"no sign of life for 0.5 s \(heartbeat_s\)"):
+    with pytest.raises(LostError, match=r"0.5 s \(heartbeat_s\)"):
         result_of(call or executor.call(worker, "pid"))
 
 
@@ -128,7 +128,7 @@ class Slow:
 
 def test_a_worker_that_takes_too_long_to_be_built_is_lost(start: Start) -> None:
     executor, worker = start(Slow, start_timeout_s=0.3)
-    with pytest.raises(LostError, match=r"was not ready for 0.3 s \(start_timeout_s\)"):
+    with pytest.raises(LostError, match=r"0.3 s \(start_timeout_s\)"):
         result_of(executor.call(worker, "pid"))
 
 
@@ -158,15 +158,15 @@ def test_errors_of_ours_come_as_they_are_and_workers_are_closed(
 
 def test_what_cannot_be_done_is_refused(start: Start) -> None:
     executor, lock = LocalExecutor(LocalParams()), threading.Lock()
-    with pytest.raises(WorkerError, match="one node and no labels"):
+    with pytest.raises(WorkerError, match="labels"):
         executor.start(EchoWorker, Needs(labels={"zone": "a"}))
-    with pytest.raises(WorkerError, match="factory cannot be sent"):
+    with pytest.raises(WorkerError, match="factory"):
         executor.start(lambda: lock, Needs())
     executor.shutdown()
-    with pytest.raises(WorkerError, match="was shut down"):
+    with pytest.raises(WorkerError, match="shut down"):
         executor.start(EchoWorker, Needs())
     executor, worker = start()
-    with pytest.raises(WorkerError, match="arguments of 'echo' cannot be sent"):
+    with pytest.raises(WorkerError, match="'echo'"):
         executor.call(worker, "echo", lock)
     assert result_of(executor.call(worker, "echo", 1)) == 1
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -231,16 +232,15 @@ def test_no_runs_are_no_fault_and_no_folder_is_one(tmp_path: Path) -> None:
     assert re.search(r"runs: none\n", empo("runs", tmp_path / "runs").stdout)
     done = empo("runs", tmp_path / "nowhere")
     assert done.exit_code == 2
-    assert "nowhere: has no runs: No such file or directory" in done.stderr
+    assert "nowhere: " in done.stderr
     with pytest.raises(ConfigError, match="null byte"):
         read_rows(Path("\0"))
 
 
 def test_a_narrow_terminal_gets_whole_names(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import empo_core.cli.output as output
-    from empo_core.cli.output import output_console
 
-    monkeypatch.setattr(output, "stdout", lambda: output_console(width=60))
+    monkeypatch.setattr(output, "stdout", partial(output.stdout, width=60))
     lines = empo("runs", runs).stdout.splitlines()
     assert max(map(len, lines)) <= 60
     assert "algorithm exact" in " ".join(lines)

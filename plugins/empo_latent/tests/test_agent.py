@@ -153,13 +153,13 @@ def test_an_agent_of_several_tasks_acts_in_the_one_that_is_named(
 
 def test_what_an_agent_cannot_act_on_is_refused(saved: tuple[Path, LatentModel]) -> None:
     path, _ = saved
-    with pytest.raises(ConfigError, match="did not learn 'Pong'"):
+    with pytest.raises(ConfigError, match="'Pong'"):
         load_agent(path, task="Pong")
     with pytest.raises(ConfigError, match="acts in 2 environments: call act_all"):
         load_agent(path, envs=2).act(np.zeros(3))
     with pytest.raises(CollectError, match=r"shape \(2,\), and Pendulum-v1 shows 3 numbers"):
         load_agent(path).act(np.zeros(2))
-    with pytest.raises(CollectError, match="flatten what is a dictionary"):
+    with pytest.raises(CollectError, match="dictionary"):
         load_agent(path).act(np.array({"angle": np.zeros(3)}, object))
 
 
@@ -180,10 +180,10 @@ def test_discounts_follow_the_length_of_episodes_unless_given() -> None:
     assert found == pytest.approx([0.95, 0.975, 0.99, 0.995])
     given = LatentParams.model_validate({**PARAMS, "gamma": 0.5})
     assert discounts(given, spec) == [0.5] * 4
-    rule = {"denominator": 10.0, "least": 0.6, "greatest": 0.97}
+    rule = {"denominator": 10.0, "minimum": 0.6, "maximum": 0.97}
     ours = LatentParams.model_validate({**PARAMS, "discount": rule})
     assert discounts(ours, spec) == pytest.approx([0.6, 0.95, 0.97, 0.97])
-    with pytest.raises(ValueError, match="discount says what gamma is where that is null"):
+    with pytest.raises(ValueError, match=r"discount .*gamma"):
         LatentParams.model_validate({**PARAMS, "discount": rule, "gamma": 0.5})
-    with pytest.raises(ValueError, match=r"least \(0.99\) must not exceed greatest \(0.9\)"):
-        LatentParams.model_validate({**PARAMS, "discount": {"least": 0.99, "greatest": 0.9}})
+    with pytest.raises(ValueError, match=r"minimum \(0.99\) .*maximum \(0.9\)"):
+        LatentParams.model_validate({**PARAMS, "discount": {"minimum": 0.99, "maximum": 0.9}})

@@ -205,5 +205,5 @@ def test_dropout_comes_before_the_first_normalisation_and_nowhere_else(layers: i
 
 
 def test_a_function_without_a_plain_version_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"no plain version of .*tanh"):
+    with pytest.raises(TypeError, match=r"tanh"):
         reference_ensemble(made(final=torch.tanh))

@@ -359,15 +359,15 @@ def test_pendulum_is_drawn_without_a_display() -> None:
 @pytest.mark.parametrize(
     ("space", "reason"),
     [
-        (spaces.Discrete(3), "'rollout' learns to choose"),
-        (spaces.MultiDiscrete([2, 2]), "'rollout' learns to choose"),
-        (spaces.MultiBinary(2), "'rollout' learns to choose"),
-        (spaces.Box(0, 3, (2,), np.int64), "'rollout' learns to choose"),
-        (spaces.Text(3), "cannot be written as a row of numbers"),
-        (spaces.Tuple((BOX, spaces.Discrete(2))), "choices and numbers cannot be mixed"),
-        (spaces.Box(-np.inf, np.inf, (2,)), "has no bounds"),
-        (spaces.Box(-1e10, 1e10, (2,), np.float64), "has no bounds"),
-        (spaces.Box(-1, 1, (0,)), "nothing to do"),
+        (spaces.Discrete(3), "'rollout'"),
+        (spaces.MultiDiscrete([2, 2]), "'rollout'"),
+        (spaces.MultiBinary(2), "'rollout'"),
+        (spaces.Box(0, 3, (2,), np.int64), "'rollout'"),
+        (spaces.Text(3), r"Text\("),
+        (spaces.Tuple((BOX, spaces.Discrete(2))), "mixed"),
+        (spaces.Box(-np.inf, np.inf, (2,)), "bounds"),
+        (spaces.Box(-1e10, 1e10, (2,), np.float64), "bounds"),
+        (spaces.Box(-1, 1, (0,)), "to do"),
     ],
 )
 def test_actions_that_are_no_bounded_numbers_are_refused(
@@ -385,12 +385,12 @@ PICTURE = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 @pytest.mark.parametrize(
     ("space", "reason"),
     [
-        (spaces.Text(3), "cannot be written as a row of numbers"),
-        (spaces.Dict(a=SEEN, b=spaces.Sequence(SEEN)), r"\['b'\] .* as a row of numbers"),
-        (spaces.Dict(a=SEEN, b=PICTURE), r"a picture beside other parts"),
-        (spaces.Tuple((PICTURE, PICTURE)), r"a picture beside other parts"),
+        (spaces.Text(3), r"Text\("),
+        (spaces.Dict(a=SEEN, b=spaces.Sequence(SEEN)), r"\['b'\]"),
+        (spaces.Dict(a=SEEN, b=PICTURE), r"beside"),
+        (spaces.Tuple((PICTURE, PICTURE)), r"beside"),
         (spaces.Box(-1, 1, (2**17,)), "131,072 numbers"),
-        (spaces.Box(-1, 1, (0,)), "nothing to see"),
+        (spaces.Box(-1, 1, (0,)), "to see in"),
     ],
 )
 def test_observations_that_cannot_be_read_are_refused(
@@ -405,14 +405,14 @@ def test_observations_that_cannot_be_read_are_refused(
     [
         ({"id": "Pendulm-v1"}, "Did you mean: `Pendulum`"),
         ({"id": "Pendulum-v9"}, "v1"),
-        ({"id": "Pendulum-v1", "kwargs": {"gravity": 1}}, r"cannot be made with \{'gravity': 1\}"),
+        ({"id": "Pendulum-v1", "kwargs": {"gravity": 1}}, r"\{'gravity': 1\}"),
         (
             {"id": "EmpoLatentTests/Endless-v0"},
-            "max_episode_steps: the environment does not say after how many steps",
+            "max_episode_steps:",
         ),
         (
             {"id": "Pendulum-v1", "picture_size": 48},
-            "picture_size: belongs to environments whose observation is one picture",
+            "picture_size:",
         ),
         ({"id": "CartPole-v1"}, "choices among 2 options"),
     ],
@@ -436,16 +436,16 @@ def test_tasks_that_cannot_be_made_are_refused(options: dict[str, Any], reason: 
             lambda e, s: -np.inf if s == 1 else 0,
             "reward -inf.*episode 0, step 1",
         ),
-        (lambda e, s: [0, 0, 0], lambda e, s: 0, r"its space says float64 of shape \(2,\)"),
-        (lambda e, s: ["a", "b"], lambda e, s: 0, r"its space says float64 of shape \(2,\)"),
-        (lambda e, s: [0, 0], lambda e, s: "much", "the reward is 'much'"),
+        (lambda e, s: [0, 0, 0], lambda e, s: 0, r"float64 .*\(2,\)"),
+        (lambda e, s: ["a", "b"], lambda e, s: 0, r"float64 .*\(2,\)"),
+        (lambda e, s: [0, 0], lambda e, s: "much", "'much'"),
         (lambda e, s: [0, 1 // (s - 1)], lambda e, s: 0, "ZeroDivisionError"),
     ],
 )
 def test_tasks_that_fail_at_once_are_refused_before_training(
     scripted: Callable[..., tuple[TaskVector, Scripted]], show: Any, pay: Any, reason: str
 ) -> None:
-    with pytest.raises(ConfigError, match=rf"(?s)tasks\.0: the task failed.*{reason}"):
+    with pytest.raises(ConfigError, match=rf"(?s)tasks\.0: .*{reason}"):
         scripted(show=show, pay=pay)
 
 
@@ -469,9 +469,9 @@ def test_what_fails_later_says_where_and_how_to_see_it_again(
     message = str(caught.value)
     assert message.startswith("task scripted: environment 0 ")
     assert reason in message
-    assert "(episode 0, step 20; to see it again" in message
-    assert f"reset the environment with seed {environment.seeds[-1]} and" in message
-    assert "up to step 20: [0.25])" in message
+    assert "(episode 0, step 20;" in message
+    assert f"seed {environment.seeds[-1]} " in message
+    assert "step 20: [0.25])" in message
 
 
 def test_tasks_are_called_by_their_ids() -> None:

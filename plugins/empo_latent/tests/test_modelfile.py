@@ -136,7 +136,7 @@ def test_another_model_takes_its_place(saved: Saved, load: Load, tmp_path: Path)
     ("change", "message"),
     [
         ({"params": {"latents": {"size": 16, "group": 4, "width": 8}}}, "size mismatch"),
-        ({"params": {"latents": {"size": 2**50, "group": 4}}}, "do not make a model"),
+        ({"params": {"latents": {"size": 2**50, "group": 4}}}, "not make"),
         ({"params": {"optimistic_loss": "any"}}, "Missing key"),
         ({"params": {"value": {"heads": 0}}}, r"value\.heads"),
         ({"params": {"policy_loss": "gone"}}, "No policy_loss named 'gone'"),

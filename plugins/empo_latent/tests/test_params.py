@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from empo_core.components import build
 from empo_core.config import merged
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
@@ -103,7 +103,7 @@ PUBLISHED = {
         "policy_eps": 1e-5,
         "max_grad_norm": 20,
     },
-    "discount": {"denominator": 5, "least": 0.95, "greatest": 0.995},
+    "discount": {"denominator": 5, "minimum": 0.95, "maximum": 0.995},
     "replay": {"capacity": 1_000_000, "batch_size": 256, "running": False},
     "collection": {"acting": "planner", "seed_steps": None, "seed_updates": None},
 }
@@ -128,7 +128,7 @@ def test_what_is_given_wins_over_a_preset() -> None:
 
 
 def test_a_size_is_no_preset() -> None:
-    with pytest.raises(ValidationError, match="tiny is a size: write size: tiny"):
+    with pytest.raises(ValidationError, match="size: tiny"):
         LatentParams(total_steps=10, preset="tiny")
 
 
@@ -145,7 +145,7 @@ def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: 
     if fits:
         LatentParams.model_validate({**USUAL, "tasks": [task]})
         return
-    with pytest.raises(ValidationError, match="greater than or equal to 39"):
+    with pytest.raises(ValidationError, match="picture_size 38"):
         LatentParams.model_validate({**USUAL, "tasks": [task]})
 
 
@@ -171,9 +171,9 @@ def test_later_rounds_without_the_policy_need_elites_of_their_own(plans: int, fi
 @pytest.mark.parametrize(
     ("planner", "message"),
     [
-        ({"heads_evaluation": "min"}, "planner.heads_evaluation: there is one head of everything"),
-        ({"action_noise": 0.1}, "planner.action_noise: it matters where the planner acts"),
-        ({"chosen": "best"}, "planner.chosen: it matters where the planner acts"),
+        ({"heads_evaluation": "min"}, "planner.heads_evaluation:"),
+        ({"action_noise": 0.1}, "planner.action_noise:"),
+        ({"chosen": "best"}, "planner.chosen:"),
     ],
 )
 def test_options_without_an_effect_are_refused(planner: dict[str, Any], message: str) -> None:

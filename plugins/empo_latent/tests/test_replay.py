@@ -237,7 +237,7 @@ def test_an_episode_is_learned_from_once_it_has_ended_where_running_ones_are_not
     for _ in range(5):
         life.step()
         assert not life.fast.ready
-    with pytest.raises(ValueError, match="no episode has ended and has 2 steps yet"):
+    with pytest.raises(ValueError, match=r"ended .* 2 steps"):
         life.fast.sample(1, torch.Generator())
     step = (torch.zeros(1, ACTIONS), np.zeros(1), np.ones(1, bool), np.zeros((1, 1), np.float32))
     life.fast.add(*step)
@@ -363,7 +363,7 @@ def test_a_checkpoint_of_something_else_is_refused(
     envs: int, capacity: int, horizon: int, expert: bool
 ) -> None:
     other = Replay(spec(), envs=envs, capacity=capacity, horizon=horizon, expert=expert)
-    with pytest.raises(StorageError, match="remembers something else"):
+    with pytest.raises(StorageError, match="remembers"):
         other.load_state_dict(lived().fast.state_dict())
 
 
@@ -385,7 +385,7 @@ def test_a_great_capacity_takes_no_memory_before_it_is_needed() -> None:
 def test_drawing_before_there_is_a_slice_is_refused() -> None:
     replay = Replay(spec(), envs=1, capacity=10, horizon=3)
     for _ in range(2):
-        with pytest.raises(ValueError, match="no episode has 3 steps yet"):
+        with pytest.raises(ValueError, match="3 steps"):
             replay.sample(1, torch.Generator())
         replay.begin(np.zeros((1, 1), np.float32), np.array([True]))
 
@@ -393,11 +393,11 @@ def test_drawing_before_there_is_a_slice_is_refused() -> None:
 def test_a_step_without_an_episode_is_refused() -> None:
     replay = Replay(spec(), envs=2, capacity=20, horizon=1)
     step = (torch.zeros(2, ACTIONS), np.zeros(2), np.array([False, True]), np.zeros((2, 1)))
-    with pytest.raises(ValueError, match="environment 0 has no episode"):
+    with pytest.raises(ValueError, match="environment 0"):
         replay.add(*step)
     replay.begin(np.zeros((2, 1)), np.ones(2, bool))
     replay.add(*step)
-    with pytest.raises(ValueError, match="environment 1 has no episode"):
+    with pytest.raises(ValueError, match="environment 1"):
         replay.add(*step)
 
 

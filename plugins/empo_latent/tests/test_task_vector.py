@@ -199,7 +199,7 @@ def test_fewer_environments_than_tasks_are_refused() -> None:
 
 
 def test_pictures_beside_numbers_are_refused(odd: Callable[..., GymnasiumBacked]) -> None:
-    with pytest.raises(ConfigError, match="shows numbers, odd shows pictures"):
+    with pytest.raises(ConfigError, match=r"odd .*pictures"):
         TaskVector([PENDULUM, odd(shape=(8, 8, 3))], envs=2)
     assert {each.closed for each in sys.modules["odds"].made} == {1}
 
@@ -272,8 +272,9 @@ def test_where_one_failed_all_begin_anew(odd: Callable[..., GymnasiumBacked]) ->
     vector = TaskVector([PENDULUM, odd(fails_at=8)], envs=2)
     first = vector.start(0)
     played(vector, 7)
-    reason = r"task odd: environment 1 failed in step \d+: RuntimeError: out of order "
-    with pytest.raises(CollectError, match=reason + r"\(episode 0, step 8; to see it again"):
+    with pytest.raises(
+        CollectError, match=r"odd: environment 1 .*RuntimeError.*episode 0, step 8;"
+    ):
         played(vector, 1)
     state = vector.state_dict()
     assert state["environments"] is None  # The first acted, and its outcome is lost.
@@ -313,7 +314,7 @@ def test_an_episode_that_now_ends_earlier_is_left_behind() -> None:
 def test_a_checkpoint_of_more_environments_is_refused() -> None:
     vector, other = TaskVector([PENDULUM], envs=2), TaskVector([PENDULUM], envs=3)
     vector.start(0)
-    with pytest.raises(StorageError, match="has 2 environments, and there are 3"):
+    with pytest.raises(StorageError, match=r"2 environments.* 3"):
         other.load_state_dict(vector.state_dict())
     vector.close()
     other.close()

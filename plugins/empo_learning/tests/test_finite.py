@@ -16,11 +16,7 @@ from empo_learning.finite import check_finite
 def test_the_first_bad_tensor_is_named(bad: float, dtype: torch.dtype) -> None:
     good, worse = torch.ones(3, dtype=dtype), torch.ones(2, 2, dtype=dtype)
     worse[1, 0] = worse[1, 1] = bad
-    message = (
-        rf"^a weight to be published is not finite: q_r.0 has 2 of 4 numbers that are infinite "
-        rf"or NaN, the first is {bad}$"
-    )
-    with pytest.raises(NonFiniteError, match=message):
+    with pytest.raises(NonFiniteError, match=rf"published .*q_r\.0 .*2 of 4 .*{bad}$"):
         check_finite({"a": good, "q_r.0": worse, "z": worse}, "a weight to be published")
 
 

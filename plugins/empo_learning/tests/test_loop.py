@@ -258,7 +258,7 @@ def test_an_error_within_a_step_leaves_a_checkpoint(tmp_path: Path, error: Excep
 
 def test_a_tracker_that_fails_ends_the_run_after_a_checkpoint(tmp_path: Path) -> None:
     learner = Counting()
-    with pytest.raises(RuntimeError, match="no room on the disk"):
+    with pytest.raises(RuntimeError, match="no room"):
         loop_of(tmp_path, learner, fails_at=6)[0].run()
     assert steps_of(tmp_path)[-1] == 6
 
@@ -351,7 +351,7 @@ def test_what_is_not_finite_is_never_saved(tmp_path: Path) -> None:
     learner.at[8] = float("nan")
     with pytest.raises(NonFiniteError, match="loss/weight is nan") as caught:
         loop_of(tmp_path, learner)[0].run()
-    assert "There is no checkpoint of this step" in caught.value.__notes__[0]
+    assert "no checkpoint" in caught.value.__notes__[0]
     assert "weight has 1 of 2 numbers" in caught.value.__notes__[0]
     assert steps_of(tmp_path)[-1] == 8
     resumed = Counting()
@@ -378,7 +378,7 @@ def test_resuming_goes_past_checkpoints_that_are_not_finite(tmp_path: Path, brok
 def test_no_good_checkpoint_is_an_error(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / CHECKPOINTS)
     checkpoints.save(3, {"learner": {"weight": torch.tensor([torch.nan])}})
-    with pytest.raises(StorageError, match="every checkpoint is damaged"):
+    with pytest.raises(StorageError, match="every checkpoint"):
         loop_of(tmp_path, Counting(), resume=True)[0].run()
 
 

@@ -169,21 +169,21 @@ class TestSchedule:
     @pytest.mark.parametrize(
         ("params", "message"),
         [
-            ({"schedule": "exponential", "coef": 0.1, "end": 0.0}, "both must be above 0"),
-            ({"schedule": "exponential", "coef": 0.0, "end": 0.1}, "both must be above 0"),
-            ({"schedule": "linear"}, "needs an end"),
-            ({"schedule": "exponential"}, "needs an end"),
+            ({"schedule": "exponential", "coef": 0.1, "end": 0.0}, "both .*above 0"),
+            ({"schedule": "exponential", "coef": 0.0, "end": 0.1}, "both .*above 0"),
+            ({"schedule": "linear"}, "an end"),
+            ({"schedule": "exponential"}, "an end"),
             ({"end": 0.1}, "end: nothing moves"),
             ({"begin": 0.5}, "begin: nothing moves"),
             ({"finish": 0.5}, "finish: nothing moves"),
             ({"schedule": "linear", "end": 0.1, "begin": 0.6, "finish": 0.5}, "before begin"),
-            ({"schedule": "linear", "end": 0.1, "finish": -1.0}, "greater than or equal to 0"),
+            ({"schedule": "linear", "end": 0.1, "finish": -1.0}, "greater_than_equal"),
             ({"schedule": "cosine", "end": 0.1}, "'linear' or 'exponential'"),
-            ({"coef": -1e-3}, "greater than or equal to 0"),
+            ({"coef": -1e-3}, "greater_than_equal"),
             ({"rate": 0.1}, "belongs to target_entropy"),
-            ({"target_entropy": -1.0, "coef": 0.0}, "coef must be above 0"),
-            ({"target_entropy": -1.0, "schedule": "linear", "end": 0.1}, "drop one of the two"),
-            ({"jacobian": 1.1}, "less than or equal to 1"),
+            ({"target_entropy": -1.0, "coef": 0.0}, "coef .*above 0"),
+            ({"target_entropy": -1.0, "schedule": "linear", "end": 0.1}, "drop one"),
+            ({"jacobian": 1.1}, "less_than_equal"),
         ],
     )
     def test_what_makes_no_sense_is_refused(self, params: Any, message: str) -> None:
@@ -406,7 +406,7 @@ def test_a_constant_batch_holds_nothing_of_starts_without_weight() -> None:
 @pytest.mark.parametrize(
     ("needs", "message"),
     [
-        ({"critic": True}, "mine needs a critic"),
+        ({"critic": True}, "critic"),
         ({"expert": True}, r"mine needs batch\.expert"),
         ({"proposal": True}, r"mine needs batch\.proposal"),
         ({"min_candidates": 5, "candidates": 8}, "at least 5 candidate.* has 4"),

@@ -169,9 +169,9 @@ def test_what_is_not_finite_is_refused_before_anything_changes(
         network.first.weight.register_hook(lambda gradient: gradient.fill_(bad))
     before, remembered = snapshot(network), repr(regression.state_dict())
     what = {
-        "parameter": r"a weight is not finite: v_h_e\.second\.bias",
-        "gradient": "the gradient of v_h_e is not finite",
-    }.get(where, "the loss of v_h_e is not finite")
+        "parameter": r"v_h_e\.second\.bias",
+        "gradient": "gradient of v_h_e",
+    }.get(where, "loss of v_h_e")
     with pytest.raises(NonFiniteError, match=what):
         regression.fit(query, target, weight, lr=0.1)
     assert all(

@@ -83,7 +83,7 @@ def test_a_full_disk_leaves_the_older_model(
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_numbers_that_are_not_finite_are_not_saved(tmp_path: Path, group: str, bad: float) -> None:
     given: dict[str, Any] = {"weights": {}, group: {"layer.bias": torch.tensor([bad])}}
-    with pytest.raises(NonFiniteError, match=r"to be saved is not finite: layer\.bias"):
+    with pytest.raises(NonFiniteError, match=r"layer\.bias"):
         write_model(tmp_path / "model", FORMAT, Body(sizes=[]), **given)
     assert not (tmp_path / "model").exists()
 
@@ -117,12 +117,12 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, length: int) -> None
 
 
 def test_a_missing_file_a_link_and_a_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot be read: No such file"):
+    with pytest.raises(StorageError, match="read: No such file"):
         read(tmp_path / "none")
     (tmp_path / "link").symlink_to(saved(tmp_path / "model"))
-    with pytest.raises(StorageError, match="is a symbolic link"):
+    with pytest.raises(StorageError, match="symbolic link"):
         read(tmp_path / "link")
-    with pytest.raises(StorageError, match=r"cannot be read|not a regular file"):
+    with pytest.raises(StorageError, match=r"be read|regular file"):
         read(tmp_path)
 
 
@@ -155,21 +155,21 @@ def test_foreign_files_are_refused_and_run_nothing(
 
 def test_another_sort_or_version_of_model_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path / "model")
-    with pytest.raises(StorageError, match="its format is 'empo-test-model', and 'other' is need"):
+    with pytest.raises(StorageError, match=r"'empo-test-model'.*'other'"):
         read_model(path, Format("other", 1), Body)
-    with pytest.raises(StorageError, match="has format version 1"):
+    with pytest.raises(StorageError, match="version 1"):
         read_model(path, Format("empo-test-model", 2), Body)
 
 
 def test_what_fails_while_a_model_is_built_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "model"
-    why = r"model: .*here: sizes: .*another version of empo-x"
+    why = r"model: .*here: sizes: .*empo-x"
     with pytest.raises(StorageError, match=why), rebuilding(path, "empo-x"):
         Body.model_validate({"sizes": 3})
-    with pytest.raises(StorageError, match="no such network"), rebuilding(path, "empo-x"):
+    with pytest.raises(StorageError, match="such network"), rebuilding(path, "empo-x"):
         raise ConfigError("no such network")
-    with pytest.raises(StorageError, match=r"^as it was$"), rebuilding(path, "empo-x"):
-        raise StorageError("as it was")
+    with pytest.raises(StorageError, match=r"^unchanged$"), rebuilding(path, "empo-x"):
+        raise StorageError("unchanged")
 
 
 def test_weights_of_another_dtype_or_shape_are_refused() -> None:

@@ -102,9 +102,9 @@ def test_a_measurement_counts_though_it_ends_in_an_error(timers: Timers, clock: 
 
 def test_a_lap_cannot_end_within_a_measurement(timers: Timers) -> None:
     with timers("rollout"):
-        with pytest.raises(RuntimeError, match="a lap cannot end while 'rollout'"):
+        with pytest.raises(RuntimeError, match=r"lap .*'rollout'"):
             timers.lap()
-        with pytest.raises(RuntimeError, match="cannot be loaded while 'rollout'"):
+        with pytest.raises(RuntimeError, match=r"load.*'rollout'"):
             timers.load_state_dict({"seconds": 0.0, "totals": {}})
 
 

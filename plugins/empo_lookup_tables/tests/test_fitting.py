@@ -306,7 +306,7 @@ def test_what_is_not_finite_is_named_and_changes_nothing(
     before = copy.deepcopy(table.state_dict() | regression.state_dict())
     target, weight = -torch.ones(2, 2), torch.ones(2, 2)
     target[1, 1], weight[1, 1] = bad.get("target", -1.0), bad.get("weight", 1.0)
-    with pytest.raises(NonFiniteError, match=f"q_r.*{named}"):
+    with pytest.raises(NonFiniteError, match=rf"q_r.*{named}"):
         regression.fit(ask([2, 9]), target, weight, lr=bad.get("lr", 0.5))
     after = table.state_dict() | regression.state_dict()
     assert table.num_entries == 2
@@ -358,12 +358,12 @@ def test_decay_draws_fitted_values_towards_the_default(make: Make, ask: Ask) -> 
 
 
 def test_a_running_mean_refuses_decay(make: Make) -> None:
-    with pytest.raises(ConfigError, match=r"weight_decay 0\.1 has no meaning .*'step'"):
+    with pytest.raises(ConfigError, match=r"weight_decay 0\.1.*'step'"):
         TableRegression(make(), weight_decay=0.1, max_grad_norm=None)
 
 
 def test_a_rule_without_min_rate_refuses_it() -> None:
-    with pytest.raises(ValueError, match="rule 'adam' has no min_rate"):
+    with pytest.raises(ValueError, match=r"rule 'adam' .*min_rate"):
         LookupParams(rule="adam", min_rate=0.1)
 
 

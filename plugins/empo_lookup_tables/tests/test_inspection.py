@@ -63,9 +63,9 @@ def test_records_come_in_the_wanted_order_and_number(make: Make, ask: Ask) -> No
 
 
 def test_an_order_that_the_table_lacks_is_refused(make: Make) -> None:
-    with pytest.raises(ValueError, match="v_r cannot be sorted by 'goal'"):
+    with pytest.raises(ValueError, match=r"v_r.*'goal'"):
         records(make("v_r"), order="goal")
-    with pytest.raises(ValueError, match="cannot be sorted by 'steps_left'"):
+    with pytest.raises(ValueError, match="'steps_left'"):
         records(make("v_r", include_time=False), order="steps_left")
 
 

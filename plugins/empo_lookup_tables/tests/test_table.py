@@ -73,7 +73,7 @@ def test_a_chosen_default_is_exact_too(make: Make, ask: Ask) -> None:
 def test_a_default_out_of_bounds_is_refused(
     make: Make, quantity: Quantity, default: float, allowed: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"is no possible {quantity}: .* {allowed}"):
+    with pytest.raises(ConfigError, match=rf"{quantity}: .*{allowed}"):
         make(quantity, default=default)
 
 
@@ -254,11 +254,11 @@ def test_what_does_not_fit_is_refused(make: Make, ask: Ask) -> None:
     learn(table, ask([1, 2]), [[-2.0], [-3.0]])
     state = dict(table.state_dict())
     other = make("q_r")
-    with pytest.raises(RuntimeError, match="2 entries of this q_r"):
+    with pytest.raises(RuntimeError, match=r"2 entries .*q_r"):
         other.load_state_dict(state)
-    with pytest.raises(RuntimeError, match="as many counts and times"):
+    with pytest.raises(RuntimeError, match="counts"):
         table.load_state_dict(state | {"steps_left": torch.tensor([1])})
-    with pytest.raises(RuntimeError, match="only 1 of 2 keys are distinct"):
+    with pytest.raises(RuntimeError, match="1 of 2 keys"):
         table.load_state_dict(state | {"states": state["states"][[0, 0]]})
     with pytest.raises(RuntimeError, match=r'Missing key.*"counts"'):
         table.load_state_dict({name: state[name] for name in state if name != "counts"})
@@ -307,13 +307,13 @@ def test_values_on_another_device_are_the_same(make: Make, ask: Ask, rule: str) 
 
 
 def test_a_question_without_what_it_is_about_is_refused(make: Make, ask: Ask) -> None:
-    with pytest.raises(ValueError, match=r"v_h_e needs the goal of each of 1 questions.*none"):
+    with pytest.raises(ValueError, match=r"v_h_e .*1 questions.*none"):
         make("v_h_e")(ask([1]))
-    with pytest.raises(ValueError, match="there is no goal 3"):
+    with pytest.raises(ValueError, match="goal 3"):
         make("v_h_e")(ask([1], goal=[3]))
-    with pytest.raises(ValueError, match=r"there is no goal -1"):
+    with pytest.raises(ValueError, match=r"goal -1"):
         make("v_h_e")(ask([1], goal=[-1]))
-    with pytest.raises(ValueError, match="asked of a robot"):
+    with pytest.raises(ValueError, match="robot"):
         make("x_h")(ask([1], human=[1]))
 
 
@@ -321,7 +321,7 @@ def test_a_question_without_what_it_is_about_is_refused(make: Make, ask: Ask) ->
 def test_a_question_about_a_state_that_is_not_there_is_refused(
     make: Make, ask: Ask, state: int
 ) -> None:
-    with pytest.raises(IndexError, match="out of range"):
+    with pytest.raises(IndexError, match="range"):
         make("v_h_e")(ask([1, 2], goal=[0, 0], state=[0, state]))
 
 
@@ -335,7 +335,7 @@ def test_a_question_about_rows_of_another_world_is_refused(make: Make) -> None:
 
 def test_a_world_without_goals_has_no_table_of_them(spec: WorldSpec) -> None:
     spec = dataclasses.replace(spec, goals=())
-    with pytest.raises(ConfigError, match="has no goals, so there is no v_h_e to learn"):
+    with pytest.raises(ConfigError, match=r"goals.* v_h_e"):
         LookupTable(LookupParams(), spec, "v_h_e")
 
 

@@ -392,7 +392,7 @@ def test_goals_must_cover_what_can_be_walked_on(code: str) -> None:
 
 def test_every_humans_goals_must_cover_and_humans_without_goals_are_told() -> None:
     data = {"map": ["Ay Ay"], "goals": {"0": ["0,0, 1,0"]}}
-    with pytest.raises(ValueError, match=r"goals: no goal of agent 1 has the cells"):
+    with pytest.raises(ValueError, match=r"goals: .*agent 1"):
         world_from_dict(data)
     data = {**data, "possible_goals": ["0,0"]}
     with pytest.raises(ValueError, match="possible_goals:"):
@@ -426,25 +426,25 @@ action_rules:
 @pytest.mark.parametrize(
     ("objects", "reason"),
     [
-        ('{"1,0": {contains: Zz}}', r"objects\.'?1,0'?\.contains: 'Zz' is not a map code"),
-        ('{"1,0": {contains: Ro}}', "'Ro' is a rock; a box holds a key or a ball"),
-        ('{"1,0": {contains: Kb}}', "'Kb' is a kill button; a box holds a key or a ball"),
-        ('{"1,0": {is_on: true}}', r"the map has a box in \(1,0\), which has contains"),
-        ('{"2,0": {is_on: true, enabled: false}}', "a disabled pause switch cannot be on"),
-        ('{"3,0": {programmed_agent: 0}}', "give both programmed_agent and programmed_action"),
+        ('{"1,0": {contains: Zz}}', r"objects\.'?1,0'?\.contains: 'Zz'"),
+        ('{"1,0": {contains: Ro}}', "'Ro'"),
+        ('{"1,0": {contains: Kb}}', "'Kb'"),
+        ('{"1,0": {is_on: true}}', r"box in \(1,0\)"),
+        ('{"2,0": {is_on: true, enabled: false}}', "disabled"),
+        ('{"3,0": {programmed_agent: 0}}', "programmed_agent and programmed_action"),
         (
             '{"3,0": {programmed_agent: 9, programmed_action: left}}',
-            r"objects\.'?3,0'?\.programmed_agent: there is no agent 9",
+            r"objects\.'?3,0'?\.programmed_agent: .*agent 9",
         ),
         (
             '{"3,0": {programmed_agent: 0, programmed_action: build}}',
-            "'build' cannot be recorded in this world; it has left, right, forward, pickup",
+            "'build' .*pickup",
         ),
         (
             '{"3,0": {programmed_agent: 0, programmed_action: still}}',
-            "'still' cannot be recorded in this world",
+            "'still'",
         ),
-        ('{"4,0": {enabled: true}}', r"objects\.'?4,0'?: \(4,0\) is outside the 4 x 1 map"),
+        ('{"4,0": {enabled: true}}', r"objects\.'?4,0'?: \(4,0\) .*4 x 1"),
     ],
 )
 def test_settings_that_do_not_fit_their_object_are_refused(objects: str, reason: str) -> None:

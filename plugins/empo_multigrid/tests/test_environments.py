@@ -215,9 +215,9 @@ def test_a_world_can_be_a_name_a_path_or_itself(tmp_path: Path) -> None:
     file.write_text(PAIR)
     for world in ("trivial", "multigrid/trivial", file, str(file)):
         assert MultigridEnv(world, max_steps=3).world.spec.horizon == 3
-    with pytest.raises(WorldError, match=r"no multigrid world is called 'trivia'.*trivial"):
+    with pytest.raises(WorldError, match=r"'trivia'.*trivial"):
         MultigridEnv("trivia")
-    with pytest.raises(WorldError, match="belong to the world that was given"):
+    with pytest.raises(WorldError, match="belong"):
         MultigridEnv(world_from_text(PAIR), max_steps=3)
 
 
@@ -234,7 +234,7 @@ def test_an_action_that_is_unavailable_here_is_refused() -> None:
     env = MultigridEnv(world_from_text(PAIR + rule))
     _, info = env.reset(seed=0)
     assert info["action_mask"].tolist() == [1, 1, 1, 0]
-    with pytest.raises(InvalidAction, match="cannot do forward here"):
+    with pytest.raises(InvalidAction, match="do forward"):
         env.step(FORWARD)
 
 
@@ -242,18 +242,18 @@ def test_mistakes_are_named() -> None:
     world = world_from_text(PAIR)
     with pytest.raises(WorldError, match="has 2 agents"):
         MultigridEnv(world, agent=2)
-    with pytest.raises(WorldError, match="no goal called 'x'"):
+    with pytest.raises(WorldError, match=r"goal .*'x'"):
         MultigridEnv(world, agent=1, goal="x")
     with pytest.raises(WorldError, match="its goals: none"):
         MultigridEnv(world, agent=0, goal="start")
-    with pytest.raises(WorldError, match="render_mode 'svg' is none of human, rgb_array, ansi"):
+    with pytest.raises(WorldError, match=r"'svg' .*rgb_array"):
         MultigridEnv(world, render_mode="svg")
     for early in (MultigridEnv(world).get_state, lambda: MultigridParallelEnv(world).step({})):
         with pytest.raises(ResetNeeded):
             early()
     with pytest.raises(WorldError, match="no option 'goal'"):
         MultigridEnv(world).reset(options={"goal": 1})
-    with pytest.raises(WorldError, match="state rows of"):
+    with pytest.raises(WorldError, match=r"'world' .*int16"):
         MultigridEnv(world).reset(options={"state": (0, (1, 2))})
 
 
@@ -281,7 +281,7 @@ def test_a_goal_pays_its_human_once_and_the_game_goes_on() -> None:
     paid = [env.step({"robot_0": STILL, "human_0": a})[1]["human_0"] for a in (FORWARD, STILL)]
     assert paid == [1.0, 0.0]
     assert env.agents == ["robot_0", "human_0"]
-    with pytest.raises(WorldError, match="no agent is called 'human_1'"):
+    with pytest.raises(WorldError, match="'human_1'"):
         MultigridParallelEnv(world_from_text(PAIR), goals={"human_1": "(2,0)"})
 
 
@@ -301,7 +301,7 @@ def test_missing_and_unknown_agents_are_refused() -> None:
     env = MultigridParallelEnv(world_from_text(PAIR))
     env.reset(seed=0)
     for actions in ({"robot_0": STILL}, {"robot_0": STILL, "human_0": STILL, "human_1": STILL}):
-        with pytest.raises(InvalidAction, match="have to act"):
+        with pytest.raises(InvalidAction, match=r"'human_0'\] have"):
             env.step(actions)
 
 

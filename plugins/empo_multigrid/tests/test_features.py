@@ -360,7 +360,7 @@ class TestCompactRows:
 
     def test_malformed_states_are_refused(self) -> None:
         world = world_called("trivial")
-        with pytest.raises(WorldError, match="outside the grid"):
+        with pytest.raises(WorldError, match="agent 0 outside"):
             world.compact(world.initial_state()[None] + 50)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_testing.world_model import WorldModelTests
 

@@ -197,26 +197,26 @@ def test_what_has_no_counterpart_is_refused_by_name_and_cell() -> None:
     with pytest.raises(ConfigError, match=r"a Trap \(red ball\) in cell \(3,1\)"):
         from_minigrid(env)
     env.grid.set(3, 1, world_object.Box("red", world_object.Box("blue")))
-    with pytest.raises(ConfigError, match=r"box in cell \(3,1\) holds a Box \(blue box\)"):
+    with pytest.raises(ConfigError, match=r"\(3,1\) .*Box \(blue box\)"):
         from_minigrid(env)
     env.grid.set(3, 1, None)
     env.grid.set(1, 1, world_object.Goal())
-    with pytest.raises(ConfigError, match=r"agent cannot start in cell \(1,1\), where there is Gg"):
+    with pytest.raises(ConfigError, match=r"\(1,1\).* Gg"):
         from_minigrid(env)
     env.grid.set(1, 1, None)
     env.carrying = world_object.Key("red")
-    with pytest.raises(ConfigError, match=r"agent carries a red key"):
+    with pytest.raises(ConfigError, match=r"red key"):
         from_minigrid(env)
-    with pytest.raises(ConfigError, match="is no environment of MiniGrid"):
+    with pytest.raises(ConfigError, match="no environment"):
         from_minigrid(gymnasium.make("CartPole-v1"))
 
 
 @pytest.mark.parametrize(
     ("robot", "message"),
     [
-        ((1, 1), r"the robot cannot start in cell \(1,1\), where there is Ay"),
-        ((0, 0), r"the robot cannot start in cell \(0,0\), where there is We"),
-        ((5, 1), r"robot: 5,1 is outside the 5 x 3 map"),
+        ((1, 1), r"robot .*\(1,1\).* Ay"),
+        ((0, 0), r"robot .*\(0,0\).* We"),
+        ((5, 1), r"robot: 5,1 .*5 x 3"),
     ],
 )
 def test_a_robot_needs_an_empty_cell(robot: tuple[int, int], message: str) -> None:

@@ -130,5 +130,5 @@ def test_boxes_are_told_apart_by_where_they_began() -> None:
 def test_what_is_no_state_of_the_world_is_refused(spoil: object) -> None:
     world = world_from_text(FURNISHED)
     state = as_lists(to_reference(world, world.initial_state(), 0))
-    with pytest.raises(WorldError, match="not a state of"):
+    with pytest.raises(WorldError, match="'world' in reference"):
         from_reference(world, spoil(state))  # type: ignore[operator]

@@ -84,7 +84,7 @@ def test_a_gif_has_every_frame(world: MultigridWorld, states: torch.Tensor, tmp_
 
 @pytest.mark.parametrize("name", ["run.gif", "run.mp4"])
 def test_no_frames_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no frames to write"):
+    with pytest.raises(ValueError, match="frames"):
         write_video([], tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -92,20 +92,20 @@ def test_no_frames_are_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["run.gif", "run.mp4"])
 def test_frames_of_different_sizes_are_refused(tmp_path: Path, name: str) -> None:
     small, large = np.zeros((8, 8, 3), np.uint8), np.zeros((8, 10, 3), np.uint8)
-    with pytest.raises(ValueError, match="frame 1 has 8 x 10 pixels but frame 0 has 8 x 8"):
+    with pytest.raises(ValueError, match=r"frame 1 .*8 x 10 .*frame 0 .*8 x 8"):
         write_video([small, large], tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["run.gif", "run.mp4"])
 @pytest.mark.parametrize("fps", [0.0, -2.0, float("nan")])
 def test_a_senseless_frame_rate_is_refused(tmp_path: Path, name: str, fps: float) -> None:
-    with pytest.raises(ValueError, match="must be a number above 0"):
+    with pytest.raises(ValueError, match=f"fps is {fps}"):
         write_video([np.zeros((8, 8, 3), np.uint8)], tmp_path / name, fps)
 
 
 @pytest.mark.parametrize("name", ["run.avi", "run"])
 def test_an_unknown_suffix_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"name a file that ends in \.gif or \.mp4"):
+    with pytest.raises(ValueError, match=r"\.gif or \.mp4"):
         write_video([np.zeros((8, 8, 3), np.uint8)], tmp_path / name)
 
 

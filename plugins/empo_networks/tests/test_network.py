@@ -72,9 +72,9 @@ def test_humans_and_goals_without_features_are_told_apart(make: Make) -> None:
 
 def test_a_question_that_names_no_goal_is_refused(make: Make) -> None:
     query = ValueQuery(TinyWorld().initial_state()[None], torch.ones(1, dtype=torch.int64))
-    with pytest.raises(ValueError, match="v_h_e is about a goal"):
+    with pytest.raises(ValueError, match=r"v_h_e.* goal"):
         make("mlp", TinyWorld().spec, "v_h_e")(query)
-    with pytest.raises(ValueError, match="x_h is about a human"):
+    with pytest.raises(ValueError, match=r"x_h.* human"):
         make("mlp", TinyWorld().spec, "x_h")(query)
 
 
@@ -82,18 +82,18 @@ def test_worlds_without_what_a_quantity_is_about_are_refused(make: Make) -> None
     spec = TinyWorld().spec
     agents = tuple(replace(agent, role="other") for agent in spec.agents)
     nobody = replace(spec, agents=agents, goals=())
-    with pytest.raises(ConfigError, match="x_h is about a human, and world 'door' has none"):
+    with pytest.raises(ConfigError, match=r"x_h.* human.*'door'"):
         make("mlp", nobody, "x_h")
-    with pytest.raises(ConfigError, match="v_h_e is about a goal"):
+    with pytest.raises(ConfigError, match=r"v_h_e.* goal"):
         make("identity", replace(spec, goals=()), "v_h_e")
     with pytest.raises(ConfigError, match="robots"):
         make("mlp", nobody, "q_r")
-    with pytest.raises(ConfigError, match="needs a grid to look at"):
+    with pytest.raises(ConfigError, match="grid"):
         make("grid-conv", spec, "q_r")
 
 
 def test_an_exponent_without_its_space_is_refused() -> None:
-    with pytest.raises(ValidationError, match="z_exponent has an effect in space 'z' only"):
+    with pytest.raises(ValidationError, match=r"z_exponent .*space 'z'"):
         MlpParams(z_exponent=2.0)
     assert MlpParams(space="z", z_exponent=2.0).z_exponent == 2
 
@@ -161,7 +161,7 @@ def test_only_encoders_that_fit_are_shared(make: Make, picture_world: TinyWorld)
 def test_sharing_comes_before_fitting(make: Make) -> None:
     network = make("mlp", TinyWorld().spec, "q_r")
     NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
-    with pytest.raises(ConfigError, match="before it is fitted"):
+    with pytest.raises(ConfigError, match="fitted"):
         network.share(make("mlp", TinyWorld().spec, "v_h_e"))
 
 

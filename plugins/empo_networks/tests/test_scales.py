@@ -187,5 +187,5 @@ def test_values_near_the_horizon_count_as_the_floor(space: str) -> None:
 
 @pytest.mark.parametrize(("quantity", "space"), [("v_h_e", "log"), ("v_h_e", "z"), ("x_h", "z")])
 def test_a_space_that_a_quantity_does_not_fit_into_is_refused(quantity: str, space: str) -> None:
-    with pytest.raises(ConfigError, match=f"{quantity} cannot be measured in space '{space}'"):
+    with pytest.raises(ConfigError, match=rf"{quantity} .*space '{space}'"):
         scale_of(quantity, space, 1.0)  # type: ignore[arg-type]

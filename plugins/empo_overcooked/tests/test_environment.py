@@ -125,9 +125,9 @@ def test_the_human_pursues_the_goal_that_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("params", "complaint"),
     [
-        ({"learners": "robot"}, "human_prior belongs to learners 'robot'"),
-        ({"human_prior": "kitchen-planner"}, "human_prior belongs to learners 'robot'"),
-        ({"shaping": -1.0}, "greater than or equal to 0"),
+        ({"learners": "robot"}, "human_prior belongs"),
+        ({"human_prior": "kitchen-planner"}, "human_prior belongs"),
+        ({"shaping": -1.0}, "greater_than_equal"),
     ],
 )
 def test_wrong_params_are_refused(params: dict[str, Any], complaint: str) -> None:
@@ -136,8 +136,8 @@ def test_wrong_params_are_refused(params: dict[str, Any], complaint: str) -> Non
 
 
 def test_the_environment_needs_a_kitchen_and_one_of_its_goals() -> None:
-    for world, found in ((None, "there is none"), (TinyWorld(), "it is 'door'")):
-        with pytest.raises(ConfigError, match=f"'world_model: overcooked'; {found}"):
+    for world, found in ((None, "none"), (TinyWorld(), "'door'")):
+        with pytest.raises(ConfigError, match=rf"'world_model: overcooked'; .*{found}"):
             KitchenEnvironment(KitchenParams(), EnvironmentContext(world=world))
     with pytest.raises(ConfigError, match="no goal 'eat'"):
         environment(goal="eat")

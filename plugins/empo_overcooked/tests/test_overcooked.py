@@ -136,7 +136,7 @@ def test_counters_of_a_smaller_kitchen_bear_no_more_than_they_may() -> None:
     assert [row[2], row[5]] == [NOTHING, ONION]
     row = played(world, "interact, stay", "north, interact", start=row)
     assert [row[2], row[5]] == [ONION, NOTHING]
-    with pytest.raises(WorldError, match="counters bear at most 1 things"):
+    with pytest.raises(WorldError, match="at most 1"):
         world.achieved(torch.tensor([[*row[:6], ONION, ONION, *row[8:]]]))
 
 
@@ -279,7 +279,7 @@ def test_rows_that_are_no_states_are_refused(word: int, value: int) -> None:
     world = world_of(layout=CORRIDOR)
     row = world.initial_state()
     row[word] = value
-    with pytest.raises(WorldError, match=r"row 1, .* is no state of a kitchen, 3 onions"):
+    with pytest.raises(WorldError, match=r"row 1, .*3 onions"):
         world.achieved(torch.stack([world.initial_state(), row]))
 
 

@@ -500,7 +500,7 @@ class Slow(Street):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_steps_of_other_lengths_are_refused(mode: dict[str, bool]) -> None:
-    with pytest.raises(SolveError, match=r"take up to 2\.5 steps"):
+    with pytest.raises(SolveError, match=r"2\.5 steps"):
         actor_in(Slow(), **mode).act(0)
 
 
@@ -509,7 +509,7 @@ def test_a_world_that_is_over_when_it_begins_is_refused() -> None:
         def available(self, states: Tensor) -> Tensor:
             return torch.zeros_like(super().available(states))
 
-    with pytest.raises(SolveError, match="start in a terminal state"):
+    with pytest.raises(SolveError, match="terminal"):
         actor_in(Over())
 
 
@@ -520,14 +520,14 @@ HUMAN, ROBOT = SPEC.agents
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"agents": (ROBOT, ROBOT)}, r"'street' has no human \(robot 0: robot"),
-        ({"agents": (HUMAN, HUMAN)}, "'street' has no robot"),
+        ({"agents": (ROBOT, ROBOT)}, r"'street' .*human \(robot 0: robot"),
+        ({"agents": (HUMAN, HUMAN)}, "'street'.* no robot"),
         (
             {"agents": (*SPEC.agents, AgentSpec(name="cat", role="other", actions=("purr",)))},
-            r"cat \(agent 2\) of 'street' is neither human nor robot",
+            r"cat \(agent 2\) of 'street'",
         ),
-        ({"goals": ()}, r"human \(agent 0\) of 'street' has no goals"),
-        ({"goals": (Goal(human=0, name="idle", weight=0.0),)}, "has goals of weight 0 only"),
+        ({"goals": ()}, r"human \(agent 0\) of 'street'.* no goals"),
+        ({"goals": (Goal(human=0, name="idle", weight=0.0),)}, "weight 0"),
     ],
 )
 def test_a_world_without_anything_to_learn_is_refused(changes: Any, message: str) -> None:

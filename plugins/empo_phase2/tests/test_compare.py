@@ -121,7 +121,7 @@ def test_looking_one_step_ahead_gives_q_r(world: DoorWorld, comparison: Comparis
 
 
 def test_looking_ahead_needs_to_know_how_humans_act(world: DoorWorld) -> None:
-    with pytest.raises(ValueError, match="needs a human prior"):
+    with pytest.raises(ValueError, match="human prior"):
         knowing(world, "v_r", "v_h_e")
 
 
@@ -238,11 +238,9 @@ def test_a_solver_without_options_is_left_alone() -> None:
 
 def test_a_solver_of_another_problem_is_refused() -> None:
     found = registry("beta_r", "zeta")
-    with pytest.raises(
-        ConfigError, match=r"'solver' cannot solve .* no theory.beta_r, theory.zeta among"
-    ):
+    with pytest.raises(ConfigError, match=r"'solver' .* theory.beta_r, theory.zeta"):
         solver_for("solver", THEORY, prior_of(found), found)
-    with pytest.raises(UnknownComponentError, match="Did you mean 'solver'"):
+    with pytest.raises(UnknownComponentError, match="'solver'"):
         solver_for("solvr", THEORY, prior_of(found), found)
 
 
@@ -251,7 +249,7 @@ def test_a_solver_that_keeps_its_values_to_itself_is_refused(
 ) -> None:
     found = registry()
     reference = solver_for("solver", THEORY, prior_of(found), found)
-    with pytest.raises(ConfigError, match="'solver' does not tell the values of every state"):
+    with pytest.raises(ConfigError, match=r"'solver' .*every state"):
         solve(reference, world, tmp_path / "compare", registry=found)
 
 

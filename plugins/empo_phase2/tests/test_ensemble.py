@@ -268,7 +268,7 @@ SPEC = DoorWorld().spec
         ),
         (
             {"goals": tuple(replace(goal, features=(1.0, 2.0)) for goal in SPEC.goals)},
-            r"has goals with these numbers of features \[2\], but 'door' has \[0\]",
+            r"goals .*\[2\].*'door' .*\[0\]",
         ),
     ],
 )
@@ -276,7 +276,7 @@ def test_worlds_that_do_not_fit_together_are_refused(
     changes: Mapping[str, Any], message: str
 ) -> None:
     odd = Varied(name="odd", **changes)
-    with pytest.raises(SolveError, match=f"world 1 of the ensemble, 'odd', {message}"):
+    with pytest.raises(SolveError, match=rf"world 1 .*'odd', .*{message}"):
         EnsembleWorld([DoorWorld(), odd])
 
 

@@ -128,7 +128,7 @@ def test_without_decay_epsilon_has_its_last_value_from_the_stage_on() -> None:
 
 def test_a_stage_that_does_not_exist_is_named_with_those_that_do() -> None:
     explorer = EpsilonGreedy(EpsilonGreedyParams(decay_from="x_h"), DOORS.spec, (1,))
-    with pytest.raises(ConfigError, match="names the stage 'x_h'"):
+    with pytest.raises(ConfigError, match="stage 'x_h'"):
         explorer.epsilon(scene_of(CLOSED[None], milestones={"v_h_e": 0, "q_r": 20}))
 
 
@@ -363,7 +363,7 @@ def test_two_robots_follow_sequences_of_their_own() -> None:
 
 
 def test_agents_without_the_movements_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"robot of 'door' has no action 'still' or 'left'"):
+    with pytest.raises(ConfigError, match=r"'door' .*'still' or 'left'"):
         ActionSequences(ActionSequencesParams(), DOORS.spec, (1,))
 
 
@@ -371,12 +371,12 @@ def test_agents_without_the_movements_are_refused() -> None:
     ("model", "params", "message"),
     [
         (ActionSequencesParams, {"expected_length": 0.5}, "at least 1 step"),
-        (ActionSequencesParams, {"weights": {"still": 0.0}}, "one of them is more"),
+        (ActionSequencesParams, {"weights": {"still": 0.0}}, "weights are"),
         (ActionSequencesParams, {"weights": {"jump": 1.0}}, "forward"),
         (EpsilonGreedyParams, {"decay_from": "lunch"}, "'start', 'v_h_e'"),
-        (EpsilonGreedyParams, {"start": 1.5}, "less than or equal to 1"),
-        (RndParams, {"decay": 1.0}, "less than 1"),
-        (CountBonusParams, {"scale": 0.0}, "greater than 0"),
+        (EpsilonGreedyParams, {"start": 1.5}, "less_than_equal"),
+        (RndParams, {"decay": 1.0}, "less_than,"),
+        (CountBonusParams, {"scale": 0.0}, "greater_than,"),
     ],
 )
 def test_senseless_params_are_refused(

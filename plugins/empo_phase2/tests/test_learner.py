@@ -161,9 +161,9 @@ UPSTREAM: dict[str, tuple[Poison, str]] = {
     "target network": (poison_target_weight, "Q_r"),
 }
 FITTING: dict[str, tuple[Poison, str]] = {
-    "loss": (poison_loss, "the loss of q_r"),
-    "gradient": (poison_gradient, "the gradient of q_r"),
-    "moment": (poison_moment, "the optimiser's moments of q_r"),
+    "loss": (poison_loss, "loss of q_r"),
+    "gradient": (poison_gradient, "gradient of q_r"),
+    "moment": (poison_moment, "moments of q_r"),
 }
 CASES = [
     pytest.param(*case, where == UPSTREAM, id=name)
@@ -217,16 +217,16 @@ def test_a_weight_that_is_not_finite_is_named_in_the_next_step_and_goes_nowhere(
         learner, memory, _ = lesson(on_nan)
         overwrite(net(learner, "q_r").get_parameter("head.bias"), float("nan"))
         if on_nan == "stop":
-            with pytest.raises(NonFiniteError, match=r"a weight is not finite: q_r\.head\.bias"):
+            with pytest.raises(NonFiniteError, match=r"weight .*q_r\.head\.bias"):
                 learner.step(1, memory)
         else:
             learner.step(1, memory)
             assert learner.skipped == 1
-        with pytest.raises(NonFiniteError, match=r"published is not finite: q_r\.head\.bias"):
+        with pytest.raises(NonFiniteError, match=r"published .*q_r\.head\.bias"):
             learner.published()
-        with pytest.raises(NonFiniteError, match=r"saved is not finite: networks/q_r/head\.bias"):
+        with pytest.raises(NonFiniteError, match=r"saved .*networks/q_r/head\.bias"):
             learner.state_dict()
-        with pytest.raises(NonFiniteError, match=r"a weight is not finite: q_r/head\.bias"):
+        with pytest.raises(NonFiniteError, match=r"weight .*q_r/head\.bias"):
             learner.refresh_targets()
         assert all(t.isfinite().all() for t in target_net(learner, "q_r").state_dict().values())
 
@@ -240,7 +240,7 @@ def test_what_is_not_finite_is_never_saved(poison: Poison, name: str) -> None:
     learner, memory, problem = lesson()
     learner.state_dict()
     poison(learner, memory, problem, float("nan"))
-    with pytest.raises(NonFiniteError, match=f"what is to be saved is not finite: {name}"):
+    with pytest.raises(NonFiniteError, match=rf"saved .*{name}"):
         learner.state_dict()
 
 

@@ -125,7 +125,7 @@ def test_saving_again_replaces_the_file(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, bad: float) -> None:
     weights = published(params_of(), DoorWorld())
     weights["q_r.head.bias"][0] = bad
-    with pytest.raises(NonFiniteError, match=r"weight to be saved is not finite: q_r\.head\.bias"):
+    with pytest.raises(NonFiniteError, match=r"saved .*q_r\.head\.bias"):
         save_policy(tmp_path / "p", params_of(), DoorWorld(), weights)
     assert not (tmp_path / "p").exists()
 
@@ -170,17 +170,17 @@ def one_human() -> DoorWorld:
 @pytest.mark.parametrize(
     ("world", "difference"),
     [
-        (lambda: DoorWorld(5), "its horizon was 4, not 5"),
-        (OtherStart, "it starts in another state"),
-        (OtherLaw, "its first step leads elsewhere"),
-        (other_goals, "its goals had .*'weight': 0.5.* in place 0, not .*'weight': 9.0"),
-        (other_actions, r"its agents had .*'open'\].* in place 1, not .*'kick'\]"),
-        (one_human, "its agents were 3 in number, not 2"),
+        (lambda: DoorWorld(5), "horizon.* 4, not 5"),
+        (OtherStart, "starts"),
+        (OtherLaw, "first step"),
+        (other_goals, "goals .*'weight': 0.5.* 0, not .*'weight': 9.0"),
+        (other_actions, r"agents .*'open'\].* 1, not .*'kick'\]"),
+        (one_human, "agents .*3 .*not 2"),
     ],
 )
 def test_another_world_is_refused(tmp_path: Path, world: Any, difference: str) -> None:
     file = saved(tmp_path / "p", params_of(), DoorWorld())
-    with pytest.raises(StorageError, match=f"(?s)was learned in 'door', .*{difference}"):
+    with pytest.raises(StorageError, match=rf"(?s)'door', .*{difference}"):
         load_policy(file, world())
 
 
@@ -190,7 +190,7 @@ def test_compact_rows_fit_other_worlds_of_the_same_size(tmp_path: Path) -> None:
     same = load_policy(file, CompactDoor(7)).policy(STATES, STEPS)
     other = load_policy(file, CompactDoor(9)).policy(STATES, STEPS)
     assert not torch.equal(same[0], other[0])
-    with pytest.raises(StorageError, match="its horizon was 4, not 6"):
+    with pytest.raises(StorageError, match=r"horizon.* 4, not 6"):
         load_policy(file, CompactDoor(7, horizon=6))
 
 
@@ -214,7 +214,7 @@ def test_a_file_of_a_later_version_is_refused(tmp_path: Path, edit_model: Edit) 
     edit_model(file, {})
     load_policy(file, DoorWorld())
     edit_model(file, {"anything": 1}, version=2)
-    with pytest.raises(StorageError, match="has format version 2"):
+    with pytest.raises(StorageError, match="version 2"):
         load_policy(file, DoorWorld())
 
 
@@ -226,7 +226,7 @@ def test_a_file_that_needs_a_plugin_that_is_not_there_says_so(
     edit_model(file, {"params": {"values": values}})
     with pytest.raises(
         StorageError,
-        match=r"(?s)what is installed here: values\.q_r",
+        match=r"values\.q_r",
     ):
         load_policy(file, DoorWorld())
 
@@ -237,12 +237,12 @@ def test_weights_that_do_not_fit_their_network_are_refused(
     file = saved(tmp_path / "p", params_of(), DoorWorld())
     values = {"q_r": {"name": "test-flat", "params": {"hidden": 6}}, "v_h_e": "test-flat"}
     edit_model(file, {"params": {"values": values}})
-    with pytest.raises(StorageError, match="its weights and parameters do not make a model"):
+    with pytest.raises(StorageError, match="parameters"):
         load_policy(file, DoorWorld())
 
 
 def test_unknown_keys_in_the_header_are_refused(tmp_path: Path, edit_model: Edit) -> None:
     file = saved(tmp_path / "p", params_of(), DoorWorld())
     edit_model(file, {"surplus": 1})
-    with pytest.raises(StorageError, match=r"damaged or not ours: surplus"):
+    with pytest.raises(StorageError, match=r"surplus"):
         load_policy(file, DoorWorld())

@@ -244,7 +244,7 @@ def test_a_replay_larger_than_memory_is_refused() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a device to pin memory for is there")
 def test_pinned_memory_needs_a_device() -> None:
-    with pytest.raises(ConfigError, match="'pinned' speeds up copies to a CUDA device"):
+    with pytest.raises(ConfigError, match="'pinned'"):
         Replay(10, SHAPE, storage="pinned")
 
 
@@ -260,26 +260,26 @@ def test_pinned_memory_feeds_a_device() -> None:
 
 
 def test_a_mapped_replay_needs_a_directory() -> None:
-    with pytest.raises(ConfigError, match="'mapped' needs a directory"):
+    with pytest.raises(ConfigError, match="'mapped' needs"):
         Replay(10, SHAPE, storage="mapped")
 
 
 def test_a_block_larger_than_the_replay_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"replay\.capacity:"):
         Replay(3, SHAPE).add(walk(0, 4), training_step=0)
-    with pytest.raises(ConfigError, match="8 successors arrive at once and it holds 7"):
+    with pytest.raises(ConfigError, match=r"8 successors .*holds 7"):
         Replay(4, SHAPE, max_items=7).add(walk(0, 4), training_step=0)
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("words", 3, "states have 2 words of torch.int32"),
-        ("dtype", torch.int16, "where it was built for 2 of torch.int16"),
-        ("slots", 2, r"acts_for of a block has shape \(1, 1\)"),
-        ("humans", 2, r"human_action of a block has shape \(1, 1\)"),
-        ("human_slots", 1, "human_policy of a block has shape"),
-        ("profiles", 3, "offsets of a block has shape"),
+        ("words", 3, "2 words of torch.int32"),
+        ("dtype", torch.int16, "2 of torch.int16"),
+        ("slots", 2, r"acts_for .*\(1, 1\)"),
+        ("humans", 2, r"human_action .*\(1, 1\)"),
+        ("human_slots", 1, "human_policy"),
+        ("profiles", 3, "offsets"),
     ],
 )
 def test_a_block_of_another_world_is_refused(option: str, value: Any, message: str) -> None:
@@ -301,7 +301,7 @@ def test_a_block_that_contradicts_itself_changes_nothing() -> None:
     for name, value in (("successor", 2), ("next", -1), ("state", 9), ("offsets", 1)):
         block = walk(0)
         getattr(block.transitions, name)[0] = value
-        with pytest.raises(ValueError, match="of a block"):
+        with pytest.raises(ValueError, match="a block"):
             replay.add(block, training_step=0)
     assert len(replay) == replay.distinct_states == 0
 
@@ -309,15 +309,15 @@ def test_a_block_that_contradicts_itself_changes_nothing() -> None:
 def test_a_probability_that_is_not_a_number_is_named() -> None:
     block = walk(0)
     block.transitions.prob[1] = float("nan")
-    with pytest.raises(NonFiniteError, match="probability of successors"):
+    with pytest.raises(NonFiniteError, match="successors"):
         Replay(10, SHAPE).add(block, training_step=0)
 
 
 def test_a_saved_replay_of_another_shape_is_refused() -> None:
     tree = Replay(10, SHAPE).state_dict()
-    with pytest.raises(ConfigError, match="saved replay has capacity 10 where this one has 11"):
+    with pytest.raises(ConfigError, match=r"capacity 10 .*11"):
         Replay(11, SHAPE).load_state_dict(tree)
-    with pytest.raises(ConfigError, match="saved replay has counts"):
+    with pytest.raises(ConfigError, match="counts"):
         Replay(10, replace(SHAPE, profiles=2)).load_state_dict(tree)
 
 
@@ -326,9 +326,9 @@ def test_what_is_not_there_cannot_be_read() -> None:
     with pytest.raises(ValueError, match="empty"):
         replay.sample(1, generator())
     replay.add(walk(0), training_step=3)
-    with pytest.raises(IndexError, match="no transition at position 1 of the replay"):
+    with pytest.raises(IndexError, match="position 1"):
         replay.transitions(torch.tensor([0, 1]))
-    with pytest.raises(IndexError, match="state id 7 is not in use"):
+    with pytest.raises(IndexError, match="state id 7"):
         replay.states(torch.tensor([0, 7]))
     with pytest.raises(ValueError, match="training_step 2 is before 3"):
         replay.add(walk(1), training_step=2)

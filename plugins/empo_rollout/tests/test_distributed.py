@@ -84,7 +84,7 @@ def work(directory: Path, scene: Any) -> None:
         assert group.gathered(rank) == ([0, 1] if rank == 0 else [])
         assert group.is_first is (rank == 0)
         unequal = made.plan(HORIZON, SEGMENTS, EACH // (1 + rank))
-        message = f"rank {rank} has rollouts of 20 steps and minibatches of {EACH // (1 + rank)}"
+        message = rf"rank {rank} .*20 steps .*minibatches of {EACH // (1 + rank)}"
         with pytest.raises(ConfigError, match=message):
             learner(made, made.policy(), unequal, group)
     save_file(result, directory / f"{rank}.safetensors")
@@ -165,7 +165,7 @@ def test_one_process_needs_no_others() -> None:
     ("variables", "message"),
     [
         ({"WORLD_SIZE": "2"}, "RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT are missing"),
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is 2, which must be at least 0 and below"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is 2"),
         ({"RANK": "one", "WORLD_SIZE": "2"}, "must be numbers: .*'one'"),
     ],
 )

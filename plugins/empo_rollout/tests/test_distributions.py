@@ -111,7 +111,7 @@ def test_a_choice_with_no_option_left_is_even() -> None:
 
 
 def test_a_number_of_logits_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"4 logits for choices of \[2, 3\] options"):
+    with pytest.raises(ValueError, match=r"4 logits .*\[2, 3\]"):
         MultiCategorical(torch.zeros(1, 4), (2, 3))
 
 

@@ -117,7 +117,7 @@ def test_what_belongs_to_other_weights_is_refused() -> None:
         optimiser("adam", some[:2]).load_state_dict(saved)
     with pytest.raises(StorageError, match="weight 1"):
         optimiser("adam", some).load_state_dict({"adam": {"1": saved["adam"]["0"]}})
-    with pytest.raises(StorageError, match=r"are of adam, .* consists of adamw and muon"):
+    with pytest.raises(StorageError, match=r"adam, .*adamw and muon"):
         optimiser("muon", some).load_state_dict(saved)
 
 

@@ -75,13 +75,13 @@ def test_scatter_add_equals_the_loop_in_value_and_gradient(
 
 @pytest.mark.parametrize("offsets", [[1, 2], [0, 3, 2]])
 def test_offsets_that_make_no_sense_are_refused(offsets: list[int]) -> None:
-    with pytest.raises(IndexError, match="start at 0 and never decrease"):
+    with pytest.raises(IndexError, match="decrease"):
         Segments.from_offsets(torch.tensor(offsets))
 
 
 def test_an_error_names_both_shapes() -> None:
     segments = Segments.from_offsets(torch.tensor([0, 2, 3]))
-    with pytest.raises(ValueError, match=r"shape \[4, 2\] but the segments have 3 items"):
+    with pytest.raises(ValueError, match=r"shape \[4, 2\] .*3 items"):
         ScatterAdd(ScatterAddParams())(torch.ones(4, 2), segments)
 
 
@@ -99,7 +99,7 @@ def test_an_unknown_reduction_is_refused() -> None:
 
 def test_values_and_segments_on_different_devices_are_refused() -> None:
     segments = Segments.from_offsets(torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="values are on meta but the segments on cpu"):
+    with pytest.raises(ValueError, match=r"meta .*cpu"):
         ScatterAdd(ScatterAddParams())(torch.ones(1, device="meta"), segments)
 
 

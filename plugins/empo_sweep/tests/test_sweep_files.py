@@ -119,12 +119,12 @@ SPACE = {X: {"low": 0, "high": 1}}
 @pytest.mark.parametrize(
     ("search", "over", "reason"),
     [
-        ({"space": SPACE}, {ENDS: ["well", "nan"]}, "beside a search only seeds can vary"),
-        ({"space": SPACE, "sampler": "grid"}, {}, "a grid needs lists"),
-        ({"space": SPACE, "pruner": {"metric": "m"}}, {"seed": [1, 2]}, "give one seed"),
-        ({"space": {X: {"low": 2, "high": 1}}}, {}, "low must not be above high"),
-        ({"space": {X: {"low": 0, "high": 1, "log": True}}}, {}, "must be above 0"),
-        ({"space": {X: {"low": 0, "high": 0.5, "integer": True}}}, {}, "must be whole"),
+        ({"space": SPACE}, {ENDS: ["well", "nan"]}, "only seeds"),
+        ({"space": SPACE, "sampler": "grid"}, {}, "grid needs"),
+        ({"space": SPACE, "pruner": {"metric": "m"}}, {"seed": [1, 2]}, "one seed"),
+        ({"space": {X: {"low": 2, "high": 1}}}, {}, "low .*high"),
+        ({"space": {X: {"low": 0, "high": 1, "log": True}}}, {}, "above 0"),
+        ({"space": {X: {"low": 0, "high": 0.5, "integer": True}}}, {}, "whole"),
     ],
 )
 def test_what_is_wrong_with_a_search_is_said(

@@ -114,7 +114,7 @@ def test_another_sweep_does_not_get_the_folder(toy: Path, sweep: Cli, write: Wri
     assert sweep(write(over={X: [1, 2]})).exit_code == 0
     refused = sweep(write(over={X: [1, 3]}))
     assert refused.exit_code == 2
-    assert "a sweep with other trials has this folder" in refused.stderr
+    assert "other trials" in refused.stderr
     resumed = sweep(str(toy / "sweeps/s/sweep.yaml"), "--json")
     assert resumed.exit_code == 0, resumed.output
     assert len(ledger(toy / "sweeps/s")) == 2
@@ -142,7 +142,7 @@ def test_two_sweeps_do_not_share_a_folder(
     (toy / "sweeps/s").mkdir(parents=True)
     with hold(toy / "sweeps/s/.lock", shared=True):
         refused = sweep(file)
-    assert (refused.exit_code, "going on in another process" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "another process" in refused.stderr) == (2, True)
     assert sweep(file).exit_code == 0
 
 
@@ -180,7 +180,7 @@ def test_a_damaged_journal_is_refused_with_its_path(
         journal.write(f"{damage}\n")
     refused = sweep("s.yaml")
     assert refused.exit_code == 3, refused.output
-    assert "sweeps/s/search.jsonl: is damaged or not ours" in "".join(refused.stderr.split("\n"))
+    assert "sweeps/s/search.jsonl: " in "".join(refused.stderr.split("\n"))
 
 
 def test_a_damaged_record_of_a_trial_is_refused_with_its_path(
@@ -242,7 +242,7 @@ def test_an_objective_that_no_trial_has_is_noticed_by_the_first(
 ) -> None:
     wrong = sweep(write(over={X: [1, 2]}, objective={"key": "scoer"}))
     assert wrong.exit_code == 2
-    assert "has no result 'scoer'; it has score, attempts" in wrong.stderr
+    assert "'scoer'" in wrong.stderr
     assert len(ledger(toy / "sweeps/s")) == 1
     assert sweep(write(over={X: [1, 2]}, objective=SCORE)).exit_code == 0
     assert len(ledger(toy / "sweeps/s")) == 2
@@ -255,7 +255,7 @@ def test_curves_are_drawn_of_a_metric(toy: Path, sweep: Cli, write: Write) -> No
     assert done.exit_code == 0, done.output
     assert "x=1 (n = 2)" in (toy / "sweeps/s/curves.svg").read_text()
     wrong = sweep(file, "--metric", "toy/scores")
-    assert (wrong.exit_code, "did you mean 'toy/score'?" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "'toy/score'" in wrong.stderr) == (2, True)
 
 
 def test_a_sweep_does_not_go_on_with_a_world_that_was_changed(
@@ -290,6 +290,6 @@ def test_a_sweep_does_not_go_on_with_a_world_that_was_changed(
     world.write_text(text.replace("end: 0.5", "end: 0.25").replace("start: 0.5", "start: 0.75"))
     refused = sweep(file)
     assert refused.exit_code == 2
-    assert "its world or another file that" in " ".join(refused.stderr.split())
+    assert "its world" in " ".join(refused.stderr.split())
     world.write_text(text)
     assert sweep(file).exit_code == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from click.testing import Result
 
-from empo_core.runs.directory import RunDirectory
+from empo_core.runs.status import status_of
 
 Cli = Callable[..., Result]
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ def ends(folder: Path) -> list[tuple[int, str]]:
     """Trials that have ended, and how, by what is in their run directories."""
     found = []
     for run in sorted(folder.glob("trial-*")):
-        record, status = run / "trial.json", RunDirectory(run).status().get("status")
+        record, status = run / "trial.json", status_of(run).status
         if status == "finished":
             found.append((number_of(run), "done"))
         elif record.exists():

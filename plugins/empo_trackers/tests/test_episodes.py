@@ -139,7 +139,7 @@ def test_a_checkpoint_of_other_environments_is_refused() -> None:
     for num_envs, reasons, name in ((3, ["won"], "episode_lengths"), (2, [], "termination_counts")):
         other = EpisodicEma(EpisodicEmaParams())
         other.start_episodes(num_envs, reasons)
-        with pytest.raises(ConfigError, match=f"its {name} has shape .* same environments"):
+        with pytest.raises(ConfigError, match=rf"{name} .*environments"):
             other.load_state_dict(state)
     more = EpisodicHistogram(EpisodicHistogramParams())
     more.start_episodes(2, ["won"])
@@ -159,10 +159,10 @@ def test_steps_before_anybody_says_of_how_many_environments_are_refused() -> Non
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"reward_bins": [0, 1, 1]}, "edge 2 is 1 and comes after 1"),
+        ({"reward_bins": [0, 1, 1]}, "edge 2 is 1 .*after 1"),
         ({"reward_bins": [1, 1.00000001]}, "also as float32"),
-        ({"length_bins": [1]}, "at least 2"),
-        ({"alpha": 0}, "greater than 0"),
+        ({"length_bins": [1]}, "too_short"),
+        ({"alpha": 0}, "greater_than,"),
         ({"ema_update": "mean"}, "batch_mean"),
     ],
 )

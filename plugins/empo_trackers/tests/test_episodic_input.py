@@ -25,17 +25,17 @@ def ones(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((torch.tensor(1.0), ones(3)), r"rewards must have shape \(3,\), .* got \(\)"),
-        ((ones(1), ones(3)), r"rewards must have shape \(3,\), .* got \(1,\)"),
+        ((torch.tensor(1.0), ones(3)), r"rewards .*\(3,\), .* got \(\)"),
+        ((ones(1), ones(3)), r"rewards .*\(3,\), .* got \(1,\)"),
         ((ones(3, 1), ones(3)), r"rewards must .* got \(3, 1\)"),
-        ((ones(3), ones(1)), "dones must have shape"),
-        ((ones(3), True), "dones must have shape"),
-        ((ones(3), ones(3), torch.tensor([1])), "termination_reasons must have shape"),
-        ((ones(3), ones(3), ones(3)), r"termination_reasons must be integers, got torch.float32"),
-        ((ones(3) * 1j, ones(3)), "rewards must be real numbers, got torch.complex64"),
-        ((["a", "b", "c"], ones(3)), "rewards must be numbers, got list"),
-        (([[1.0], [1.0, 2.0], [1.0]], ones(3)), "rewards must be numbers, got list"),
-        ((None, ones(3)), "rewards must be numbers, got NoneType"),
+        ((ones(3), ones(1)), "dones .*shape"),
+        ((ones(3), True), "dones .*shape"),
+        ((ones(3), ones(3), torch.tensor([1])), "termination_reasons .*shape"),
+        ((ones(3), ones(3), ones(3)), r"termination_reasons .*torch.float32"),
+        ((ones(3) * 1j, ones(3)), "rewards .*torch.complex64"),
+        ((["a", "b", "c"], ones(3)), "rewards .*got list"),
+        (([[1.0], [1.0, 2.0], [1.0]], ones(3)), "rewards .*got list"),
+        ((None, ones(3)), "rewards .*got NoneType"),
     ],
 )
 @pytest.mark.parametrize("sync", [True, False])
@@ -47,7 +47,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
     before = copy.deepcopy(tracker.state_dict())
     with pytest.raises(ValueError, match=message):
         tracker.step_update(*arguments, sync=sync)
-    with pytest.raises(ValueError, match="active must have shape"):
+    with pytest.raises(ValueError, match=r"active .*shape"):
         tracker.step_update(ones(3), ones(3), active=True, sync=sync)
     after = tracker.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -56,15 +56,15 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_envs": -1}, "num_envs is -1; it must be a whole number"),
+        ({"num_envs": -1}, "num_envs is -1"),
         ({"num_envs": True}, "num_envs is True"),
-        ({"alpha": 0.0}, "alpha is 0.0; it must be greater than 0 and at most 1"),
+        ({"alpha": 0.0}, "alpha is 0.0"),
         ({"alpha": 1.5}, "alpha is 1.5"),
-        ({"alpha": math.nan}, "alpha is nan"),
-        ({"reasons": "won"}, "reasons must be names, got 'won'"),
-        ({"reasons": ["won", ""]}, "reasons must be names"),
-        ({"reasons": ["won", "won"]}, "different names, got won, won"),
-        ({"reasons": ["other"]}, "no reason can be called 'other'"),
+        ({"alpha": math.nan}, "alpha .*nan"),
+        ({"reasons": "won"}, "reasons .*'won'"),
+        ({"reasons": ["won", ""]}, r"reasons .*''"),
+        ({"reasons": ["won", "won"]}, "won, won"),
+        ({"reasons": ["other"]}, "called 'other'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
@@ -172,7 +172,7 @@ def test_only_environments_that_exist_can_be_reset(index: Any, error: type[Excep
     tracker.step_update(ones(3), torch.zeros(3))
     with pytest.raises(error, match="env_indices"):
         tracker.reset_env(torch.tensor(index))
-    with pytest.raises(ValueError, match=r"env_indices must be integers, got torch\.bool"):
+    with pytest.raises(ValueError, match=r"env_indices .*torch\.bool"):
         tracker.reset_env(torch.tensor([True, False, True]))
     assert tracker.episode_rewards.tolist() == [1.0, 1.0, 1.0]
 

@@ -136,10 +136,10 @@ def test_a_run_that_starts_over_leaves_only_its_own_steps(tmp_path: Path) -> Non
 
 
 def test_truncating_before_the_start_says_so() -> None:
-    with pytest.raises(ValueError, match="call start first"):
+    with pytest.raises(ValueError, match=r"call start\b"):
         TensorboardTracker(TensorboardParams()).truncate(0)
 
 
 def test_logging_before_the_start_says_so() -> None:
-    with pytest.raises(ValueError, match="call start first"):
+    with pytest.raises(ValueError, match=r"call start\b"):
         TensorboardTracker(TensorboardParams()).log(0, {"x": 1.0})

@@ -144,7 +144,7 @@ def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.Monke
 
 def test_misuse_is_refused(wandb: Any) -> None:
     run = WandbTracker(OFFLINE)
-    with pytest.raises(ValueError, match="call start first"):
+    with pytest.raises(ValueError, match=r"call start\b"):
         run.log(0, {"x": 1.0})
     run.finish("finished")
 

@@ -344,7 +344,7 @@ def test_equal_successors_of_different_duration_are_refused() -> None:
         def transition_durations(self, state: Any, actions: Any, transitions: Any) -> list[float]:
             return [1.0, 2.0]
 
-    with pytest.raises(WorldError, match="with two durations"):
+    with pytest.raises(WorldError, match="two durations"):
         enumerate_world(Twice())
 
 
@@ -381,9 +381,9 @@ def test_enum_states_are_fine_and_lost_workers_are_reported() -> None:
 def test_malformed_rows_and_actions_are_refused(walk: EnumeratedWorld) -> None:
     with pytest.raises(WorldError, match="rows of 1 word"):
         walk.transitions(torch.zeros(2, 2, dtype=torch.int32))
-    with pytest.raises(WorldError, match="no state number 99"):
+    with pytest.raises(WorldError, match="state number 99"):
         walk.achieved(rows([0, 99]))
-    with pytest.raises(WorldError, match="action 3 of bot in row 1 is out of range"):
+    with pytest.raises(WorldError, match=r"action 3 of bot .*row 1"):
         walk.transitions(rows([0, 0]), torch.tensor([[0, 0], [0, 3]]))
     with pytest.raises(WorldError, match=r"shape \(1, 2\)"):
         walk.transitions(rows([0]), torch.tensor([[0]]))
@@ -406,10 +406,10 @@ def test_arrays_that_contradict_one_another_are_refused() -> None:
     assert EnumeratedWorld(spec, "ab", good, available, achieved).num_states == 2
     for labels, bad, allowed, complaint in [
         ("aa", good, available, "same label"),
-        ("ab", good, available[:1], "available must be booleans of the shape"),
-        ("ab", good, ~available, "available and offsets disagree"),
-        ("ab", Successors(offsets, rows([2]), good.prob), available, "a successor is no state"),
-        ("ab", Successors(offsets, rows([1]), good.prob / 2), available, "do not sum to 1"),
+        ("ab", good, available[:1], "available .*booleans"),
+        ("ab", good, ~available, "available .*offsets"),
+        ("ab", Successors(offsets, rows([2]), good.prob), available, "no state"),
+        ("ab", Successors(offsets, rows([1]), good.prob / 2), available, "sum to 1"),
         ("ab", Successors(offsets[:2], rows([1]), good.prob), available, "offsets must be"),
     ]:
         with pytest.raises(WorldError, match=complaint):

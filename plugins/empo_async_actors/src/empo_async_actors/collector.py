@@ -17,8 +17,8 @@ from safetensors.torch import save
 
 from empo_async_actors.actor_worker import ActorWorker
 from empo_async_actors.plugin import AsyncParams
+from empo_core.components import build
 from empo_core.errors import CollectError, LostError, WorkerError
-from empo_core.experiment import build
 from empo_core.protocols import ActorFactory, Executor, Weights
 from empo_core.trees import StateDict
 from empo_core.types import Experience

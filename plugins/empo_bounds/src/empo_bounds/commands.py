@@ -68,7 +68,7 @@ def certify(
         from empo_core.cli.run import terminal_trackers
         from empo_core.tracker_group import TrackerGroup
 
-        tracker = TrackerGroup(terminal_trackers(None, quiet))
+        tracker = TrackerGroup(terminal_trackers(quiet))
         if verify:
             _refuse_beside_verify(context)
             confirmed = _confirmed(run_dir, tracker)

@@ -8,10 +8,11 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from empo_bounds.question import Question
+from empo_core.components import build, build_algorithm
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import Experiment, build, build_algorithm
+from empo_core.experiment import Experiment
 from empo_core.protocols import RunContext
 from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams

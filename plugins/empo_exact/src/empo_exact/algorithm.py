@@ -41,11 +41,11 @@ class Exact(Algorithm):
     def __init__(self, params: ExactParams) -> None:
         self._params = params
 
-    @torch_threads(1)  # Large arrays are the kernels'; they have threads of their own.
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
         directory = context.directory / "values"
-        with joined() as peers:
+        # Large arrays are the kernels'; they have threads of their own.
+        with torch_threads(1), joined() as peers:
             result = solve(
                 _world(context.world),
                 self._params,

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError
-from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.beliefs import Believed, belief_table, believe, refuse_impossible_beliefs
 from empo_exact.game import Floats, Game, Humans, padded

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int32, Int64, Shaped
 
+from empo_core.components import build
 from empo_core.config import ExecutorRef
 from empo_core.errors import EmpoError
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_core.types import Expansion
 from empo_worlds import contract

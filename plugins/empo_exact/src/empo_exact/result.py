@@ -15,8 +15,8 @@ from torch import Tensor
 
 from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
-from empo_core.experiment import peak_memory_bytes
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_core.runs.environment import peak_memory_bytes
 from empo_core.trees import JsonData
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy

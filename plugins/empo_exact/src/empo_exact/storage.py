@@ -200,7 +200,7 @@ def problem_digest(problem: Problem, params: ExactParams) -> str:
     What priors answer is compared time by time; see ``answers``.
     """
     graph = problem.graph
-    about = without_place(params.model_dump(mode="json", exclude=RESULT_IS_EQUAL))
+    about = without_place(params).model_dump(mode="json", exclude=RESULT_IS_EQUAL)
     digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(json.dumps(identity(problem.world)).encode())
     for array in (

@@ -171,8 +171,6 @@ def _grouped(runs: Sequence[SavedRun]) -> tuple[Group, ...]:
 
 def _contents(run: SavedRun) -> dict[str, Json]:
     """The begins of digests of a run's world and of its other inputs, for names say little."""
-    if run.inputs is None:
-        return {}
     of_world = [*leaves({"": run.config.get("world_model")}).values()]
     contents: dict[str, Json] = {
         f"inputs.{name}": entry.sha256[:_DIGITS]
@@ -186,7 +184,7 @@ def _contents(run: SavedRun) -> dict[str, Json]:
 
 def _world(run: SavedRun) -> Json:
     """What tells a run's world from others."""
-    digest = None if run.inputs is None else run.inputs.world_digest
+    digest = run.inputs.world_digest
     return run.config.get("world_model") if digest is None else digest
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from empo_core.protocols import WorldModel
-from empo_core.tables import ACHIEVED, bar, report_table
+from empo_core.tables import bar, report_table
 from empo_core.threads import torch_threads
 from empo_core.trees import JsonData
 from empo_core.types import AgentSpec
@@ -20,7 +20,7 @@ from empo_inspector.sentences import sentences
 from empo_inspector.why import TIE, Reasons, find_reasons
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import robot_policies
-from empo_theory.inspection import Inspection
+from empo_theory.inspection import ACHIEVED, Inspection
 
 MOST_JOINT = 5
 MOST_STEPS = 12

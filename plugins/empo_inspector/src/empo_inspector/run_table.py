@@ -11,8 +11,9 @@ from pathlib import Path
 
 from empo_core.config.yaml import parse_value
 from empo_core.errors import ConfigError
-from empo_core.runs.directory import CONFIG, STATUS
+from empo_core.runs.directory import CONFIG
 from empo_core.runs.files import reason_of
+from empo_core.runs.status import STATUS
 from empo_core.saved_run import SavedRun, read_run
 from empo_core.suggestions import nearest
 from empo_core.trees import Json

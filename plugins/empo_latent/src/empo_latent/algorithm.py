@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from empo_core.components import build
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.protocols import Algorithm, CheckpointChoice, PolicyLoss, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext
 from empo_core.random_streams import Stream, seed_globals, seed_of, stream

@@ -22,7 +22,15 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from torch import Tensor, nn
 
 from empo_core.errors import EmpoError, StorageError
-from empo_core.runs.atomic import StrictModel, parse_json, refused, write_file
+from empo_core.runs.atomic import (
+    Sealed,
+    StrictModel,
+    parse_json,
+    refused,
+    sealed,
+    validated,
+    write_file,
+)
 from empo_core.runs.files import open_regular, refuse_gone
 from empo_learning.finite import check_finite
 
@@ -42,13 +50,6 @@ class Format(NamedTuple):
 
     name: str
     version: int
-
-
-class _Sealed(StrictModel):
-    format: str
-    version: int
-    sha256: str
-    body: dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +94,13 @@ def write_model(
     named |= {STATISTICS + name: tensor for name, tensor in (statistics or {}).items()}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
     content = body.model_dump(mode="json")
-    sealed = _Sealed(
+    header = Sealed(
         format=format_.name,
         version=format_.version,
         sha256=_seal(tensors, format_, content),
         body=content,
     )
-    raw = safetensors.torch.save(tensors, {KEY: json.dumps(sealed.model_dump(), allow_nan=False)})
+    raw = safetensors.torch.save(tensors, {KEY: json.dumps(header.model_dump(), allow_nan=False)})
     refuse_gone(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +120,8 @@ def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body
     Raises:
         StorageError: if the file is missing, damaged, foreign, or of another version.
     """
-    open_regular(path, lambda file: None)
+    with open_regular(path):
+        pass
     try:
         with safetensors.safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(KEY)
@@ -128,24 +130,10 @@ def read_model(path: Path, format_: Format, body: type[Body]) -> SavedModel[Body
         raise StorageError(f"{path}: is no safetensors file, or damaged: {error}") from error
     if text is None:
         raise StorageError(f"{path}: is a safetensors file, but not a saved model of this library")
-    outer = parse_json(path, text.encode())
-    try:
-        sealed = _Sealed.model_validate(outer)
-        if sealed.format != format_.name:
-            raise StorageError(
-                f"{path}: is damaged or not ours: its format is {sealed.format!r}, and "
-                f"{format_.name!r} is needed"
-            )
-        if sealed.version != format_.version:
-            raise StorageError(
-                f"{path}: has format version {sealed.version}; what is installed here reads "
-                f"{format_.version} of {format_.name}"
-            )
-        if sealed.sha256 != _seal(tensors, format_, sealed.body):
-            raise StorageError(f"{path}: is damaged: its sha256 does not match")
-        content = body.model_validate(sealed.body)
-    except ValidationError as error:
-        raise StorageError(f"{path}: is damaged or not ours: {_reasons(error)}") from error
+    header = sealed(path, parse_json(path, text.encode()), *format_)
+    if header.sha256 != _seal(tensors, format_, header.body):
+        raise StorageError(f"{path}: is damaged: its sha256 does not match")
+    content = validated(path, body, header.body)
     return SavedModel(content, _named(tensors, WEIGHTS), _named(tensors, STATISTICS))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,8 +11,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import DISK, FileEntry, check_size
-from empo_core.runs.files import open_regular
+from empo_core.runs.atomic import DISK, FileEntry, entry_of
+from empo_worlds.directories import check_file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
@@ -29,9 +27,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
         raise StorageError(f"{path}: cannot be written: {error}") from error
     with path.open("r+b") as file:
         DISK.write(file, b"")  # Where tests have the disk fail, this stands for all of the file.
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     DISK.sync(path)
-    return FileEntry(bytes=path.stat().st_size, sha256=sha256)
+    return entry_of(path)
 
 
 def read_tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
@@ -40,13 +37,7 @@ def read_tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
     Raises:
         StorageError: if the file is missing, damaged, or no safetensors file.
     """
-
-    def check(file: io.BufferedReader) -> None:
-        check_size(path, file, entry)
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-            raise StorageError(f"{path}: is damaged: its sha256 does not match")
-
-    open_regular(path, check)
+    check_file(path, entry)
     try:
         mapped = safetensors.torch.load_file(path)
         return {name: tensor.clone() for name, tensor in mapped.items()}

@@ -29,7 +29,7 @@ class Problems:
     def add_in_map(self, place: Place, reason: str) -> None:
         """Note that a cell of the map cannot be used."""
         loc: Loc = ("map", *place.loc)
-        at = self._position(loc, place)
+        at = (place.line, place.column)
         self._append(located_error(self._document, loc, reason, at=at))
 
     def _append(self, error: ConfigError) -> None:
@@ -46,14 +46,6 @@ class Problems:
             return
         key = ".".join(str(part) for part in loc)
         _log.warning("%s: %s: %s", self._document.place(loc), key, reason)
-
-    def _position(self, loc: Loc, place: Place) -> tuple[int, int]:
-        if self._document.is_block(loc) or place.line == 0:
-            return place.line, place.column
-        # Elsewhere line breaks are written \n, so the string is on one line of the file.
-        text = str(self._document.value(loc))
-        before = sum(len(line) + 2 for line in text.split("\n")[: place.line])
-        return 0, before + place.column
 
     def check(self) -> None:
         """Raise what was found.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from empo_core.components import build
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Environment, HumanPrior
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout

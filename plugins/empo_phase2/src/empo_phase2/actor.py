@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import ComponentRef, WorldModelRef
-from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, Weights, WorldModel
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.trees import StateDict

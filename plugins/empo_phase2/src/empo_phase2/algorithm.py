@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from empo_core.best_effort import best_effort
+from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.protocols import (
     Aggregator,
     Algorithm,

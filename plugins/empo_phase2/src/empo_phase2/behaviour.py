@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import ValueNetworkRef
-from empo_core.experiment import build
 from empo_core.protocols import Aggregator, ValueNetwork, Weights
 from empo_core.types import Quantity, WorldSpec
 from empo_learning.finite import check_finite

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import AlgorithmRef, Config, HumanPriorRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.tracker_group import TrackerGroup

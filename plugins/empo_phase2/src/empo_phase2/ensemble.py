@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError, WorldError
-from empo_core.experiment import build
 from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import Successors, WorldSpec

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from pydantic import Field, JsonValue
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.errors import StorageError
-from empo_core.experiment import build
 from empo_core.protocols import ValueNetwork, Weights, WorldModel
 from empo_core.runs.atomic import StrictModel
 from empo_core.runs.inputs import in_this_run

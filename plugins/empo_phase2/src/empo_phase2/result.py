@@ -16,7 +16,7 @@ from rich.text import Text
 from empo_core.best_effort import best_effort
 from empo_core.protocols import Weights, WorldModel
 from empo_core.runs.atomic import strict_json, write_file
-from empo_core.tables import or_achieved, report_table
+from empo_core.tables import report_table
 from empo_core.types import WorldSpec
 from empo_inspector.explanation import Explanation, explain
 from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
@@ -30,7 +30,7 @@ from empo_phase2.policyfile import save_policy
 from empo_phase2.values import ValueEstimates
 from empo_phase2.world_checks import warning
 from empo_pictures.notebooks import NotebookReport
-from empo_theory.inspection import Inspection, InspectionScope
+from empo_theory.inspection import Inspection, InspectionScope, or_achieved
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from empo_core.best_effort import best_effort
-from empo_core.experiment import build
+from empo_core.components import build
 from empo_core.protocols import (
     Algorithm,
     CheckpointChoice,
@@ -35,7 +35,6 @@ from empo_learning.room import num_parameters, require_room, require_room_for_ne
 from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector, build_normaliser
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
-from empo_rollout.empowerment.reward import warnings_of
 from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
@@ -51,7 +50,8 @@ from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import Mark, RolloutResult
 from empo_rollout.run_warnings import warnings_before
 from empo_rollout.segment_worker import Share, part_of
-from empo_rollout.world_params import PowerReward, WorldParams
+from empo_world_environments.params import PowerReward, WorldParams
+from empo_world_environments.reward import warnings_of
 from empo_worlds.terminal_states import attraction, first_terminal
 
 log = logging.getLogger(__name__)

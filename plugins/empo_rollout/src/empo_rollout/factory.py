@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from empo_core.components import build
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import (
     Environment,

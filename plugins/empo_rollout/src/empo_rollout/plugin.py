@@ -43,11 +43,3 @@ def empo_components() -> Iterable[Component]:
         summary="Humans who pursue some goals as they learned it by self-play in a run of "
         "'rollout'.",
     )
-    yield Component(
-        kind="environment",
-        name="world",
-        params="empo_rollout.world_params:WorldParams",
-        target="empo_rollout.empowerment.world_environment:WorldEnvironment",
-        api=1,
-        summary="Copies of the run's world model, in which robots or humans learn.",
-    )

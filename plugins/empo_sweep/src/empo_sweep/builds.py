@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from empo_core.components import build_algorithm, build_world
 from empo_core.config.yaml import problems
 from empo_core.errors import EmpoError
-from empo_core.experiment import build_algorithm, build_world
 from empo_sweep.arms import Sweep, Trial, arm_text
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from empo_core.best_effort import best_effort
+from empo_core.components import build
 from empo_core.config.yaml import dump_yaml, read_yaml
 from empo_core.errors import ConfigError, LostError, StorageError, WorkerError
-from empo_core.experiment import build
 from empo_core.protocols import Executor, RunStatus, Tracker
 from empo_core.runs.atomic import write_file
 from empo_core.runs.directory import resolved

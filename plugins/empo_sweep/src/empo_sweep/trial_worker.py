@@ -20,8 +20,9 @@ from empo_core.errors import EmpoError, StorageError, WorkerError
 from empo_core.experiment import Experiment
 from empo_core.interrupts import Termination, interrupt
 from empo_core.protocols import Report, Tracker
-from empo_core.runs.directory import CONFIG, RunDirectory
+from empo_core.runs.directory import CONFIG
 from empo_core.runs.files import hold
+from empo_core.runs.status import status_of
 from empo_core.types import Histogram
 
 LOCK = ".lock"
@@ -109,13 +110,13 @@ class TrialWorker:
             if directory.exists():  # An earlier attempt was killed before it began.
                 shutil.rmtree(directory)
             config = RunConfig.model_validate(order.config, context={"registry": installed()})
-            Experiment.start(config, place=directory, watchers=watchers, quiet=True)
-        elif RunDirectory(directory).status().get("status") != "finished":
+            Experiment.start(config, place=directory, watchers=watchers, terminal=False)
+        elif status_of(directory).status != "finished":
             lock = hold(directory / LOCK)
             if lock is None:
                 return Outcome("busy")
             lock.close()
-            Experiment.resume(directory, watchers=watchers, quiet=True)
+            Experiment.resume(directory, watchers=watchers, terminal=False)
         return Outcome("done")
 
 

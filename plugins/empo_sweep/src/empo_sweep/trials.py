@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from empo_core.errors import StorageError
 from empo_core.runs.atomic import StrictModel, read_json, write_file
-from empo_core.runs.directory import RESULTS, SUMMARY, RunDirectory
+from empo_core.runs.directory import RESULTS, SUMMARY
+from empo_core.runs.status import status_of
 from empo_core.trees import Json
 from empo_inspector.run_table import leaves
 from empo_sweep.arms import Arm, Sweep, Trial
@@ -153,7 +154,7 @@ class Trials:
     def _read(self, trial: Trial) -> TrialState:
         """The state of a trial by its run directory."""
         run = self._sweep.folder / trial.run
-        if RunDirectory(run).status().get("status") == "finished":
+        if status_of(run).status == "finished":
             return TrialState(trial, "done", self._value(trial))
         if not (run / RECORD).exists():
             return TrialState(trial)

@@ -198,3 +198,12 @@ class Sketchable(Protocol):
 
     def sketch(self, states: Integer[Tensor, "state word"]) -> Sketch:
         """Pictures of some states."""
+
+
+ACHIEVED = "achieved"
+"""Stands for V_h^e in a state that achieves the goal already."""
+
+
+def or_achieved(value: str, *, is_achieved: bool) -> str:
+    """A V_h^e as text; in an achieved goal, it is about the chance to stay or to come back."""
+    return f"{ACHIEVED} ({value})" if is_achieved else value

@@ -174,7 +174,8 @@ def _identity(folder: Path) -> str:
     path = folder / "id"
     if not path.exists():
         write_file(path, uuid.uuid4().hex[:12])
-    return open_regular(path, lambda file: file.read(1000)).decode().strip()
+    with open_regular(path) as file:
+        return file.read(1000).decode().strip()
 
 
 def _wait_for_another_second(folder: Path) -> None:

@@ -18,9 +18,9 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch.distributed as dist
 
 from empo_core.best_effort import best_effort
+from empo_core.components import build
 from empo_core.config import ExecutorRef
 from empo_core.errors import LostError, WorkerError
-from empo_core.experiment import build
 from empo_core.protocols import Executor, Needs, Report, Tracker, WorldModel
 from empo_exact.assumptions import Assumptions
 from empo_exact.graph import Start

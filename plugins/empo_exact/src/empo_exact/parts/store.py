@@ -14,15 +14,9 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import (
-    DISK,
-    MANIFEST,
-    found_directory,
-    refused,
-    remove_directory,
-    write_file,
-)
+from empo_core.runs.atomic import DISK, MANIFEST, refused, write_file
 from empo_worlds.arrays import load_array, load_arrays, save_arrays
+from empo_worlds.directories import found_directory
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"
@@ -272,7 +266,13 @@ class FileStore:
         """Remove a folder; renamed first, so that no half of it is ever in its place."""
         dying = self.directory / _DYING / folder.relative_to(self.directory)
         dying.parent.mkdir(parents=True, exist_ok=True)
-        remove_directory(folder, dying)
+        # In this order, since the old one, which a writer left, would be found again.
+        for path in (folder.with_name(f".{folder.name}.old"), folder):
+            if path.exists():
+                if dying.exists():
+                    DISK.remove(dying)
+                DISK.rename(path, dying)
+                DISK.remove(dying)
 
     def _settle(self, kind: str, part: int) -> None:
         """Wait for a part that is being written."""

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
 
+from empo_core.components import build
 from empo_core.config import ComponentRef, EnvironmentRef
 from empo_core.errors import CollectError, ConfigError
-from empo_core.experiment import build
 from empo_core.protocols.environments import (
     ActionSpec,
     Environment,

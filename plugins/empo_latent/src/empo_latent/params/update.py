@@ -38,13 +38,15 @@ class DiscountParams(Config):
     denominator: float = Field(
         5.0, gt=0, description="Length of an episode over the time constant of the discount."
     )
-    least: float = Field(0.95, gt=0, lt=1, description="Least discount.")
-    greatest: float = Field(0.995, gt=0, lt=1, description="Greatest discount.")
+    minimum: float = Field(0.95, gt=0, lt=1, description="Smallest discount.")
+    maximum: float = Field(0.995, gt=0, lt=1, description="Largest discount.")
 
     @model_validator(mode="after")
     def _ascends(self) -> DiscountParams:
-        if self.least > self.greatest:
-            raise ValueError(f"least ({self.least:g}) must not exceed greatest ({self.greatest:g})")
+        if self.minimum > self.maximum:
+            raise ValueError(
+                f"minimum ({self.minimum:g}) must not exceed maximum ({self.maximum:g})"
+            )
         return self
 
 

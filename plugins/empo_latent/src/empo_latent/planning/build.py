@@ -34,6 +34,6 @@ def discounts(params: LatentParams, spec: MultiTaskSpec) -> list[float]:
     if gamma is not None:
         return [gamma] * len(spec.tasks)
     return [
-        min(max(1 - rule.denominator / length, rule.least), rule.greatest)
+        min(max(1 - rule.denominator / length, rule.minimum), rule.maximum)
         for length in spec.episode_lengths
     ]

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import WorldModel
-from empo_rollout.empowerment.observation import WorldObservation
 from empo_rollout.policies.protocols import ActorCritic
+from empo_world_environments.observation import WorldObservation
 
 AT_ONCE = 4096
 """Observations that a policy is asked about at the same time."""

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.errors import ConfigError, StorageError
-from empo_core.experiment import build
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_rollout.empowerment.playback import chances, forgetful
 from empo_rollout.empowerment.prior import policy_path

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from empo_core.components import build
 from empo_core.errors import ConfigError
-from empo_core.experiment import build
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Environment, HumanPrior
 from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
-from empo_rollout.empowerment.observation import WorldObservation
-from empo_rollout.empowerment.reward import Power, power_reward
-from empo_rollout.empowerment.world_vector import WorldVectorEnv, check_learners, world_spec
-from empo_rollout.world_params import PowerReward, WorldParams
+from empo_world_environments.observation import WorldObservation
+from empo_world_environments.params import GoalReward, PowerReward, WorldParams
+from empo_world_environments.reward import Power, power_reward
+from empo_world_environments.vector import WorldVectorEnv, check_learners, world_spec
 
 
 class WorldEnvironment(Environment):
@@ -42,14 +42,22 @@ class WorldEnvironment(Environment):
                 "'world' needs a world: add 'world_model' to the config, e.g. "
                 "'world_model: multigrid/trivial' (see: empo worlds)"
             )
-        check_learners(context.world.spec, params.learners)
+        check_learners(
+            context.world.spec,
+            params.learners,
+            pays_goals=isinstance(params.reward, GoalReward),
+        )
         self.name = context.world.spec.name
         self._params, self._world, self._context = params, context.world, context
         self._registry = registry
 
     def spec(self) -> EnvSpec:
         """Constants of one copy; builds nothing."""
-        return world_spec(WorldObservation(self._world.spec, self._params.learners), 1)
+        return world_spec(
+            WorldObservation(self._world.spec, self._params.learners),
+            1,
+            pays_goals=isinstance(self._params.reward, GoalReward),
+        )
 
     def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
         """Copies, of which all of a block step in one call.
@@ -68,6 +76,7 @@ class WorldEnvironment(Environment):
             steps_per_episode=self._params.steps_per_episode,
             blocks=layout.blocks,
             desync=layout.desync,
+            terminal_observations=layout.terminal_observations,
             first=layout.first,
         )
 

@@ -1,14 +1,23 @@
-"""Checks that a component has the methods of its kind, when it is built and not when it is used."""
+"""From a config's references to objects: components are built, and checked when they are."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np  # noqa: F401  # Before torch, which would lose a Ctrl-C within its own import.
 
 from empo_core import protocols
-from empo_core.errors import PluginLoadError
+from empo_core.config import ComponentRef, RunConfig, installed
+from empo_core.config.errors import blamed
+from empo_core.config.models import references
+from empo_core.errors import ConfigError, PluginLoadError, exit_error, exits_are_errors, is_exit
 from empo_core.plugins.hookspecs import Kind
-from empo_core.plugins.registry import Offer
+from empo_core.plugins.registry import Offer, Registry
+from empo_core.protocols import Algorithm, WorldModel
 
 PROTOCOLS: dict[Kind, type] = {
     "world_model": protocols.WorldModel,
@@ -26,7 +35,85 @@ PROTOCOLS: dict[Kind, type] = {
 """What a component of a kind must be."""
 
 
-def check_call(offer: Offer, factory: Callable[..., object], count: int) -> None:
+def build(ref: ComponentRef, *args: Any, registry: Registry | None = None) -> Any:
+    """The object a config's reference stands for.
+
+    Args:
+        ref: A validated reference, also one nested in a component's params.
+        args: What the factories of this kind take after their params, e.g. the world.
+        registry: Where to look the name up; default: the installed plugins.
+
+    Raises:
+        PluginLoadError: if the component's code does not import, or is not what its kind asks for.
+    """
+    registry = registry or installed()
+    offer = registry.offer(ref.kind, ref.name)
+    factory = offer.component.load()
+    with blamed(ref):
+        _check_call(offer, factory, 1 + len(args))
+        with exits_are_errors(offer.component.label):
+            built = factory(ref.params, *args)
+        _check_component(offer, built)
+    return built
+
+
+def build_world(config: RunConfig, registry: Registry | None = None) -> WorldModel | None:
+    """The config's world, or None where it has none."""
+    if config.world_model is None:
+        return None
+    world: WorldModel = build(config.world_model, registry=registry)
+    return world
+
+
+def build_algorithm(
+    config: RunConfig,
+    registry: Registry | None = None,
+    environment: Callable[[], object] | None = None,
+) -> Algorithm:
+    """The config's algorithm.
+
+    Raises:
+        ConfigError: if an environment is given that the algorithm would not act in.
+    """
+    algorithm: Algorithm = build(config.algorithm, registry=registry)
+    if environment is not None and not algorithm.takes_environment:
+        raise ConfigError(
+            f"environment=...: algorithm {config.algorithm.name!r} does not act in an environment "
+            "of the caller's; see takes_environment in docs/reference/protocols.md"
+        )
+    return algorithm
+
+
+@contextlib.contextmanager
+def exits_of_components(config: RunConfig, registry: Registry) -> Iterator[None]:
+    """Raise what would end the process as an error that names the component of a config."""
+    try:
+        yield
+    except BaseException as error:
+        if is_exit(error):
+            raise exit_error(error, _component_at(error, config, registry)) from error
+        raise
+
+
+def _component_at(error: BaseException, config: RunConfig, registry: Registry) -> str:
+    """The component of a config whose code raised an error, e.g. ``world_model 'mine/maze'``.
+
+    That is the one in whose package the innermost line of all lies that lies in one.
+    """
+    packages: dict[str, ComponentRef] = {}
+    for _, ref in references(config):
+        packages.setdefault(registry.get(ref.kind, ref.name).package, ref)
+    modules = [
+        str(frame.f_globals.get("__name__", "")).split(".")[0]
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    for module in reversed(modules):
+        if module in packages:
+            return f"{packages[module].kind} {packages[module].name!r}"
+    return "a component"
+
+
+def _check_call(offer: Offer, factory: Callable[..., object], count: int) -> None:
     """Refuse a factory that cannot be called with so many arguments, the params included.
 
     Raises:
@@ -50,7 +137,7 @@ def check_call(offer: Offer, factory: Callable[..., object], count: int) -> None
         )
 
 
-def check_component(offer: Offer, component: object) -> None:
+def _check_component(offer: Offer, component: object) -> None:
     """Refuse an object that lacks a method of its kind, or has one of another signature.
 
     Raises:
@@ -65,15 +152,12 @@ def check_component(offer: Offer, component: object) -> None:
             "base class"
         )
     for name, expected in _members(protocol):
-        try:
-            member = getattr(component, name)
-        except AttributeError:
+        if isinstance(getattr(type(component), name, None), property):
+            continue  # What it returns, or raises, is another matter.
+        if not hasattr(component, name):
             part = f"attribute {name!r}" if expected is None else f"method {name}{expected}"
-            raise PluginLoadError(
-                f"{label} has no {part}, as every {protocol.__name__} has"
-            ) from None
-        except Exception:
-            continue  # A property that fails, which is another matter.
+            raise PluginLoadError(f"{label} has no {part}, as every {protocol.__name__} has")
+        member = getattr(component, name)
         signature = _signature(member) if callable(member) else None
         if expected is None or (callable(member) and _accepts(signature, expected)):
             continue
@@ -84,8 +168,7 @@ def check_component(offer: Offer, component: object) -> None:
 
 
 def _label(offer: Offer) -> str:
-    component = offer.component
-    return f"{component.kind} {component.name!r} of {offer.provider.distribution}"
+    return f"{offer.component.label} of {offer.provider.distribution}"
 
 
 def _members(protocol: type) -> Iterator[tuple[str, inspect.Signature | None]]:

@@ -14,8 +14,8 @@ from empo_core.types import WorldSpec
 from empo_environments.batched_copies import BatchedCopies
 from empo_environments.block_schedule import check_action
 from empo_learning.state_cache import StateCache
-from empo_rollout.empowerment.observation import Learners, WorldObservation
-from empo_rollout.empowerment.world_copies import GOAL, REASONS, Stage, WorldCopies
+from empo_world_environments.copies import GOAL, REASONS, Stage, WorldCopies
+from empo_world_environments.observation import Learners, WorldObservation
 from empo_worlds.roles import check_roles
 
 
@@ -24,7 +24,10 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
 
     Robots are paid what ``reward`` says of the state that a step leads to, while humans pursue
     goals drawn by weight when an episode begins; nothing is paid for states in which the episode
-    is over. Humans are paid 1 for arriving at such a goal, which ends their part: with one human
+    is over. Without a ``reward`` all robots are paid 1 whenever a human arrives at its goal for
+    the first time, and the episode ends when all have arrived; robots do not see the goals.
+
+    Humans are paid 1 for arriving at such a goal, which ends their part: with one human
     the episode, with several whoever has arrived acts at random from then on and learns nothing,
     until all have arrived or the episode is over. Robots act at random while humans learn.
 
@@ -36,16 +39,18 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         world: The world.
         copies: How many copies there are.
         learners: Who learns.
-        reward: What robots are paid; only for them.
+        reward: What robots are paid; None: learners are paid for goals that humans arrive at.
         prior: How humans act while robots learn; None: evenly at random.
         goal_resample_prob: Chance per step that a human with a prior pursues another goal.
         steps_per_episode: Steps after which episodes are truncated; None: see above.
         blocks: How many blocks the copies are divided into.
         desync: Whether to cut off first episodes, so that they do not all end together.
+        terminal_observations: Whether to tell last observations of terminated episodes, too.
         first: Number of the first copy, which random numbers depend on.
 
     Raises:
         ConfigError: if no agent could learn.
+        ValueError: if humans learn and have a ``reward``.
         UnsuitableWorldError: if an agent is neither human nor robot.
         SolveError: if a human has no goal that it could pursue.
     """
@@ -62,21 +67,22 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         steps_per_episode: int | None = None,
         blocks: int = 1,
         desync: bool = False,
+        terminal_observations: bool = False,
         first: int = 0,
     ) -> None:
-        check_learners(world.spec, learners)
-        if (reward is None) == (learners == "robots"):
-            raise ValueError("robots need a reward; humans are paid for reaching their goals")
+        check_learners(world.spec, learners, pays_goals=reward is None)
+        if reward is not None and learners == "humans":
+            raise ValueError("humans are paid for reaching their goals: leave out the reward")
         super().__init__(copies, blocks, first)
         self._sight = WorldObservation(world.spec, learners)
         self._stage = Stage(
             world, self._sight, prior, reward, goal_resample_prob, steps_per_episode
         )
-        self._desync = desync
+        self._desync, self._terminal = desync, terminal_observations
         self._features = StateCache(
             lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True
         )
-        self._spec = world_spec(self._sight, copies, blocks)
+        self._spec = world_spec(self._sight, copies, blocks, pays_goals=reward is None)
         shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
         self._observations = [torch.zeros(shape) for _ in range(blocks)]
         featurizer = world.spec.featurizer
@@ -104,12 +110,21 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
 
     def time_step(self, block: int, copies: WorldCopies) -> TimeStep:
         """What the last step of a block led to."""
-        observation = self._observations[block]
-        row, final = self._final(block, copies)
-        self._observe(
-            observation, copies.rows, copies.left, copies.goals, self._observed_rows[block]
-        )
+        observation, shown_rows = self._observations[block], self._observed_rows[block]
+        ended = copies.truncated | copies.terminated if self._terminal else copies.truncated
+        final = copies.final if ended.any() else None
+        if final is not None:  # Before the next episodes are seen, as a change of what was seen.
+            last = observation[final.env]
+            before = None if shown_rows is None else shown_rows[final.env]
+            self._observe(last, final.rows, final.left, final.goals, before)
+        self._observe(observation, copies.rows, copies.left, copies.goals, shown_rows)
         self._observed_rows[block] = copies.rows.clone()
+        # Of several humans one can have arrived while the episode goes on.
+        final_observation = observation[ended]
+        if final is not None:
+            is_over = torch.zeros(len(ended), dtype=torch.bool)
+            is_over[final.env] = True
+            final_observation[is_over[ended.nonzero()[:, 0]]] = last[ended[final.env]]
         return TimeStep(
             block=block,
             observation=observation.flatten(0, 1).numpy(),
@@ -118,23 +133,11 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
             truncated=copies.truncated.numpy().reshape(-1),
             starts=copies.starts.numpy().reshape(-1),
             acts=copies.acts.numpy().reshape(-1),
-            final_row=row,
-            final_observation=final,
+            final_row=np.flatnonzero(ended),
+            final_observation=final_observation.numpy(),
             mask=self._sight.options(copies.available).flatten(0, 1).numpy(),
             reason=copies.reason.numpy().reshape(-1),
         )
-
-    def _final(
-        self, block: int, copies: WorldCopies
-    ) -> tuple[Int[np.ndarray, " final"], Float[np.ndarray, "final word"]]:
-        """Final observations of truncated episodes, by agent index."""
-        final, env_spec = copies.final, self._spec
-        if final is None or not len(final.env):
-            return np.empty(0, np.int64), np.empty((0, env_spec.observations.words), np.float32)
-        out, shown_rows = self._observations[block][final.env], self._observed_rows[block]
-        before = None if shown_rows is None else shown_rows[final.env]
-        self._observe(out, final.rows, final.left, final.goals, before)
-        return np.flatnonzero(copies.truncated), out[copies.truncated[final.env]].numpy()
 
     def _observe(
         self,
@@ -152,11 +155,13 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
             self._features(rows, left, out[:, 0, : sight.num_features])
             out[:, 1:, : sight.num_features] = out[:, :1, : sight.num_features]
         for learner in range(out.shape[1]):
-            goal = goals[:, learner] if goals is not None and self._stage.pays_goals else None
+            goal = goals[:, learner] if goals is not None and sight.learners == "humans" else None
             sight.annotate(out[:, learner].numpy(), left, learner, goal)
 
 
-def world_spec(observation: WorldObservation, copies: int, blocks: int = 1) -> EnvSpec:
+def world_spec(
+    observation: WorldObservation, copies: int, blocks: int = 1, *, pays_goals: bool
+) -> EnvSpec:
     """Constants of so many copies of a world."""
     return EnvSpec(
         observations=observation.observations,
@@ -165,15 +170,15 @@ def world_spec(observation: WorldObservation, copies: int, blocks: int = 1) -> E
         num_envs=copies,
         num_blocks=blocks,
         masks=True,
-        reasons=REASONS if observation.learners == "humans" else REASONS[:GOAL],
+        reasons=REASONS if pays_goals else REASONS[:GOAL],
     )
 
 
-def check_learners(spec: WorldSpec, learners: Learners) -> None:
+def check_learners(spec: WorldSpec, learners: Learners, *, pays_goals: bool) -> None:
     """Refuse worlds in which no agent learns, or nothing says how some agent acts.
 
     Raises:
-        ConfigError: if no agent learns.
+        ConfigError: if no agent learns, or no human has goals that could pay.
         UnsuitableWorldError: if an agent has no role.
     """
     check_roles(spec)
@@ -182,4 +187,9 @@ def check_learners(spec: WorldSpec, learners: Learners) -> None:
         raise ConfigError(
             f"algorithm.params.environment.learners: {spec.name!r} has no {learners} that could "
             f"learn; take a world that has some, or let its {other} learn"
+        )
+    if pays_goals and not spec.humans:
+        raise ConfigError(
+            f"algorithm.params.environment.reward: {spec.name!r} has no human whose goals could "
+            "pay; take a world that has one"
         )

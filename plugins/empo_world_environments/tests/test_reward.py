@@ -18,10 +18,10 @@ from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.protocols.environments import EnvironmentContext, VectorLayout
 from empo_core.runs.atomic import write_file
 from empo_core.runs.directory import RESULTS, RunDirectory
-from empo_rollout.empowerment.reward import power_reward
-from empo_rollout.empowerment.world_environment import WorldEnvironment
-from empo_rollout.world_params import PowerReward, WorldParams
 from empo_testing.worlds import TinyWorld
+from empo_world_environments.environment import WorldEnvironment
+from empo_world_environments.params import PowerReward, WorldParams
+from empo_world_environments.reward import power_reward
 
 
 class DoorParams(Config):
@@ -157,13 +157,13 @@ def test_an_algorithm_that_knows_no_reward_is_refused(
 ) -> None:
     given = "blind" if kind == "algorithm" else str(ran(registry, tmp_path, "blind"))
     params = asked(registry, **{kind: given})
-    with pytest.raises(ConfigError, match=r"'blind', which knows no U_r.*e\.g\. exact"):
+    with pytest.raises(ConfigError, match=r"'blind'.* U_r"):
         power_reward(params, TinyWorld(), tmp_path / "power", registry=registry)
 
 
 def test_a_run_on_another_world_is_refused(registry: Registry, run: Path, tmp_path: Path) -> None:
     params = asked(registry, run=str(run))
-    with pytest.raises(ConfigError, match="another world than this 'door'"):
+    with pytest.raises(ConfigError, match=r"world .*'door'"):
         power_reward(params, TinyWorld(5), tmp_path, registry=registry)
 
 
@@ -172,7 +172,7 @@ def test_a_world_that_goes_on_otherwise_is_another_world(
 ) -> None:
     world = TinyWorld()
     world._prob = world._prob.flip(1)
-    with pytest.raises(ConfigError, match="its first step leads elsewhere"):
+    with pytest.raises(ConfigError, match="first step"):
         power_reward(asked(registry, run=str(run)), world, tmp_path, registry=registry)
 
 
@@ -180,12 +180,12 @@ def test_a_run_that_has_not_finished_is_refused(
     registry: Registry, run: Path, tmp_path: Path
 ) -> None:
     RunDirectory(run).mark("interrupted")
-    with pytest.raises(ConfigError, match=r"has not finished \(interrupted\)"):
+    with pytest.raises(ConfigError, match=r"\(interrupted\)"):
         power_reward(asked(registry, run=str(run)), TinyWorld(), tmp_path, registry=registry)
 
 
 def test_a_folder_that_is_no_run_is_refused(registry: Registry, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a run directory"):
+    with pytest.raises(ConfigError, match="run directory"):
         power_reward(asked(registry, run=str(tmp_path)), TinyWorld(), tmp_path, registry=registry)
 
 

@@ -12,8 +12,8 @@ from empo_core.errors import CollectError
 from empo_core.protocols import HumanPrior, IntrinsicReward, WorldModel
 from empo_core.trees import StateDict
 from empo_learning.state_cache import StateCache
-from empo_rollout.empowerment.goals import Goals, arrived, draw
-from empo_rollout.empowerment.observation import WorldObservation
+from empo_world_environments.goals import Goals, arrived, draw
+from empo_world_environments.observation import WorldObservation
 from empo_worlds.contract import available_in, initial_row
 from empo_worlds.policy_checks import checked_human_policy
 
@@ -22,8 +22,8 @@ TERMINAL, HORIZON, CUT, GOAL = range(4)
 """No agent can act any more; no steps are left; the episode was cut off; a human arrived."""
 
 STATE = (
-    "rows", "left", "available", "cut", "acts", "starts", "reward", "terminated", "truncated",
-    "reason",
+    "rows", "left", "available", "cut", "acts", "has_arrived", "starts", "reward", "terminated",
+    "truncated", "reason",
 )  # fmt: skip
 """Parts of the copies besides goals and generator."""
 
@@ -38,7 +38,7 @@ class Stage:
         world: The world.
         sight: What learners see.
         goals: Those that humans pursue; None where no prior and no learner needs one.
-        pays_goals: Whether humans are paid for reaching their goals.
+        pays_goals: Whether learners are paid when humans arrive at the goals they pursue.
         goal_resample_prob: Chance per step that a human pursues another goal.
         steps_per_episode: Steps after which episodes are cut off; None cuts none.
         start: The state that episodes start in.
@@ -57,7 +57,7 @@ class Stage:
         self.world, self.sight = world, sight
         self.steps_per_episode = steps_per_episode
         self.goal_resample_prob = goal_resample_prob
-        self.pays_goals = sight.learners == "humans"
+        self.pays_goals = reward is None
         self.goals = Goals(world.spec) if self.pays_goals or prior is not None else None
         self.start = torch.from_numpy(initial_row(world)[0])
         self.available = available_in(world, self.start[None])[0]
@@ -123,7 +123,7 @@ class Stage:
 
 @dataclass(slots=True)
 class FinalStates:
-    """Final states of truncated episodes.
+    """Final states of the episodes that a step ended.
 
     Attributes:
         env: Which copies they were in, ascending.
@@ -143,7 +143,8 @@ class WorldCopies:
 
     Everything about them is public and what its name says; ``reward``, ``terminated``,
     ``truncated`` and ``reason`` are what the last step led to, as ``TimeStep`` says, and
-    ``final`` is where the episodes stood that it cut off.
+    ``final`` is where the episodes stood that it ended. ``has_arrived`` says which humans have
+    reached the goal they pursue in this episode, where robots are paid for that.
     """
 
     def __init__(self, stage: Stage, count: int, generator: torch.Generator, cut: bool) -> None:
@@ -159,6 +160,8 @@ class WorldCopies:
             longest = stage.steps_per_episode or stage.world.spec.horizon or MOST_STEPS
             self.cut = torch.randint(1, longest + 1, (count,), generator=generator)
         self.acts = torch.ones((count, agents), dtype=torch.bool)
+        humans = len(stage.world.spec.humans)
+        self.has_arrived = torch.zeros((count, humans), dtype=torch.bool)
         self.starts = torch.ones((count, agents), dtype=torch.bool)
         self.reward = torch.zeros((count, agents))
         self.terminated = torch.zeros((count, agents), dtype=torch.bool)
@@ -183,17 +186,20 @@ class WorldCopies:
         over = terminal | (self.left == 0)
         why = torch.where(terminal, TERMINAL, torch.where(over, HORIZON, -1))
         self.reason = why[:, None].expand_as(acted)
-        if stage.pays_goals:
+        if not stage.pays_goals:
+            self._pay_power(over)
+        elif stage.sight.learners == "humans":
             over = self._pay_humans(acted, over)
         else:
-            self._pay_robots(over)
+            over = self._pay_helpers(over)
         over = self._cut_off(acted, over)
+        self.final = self._final(over)
         self.reason = self.reason.masked_fill(~(self.terminated | self.truncated), -1)
         self._begin(over)
         if stage.goal_resample_prob:
             self._change_minds()
 
-    def _pay_robots(self, over: Bool[Tensor, " env"]) -> None:
+    def _pay_power(self, over: Bool[Tensor, " env"]) -> None:
         paid, going = torch.zeros(len(over)), ~over
         if going.any():
             paid[going] = self._stage.pay(self.rows[going], self.left[going])
@@ -212,22 +218,37 @@ class WorldCopies:
         self.acts = acted & ~reached
         return over | ~self.acts.any(1)
 
+    def _pay_helpers(self, over: Bool[Tensor, " env"]) -> Bool[Tensor, " env"]:
+        """Pay robots for each human that arrives; who is over then."""
+        assert self.goals is not None
+        reached = arrived(self._stage.world, self.rows, self.goals) & ~self.has_arrived
+        self.has_arrived = self.has_arrived | reached
+        done = self.has_arrived.all(1)
+        self.reward = reached.sum(1, dtype=torch.float32)[:, None].repeat(1, self.acts.shape[1])
+        self.reason = self.reason.masked_fill(done[:, None], GOAL)
+        over = over | done
+        self.terminated = over[:, None].expand_as(self.acts)
+        return over
+
     def _cut_off(
         self, acted: Bool[Tensor, "env agent"], over: Bool[Tensor, " env"]
     ) -> Bool[Tensor, " env"]:
         """Cut episodes off where it is time; who is over then."""
-        self.final = None
         self.truncated = torch.zeros_like(acted)
         if not self.cut.any():
             return over
         due = (self.cut == 1) & ~over
         self.cut = (self.cut - 1).clamp(min=0).masked_fill(over, 0)
-        env = due.nonzero()[:, 0]
         self.truncated = acted & ~self.terminated & due[:, None]
         self.reason = self.reason.masked_fill(self.truncated, CUT)
-        goals = None if self.goals is None else self.goals[env]
-        self.final = FinalStates(env, self.rows[env], self.left[env], goals)
         return over | due
+
+    def _final(self, over: Bool[Tensor, " env"]) -> FinalStates | None:
+        env = over.nonzero()[:, 0]
+        if not len(env):
+            return None
+        goals = None if self.goals is None else self.goals[env]
+        return FinalStates(env, self.rows[env], self.left[env], goals)
 
     def _begin(self, over: Bool[Tensor, " env"]) -> None:
         """Begin the next episode of each copy that is over."""
@@ -240,6 +261,7 @@ class WorldCopies:
         self.cut[over] = stage.steps_per_episode or 0
         self.available[over] = stage.available
         self.acts = self.acts | over[:, None]
+        self.has_arrived = self.has_arrived & ~over[:, None]
         if stage.goals is not None:
             assert self.goals is not None
             self.goals[over] = stage.goals.draw(int(over.sum()), self._generator)

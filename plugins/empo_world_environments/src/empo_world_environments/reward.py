@@ -8,23 +8,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from empo_core.components import build
 from empo_core.config import AlgorithmRef, installed
 from empo_core.errors import ConfigError
-from empo_core.experiment import Experiment, build
+from empo_core.experiment import Experiment
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Algorithm, IntrinsicReward, RunContext, WorldModel
 from empo_core.runs.atomic import read_json, strict_json, write_file
 from empo_core.runs.directory import (
     RESULTS,
     SUMMARY,
-    RunDirectory,
     existing_run,
 )
 from empo_core.runs.files import refuse_gone
+from empo_core.runs.status import status_of
 from empo_core.tracker_group import TrackerGroup
 from empo_core.world_content import difference, identity
 from empo_learning.state_cache import StateCache
-from empo_rollout.world_params import PowerReward
+from empo_world_environments.params import PowerReward
 
 WHERE = "algorithm.params.environment.reward"
 DONE = "done"
@@ -98,7 +99,7 @@ def _of_run(path: Path, world: WorldModel, registry: Registry) -> IntrinsicRewar
         path = existing_run(path)
     except ConfigError as error:
         raise ConfigError(f"{WHERE}.run: {error}") from error
-    status = RunDirectory(path).status().get("status")
+    status = status_of(path).status
     # Of a damaged status the summary, which is written last, says that the run has finished.
     if status != "finished" and not (status is None and (path / RESULTS / SUMMARY).is_file()):
         raise ConfigError(f"{where} has not finished ({status}); go on with: empo resume {path}")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import SolveError
-from empo_rollout.empowerment.goals import Goals, arrived, draw
 from empo_testing.worlds import TinyWorld
+from empo_world_environments.goals import Goals, arrived, draw
 
 
 def generator(seed: int = 0) -> torch.Generator:

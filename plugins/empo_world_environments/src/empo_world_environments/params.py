@@ -30,7 +30,11 @@ class PowerReward(Config):
 
 
 class GoalReward(Config):
-    """Each human pursues a goal, drawn when its episode begins; reaching it pays 1 and ends it."""
+    """Each human pursues a goal, drawn when its episode begins; reaching it pays 1.
+
+    A human that learns is paid for its own goal, which ends its episode. Robots that learn are
+    paid for every human's, without seeing the goals, until all humans have reached theirs.
+    """
 
     kind: Literal["goal"]
 
@@ -43,7 +47,8 @@ class WorldParams(Config):
     )
     reward: PowerReward | GoalReward = Field(
         discriminator="kind",
-        description="'power' pays robots for the humans' power, 'goal' pays humans for theirs.",
+        description="power: robots are paid for the humans' power. goal: learners are paid when "
+        "humans reach the goals they pursue.",
     )
     human_prior: HumanPriorRef | None = Field(
         None, description="Human prior while robots learn; null: uniformly at random."
@@ -61,13 +66,12 @@ class WorldParams(Config):
 
     @model_validator(mode="after")
     def _pays_who_learns(self) -> WorldParams:
-        if (self.learners == "robots") != (self.reward.kind == "power"):
-            raise ValueError(
-                "robots learn from reward 'power', humans from reward 'goal'; "
-                f"{self.learners} cannot learn from {self.reward.kind!r}"
-            )
+        if self.learners == "humans" and self.reward.kind == "power":
+            raise ValueError("humans learn from reward 'goal', not from 'power'")
         if self.learners == "humans" and self.human_prior is not None:
             raise ValueError("human_prior says how humans act while robots learn; drop it")
         if self.human_prior is None and self.goal_resample_prob:
             raise ValueError("goal_resample_prob is about humans with a human_prior: give one")
+        if self.reward.kind == "goal" and self.goal_resample_prob:
+            raise ValueError("goal_resample_prob is for reward 'power': goals that pay stay")
         return self
