@@ -30,14 +30,31 @@ def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfi
     return document, load_config(document, overrides)
 
 
-def document_at(path: Path, overrides: Sequence[str]) -> Document:
-    """As ``read_config_at``, before the overrides are applied and it is validated."""
-    from empo_core.config.yaml import read_yaml
+def document_at(path: Path, overrides: Sequence[str], world_model: str | None = None) -> Document:
+    """As ``read_config_at``, before the overrides are applied and it is validated.
+
+    Args:
+        path: A config, or a world as a file or as its name.
+        overrides: Have to choose an algorithm for a world.
+        world_model: The world model that reads the file, which is no config; None: that it fits.
+    """
+    from empo_core.config.yaml import dump_yaml, parse_yaml, read_yaml
 
     if (world := library_world(str(path))) is not None:
-        world_model, file = world
-        return as_config(file, None, overrides, world_model)
-    return as_config(path, read_yaml(path), overrides)
+        world_model, path = world
+    if world_model is None:
+        document = read_yaml(path)
+        if is_config(document) or (world_model := _world_model_of(path, document)) is None:
+            return document  # Whoever validates it says what a config has to have.
+    if not any(override.startswith("algorithm") for override in overrides):
+        algorithms = ", ".join(installed().names("algorithm")) or "none is installed"
+        raise ConfigError(
+            f"{path} is a world ({world_model}), not a config; add algorithm=NAME, where NAME is "
+            f"one of {algorithms}; or give a config, and world_model.params.file={path.resolve()}"
+        )
+    params: JsonData = {"file": str(path.resolve())}
+    named: JsonData = {"world_model": {"name": world_model, "params": params}}
+    return parse_yaml(dump_yaml(named), name=str(path))
 
 
 def is_config(document: Document) -> bool:
@@ -107,38 +124,13 @@ def library_world(name: str) -> tuple[str, Path] | None:
         raise ConfigError(str(error)) from error
 
 
-def as_config(
-    path: Path,
-    document: Document | None,
-    overrides: Sequence[str],
-    world_model: str | None = None,
-) -> Document:
-    """As ``document_at``; without ``document``, of a file that this world model reads."""
-    from empo_core.config.yaml import dump_yaml, parse_yaml
-
-    if document is not None and is_config(document):
-        return document
-    name = world_model if world_model is not None else _world_model_of(path, document)
-    if name is None:
-        assert document is not None
-        return document  # Whoever validates it says what a config has to have.
-    if not any(override.startswith("algorithm") for override in overrides):
-        algorithms = ", ".join(installed().names("algorithm")) or "none is installed"
-        raise ConfigError(
-            f"{path} is a world ({name}), not a config; add algorithm=NAME, where NAME is one of "
-            f"{algorithms}; or give a config, and world_model.params.file={path.resolve()}"
-        )
-    named: JsonData = {"world_model": {"name": name, "params": {"file": str(path.resolve())}}}
-    return parse_yaml(dump_yaml(named), name=str(path))
-
-
-def _world_model_of(path: Path, document: Document | None) -> str | None:
+def _world_model_of(path: Path, document: Document) -> str | None:
     """Name of the world model that a file fits; None where it has keys that none of them has."""
     logging.disable()  # The world is built again, and warns then.
     try:
         return world_in(path, None)[0]
     except EmpoError as error:
-        if document is not None and _num_foreign(error):
+        if _num_foreign(error):
             return None
         raise
     finally:

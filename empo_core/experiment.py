@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -14,7 +12,7 @@ from pydantic import JsonValue
 
 from empo_core.best_effort import best_effort
 from empo_core.components import build, build_algorithm, build_world, exits_of_components
-from empo_core.config import RunConfig, installed
+from empo_core.config import RunConfig, TrackerRef, installed
 from empo_core.config.files import load_config
 from empo_core.errors import REFUSALS, ConfigError, EmpoError
 from empo_core.interrupts import Termination
@@ -44,6 +42,7 @@ from empo_core.runs.directory import (
     resolved,
     warn_of_silent_end,
 )
+from empo_core.runs.environment import peak_memory_bytes
 from empo_core.runs.files import missing_run, refuse_gone
 from empo_core.runs.inputs import (
     Inputs,
@@ -132,7 +131,7 @@ class Experiment:
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
-        quiet: bool = False,
+        terminal: bool | None = None,
         place: Path | None = None,
     ) -> Experiment:
         """Run a config in a new run directory.
@@ -145,7 +144,8 @@ class Experiment:
             registry: As for ``Experiment``.
             watchers: Trackers besides those of the config.
             environment: As for ``Experiment``.
-            quiet: Whether the config's trackers for terminals are left out.
+            terminal: Whether trackers for terminals watch: True adds those that plugins offer,
+                False leaves out those of the config; None: what the config says.
             place: The run directory, which must not exist; None: one with a name of its own.
 
         Raises:
@@ -154,13 +154,13 @@ class Experiment:
         """
         registry = registry or installed()
         if place is None and (unfinished := RunDirectory.relaunched(config)) is not None:
-            return cls._resume(unfinished, registry, watchers, environment, quiet)
+            return cls._resume(unfinished, registry, watchers, environment, terminal)
         with Termination() as termination, exits_of_components(config, registry):
             refuse_changed(config)
             inputs = Inputs(config)
             seed_everything(config.seed)
             experiment = cls(config, registry, environment)
-            trackers = experiment._trackers(watchers, quiet)
+            trackers = experiment._trackers(watchers, terminal)
             if place is None and not process_rank():
                 warn_of_silent_end(config.runs)
             # Only now, so that a config that cannot be built leaves nothing.
@@ -180,7 +180,7 @@ class Experiment:
         registry: Registry | None = None,
         watchers: Sequence[Tracker] = (),
         environment: Callable[[], object] | None = None,
-        quiet: bool = False,
+        terminal: bool | None = None,
     ) -> Experiment:
         """Go on with an interrupted or failed run in its own directory.
 
@@ -189,7 +189,7 @@ class Experiment:
             registry: As for ``start``, like what follows.
             watchers: Trackers besides those of the config.
             environment: Makes an environment.
-            quiet: Whether the config's trackers for terminals are left out.
+            terminal: As for ``start``.
 
         Raises:
             ConfigError: if the path is no run directory, or the run has finished, or is running.
@@ -197,7 +197,7 @@ class Experiment:
             RunInterrupted: if the run was stopped again.
         """
         registry = registry or installed()
-        return cls._resume(RunDirectory.reopen(path), registry, watchers, environment, quiet)
+        return cls._resume(RunDirectory.reopen(path), registry, watchers, environment, terminal)
 
     @classmethod
     def _resume(
@@ -206,7 +206,7 @@ class Experiment:
         registry: Registry,
         watchers: Sequence[Tracker],
         environment: Callable[[], object] | None,
-        quiet: bool,
+        terminal: bool | None,
     ) -> Experiment:
         with directory:
             config = load_config(directory.source / CONFIG, registry=registry)
@@ -215,7 +215,7 @@ class Experiment:
                 seed_everything(config.seed)
                 experiment = cls(config, registry, environment)
                 experiment._require_world_of(directory.source)
-                trackers = experiment._trackers(watchers, quiet)
+                trackers = experiment._trackers(watchers, terminal)
                 directory.begin_again(config, registry)
                 experiment._run(directory, trackers, termination, resume=True)
         return experiment
@@ -299,13 +299,14 @@ class Experiment:
         }
         return {**about, **with_warnings(self.result.summary(), self.warnings)}
 
-    def _trackers(self, watchers: Sequence[Tracker], quiet: bool) -> TrackerGroup:
-        hidden = self._registry.default_trackers("terminal") if quiet else []
-        trackers = [
-            build(ref, registry=self._registry)
-            for ref in self.config.trackers
-            if ref.name not in hidden
-        ]
+    def _trackers(self, watchers: Sequence[Tracker], terminal: bool | None) -> TrackerGroup:
+        refs = list(self.config.trackers)
+        for name in [] if terminal is None else self._registry.default_trackers("terminal"):
+            if not terminal:
+                refs = [ref for ref in refs if ref.name != name]
+            elif all(ref.name != name for ref in refs):
+                refs.append(TrackerRef.model_validate(name, context={"registry": self._registry}))
+        trackers = [build(ref, registry=self._registry) for ref in refs]
         members = [] if process_rank() else [*trackers, *watchers]
         return TrackerGroup(members, on_error=self.config.on_tracker_error)
 
@@ -418,12 +419,6 @@ def seed_everything(seed: int) -> None:
     Our own code uses generators of its own; this is for code that does not.
     """
     seed_globals(stream(seed, Stream.GLOBALS, process_rank()))
-
-
-def peak_memory_bytes() -> int:
-    """The most memory this process ever held."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _progress_of(tracker: Tracker) -> Callable[[str, float, float], None]:

@@ -147,6 +147,7 @@ def _seconds(status: StatusRecord) -> float | None:
     """Seconds until the status was written and, of a run that goes on, since then."""
     if status.seconds is None or status.updated is None:
         return None
-    is_going_on = status.status == "running" and not status.has_ended_silently
+    if status.status != "running" or status.has_ended_silently:
+        return status.seconds
     now = datetime.datetime.now(status.updated.tzinfo)
-    return status.seconds + max(0.0, (now - status.updated).total_seconds()) * is_going_on
+    return status.seconds + max(0.0, (now - status.updated).total_seconds())

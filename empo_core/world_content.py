@@ -124,48 +124,36 @@ def add_value(write: Write, value: Any) -> None:
 
 
 def _add_behaviour(write: Write, world: WorldModel) -> None:
-    """Add what some states near the start, and some further away, look like and lead to."""
-    spec = world.spec
-    start = world.initial_state()[None]
-    features = spec.featurizer(start).flat().to(torch.float64)
+    """Add what up to ``ROWS`` states of each of the first steps look like and lead to."""
+    states = world.initial_state()[None]
+    features = world.spec.featurizer(states).flat().to(torch.float64)
     add_value(write, np.round(features.numpy() * PRECISION).astype(np.int64))
-    visited = {tuple(start[0].tolist())}
-    waiting = [start[0].numpy()]
     for step in range(ROUNDS):
-        if not waiting:
+        available = world.available(states).numpy()
+        add_value(write, [states, available, world.achieved(states)])
+        goes_on = available.any((1, 2))
+        if not goes_on.any():
             break
-        # Half of those that were met first, and half of those that were met last.
-        early, late = waiting[: ROWS // 2], waiting[ROWS // 2 :][-(ROWS // 2) :]
-        waiting = waiting[ROWS // 2 :][: -(ROWS // 2)]
-        rows = torch.from_numpy(np.stack([*early, *late]))
-        for row in _add_states(write, world, rows, step):
-            if (key := tuple(row.tolist())) not in visited:
-                visited.add(key)
-                waiting.append(row)
-
-
-def _add_states(
-    write: Write, world: WorldModel, rows: Int[Tensor, "state word"], step: int
-) -> Int[np.ndarray, "_state word"]:
-    """Add some states, and return those that some of their joint actions lead to, in order."""
-    available = world.available(rows).numpy()
-    add_value(write, [rows, available, world.achieved(rows)])
-    goes_on = available.any((1, 2))
-    if not goes_on.any():
-        return rows[:0].numpy()
-    states = rows[torch.from_numpy(goes_on)].repeat_interleave(ACTIONS, 0)
-    actions = _some_actions(available[goes_on], step)
-    reached = world.transitions(states, torch.from_numpy(actions))
-    chance = np.round(reached.prob.double().numpy() * PRECISION)
-    duration = (
-        np.ones(len(chance)) if reached.duration is None else reached.duration.double().numpy()
-    )
-    duration = np.round(duration * PRECISION)
-    successors = reached.states.numpy()
-    columns = [reached.segments.index.numpy(), *successors.T, chance, duration]
-    items = np.column_stack([column.astype(np.int64) for column in columns])
-    add_value(write, [actions, items[np.lexsort(items.T[::-1])]])
-    return np.unique(successors, axis=0)
+        pairs = states[torch.from_numpy(goes_on)].repeat_interleave(ACTIONS, 0)
+        actions = _some_actions(available[goes_on], step)
+        reached = world.transitions(pairs, torch.from_numpy(actions))
+        chance = reached.prob.double().numpy()
+        duration = np.ones(len(chance))
+        if reached.duration is not None:
+            duration = reached.duration.double().numpy()
+        successors = reached.states.numpy()
+        columns = [
+            reached.segments.index.numpy(),
+            *successors.T,
+            np.round(chance * PRECISION),
+            np.round(duration * PRECISION),
+        ]
+        items = np.column_stack([column.astype(np.int64) for column in columns])
+        add_value(write, [actions, items[np.lexsort(items.T[::-1])]])
+        successors = np.unique(successors, axis=0)
+        # Of many, those with the lowest and those with the highest words.
+        outer = np.concatenate([successors[: ROWS // 2], successors[ROWS // 2 :][-(ROWS // 2) :]])
+        states = torch.from_numpy(outer)
 
 
 def _some_actions(available: np.ndarray, step: int) -> Int[np.ndarray, "pair agent"]:

@@ -19,9 +19,7 @@ def main() -> None:
             take_over()
             from empo_core.cli.app import app
             from empo_core.errors import OutputError
-            from empo_core.printable import encode_plainly
 
-            encode_plainly(sys.stdout, sys.stderr)
             try:
                 try:
                     app()

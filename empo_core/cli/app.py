@@ -5,7 +5,7 @@ Nothing heavy is imported for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,12 +14,12 @@ from typer.core import TyperCommand, TyperGroup
 from empo_core import __version__
 from empo_core.cli.catalogue import describe, plugins, schema, worlds
 from empo_core.cli.check import check
-from empo_core.cli.output import INTERRUPTED, address, guarded, reported, say, show
+from empo_core.cli.output import guarded, reported, show
 from empo_core.cli.run import ConfigCommand, resume, run
 from empo_core.config import installed
 from empo_core.errors import DuplicateComponentError, PluginLoadError
 from empo_core.plugins.imports import import_extra
-from empo_core.plugins.registry import CORE, Provider, clash
+from empo_core.plugins.registry import CORE, clash
 
 if TYPE_CHECKING:
     from empo_core.plugins.registry import CommandOffer
@@ -55,9 +55,7 @@ class CommandGroup(TyperGroup):
         with reported():
             offers_by_name = installed().commands
         added = {
-            name: _refused(name, [CORE, *(offer.provider for offer in offers)])
-            if name in self.core
-            else _offered(name, offers)
+            name: _command(name, offers, is_core=name in self.core)
             for name, offers in offers_by_name.items()
         }
         return {**self.core, **added}
@@ -68,47 +66,18 @@ class CommandGroup(TyperGroup):
         for command in core.values():  # Else click cuts the line at 45 characters.
             command.short_help = command.help.partition("\n")[0]
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Say how to begin, and which pages tell more; where they are is only looked up here."""
-        pages = f"Documentation: {address('README.md')}, commands: {address('reference/cli.md')}"
-        self.epilog = f"Begin with: empo run multigrid/trivial algorithm=exact\n\n{pages}"
-        super().format_help(ctx, formatter)
-
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command; Ctrl-C before it begins ends as Ctrl-C within it does."""
-        try:
+        with reported():
             return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            say(str(error) or "interrupted")
-            raise typer.Exit(INTERRUPTED) from error
 
 
-def check_plugins(core: Collection[str]) -> None:
-    """Refuse plugins that do not work, and names that several provide.
-
-    Raises:
-        PluginLoadError: if there are any, with a line for each; plugins that were left out on
-            purpose do not count.
-    """
-    registry = installed()
-    lines = [
-        f"{provider.distribution} {provider.version}: {provider.problem}"
-        for provider in registry.providers
-        if provider.is_broken
-    ]
-    if lines := [*lines, *registry.clashes(core)]:
-        raise PluginLoadError("\n".join(lines))
-
-
-def _offered(name: str, offers: list[CommandOffer]) -> LazyCommand:
-    if len(offers) > 1:
-        return _refused(name, [offer.provider for offer in offers])
-    command = offers[0].command
-    return LazyCommand(name, command.help, command.load)
-
-
-def _refused(name: str, providers: list[Provider]) -> LazyCommand:
-    """A command that cannot be used, since it is not clear whose it is."""
+def _command(name: str, offers: list[CommandOffer], *, is_core: bool) -> LazyCommand:
+    """The command of a plugin, or one that cannot be used, since it is not clear whose it is."""
+    providers = [CORE] * is_core + [offer.provider for offer in offers]
+    if len(providers) == 1:
+        command = offers[0].command
+        return LazyCommand(name, command.help, command.load)
     reason = clash(f"command {name!r}", providers)
 
     def refuse() -> Callable[..., None]:
@@ -128,6 +97,8 @@ app = typer.Typer(
     name="empo",
     cls=CommandGroup,
     help="Model-based RL and human empowerment, made of plugins.",
+    epilog="Begin with: empo run multigrid/trivial algorithm=exact\n\n"
+    "Documentation: docs/README.md, commands: docs/reference/cli.md",
     no_args_is_help=True,
     rich_markup_mode=None,  # Importing rich takes a third of the time of ``empo --help``.
     pretty_exceptions_enable=False,
@@ -167,7 +138,11 @@ def options(
     ] = False,
 ) -> None:
     """Model-based RL and human empowerment, made of plugins."""
-    with reported():
-        if strict_plugins:
-            check_plugins(context.command.core)  # type: ignore[attr-defined]
-        import_extra(imports or [])
+    if strict_plugins:
+        # Plugins that were left out on purpose do not count.
+        registry = installed()
+        broken = [provider for provider in registry.providers if provider.is_broken]
+        lines = [f"{p.distribution} {p.version}: {p.problem}" for p in broken]
+        if lines := [*lines, *registry.clashes(context.command.core)]:  # type: ignore[attr-defined]
+            raise PluginLoadError("\n".join(lines))
+    import_extra(imports or [])

@@ -16,13 +16,11 @@ from empo_core.cli.output import (
     print_table,
     reserved,
     show,
-    stdout,
 )
 from empo_core.config import installed
-from empo_core.errors import ConfigError, EmpoError
-from empo_core.plugins.hookspecs import KINDS, Kind
+from empo_core.errors import EmpoError
+from empo_core.plugins.hookspecs import Kind
 from empo_core.plugins.registry import BLOCK
-from empo_core.suggestions import nearest
 
 
 @reserved()
@@ -32,14 +30,10 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
     core = context.parent.command.core if context.parent else {}  # type: ignore[attr-defined]
     clashes = registry.clashes(core)
     listed: list[dict[str, Any]] = [
-        {
-            "distribution": provider.distribution,
-            "version": provider.version,
-            "entry_point": provider.entry_point,
+        asdict(provider)
+        | {
             "problem": provider.problem or None,
             "import_s": round(provider.import_s, 4),
-            "imports_torch": provider.imports_torch,
-            "put_back": list(provider.put_back),
             "components": [
                 {
                     "kind": offer.component.kind,
@@ -63,21 +57,18 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         return
     rows: list[list[str]] = []
     for plugin in listed:
+        entries = [["", f"not usable: {plugin['problem']}"]] if plugin["problem"] else []
+        entries += [[f"{c['kind']} {c['name']}", c["summary"]] for c in plugin["components"]]
+        entries += [[f"command {c['name']}", c["summary"]] for c in plugin["commands"]]
+        if plugin["put_back"]:
+            changed = ", ".join(plugin["put_back"])
+            entries.append(["", f"its import changed {changed}; that was put back"])
         import_time = f"{1000 * plugin['import_s']:.0f} ms" if plugin["import_s"] else ""
         import_time += ", torch" * plugin["imports_torch"]
         head = [str(plugin["distribution"]), str(plugin["version"]), import_time]
-        if plugin["problem"]:
-            rows.append([*head, "", f"not usable: {plugin['problem']}"])
+        for entry in entries:
+            rows.append([*head, *entry])
             head = ["", "", ""]
-        for component in plugin["components"]:
-            rows.append([*head, f"{component['kind']} {component['name']}", component["summary"]])
-            head = ["", "", ""]
-        for command in plugin["commands"]:
-            rows.append([*head, f"command {command['name']}", command["summary"]])
-            head = ["", "", ""]
-        if plugin["put_back"]:
-            changed = ", ".join(plugin["put_back"])
-            rows.append([*head, "", f"its import changed {changed}; that was put back"])
     if rows:
         print_table("", ["plugin", "version", "import", "offers", "about"], rows)
     else:
@@ -88,7 +79,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
             f"uninstalls it, or names it in {BLOCK}."
         )
     for clash in clashes:
-        stdout().print(f"name clash: {clash}", soft_wrap=True)
+        show(f"name clash: {clash}")
 
 
 @reserved()
@@ -135,7 +126,7 @@ def _library(name: str) -> list[dict[str, str | int | None]]:
 
 @reserved()
 def describe(
-    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.", show_default=False)],
+    kind: Annotated[Kind, typer.Argument(help="What it is.", show_default=False)],
     name: Annotated[str, typer.Argument(help="The component's name.", show_default=False)],
     json: Json = False,
     debug: Debug = False,
@@ -143,7 +134,7 @@ def describe(
     """Explain one component: its parameters and where it comes from."""
     from empo_core.config.schema import described
 
-    offer = installed().offer(_kind(kind), name)
+    offer = installed().offer(kind, name)
     component = offer.component
     parameters = [asdict(key) for key in described(component.params_model())]
     source = f"{offer.provider.distribution} {offer.provider.version}"
@@ -151,12 +142,11 @@ def describe(
         about = {"kind": kind, "name": name, "summary": component.summary, "source": source}
         print_json(about | {"target": component.target, "params": parameters})
         return
-    console = stdout()
-    console.print(f"{kind} {name}, from {source}", soft_wrap=True)
+    show(f"{kind} {name}, from {source}")
     if component.summary:
-        console.print(component.summary, soft_wrap=True)
+        show(component.summary)
     if not parameters:
-        console.print("It has no parameters.")
+        show("It has no parameters.")
         return
     rows = [
         [p["name"], p["type"], "required" if p["required"] else p["default"], p["description"]]
@@ -172,12 +162,3 @@ def schema(debug: Debug = False) -> None:
 
     text = jsonlib.dumps(config_schema(installed()), indent=2, ensure_ascii=False)
     print(text, file=output())
-
-
-def _kind(word: str) -> Kind:
-    for kind in KINDS:
-        if kind == word:
-            return kind
-    close = nearest(word, KINDS)
-    hint = f" Did you mean {close!r}?" if close else ""
-    raise ConfigError(f"There is no kind {word!r}.{hint} Kinds: {', '.join(KINDS)}.")

@@ -18,7 +18,7 @@ from empo_core.cli.output import (
     show,
 )
 from empo_core.config import AlgorithmRef, RunConfig, installed
-from empo_core.documents import as_config, is_config, library_world, world_in
+from empo_core.documents import document_at, is_config, library_world, world_in
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
@@ -57,9 +57,8 @@ def check(
         world_model, path = world
     with only_ours_on_stdout():
         # What a world model is to read need not be YAML.
-        document = read_yaml(path) if world_model is None else None
-        if overrides or (document is not None and is_config(document)):
-            document = as_config(path, document, overrides or [], world_model)
+        if overrides or (world_model is None and is_config(read_yaml(path))):
+            document = document_at(path, overrides or [], world_model)
             config = load_config(document, overrides)
             with located(document, config, all_errors=True):
                 try:

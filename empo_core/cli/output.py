@@ -120,17 +120,12 @@ def output() -> TextIO:
     return sys.stdout if _reserved is None else _reserved
 
 
-def stdout_is_closed() -> bool:
-    """Whether this process was started without a standard output."""
-    return _is_stdout_closed
-
-
 def _text(number: int, stream: TextIO | None) -> TextIO:
     raw = _Output(number, is_lenient=number == 2)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(stream, "encoding", None) or "utf-8",
-        errors=getattr(stream, "errors", None) or ("strict", "backslashreplace")[number == 2],
+        errors="backslashreplace",
         line_buffering=raw.isatty() or number == 2,
         write_through=number == 2,
     )
@@ -169,21 +164,18 @@ def reported(*, debug: bool = False) -> Iterator[None]:
         # Click's own exceptions are usage errors and exits, which it handles itself.
         if type(error).__module__.split(".")[0] in ("click", "typer"):
             raise
+        notes = getattr(error, "__notes__", [])
         if debug:
             lines = ["".join(traceback.format_exception(error)).rstrip()]
         elif isinstance(error, EmpoError):
-            lines = [str(error), *_notes(error)]
-            lines += [f"See {address(error.page)}"] if error.page else []
+            lines = [str(error), *notes]
+            lines += [f"See docs/{error.page}"] if error.page else []
         else:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             hint = "This should not happen; '--debug' shows where it did."
-            lines = [reason, hint, *_notes(error)]
+            lines = [reason, hint, *notes]
         say("\n".join(lines))
         raise typer.Exit(USAGE if isinstance(error, REFUSALS) else FAULT) from error
-
-
-def _notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", []))
 
 
 def say(text: str) -> None:
@@ -206,7 +198,7 @@ def kept_in(path: object) -> Iterator[None]:
     except UnreadOutputError:
         say(str(path))
         raise
-    if stdout_is_closed():
+    if _is_stdout_closed:
         say(str(path))
 
 
@@ -227,9 +219,29 @@ def print_json(data: Mapping[str, object]) -> None:
     show(text)
 
 
-def stdout() -> Console:
-    """A console for the command's output; a pipe gets lines that are never folded."""
-    return output_console(output(), width=None if output().isatty() else 10_000)
+def stdout(width: int | None = None) -> Console:
+    """A console for the command's output: no markup, and text that is fit for terminals.
+
+    Args:
+        width: Of a line; None: that of the terminal, and in a pipe lines are never folded.
+    """
+    from rich.console import Console, RenderHook
+    from rich.segment import Segment, Segments
+
+    class PrintableHook(RenderHook):
+        def process_renderables(self, renderables: list[Any]) -> list[Any]:
+            return [Segments(map(printable_segment, console.render(r))) for r in renderables]
+
+    def printable_segment(segment: Segment) -> Segment:
+        text, style, control = segment
+        return Segment(text if control else printable(text), style, control)
+
+    file = output()
+    if width is None and not file.isatty():
+        width = 10_000
+    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    console.push_render_hook(PrintableHook())
+    return console
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -281,48 +293,3 @@ def _concerns_people(record: logging.LogRecord) -> bool:
         return False  # Why a run failed is said at its end; the traceback is in its log.
     ours = record.name.startswith("empo_") and record.name != "empo_core"
     return ours or record.levelno >= logging.WARNING
-
-
-def address(page: str) -> str:
-    """A page of ``docs``: its path in the repository, or its URL in a site that this has.
-
-    Args:
-        page: Relative to ``docs``, e.g. ``reference/errors.md#plugins``.
-    """
-    from importlib.metadata import PackageNotFoundError, metadata
-
-    try:
-        urls = metadata("empo-core").get_all("Project-URL", [])
-    except PackageNotFoundError:  # Run from a source tree that is not installed.
-        urls = []
-    for label, _, url in (entry.partition(", ") for entry in urls):
-        if label.lower() == "documentation":
-            return f"{url.rstrip('/')}/docs/{page.replace('.md', '.html')}"
-    return f"docs/{page}"
-
-
-def output_console(file: TextIO | None = None, width: int | None = None) -> Console:
-    """A console that shows text as it is: no markup, and no control characters of its own.
-
-    Args:
-        file: Where to write; None: to standard output.
-        width: Of a line; None: that of the terminal.
-    """
-    from rich.console import Console, ConsoleOptions, RenderHook
-    from rich.segment import Segment
-
-    class Printable:
-        def __init__(self, content: Any) -> None:
-            self._content = content
-
-        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-            for text, style, control in console.render(self._content, options):
-                yield Segment(text if control else printable(text), style, control)
-
-    class PrintableHook(RenderHook):
-        def process_renderables(self, renderables: list[Any]) -> list[Any]:
-            return [Printable(content) for content in renderables]
-
-    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
-    console.push_render_hook(PrintableHook())
-    return console

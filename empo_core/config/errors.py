@@ -8,14 +8,13 @@ import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import takewhile
-from typing import Literal, get_args, get_origin
+from operator import eq
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from empo_core.config.models import ComponentRef, RunConfig, installed, references, walk
-from empo_core.config.schema import FieldType, branches, children, key_paths, models
+from empo_core.config.schema import FieldType, children, key_paths, models
 from empo_core.config.yaml import MAX_PROBLEMS, Document, Loc, child, dotted
 from empo_core.errors import REFUSALS, ConfigError, EmpoError, PluginLoadError, SolveError
 from empo_core.plugins.registry import Registry
@@ -41,23 +40,6 @@ _OWN_WORDS = {
 }
 
 
-def explain(
-    errors: ValidationError,
-    document: Document,
-    model: type[BaseModel],
-    registry: Registry | None = None,
-) -> Iterator[str]:
-    """One line per problem, in the order of the file.
-
-    Args:
-        errors: What pydantic found wrong with ``document.data``.
-        document: The data and where it was written.
-        model: What the data should have been.
-        registry: The components that references may name; default: the installed ones.
-    """
-    return _Explainer(document, model, registry).lines(errors)
-
-
 def quote(value: object) -> str:
     """A value as a config would show it, shortened."""
     if value is None or isinstance(value, bool):
@@ -65,7 +47,15 @@ def quote(value: object) -> str:
     return _short.repr(value)
 
 
-class _Explainer:
+class Explainer:
+    """Turns what pydantic finds wrong with a document into lines for people.
+
+    Args:
+        document: The data and where it was written.
+        model: What the data should have been.
+        registry: The components that references may name; default: the installed ones.
+    """
+
     def __init__(
         self, document: Document, model: type[BaseModel], registry: Registry | None
     ) -> None:
@@ -74,7 +64,7 @@ class _Explainer:
         self._registry = registry if registry is not None else installed()
 
     def lines(self, errors: ValidationError) -> Iterator[str]:
-        """One line per place; the branches of a union that all failed share theirs."""
+        """One line per place, in their order; branches of a union that all failed share theirs."""
         by_path: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
         # Several errors may be about one place.
         for error in errors.errors(include_url=False)[: 4 * MAX_PROBLEMS]:
@@ -117,7 +107,7 @@ class _Explainer:
             names = list(dict.fromkeys(name for owner in owners for name in owner.model_fields))
             allowed, close = ", ".join(names) or "no keys", self._key_like(path, names)
         elif error["type"] == "literal_error" and isinstance(error["input"], str):
-            close = nearest(error["input"], _choices(field_types))
+            close = nearest(error["input"], [word.strip("'") for word in allowed.split(", ")])
         elif error["type"] in ("value_error", "assertion_error"):
             allowed = ""  # The plugin's own sentence says what is allowed.
         text = " or ".join(dict.fromkeys(map(_reason, errors)))
@@ -142,26 +132,12 @@ class _Explainer:
         if near is None or near in names:
             return near
         # The key that has most of its path in common is most likely the one that was meant.
-        paths = [key_path for key_path in self._key_paths if key_path[-1] == near]
-        return dotted(max(paths, key=lambda key_path: (_common(key_path, path), -len(key_path))))
+        paths = [loc for loc in self._key_paths if loc[-1] == near]
+        return dotted(max(paths, key=lambda loc: (sum(map(eq, loc, path)), -len(loc))))
 
     @cached_property
     def _key_paths(self) -> list[tuple[str | int, ...]]:
         return list(key_paths(self._root, self._document.data, self._registry))
-
-
-def _common(first: Loc, second: Loc) -> int:
-    pairs = zip(first, second, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _choices(field_types: Sequence[FieldType]) -> list[str]:
-    """The words that may stand in a place, as far as they can be listed."""
-    annotations = [
-        branch.annotation for field_type in field_types for branch in branches(field_type)
-    ]
-    literals = [get_args(literal) for literal in annotations if get_origin(literal) is Literal]
-    return [str(choice) for choices in literals for choice in choices]
 
 
 def _reason(error: ErrorDetails) -> str:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from empo_core.config.errors import ALIKE, explain
+from empo_core.config.errors import ALIKE, Explainer
 from empo_core.config.models import RunConfig, installed
 from empo_core.config.overrides import apply_override
 from empo_core.config.yaml import (
@@ -36,7 +36,6 @@ from empo_core.suggestions import few_suggestions
 __all__ = [
     "Document",
     "ForeignFileError",
-    "explain",
     "joined",
     "load_config",
     "located_error",
@@ -93,7 +92,7 @@ def validate_document(
         return model.model_validate(document.data, context=full)
     except ValidationError as error:
         _refuse_foreign(document, model)
-        raise problems(explain(error, document, model, registry)) from error
+        raise problems(Explainer(document, model, registry).lines(error)) from error
     except EmpoError as error:
         raise located_error(document, (), str(error)) from error
     except (Exception, *EXITS) as error:

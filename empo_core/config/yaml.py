@@ -58,19 +58,29 @@ _CORE_SCHEMA: list[tuple[re.Pattern[str], Callable[[str], int | float | bool | N
 ]
 """What plain scalars stand for; all others are strings."""
 _COLUMNS = "lines that belong together begin in the same column"
-_SYNTAX = {
-    r"found character '\\t'": "a tab stands here; indent with spaces",
-    r"found character (.+) that cannot": r"a value cannot begin with \1; put quotes around it",
-    r"mapping values are not allowed": f"a ': ' cannot stand here; {_COLUMNS}, and a text that "
-    "has a ': ' needs quotes",
-    r"expected <block end>": f"this line fits to none of those above; {_COLUMNS}",
-    r"could not find expected ':'": "there is no ': ' after this key; write 'key: value'",
-    r"another document": "a second document starts here; only one is allowed",
-    r"flow mapping": "what opens in line {} lacks a '}}', or a ',' before this",
-    r"flow sequence": "what opens in line {} lacks a ']', or a ',' before this",
-    r"quoted scalar": "the quotation mark that opens here is never closed",
-}
-"""What the parser says of mistakes, and the same in words about the file."""
+_SYNTAX = [
+    (r"found character '\\t'", "problem", "a tab stands here; indent with spaces"),
+    (
+        r"found character (.+) that cannot",
+        "problem",
+        r"a value cannot begin with \1; put quotes around it",
+    ),
+    (
+        r"mapping values are not allowed",
+        "problem",
+        f"a ': ' cannot stand here; {_COLUMNS}, and a text that has a ': ' needs quotes",
+    ),
+    (r"expected <block end>", "problem", f"this line fits to none of those above; {_COLUMNS}"),
+    (
+        r"could not find expected ':'",
+        "context",
+        "there is no ': ' after this key; write 'key: value'",
+    ),
+    (r"another document", "problem", "a second document starts here; only one is allowed"),
+    (r" flow ", "problem", "what opens in line {} lacks its bracket, or a ',' before this"),
+    (r"quoted scalar", "context", "the quotation mark that opens here is never closed"),
+]
+"""What the parser says of mistakes, which of its two marks has the place, and words for people."""
 _TOO_DEEP = f"nesting is deeper than {MAX_DEPTH} levels; flatten it"
 _NO_ANCHORS = (
     "every value stands where it is used, since a few nested aliases can stand for gigabytes; "
@@ -312,13 +322,13 @@ def _compose(text: str) -> Any:
 def _syntax_mistake(error: MarkedYAMLError) -> _MistakeError:
     """A mistake of syntax in words about the file."""
     text = f"{error.context} {error.problem}"
-    mark, opening = error.problem_mark or error.context_mark, error.context_mark
-    for pattern, words in _SYNTAX.items():
+    marks = {"problem": error.problem_mark, "context": error.context_mark}
+    mark = marks["problem"] or marks["context"]
+    for pattern, place, words in _SYNTAX:
         if match := re.search(pattern, text):
-            if "this key" in words or "opens here" in words:
-                mark = opening or mark
-            reason = match.expand(words).format(opening.line + 1 if opening else 1)
-            return _MistakeError(_place(mark), reason, ())
+            opening = marks["context"] or mark
+            reason = match.expand(words).format(opening.line + 1)
+            return _MistakeError(_place(marks[place] or mark), reason, ())
     return _MistakeError(_place(mark), f"is not valid YAML: {' '.join(text.split())}", ())
 
 

@@ -5,19 +5,16 @@ What is written grows beside its final place, is flushed to the disk, and then r
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from typing_extensions import Buffer
 
 from empo_core.errors import StorageError
 from empo_core.printable import printable
@@ -30,7 +27,7 @@ MAX_JSON = 2**26
 
 
 class Disk:
-    """Every operation by which this module changes the disk."""
+    """Every operation by which files and directories with a manifest are written."""
 
     def mkdir(self, path: Path) -> None:
         """Create a directory that does not exist."""
@@ -107,48 +104,6 @@ def write_file(path: str | Path, data: str | bytes) -> None:
         raise refused(path, error) from error
 
 
-@contextlib.contextmanager
-def written_directory(directory: Path, *, durable: bool = True) -> Iterator[Path]:
-    """A fresh directory to fill, which takes the place of ``directory`` at the end.
-
-    An older one in that place, which must have a manifest, stays until the new one is
-    complete; ``found_directory`` finds one of the two whatever happens in between. What is not
-    ``durable`` may be lost when the machine crashes, since nothing is forced to the disk.
-
-    Raises:
-        StorageError: if the directory cannot be written, or something else has its place; nothing
-            has changed.
-    """
-    refuse_gone(directory)
-    new, old = _siblings(directory)
-    try:
-        _recover(directory)
-        _refuse_foreign(directory)
-        _make_parents(directory.parent, durable=durable)
-        DISK.mkdir(new)
-        yield new
-        if durable:
-            DISK.sync(new)
-        if directory.exists():
-            DISK.rename(directory, old)
-        DISK.rename(new, directory)
-        if durable:
-            DISK.sync(directory.parent)
-        _recover(directory)
-    except (OSError, StorageError) as error:
-        with contextlib.suppress(OSError):  # The first failure is the one to report.
-            _recover(directory)
-        if isinstance(error, OSError):
-            raise refused(directory, error) from error
-        raise
-
-
-def found_directory(directory: Path) -> Path:
-    """The complete directory of ``written_directory``, possibly between its two renames."""
-    _, old = _siblings(directory)
-    return old if (old / MANIFEST).exists() and not directory.exists() else directory
-
-
 def write_synced(path: Path, data: bytes, *, durable: bool = True) -> FileEntry:
     """Write a file and, if ``durable``, force it to the disk; raises OSError."""
     with open_new(path) as file:
@@ -156,27 +111,6 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> FileEntry:
     if durable:
         DISK.sync(path)
     return FileEntry(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-
-class HashingFile(io.RawIOBase):
-    """Passes bytes on and computes their sha256 on the way."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._hash, self._size = hashlib.sha256(), 0
-
-    def write(self, data: Buffer) -> int:
-        """Write all bytes."""
-        view = memoryview(data)
-        DISK.write(self._file, view)
-        self._hash.update(view)
-        self._size += view.nbytes
-        return view.nbytes
-
-    @property
-    def entry(self) -> FileEntry:
-        """Entry of the bytes written so far."""
-        return FileEntry(bytes=self._size, sha256=self._hash.hexdigest())
 
 
 def sealed_json(path: Path, form: str, version: int, body: Mapping[str, JsonData]) -> bytes:
@@ -287,35 +221,15 @@ def _plain(value: object) -> JsonData:
     return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
-def check_file(path: Path, entry: FileEntry) -> None:
-    """Compare a file with its entry in a manifest.
+def entry_of(path: Path) -> FileEntry:
+    """The entry of a file in a manifest.
 
     Raises:
-        StorageError: if the file is missing or damaged.
+        StorageError: if the file cannot be read.
     """
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size != entry.bytes:
-            raise StorageError(
-                f"{path}: has {size:,} bytes where the manifest says {entry.bytes:,}; "
-                "it is truncated or replaced"
-            )
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-            raise StorageError(f"{path}: is damaged: its sha256 does not match")
-
-
-def refuse_surplus(directory: Path, expected: set[str]) -> None:
-    """Refuse a directory with files that its manifest does not list.
-
-    Raises:
-        StorageError: if the directory has other files, or cannot be listed.
-    """
-    try:
-        surplus = sorted({path.name for path in directory.iterdir()} - expected)
-    except OSError as error:
-        raise StorageError(f"{directory}: cannot be listed: {reason_of(error)}") from error
-    if surplus:
-        raise StorageError(f"{directory / surplus[0]}: is not in {MANIFEST}; remove this file")
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileEntry(bytes=os.fstat(file.fileno()).st_size, sha256=sha256)
 
 
 def refused(path: Path, error: OSError) -> StorageError:
@@ -330,38 +244,6 @@ def digest(body: Mapping[str, JsonData]) -> str:
     """The sha256 of JSON data, whatever the order of its keys."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _siblings(directory: Path) -> tuple[Path, Path]:
-    """Paths of the directory being written, and of the old one until that is complete."""
-    parent, name = directory.parent, directory.name
-    return parent / f".{name}.new", parent / f".{name}.old"
-
-
-def _recover(directory: Path) -> None:
-    """Remove what a writer left; the old directory takes its place again where there is no new."""
-    new, old = _siblings(directory)
-    if (old / MANIFEST).exists() and not directory.exists():
-        DISK.rename(old, directory)
-    for leftover in (new, old):
-        if leftover.exists():
-            DISK.remove(leftover)
-
-
-def _refuse_foreign(directory: Path) -> None:
-    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
-        raise StorageError(f"{directory}: is not a directory; choose another place")
-    if directory.exists() and any(directory.iterdir()) and not (directory / MANIFEST).is_file():
-        raise StorageError(f"{directory}: holds other files; choose another place or empty it")
-
-
-def _make_parents(directory: Path, *, durable: bool) -> None:
-    """Create the missing parents of a path, and force each to the disk if ``durable``."""
-    if not directory.exists():
-        _make_parents(directory.parent, durable=durable)
-        DISK.mkdir(directory)
-        if durable:
-            DISK.sync(directory.parent)
 
 
 def _no_constant(word: str) -> None:

@@ -42,7 +42,7 @@ from empo_core.runs.files import (
     refuse_strange_files,
     watch_root,
 )
-from empo_core.runs.inputs import Inputs, without_place, write_manifest
+from empo_core.runs.inputs import Inputs, without_place
 from empo_core.runs.launch import is_of_this_launch, launch, process_rank
 from empo_core.runs.status import STATUS, Status, status_of
 from empo_core.trees import JsonData
@@ -119,7 +119,7 @@ class RunDirectory:
         world: Mapping[str, JsonValue] | None,
     ) -> None:
         """Write all that a run has when it begins, but for its status."""
-        write_manifest(self.path, world, inputs.copy(self.path))
+        inputs.copy(self.path, world)
         write_config(self.path, _portable(inputs.in_run(config, self.path), self.path))
         record_environment(self.path / ENVIRONMENT, config, registry)
         (self.path / RESULTS).mkdir()
@@ -189,7 +189,7 @@ class RunDirectory:
         """The directory of the unfinished run that processes of this very launch began, if any.
 
         Raises:
-            StorageError: if the status of a run there is damaged.
+            ConfigError: if the run's process is alive.
         """
         if process_rank() or launch() is None or not config.runs.is_dir():
             return None

@@ -6,8 +6,10 @@ import datetime
 import logging
 import os
 import platform
+import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
@@ -79,7 +81,7 @@ def environment(config: RunConfig, registry: Registry) -> dict[str, JsonData]:
         "cores": os.cpu_count(),
         "versions": {name: _version(name) for name in LIBRARIES},
         "plugins": {provider.distribution: provider.version for provider in registry.providers},
-        "git": _git_commit_here(),
+        "git": _git_commit(Path.cwd()),
     }
 
 
@@ -91,24 +93,24 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _git_commit_here() -> str | None:
-    """The commit of the working directory, with ``+`` where it has uncommitted changes."""
-    try:
-        return _git_commit(Path.cwd())
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
 @cache  # Code that was imported stays as it is, and a sweep has thousands of runs.
 def _git_commit(folder: Path) -> str | None:
-    git = shutil.which("git")
-    if git is None:
+    """The commit of a folder, with ``+`` where it has uncommitted changes; None: it has none."""
+    git = shutil.which("git") or "git"
+    try:
+        commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")
+        changed = _output(git, "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
         return None
-    commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")
-    changed = _output(git, "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
     return commit + ("+" if changed else "")
 
 
 def _output(*command: str) -> str:
     completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     return completed.stdout.strip()
+
+
+def peak_memory_bytes() -> int:
+    """The most memory this process ever held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -19,8 +19,8 @@ from typing import BinaryIO
 
 from empo_core.errors import ConfigError, StorageError
 
-_CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK
-_roots: dict[Path, tuple[int, int]] = {}
+_roots: dict[Path, os.stat_result] = {}
+"""The directories of runs that go on, as they were when the runs began."""
 
 
 @contextlib.contextmanager
@@ -30,11 +30,8 @@ def open_regular(path: Path) -> Iterator[io.BufferedReader]:
     Raises:
         StorageError: if the path is no regular file, or cannot be opened or read.
     """
-    flags = os.O_RDONLY | _CAREFULLY
     try:
-        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise StorageError(f"{path}: is not a regular file")
+        with open(path, "rb", opener=_carefully) as file:
             yield file
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {_reason(path, error)}") from error
@@ -53,15 +50,19 @@ def open_append(path: Path) -> BinaryIO:
     Raises:
         StorageError: if the path is no regular file, or cannot be opened.
     """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
     try:
-        descriptor = os.open(path, flags, 0o666)
+        return open(path, "a+b", opener=_carefully)
     except OSError as error:
         raise StorageError(f"{path}: cannot be opened: {_reason(path, error)}") from error
+
+
+def _carefully(path: str, flags: int) -> int:
+    """As ``os.open``, of regular files alone: no link is followed, no pipe waited for."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StorageError(f"{path}: is not a regular file")
-    return os.fdopen(descriptor, "a+b")
+    return descriptor
 
 
 def reason_of(error: OSError) -> str:
@@ -128,8 +129,7 @@ def hold(path: Path, *, shared: bool = False) -> BinaryIO | None:
 
 def watch_root(root: Path) -> None:
     """Remember which directory a run has, until ``forget_root``."""
-    status = root.stat()
-    _roots[root.absolute()] = status.st_dev, status.st_ino
+    _roots[root.absolute()] = root.stat()
 
 
 def forget_root(root: Path) -> None:
@@ -140,13 +140,10 @@ def forget_root(root: Path) -> None:
 def is_gone(root: Path) -> bool:
     """True if a run's directory is not where it was when the run began."""
     recorded = _roots.get(root.absolute())
-    if recorded is None:
-        return False
     try:
-        status = root.stat()
+        return recorded is not None and not os.path.samestat(recorded, root.stat())
     except OSError:
         return True
-    return recorded != (status.st_dev, status.st_ino)
 
 
 def refuse_gone(path: Path) -> None:

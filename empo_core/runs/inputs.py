@@ -13,7 +13,6 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -28,8 +27,8 @@ from empo_core.runs.atomic import (
     DISK,
     MANIFEST,
     FileEntry,
-    HashingFile,
     StrictModel,
+    entry_of,
     read_sealed,
     refused,
     sealed_json,
@@ -122,17 +121,12 @@ def _folder_of_received() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="empo-inputs-")
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file to copy: its place in ``inputs/``, its path, and its state before anything read it."""
-
-    place: str
-    path: Path
-    state: tuple[int, int, int]
-
-
 class Inputs:
-    """The files that a config names, before a run begins."""
+    """The files that a config names, before a run begins.
+
+    Attributes:
+        files: The files by their places in ``inputs/``.
+    """
 
     def __init__(self, config: BaseModel) -> None:
         """List all files, and remember their states.
@@ -140,34 +134,34 @@ class Inputs:
         Raises:
             ConfigError: if a file cannot be read, or a folder has too many files.
         """
+        self.files: dict[str, Path] = {}
         self._places: dict[Path, str] = {}
-        self._files: list[_File] = []
+        self._states: dict[str, tuple[int, int, int]] = {}
         for path in _paths_of(config):
             files = [] if path in self._places else _files_at(path)
             if files:
-                place = self._places[path] = self._free_place(path.name)
-                for file in files:
-                    within = PurePosixPath(place, file.relative_to(path)).as_posix()
-                    self._files.append(_File(within, file, _state(file)))
+                self._places[path] = self._free_place(path.name)
+            for file in files:
+                place = PurePosixPath(self._places[path], file.relative_to(path)).as_posix()
+                self.files[place], self._states[place] = file, _state(file)
 
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files by their places in ``inputs/``."""
-        return {file.place: file.path for file in self._files}
+    def copy(self, directory: Path, world: Mapping[str, JsonValue] | None) -> None:
+        """Copy all files into a run's directory, and write the manifest.
 
-    def copy(self, directory: Path) -> dict[str, Copy]:
-        """Copy all files into a run's directory.
+        Args:
+            directory: Of the run.
+            world: The identity of the run's world.
 
         Raises:
             ConfigError: if a file was changed after it was listed.
             StorageError: if a file cannot be read or written.
         """
-        copies = {}
-        for file in self._files:
-            entry = _copied(file.path, directory / INPUTS / file.place)
-            if _state(file.path) != file.state:
-                raise ConfigError(f"{file.path}: was changed while the run began; start it again")
-            copies[file.place] = Copy(**entry.model_dump(), original=str(file.path))
+        copies: dict[str, Copy] = {}
+        for place, path in self.files.items():
+            entry = _copied(path, directory / INPUTS / place)
+            if _state(path) != self._states[place]:
+                raise ConfigError(f"{path}: was changed while the run began; start it again")
+            copies[place] = Copy(**entry.model_dump(), original=str(path))
         total = sum(entry.bytes for entry in copies.values())
         if total > LARGE:
             largest = max(copies.values(), key=lambda entry: entry.bytes)
@@ -175,7 +169,10 @@ class Inputs:
                 "%s takes %.1f GB, copies of what the config names (%s has %.1f GB)",
                 directory / INPUTS, total / 1e9, largest.original, largest.bytes / 1e9,
             )  # fmt: skip
-        return copies
+        manifest = Manifest(world=None if world is None else dict(world), files=copies)
+        path = directory / INPUTS / MANIFEST
+        path.parent.mkdir(exist_ok=True)
+        write_file(path, sealed_json(path, _FORMAT, _VERSION, manifest.model_dump()) + b"\n")
 
     def in_run(self, config: RunConfig, directory: Path) -> RunConfig:
         """The config with the paths of the copies in a run's directory."""
@@ -193,16 +190,6 @@ class Inputs:
             number += 1
             place = f"{number}/{name}"
         return place
-
-
-def write_manifest(
-    directory: Path, world: Mapping[str, JsonValue] | None, files: Mapping[str, Copy]
-) -> None:
-    """Write the manifest of a run's inputs."""
-    path = directory / INPUTS / MANIFEST
-    path.parent.mkdir(exist_ok=True)
-    body = Manifest(world=None if world is None else dict(world), files=dict(files)).model_dump()
-    write_file(path, sealed_json(path, _FORMAT, _VERSION, body) + b"\n")
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -227,12 +214,11 @@ def checked_inputs(config: RunConfig, directory: Path) -> RunConfig:
         StorageError: if a copy is missing or was changed.
         ConfigError: if the config names a file that is no part of the run.
     """
+    refuse_changed(config)
     inputs = directory / INPUTS
-    files = read_manifest(directory).files
-    for name, entry in files.items():
-        _check(inputs / name, entry)
+    copies = [inputs / name for name in read_manifest(directory).files]
     for path in _paths_of(config):
-        is_copy = any((inputs / name).is_relative_to(path) for name in files)
+        is_copy = any(copy.is_relative_to(path) for copy in copies)
         if path.exists() and not (is_copy and path.is_relative_to(inputs)):
             raise ConfigError(
                 f"{directory / CONFIG}: names {path}, which is none of the run's inputs; start a "
@@ -242,7 +228,7 @@ def checked_inputs(config: RunConfig, directory: Path) -> RunConfig:
 
 
 def refuse_changed(config: RunConfig) -> None:
-    """Refuse changed copies of earlier runs that a config names.
+    """Refuse changed copies of runs that a config names.
 
     Raises:
         StorageError: if a copy in a run was changed, or the run's manifest is damaged.
@@ -251,8 +237,14 @@ def refuse_changed(config: RunConfig) -> None:
         for folder in path.parents:
             if folder.name == INPUTS and (folder / MANIFEST).is_file():
                 for name, entry in read_manifest(folder.parent).files.items():
-                    if (folder / name).is_relative_to(path):
-                        _check(folder / name, entry)
+                    copy = folder / name
+                    if copy.is_relative_to(path) and entry_of(copy).sha256 != entry.sha256:
+                        raise StorageError(
+                            f"{copy}: is not what the run was made from: its sha256 is another "
+                            f"than in {MANIFEST}; put the file back (it was copied from "
+                            f"{entry.original}), or start a new run with a config that names the "
+                            "changed file elsewhere"
+                        )
 
 
 def without_place(model: Model) -> Model:
@@ -279,25 +271,6 @@ def note_copies(error: BaseException, directory: Path) -> None:
             path = directory / INPUTS / name
             if str(path) in str(error):
                 error.add_note(f"{path} is the run's copy of {entry.original}")
-
-
-def file_digest(path: Path) -> str:
-    """The sha256 of a file.
-
-    Raises:
-        StorageError: if the file cannot be read.
-    """
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check(path: Path, entry: Copy) -> None:
-    if file_digest(path) != entry.sha256:
-        raise StorageError(
-            f"{path}: is not what the run was made from: its sha256 is another than in "
-            f"{MANIFEST}; put the file back (it was copied from {entry.original}), or start a "
-            "new run with a config that names the changed file elsewhere"
-        )
 
 
 def _paths_of(config: BaseModel) -> list[Path]:
@@ -386,9 +359,8 @@ def _copied(path: Path, target: Path) -> FileEntry:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
-                hashing = HashingFile(file)
-                shutil.copyfileobj(source, hashing)
+                shutil.copyfileobj(source, file)
             DISK.sync(target)
-            return hashing.entry
         except OSError as error:
             raise refused(target, error) from error
+    return entry_of(target)

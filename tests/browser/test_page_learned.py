@@ -44,7 +44,7 @@ def test_learned_decisions_are_those_of_python(open_page: Open, learned: Learned
         for name, right in (
             ("pi_r", policies.pi_r[0]),
             ("q_r", policies.q_r[0]),
-            ("ahead", policies.ahead[0]),
+            ("ahead", policies.lookahead[0]),
             ("v_r", outcomes.v_r[0]),
             ("u_r", outcomes.u_r[0]),
             ("right", exact.policies(states, time).q_r[0]),
@@ -138,7 +138,7 @@ def test_times_that_are_not_kept_are_named(
     file, _ = written(learned, tmp_path, times=(0, 3))
     opened = open_page(file)
     assert opened.ask("() => inspector.path.length") == 2
-    opened.tab.keyboard.press("ArrowRight")
+    opened.tab.press("#pause", "ArrowRight")
     assert "of this time, or of the next, are not kept" in opened.tab.inner_text("#panel")
     state = int(np.flatnonzero(~np.isnan(learned.inspection.v_r[3]))[5])
     opened.ask("([s]) => inspector.goTo(s, 3)", [state])

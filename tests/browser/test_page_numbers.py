@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pages import Open, Solved
+from pages import Open, Solved, solved_page, world_of
 
+from empo_exact.plugin import ExactParams
 from empo_inspector.decision import OneStep
 from empo_inspector.explanation import explain
 from empo_theory.parameters import CompleteTheory
@@ -155,6 +157,39 @@ def test_reasons_sum_to_the_difference_and_are_told_as_in_python(
         np.testing.assert_allclose(there["parts"], reasons.parts, 1e-9, 1e-11 * scale)
         np.testing.assert_allclose(there["ends"], reasons.ends, 1e-9, 1e-11 * scale)
         assert there["text"] == " ".join(told.sentences())
+
+
+PARTS = """async () => {
+  const found = [];
+  for (const [s, t] of range(m.S).flatMap((s) => m.header.kept.times.map((t) => [s, t]))) {
+    if (!m.known(s, t) || !m.alive(s, t) || !m.decides(s, t)) continue;
+    inspector.goTo(s, t, false);
+    const pair = inspector.actions(), reasons = await explain(s, t, ...pair, async () => {});
+    const {gap, parts, ends, beyond} = reasons;
+    found.push([gap, sum(parts.map(sum)) + sum(ends), beyond]);
+  }
+  inspector.goTo(m.header.kept.start, m.first);
+  return found;
+}"""
+
+
+def test_reasons_of_what_is_kept_and_of_what_is_not_sum_to_the_difference(
+    open_page: Open, tmp_path: Path
+) -> None:
+    world = world_of("multigrid/free_the_human", max_steps=8)
+    params = ExactParams.model_validate({"preset": "paper", "keep": "all"})
+    solved = solved_page(world, params, tmp_path, max_bytes=100_000)
+    opened = open_page(solved.file)
+    found = np.array(opened.ask(PARTS))
+    assert len(found) > 20
+    assert (found[:, 2] != 0).any()
+    np.testing.assert_allclose(found[:, 1] + found[:, 2], found[:, 0], 1e-9, 1e-9)
+    opened.show(view="why")
+    told = solved.result.explain().sentences()
+    assert opened.ask("() => document.querySelector('#panel .sentence').textContent") == " ".join(
+        told
+    )
+    assert opened.said == []
 
 
 def test_the_chance_of_first_reaching_a_goal_sums_to_what_can_be_attained(

@@ -127,10 +127,10 @@ def test_links_and_the_history_restore_the_selection(
     opened = open_page(free_the_human.file, f"#s={number}&t=1&g=2&v=human")
     first = opened.ask(PLACE)
     assert first == [3, 1, 2, "human"]
-    opened.tab.keyboard.press("ArrowRight")
+    opened.tab.press("#pause", "ArrowRight")
     second = opened.ask(PLACE)
     assert second[1] == 2
-    opened.tab.keyboard.press("3")
+    opened.tab.press("[data-view=next]", "3")
     assert opened.ask(PLACE)[3] == "why"
     opened.tab.go_back()
     assert opened.ask(PLACE) == second
@@ -149,3 +149,42 @@ def test_a_link_to_nothing_shows_the_start(
     opened = open_page(free_the_human.file, fragment)
     assert opened.ask(PLACE) == [0, 0, 0, "robot"]
     assert not opened.said
+
+
+def test_keys_act_in_their_row_only_and_can_be_switched_off(
+    open_page: Open, free_the_human: Solved
+) -> None:
+    opened = open_page(free_the_human.file)
+    before = opened.ask(PLACE)
+    for place, key in (("body", "ArrowRight"), ("#pause", "3"), ("[data-view=next]", "ArrowRight")):
+        opened.tab.press(place, key)
+        assert opened.ask(PLACE) == before
+    opened.tab.uncheck("#keys")
+    opened.tab.press("#pause", "ArrowRight")
+    opened.tab.press("[data-view=next]", "3")
+    opened.ask("() => inspector.startGame()")
+    begun = opened.ask(PLACE)
+    opened.tab.keyboard.press("ArrowUp")
+    assert opened.ask(PLACE) == begun
+    assert begun[:2] == before[:2]
+
+
+def test_a_game_begun_by_its_button_is_played_by_keys(
+    open_page: Open, free_the_human: Solved
+) -> None:
+    opened = open_page(free_the_human.file)
+    opened.show(view="play")
+    opened.tab.press("[data-key=replay]", "Enter")
+    opened.tab.keyboard.press("ArrowUp")
+    assert opened.ask(PLACE)[1] == 1
+
+
+def test_the_live_region_is_silent_while_time_plays(
+    open_page: Open, free_the_human: Solved
+) -> None:
+    opened = open_page(free_the_human.file)
+    live = "() => document.getElementById('status').getAttribute('aria-live')"
+    opened.tab.click("#pause")
+    assert opened.ask(live) == "off"
+    opened.tab.click("#pause")
+    assert opened.ask(live) == "polite"

@@ -35,6 +35,12 @@ def run_of(folder: Path, world: str) -> Path:
     return Experiment.start(RunConfig.model_validate(config)).directory
 
 
+@pytest.fixture(scope="module")
+def press(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in whose world the robot may end all."""
+    return run_of(tmp_path_factory.mktemp("press"), PRESS)
+
+
 def printed(*options: object) -> str:
     return CliRunner().invoke(app, ["certify", *map(str, options)]).stdout
 
@@ -73,12 +79,11 @@ LOST = """
 """
 
 
-def test_a_claim_about_ends_is_refuted_by_the_state_that_ends(tmp_path: Path) -> None:
-    directory = run_of(tmp_path, PRESS)
-    message = certify(directory, "--no-early-end", code=3)["message"]
+def test_a_claim_about_ends_is_refuted_by_the_state_that_ends(press: Path) -> None:
+    message = certify(press, "--no-early-end", code=3)["message"]
     assert "at time 1" in message
     assert "crushed" in message
-    assert certify(directory, "--min-power", 1)["start"]["v_r"][0] is not None
+    assert certify(press, "--min-power", 1)["start"]["v_r"][0] is not None
 
 
 def test_in_a_timed_world_nothing_is_assumed_about_durations(tmp_path: Path) -> None:
@@ -98,26 +103,24 @@ def test_without_a_horizon_steps_may_be_so_short_that_chances_are_assumed(tmp_pa
     assert certify(run, "--verify")["confirmed"]
 
 
-def test_where_no_durations_are_met_that_is_an_assumption(tmp_path: Path) -> None:
-    run, assumed = run_of(tmp_path, PRESS), "Assumed: every step lasts 1"
-    assert assumed in printed(run, "--eps", 1)
-    assert assumed not in printed(run, "--eps", 0)  # Nothing is left to be assumed about.
+def test_where_no_durations_are_met_that_is_an_assumption(press: Path) -> None:
+    assumed = "Assumed: every step lasts 1"
+    assert assumed in printed(press, "--eps", 1)
+    assert assumed not in printed(press, "--eps", 0)  # Nothing is left to be assumed about.
 
 
-@pytest.mark.parametrize(
-    ("open_pairs", "min_power", "reason"),
-    [(0, None, "no power at all (X_h = 0)"), (3, 0.0, "--min-power"), (3, 1.0, "how long steps")],
-)
-def test_the_reason_why_v_r_is_unbounded_is_given(
-    tmp_path: Path, open_pairs: int, min_power: float | None, reason: str
-) -> None:
-    run = run_of(tmp_path, PRESS)
-    certify(run, "--min-power", 1)
-    sealed: Any = read_json(run / FOLDER / FILE)
+def test_the_reason_why_v_r_is_unbounded_is_given(press: Path) -> None:
+    certify(press, "--min-power", 1)
+    sealed: Any = read_json(press / FOLDER / FILE)
     body = sealed["body"]
     body["start"]["v_r"][0] = None
-    body["claims"] |= {"open_pairs": open_pairs, "min_power": min_power}
-    assert reason in " ".join(statement(Certificate.model_validate(body)))
+    for open_pairs, min_power, reason in (
+        (0, None, "no power at all (X_h = 0)"),
+        (3, 0.0, "--min-power"),
+        (3, 1.0, "how long steps"),
+    ):
+        body["claims"] |= {"open_pairs": open_pairs, "min_power": min_power}
+        assert reason in " ".join(statement(Certificate.model_validate(body)))
 
 
 def test_proofs_that_fail_by_rounding_alone_are_counted(tmp_path: Path) -> None:

@@ -31,6 +31,12 @@ def start_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(tmp_path_factory.mktemp("start"), WORLD, 1.0, Assumptions(0.1))
 
 
+@pytest.fixture(scope="module")
+def unassumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which nothing but the start was expanded, without an assumption."""
+    return made(tmp_path_factory.mktemp("unassumed"), WORLD, 1.0, Assumptions())
+
+
 @pytest.fixture
 def forger(everything: Path, tmp_path: Path) -> Forger:
     return Forger(everything, tmp_path)
@@ -112,11 +118,9 @@ def test_a_claim_of_more_power_than_there_is_is_refused(
 
 @pytest.mark.parametrize("source", ["proved", "run"])
 def test_more_power_than_is_proved_or_than_the_run_has_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    unassumed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    (tmp_path / "made").mkdir()
-    run = made(tmp_path / "made", WORLD, 1.0, Assumptions())
-    forger = Forger(run, tmp_path)
+    forger = Forger(unassumed, tmp_path)
     claims = forger.body["claims"]
     assert claims["power_source"] == "proved"
     if source == "run":
@@ -126,10 +130,10 @@ def test_more_power_than_is_proved_or_than_the_run_has_is_refused(
     assert f"1.1 ({source})" in forger.refused()
 
 
-def test_a_proof_about_more_states_than_there_are_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "made").mkdir()
-    run = made(tmp_path / "made", WORLD, 1.0, Assumptions())
-    forger = Forger(run, tmp_path)
+def test_a_proof_about_more_states_than_there_are_is_refused(
+    unassumed: Path, tmp_path: Path
+) -> None:
+    forger = Forger(unassumed, tmp_path)
     assert forger.body["claims"]["power_states"] == 4
     forger.body["claims"]["power_states"] = 5
     assert "reached is 5" in forger.refused()

@@ -10,7 +10,7 @@ import pytest
 
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult, StateValues
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_tabular.plugin import TableParams
 from empo_tabular.table import Table
 from empo_tabular.world import read_table, world_of

@@ -79,7 +79,9 @@ SLOW = {
     "docs/reference/run_directory.md",
     "docs/reference/stable_surface.md",
     "docs/tutorials/first_plugin.md",
+    "docs/tutorials/first_run.md",
     "plugins/empo_async_actors/README.md",
+    "plugins/empo_executors/README.md",
 }
 LANGUAGES = {"yaml", "python", "console", "text", "json", "toml", ""}
 NOTES = {"", "file", "wrong file", "part of", "part of sweep", "not run", "exit", "printed"}

@@ -20,11 +20,11 @@ from empo_core.errors import StorageError
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.decisive import worth_a_look
-from empo_inspector.page import container, page, script, style
+from empo_inspector.page import container, page, script, style, write_page
 from empo_theory.inspection import NOT_KEPT, InspectionScope
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +122,22 @@ def test_states_are_left_out_with_their_successors_marked(solved: ExactResult) -
     same = torch.from_numpy(np.searchsorted(whole.number, part.number[closed]))
     for one, other in zip(here.policies(states, 5), there.policies(same, 5), strict=True):
         assert torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def test_the_decision_at_the_start_is_complete_however_little_is_kept(
+    solved: ExactResult, tmp_path: Path
+) -> None:
+    scope = InspectionScope(max_bytes=1)
+    part = inspect(solved, solved.params.theory, scope)
+    joint = solved.spec.num_joint_actions
+    assert part.num_states < 20
+    assert (part.successor[: part.offsets[joint]] != NOT_KEPT).all()
+    packed = write_page(part, solved.problem.world, tmp_path, tmp_path / "page.html", scope)
+    why, right = unpack(packed)[0].why, solved.explain().reasons
+    assert why is not None
+    assert (why.first, why.second, why.gap) == (right.first, right.second, right.gap)
+    np.testing.assert_allclose(np.sum(why.parts) + np.sum(why.ends), why.gap, 1e-9)
+    np.testing.assert_allclose(why.parts, right.parts, 1e-12)
 
 
 def test_more_bytes_keep_more_states(solved: ExactResult) -> None:

@@ -65,16 +65,6 @@ def test_a_run_that_cannot_be_read_says_why(
     assert says in refused(command, directory)
 
 
-@both
-def test_a_run_that_kept_the_start_only_names_what_to_keep(tmp_path: Path, command: str) -> None:
-    words = ["algorithm.params.keep=root", "algorithm.params.rollouts=0", f"runs={tmp_path}"]
-    words += ["world_model.params.max_steps=6", "algorithm.params.inspector=false", "--quiet"]
-    done = CliRunner().invoke(app, ["run", str(ROOT / "examples/free_the_human.yaml"), *words])
-    assert done.exit_code == 0, done.stderr
-    (directory,) = tmp_path.iterdir()
-    assert "keep: all" in refused(command, directory)
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -16,10 +16,10 @@ from empo_benchmarks.overcooked.prior import KitchenPlanner
 from empo_benchmarks.overcooked.world import OvercookedWorld, load_world
 from empo_core.config import RunConfig
 from empo_core.experiment import Experiment
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_rollout.result import RolloutResult
 
 SMALL = {"onions": 1, "cook_time": 3, "counter_items": 1, "soups": 1}

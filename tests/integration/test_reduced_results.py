@@ -18,7 +18,7 @@ from empo_core.cli.app import app
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import load
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.inspection import InspectionScope
 
 SHOWN = (".png", ".gif", ".html", ".svg")

@@ -69,7 +69,7 @@ class Interrupted:
             {**CONFIGS[name], "trackers": [], "runs": str(folder), "seed": 3}
         )
         with pytest.raises(RunInterrupted) as caught:
-            Experiment.start(config, watchers=[Stop(STOPS[name])], quiet=True)
+            Experiment.start(config, watchers=[Stop(STOPS[name])], terminal=False)
         checkpoints = Checkpoints(caught.value.directory / CHECKPOINTS)
         step = checkpoints.steps()[-1]
         return cls(caught.value.directory, step, plain(checkpoints.load(step)))
@@ -85,7 +85,7 @@ class Interrupted:
         """Resume a copy of the run with another state in its only checkpoint."""
         self.copied_with(state, folder)
         try:
-            Experiment.resume(folder, watchers=[Stop(0)], quiet=True)
+            Experiment.resume(folder, watchers=[Stop(0)], terminal=False)
         except RunInterrupted:
             pass
         finally:

@@ -256,14 +256,13 @@ def test_a_world_and_an_algorithm_are_as_good_as_a_config(
         ),
         (["run", "count/small"], 2, r"is a world \(count\), not a config; add algorithm=NAME"),
         (["run", "site/worlds/wrong.yaml"], 2, r"wrong\.yaml:2:1: limit: should be greater"),
-        (["run", "RUN", "--seed=1"], 2, "^No such option: --seed=1. A change .* no dashes: seed=1"),
         (
-            ["run", "RUN", "--beta", "1"],
+            ["run", "RUN", "--seed=1"],
             2,
-            r"^No such option: --beta. A change .* no dashes: algorithm\.params\.beta=1\n\Z",
+            "No such option: --seed. A change .* no dashes: seed=VALUE",
         ),
-        (["check", "RUN", "--bta=1"], 2, r"^No such .* no dashes: algorithm\.params\.beta=1\n\Z"),
-        (["describe", "algoritm", "solve"], 2, "Did you mean 'algorithm'"),
+        (["check", "RUN", "--beta", "1"], 2, "No such option: --beta. .* no dashes: beta=VALUE"),
+        (["describe", "algoritm", "solve"], 2, "'algoritm' is not one of .*'algorithm'"),
         (["describe", "algorithm", "solv"], 2, "Did you mean 'solve'"),
     ],
 )
@@ -550,17 +549,14 @@ def test_the_command_line_starts_fast_and_without_heavy_imports(
             assert not heavy, heavy
     """)
     libraries = "import pluggy, pydantic, rich.console, typer"
-    started, imported = (
-        min(_cpu_seconds([sys.executable, "-c", text], subprocess_environment(site)) for _ in "123")
-        for text in (code, libraries)
-    )
     # A ratio, since a busy machine makes both slow; on an idle one it is about 0.3 s to 0.1 s.
-    assert started < 6 * imported
+    assert any(_cpu_seconds(site, code) < 6 * _cpu_seconds(site, libraries) for _ in "123")
 
 
-def _cpu_seconds(command: list[str], environment: dict[str, str]) -> float:
+def _cpu_seconds(site: Path, code: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, env=subprocess_environment(site), check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from torch import Tensor
 
 from empo_core import Component, Config, protocols
 from empo_core.components import PROTOCOLS, build
-from empo_core.config import ComponentRef
+from empo_core.config import ComponentRef, RunConfig
 from empo_core.config.errors import located
 from empo_core.config.files import load_config
 from empo_core.config.yaml import read_yaml
@@ -233,6 +233,47 @@ def test_what_is_wrong_is_told_at_the_key_that_names_the_component(
         located(document, config),
     ):
         Experiment.start(config, registry=registry)
+
+
+class BarParams(Config):
+    default_in: ClassVar = "terminal"
+
+
+class Bar(protocols.Tracker):
+    """A tracker for terminals that counts how many of it there are."""
+
+    built: ClassVar[list[Config]] = []
+
+    def __init__(self, params: Config) -> None:
+        self.built.append(params)
+
+
+@pytest.mark.parametrize(
+    ("trackers", "terminal", "count"),
+    [([], None, 0), (["bar"], None, 1), (["bar"], False, 0), ([], True, 1), (["bar"], True, 1)],
+)
+def test_trackers_for_terminals_are_added_once_or_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[str], terminal: bool, count: int
+) -> None:
+    def component(kind: Kind, name: str, params: type[Config], target: str) -> Offer:
+        target = f"{__name__}:{target}"
+        made = Component(kind=kind, name=name, params=params, target=target, api=1)
+        return Offer(Provider("empo-mine", "1", "mine"), made)
+
+    monkeypatch.setattr(Bar, "built", [])
+    registry = Registry(
+        [
+            component("tracker", "bar", BarParams, "Bar"),
+            component("algorithm", "idle", Config, "Idle"),
+        ]
+    )
+    config = RunConfig.model_validate(
+        {"algorithm": "idle", "trackers": trackers, "runs": str(tmp_path)},
+        context={"registry": registry},
+    )
+    with pytest.raises(AssertionError, match="called"):
+        Experiment.start(config, registry=registry, terminal=terminal)
+    assert len(Bar.built) == count
 
 
 def test_a_factory_that_returns_nothing_is_a_sentence(built: Callable[..., Any]) -> None:

@@ -161,7 +161,7 @@ def test_tabs_and_surrogate_pairs_of_json_are_read(tmp_path: Path) -> None:
 WHOLE = st.integers(-MAX_NUMBER, MAX_NUMBER)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none() | st.booleans() | WHOLE | st.floats(allow_nan=False) | st.text(),
@@ -299,7 +299,7 @@ def test_collected_errors_are_reported_together() -> None:
         ),
         ("a: 1\n---\nb: 2", "run.yaml:2:1: a second document starts here; only one is allowed"),
         ("a:\n\tb: 1", "run.yaml:2:1: a tab stands here; indent with spaces"),
-        ("a: [1", "run.yaml:1:6: what opens in line 1 lacks a ']', or a ',' before this"),
+        ("a: [1", "run.yaml:1:6: what opens in line 1 lacks its bracket, or a ',' before this"),
         ("a: \x07", "run.yaml:1:4: control character '\\x07' is not allowed; remove it"),
         ('"\\UFFFFFFFF"', "run.yaml:1:1: is not valid YAML: Python int too large to convert to "
                           "C int"),
@@ -416,7 +416,7 @@ def test_overrides_reach_nested_params_lists_and_bare_names(
         ),
         (
             "seed=[1",
-            "command line: seed: the value '[1': what opens in line 1 lacks a ']', or a ',' "
+            "command line: seed: the value '[1': what opens in line 1 lacks its bracket, or a ',' "
             "before this",
         ),
     ],

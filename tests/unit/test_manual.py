@@ -9,31 +9,10 @@ from typer.testing import CliRunner
 
 from empo_core import errors
 from empo_core.cli.app import app
-from empo_core.cli.output import address, reported
+from empo_core.cli.output import reported
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {getattr(error, "page", "") for error in vars(errors).values()} - {""}
-
-
-@pytest.fixture
-def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed core whose metadata name a site."""
-    info = tmp_path / "empo_core-9.dist-info"
-    info.mkdir()
-    urls = "Project-URL: Source, https://example.org/source\n"
-    urls += "Project-URL: Documentation, https://example.org/empo/\n"
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: empo-core\nVersion: 9\n{urls}")
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-
-def test_a_page_is_a_path_in_the_repository() -> None:
-    assert address("reference/errors.md#plugins") == "docs/reference/errors.md#plugins"
-
-
-@pytest.mark.usefixtures("published")
-def test_a_page_is_an_address_where_the_package_names_a_site() -> None:
-    expected = "https://example.org/empo/docs/reference/errors.html#plugins"
-    assert address("reference/errors.md#plugins") == expected
 
 
 def test_help_names_the_index_and_the_page_of_commands() -> None:

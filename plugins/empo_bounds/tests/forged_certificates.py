@@ -77,7 +77,7 @@ class Forger:
     @property
     def recorded(self) -> Recorded:
         """What it says now."""
-        claims, (_, _, question) = self.body["claims"], saved_question(self.run)
+        claims, (_, question) = self.body["claims"], saved_question(self.run)
         return Recorded(
             question,
             self.arrays,

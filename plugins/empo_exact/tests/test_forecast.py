@@ -13,7 +13,7 @@ from random_games import Shape, TableWorld, random_table
 
 from empo_core.components import build
 from empo_core.config import WorldModelRef
-from empo_core.errors import SolveError, StorageError
+from empo_core.errors import SolveError
 from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_exact import forecast, ram
@@ -22,7 +22,7 @@ from empo_exact.graph import Explored, build_graph
 from empo_exact.growth import share_explored
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.ram import Sizes
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 ONE = Compute(workers=1)
 
@@ -169,10 +169,9 @@ def test_what_is_kept_by_default_is_little(
     assert f"MB in the run directory (keep: {keep})" in caplog.text
     if keep == "none":
         assert written <= 1000
-        with pytest.raises(StorageError, match=r"nothing.*keep: all"):
-            Exact(params).restore(context)
-    else:
-        Exact(params).restore(context)
+    reopened = Exact(params).reopen(context)
+    assert ("solved again" in caplog.text) == (keep == "none")
+    assert reopened.values(1).v_r.tolist() == solve(world, params).values(1).v_r.tolist()
     assert result.at(0).V_r == solve(world, ExactParams(compute=ONE, keep="root")).at(0).V_r
 
 

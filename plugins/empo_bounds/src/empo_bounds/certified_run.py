@@ -68,10 +68,11 @@ def certify_run(
         CertificateError: if a policy makes no sense in the world, an assumption is wrong, or there
             is no room for a single step.
     """
-    config, context, question = saved_question(path, human_prior)
+    run, question = saved_question(path, human_prior)
+    config = run.config
     seed_everything(config.seed)
     # With other humans, nothing of a solution is right.
-    solution = saved_solution(config, context) if human_prior is None else None
+    solution = saved_solution(run) if human_prior is None else None
     horizon = question.spec.horizon
     occupancy = None
     if solution is not None and horizon is not None and solution.occupancy() is not None:
@@ -80,9 +81,9 @@ def certify_run(
     def min_power() -> float | None:
         return None if solution is None else solved_power(question, solution)
 
-    directory = context.directory / FOLDER
+    directory = run.directory / FOLDER
     require_room(directory)
-    tracker.start(context.directory, resolved(config))
+    tracker.start(run.directory, resolved(config))
     try:
         with torch_threads(1):
             outcome = _certified(question, assumed, effort, tracker, occupancy, min_power)

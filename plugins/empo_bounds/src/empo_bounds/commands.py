@@ -65,14 +65,15 @@ def certify(
     with only_ours_on_stdout(quiet=quiet):
         from empo_bounds.assumptions import Assumptions
         from empo_bounds.certified_run import certify_run
-        from empo_core.cli.run import terminal_trackers
+        from empo_core.cli.run import progress_shown, terminal_trackers
         from empo_core.tracker_group import TrackerGroup
 
-        tracker = TrackerGroup(terminal_trackers(None, quiet))
         if verify:
             _refuse_beside_verify(context)
-            confirmed = _confirmed(run_dir, tracker)
+            with progress_shown(run_dir, quiet=quiet) as tracker:
+                confirmed = _confirmed(run_dir, tracker)
         else:
+            tracker = TrackerGroup(terminal_trackers(quiet))
             done = certify_run(
                 run_dir,
                 Assumptions(min_power, no_early_end),
@@ -108,13 +109,7 @@ def _refuse_beside_verify(context: typer.Context) -> None:
 def _confirmed(run_dir: Path, tracker: Tracker) -> dict[str, object]:
     from empo_bounds.verification import NOT_CHECKED, verify_run
 
-    tracker.start(run_dir, {})
-    try:
-        done = verify_run(run_dir, tracker)
-    except BaseException:
-        tracker.finish("failed")
-        raise
-    tracker.finish("finished")
+    done = verify_run(run_dir, tracker)
     return {
         "confirmed": True,
         "pairs": done.pairs,

@@ -8,12 +8,11 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from empo_bounds.question import Question
-from empo_core.components import build, build_algorithm
+from empo_core.components import build
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Experiment
-from empo_core.protocols import RunContext
 from empo_core.runs.directory import CONFIG, existing_run
 from empo_theory.parameters import CompleteTheory, TheoryParams
 from empo_theory.solved_world import SolvedWorld
@@ -21,8 +20,8 @@ from empo_theory.solved_world import SolvedWorld
 
 def saved_question(
     path: str | Path, human_prior: HumanPriorRef | None = None
-) -> tuple[RunConfig, RunContext, Question]:
-    """A run's config and context, and what is asked about it.
+) -> tuple[Experiment, Question]:
+    """A run, and what is asked about it.
 
     Args:
         path: The run's directory.
@@ -33,28 +32,27 @@ def saved_question(
         StorageError: if the run left nothing that can be loaded.
     """
     run = Experiment.load(path)
-    config, context, policies = run.config, run.context, run.policies()
-    world = context.world
+    policies, world = run.policies(), run.context.world
     if world is None or not isinstance(policies, tuple):
         raise ConfigError(
             f"{path}: a certificate is about robots in a world of humans and goals, and this run "
-            f"of {config.algorithm.name!r} has none whose policy can be asked about single states; "
-            "certify a run of exact, of phase2, or of rollout in a world. In rollout, robots must "
-            "learn, without memory (humans that learn can be the --human-prior of another run)"
+            f"of {run.config.algorithm.name!r} has none whose policy can be asked about single "
+            "states; certify a run of exact, of phase2, or of rollout in a world. In rollout, "
+            "robots must learn, without memory (humans that learn can be the --human-prior of "
+            "another run)"
         )
     robots, humans = policies
     if human_prior is not None:
         humans = build(human_prior, world)
-    theory = theory_of(config)
+    theory = theory_of(run.config)
     accrual = theory.accrual if isinstance(theory, CompleteTheory) else "discrete"
-    return config, context, Question(world, robots, humans, theory, accrual)
+    return run, Question(world, robots, humans, theory, accrual)
 
 
-def saved_solution(config: RunConfig, context: RunContext) -> SolvedWorld | None:
+def saved_solution(run: Experiment) -> SolvedWorld | None:
     """The solution that a run left, where it left all of one."""
-    algorithm = build_algorithm(config)
     try:
-        result = algorithm.reopen(context)
+        result = run.algorithm.reopen(run.context)
     except StorageError:
         return None  # It can be played all the same.
     return result if isinstance(result, SolvedWorld) else None

@@ -79,20 +79,20 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     """
     directory = existing_run(path) / FOLDER
     certificate, arrays = read_certificate(directory)
-    config, context, question = saved_question(path, _prior(directory, certificate))
+    run, question = saved_question(path, _prior(directory, certificate))
     claims = certificate.claims
     recorded = Recorded(
         question, arrays, claims.min_power, claims.never_ends_early, claims.is_timed
     )
     try:
-        _compare_names(config, question, certificate)
+        _compare_names(run.config, question, certificate)
         _compare_digests(recorded, certificate)
         recorded.require_sense()
         compare_policies(recorded)
         numbers = _compare_bounds(recorded, certificate, tracker)
         if claims.power_source == "run" and certificate.about.human_prior is not None:
             raise Contradiction("its least power is that of a solution with other humans")
-        _compare_least_power(question, claims, lambda: saved_solution(config, context))
+        _compare_least_power(question, claims, lambda: saved_solution(run))
     except Contradiction as error:
         raise StorageError(
             f"{directory}: this certificate is not confirmed: {error}. Make a new one with: "

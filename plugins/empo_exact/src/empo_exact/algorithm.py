@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -16,14 +20,15 @@ from empo_core.stages import stage
 from empo_core.threads import torch_threads
 from empo_exact.forecast import forecast
 from empo_exact.inspection import inspect, nbytes
-from empo_exact.parts.peers import joined
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
-from empo_exact.solver import solve
-from empo_inspector.page import MAX_BYTES, PAGE, write_page
+from empo_exact.solve import solve
 from empo_theory.inspection import Inspection, InspectionScope
 from empo_worlds.roles import check_humans
+
+if TYPE_CHECKING:
+    from empo_exact.parts.peers import Peers
 
 log = logging.getLogger("empo_exact")
 
@@ -35,22 +40,27 @@ class Exact(Algorithm):
 
     def __init__(self, params: ExactParams) -> None:
         self._params = params
+        self._solved_again: ExactResult | None = None
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
+        directory = context.directory / "values"
         # Large arrays are the kernels'; they have threads of their own.
         with torch_threads(1), joined() as peers:
             result = solve(
                 _world(context.world),
                 self._params,
-                directory=Path(peers.all(str(context.directory / "values"))[0]),
+                directory=Path(peers.all(str(directory))[0]) if peers else directory,
                 tracker=context.tracker,
-                resume=peers.all(context.resume)[0],
+                resume=peers.all(context.resume)[0] if peers else context.resume,
                 seed=context.seed,
                 peers=peers,
             )
-        with best_effort(f"writing {PAGE}"):
-            self._write_page(context, result)
+        if self._params.inspector is not False and find_spec("empo_inspector"):
+            with best_effort("writing inspector.html"):
+                self._write_page(context, result)
+        elif self._params.inspector:
+            log.warning("no inspector.html: pip install empo-inspector")
         return result
 
     def restore(
@@ -59,40 +69,40 @@ class Exact(Algorithm):
         """The policies of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: if the run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, or is damaged.
             ConfigError: if the best checkpoint is asked for, and there is only one solution.
         """
         if checkpoint != "newest":
             raise ConfigError(
                 "algorithm 'exact' has one solution, and no checkpoints to choose from"
             )
-        result = _finished(context)
+        result = self._finished(context)
         return SolvedRobots(result), SolvedHumans(result)
 
     def reopen(self, context: RunContext) -> ExactResult:
         """The result of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: if the run has not finished, kept nothing, or is damaged.
+            StorageError: if the run has not finished, or is damaged.
         """
-        return _saved(context)
+        return self._finished(context)
 
     def intrinsic_reward(self, context: RunContext) -> SolvedPower:
         """U_r of a finished run; see ``empo_core.protocols.Algorithm``.
 
         Raises:
-            StorageError: if the run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, or is damaged.
         """
-        return SolvedPower(_finished(context))
+        return SolvedPower(self._finished(context))
 
     def inspection(self, context: RunContext, scope: InspectionScope) -> Inspection:
         """The values of a finished run; see ``empo_theory.inspection.Inspectable``.
 
         Raises:
-            StorageError: if the run has not finished, is damaged, or kept the start only.
+            StorageError: if the run has not finished, or is damaged.
             WorldError: if the state cannot be reached by that time.
         """
-        return inspect(_finished(context), self._params.theory, scope)
+        return inspect(self._finished(context), self._params.theory, scope)
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""
@@ -100,12 +110,43 @@ class Exact(Algorithm):
         check_humans(world.spec)
         return forecast(world, self._params)
 
+    def _finished(self, context: RunContext) -> ExactResult:
+        """The result of a finished run with the values of all times; solved again if not saved."""
+        results = context.directory / RESULTS
+        if (results / "tables").is_dir():
+            result = load(results, _world(context.world))
+            if result.horizon is None or len(result.times) == result.horizon:
+                return result
+        elif not (results / SUMMARY).is_file():
+            raise StorageError(
+                f"{context.directory}: has no results; this algorithm saves them at its end. Go "
+                f"on with: empo resume {context.directory}"
+            )
+        if self._solved_again is None:
+            log.warning(
+                "%s kept no values of all times, so it is solved again (keep: all or disk saves "
+                "that)",
+                context.directory,
+            )
+            # In one piece, for values of all times would bring parts together in RAM anyway.
+            compute = {"graph": "memory", "parts": None, "processes": 1}
+            params = self._params.model_copy(
+                update={"keep": "all", "compute": self._params.compute.model_copy(update=compute)}
+            )
+            with torch_threads(1):
+                self._solved_again = solve(
+                    _world(context.world), params, tracker=context.tracker, seed=context.seed
+                )
+        return self._solved_again
+
     def _write_page(self, context: RunContext, result: ExactResult) -> None:
         """Write the page that shows every decision, where it is wanted and can be written."""
+        from empo_inspector.page import MAX_BYTES, PAGE, write_page
+
         inspector, size = self._params.inspector, nbytes(result) if result.is_whole else None
         if inspector and size is None:
             log.warning("no %s: it needs the values of all times; set keep to all or disk", PAGE)
-        if inspector is False or size is None or (inspector is None and size > MAX_BYTES):
+        if size is None or (inspector is None and size > MAX_BYTES):
             return
         with stage(context.tracker.progress, "writing the page"):
             world, limits = _world(context.world), InspectionScope(max_bytes=MAX_BYTES)
@@ -113,30 +154,16 @@ class Exact(Algorithm):
             write_page(inspection, world, context.directory, context.directory / PAGE, limits)
 
 
-def _saved(context: RunContext) -> ExactResult:
-    """The result that a run saved at its end."""
-    results = context.directory / RESULTS
-    if (results / SUMMARY).is_file() and not (results / "tables").is_dir():
-        raise StorageError(
-            f"{context.directory}: kept nothing to load; solve with keep: all or disk"
-        )
-    if not (results / "tables").is_dir():
-        raise StorageError(
-            f"{context.directory}: has no results; this algorithm saves them at its end. Go "
-            f"on with: empo resume {context.directory}"
-        )
-    return load(results, _world(context.world))
+@contextmanager
+def joined() -> Iterator[Peers | None]:
+    """The processes that ``torchrun`` started; None where it started none."""
+    if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
+        yield None
+        return
+    from empo_exact.parts.peers import joined as joined_peers
 
-
-def _finished(context: RunContext) -> ExactResult:
-    """The result that a run saved at its end, with the values of all times."""
-    result = _saved(context)
-    if result.horizon is not None and len(result.times) < result.horizon:
-        raise StorageError(
-            f"{context.directory}: kept the values at times {result.times} only, too few to "
-            "play; solve with keep: all or disk"
-        )
-    return result
+    with joined_peers() as peers:
+        yield peers
 
 
 def _world(world: WorldModel | None) -> WorldModel:

@@ -12,8 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int64, Shaped
 from torch import Tensor
 
-from empo_exact.solution import Solution
+from empo_exact.game import Game
+from empo_exact.solution import AT_ONCE, Solution
 from empo_exact.storm import write_labels, write_rewards
+from empo_theory.inspection import LoopStep
+from empo_worlds.compilation import compiled
 
 OfStates = Callable[[Int[Tensor, "state word"]], Float[Tensor, " state"]]
 Event = Callable[[Int[Tensor, "state word"]], Bool[Tensor, " state"]]
@@ -170,14 +173,12 @@ def visits_over_time(
         start: Number of the state that episodes begin in.
         first_time: The time at which they do.
     """
-    here, visits = np.array([start], np.int64), np.ones(1)
+    here, visits = np.array([start], np.int64), np.ones((1, 1))
     for time in itertools.count(first_time):
-        yield time, here, visits
-        source, target, prob, _ = _steps(solution, here, time)
-        if not len(source):
+        if not len(here):
             return
-        here, position = np.unique(target, return_inverse=True)
-        visits = np.bincount(position, visits[source] * prob, len(here)).astype(np.float64)
+        yield time, here, visits[:, 0]
+        here, visits, _ = _advance(solution, here, time, visits, solution.problem.game.prob)
 
 
 def occupancy(
@@ -196,6 +197,98 @@ def occupancy(
         yield 0, visited, total[visited]
 
 
+class SolvedLoop:
+    """The closed loop of a solved world; see ``empo_theory.inspection.ClosedLoop``."""
+
+    def __init__(self, solution: Solution) -> None:
+        self._solution = solution
+
+    def follow(
+        self,
+        states: Int64[np.ndarray, " state"],
+        time: int,
+        mass: Float64[np.ndarray, "state process"],
+    ) -> LoopStep:
+        """What follows some states at a time, with the mass that is there."""
+        solution, alive = self._solution, self._solution.alive(states, time)
+        v_e = np.zeros((len(states), len(solution.spec.goals)))
+        if alive.any():
+            v_e[alive] = solution.values(time).v_e[states[alive]]
+        discounted = solution.problem.game.discounted_r
+        reached, there, accrued = _advance(solution, states, time, mass, discounted)
+        return LoopStep(alive, v_e, accrued, reached, there)
+
+
+def _advance(
+    solution: Solution,
+    here: Int64[np.ndarray, " state"],
+    time: int,
+    mass: Float64[np.ndarray, "state process"],
+    share: Float64[np.ndarray, " code"],
+) -> tuple[
+    Int64[np.ndarray, " reached"],
+    Float64[np.ndarray, "reached process"],
+    Float64[np.ndarray, " state"],
+]:
+    """States that follow some others, the mass there, and the expected weight of U_r until then.
+
+    Args:
+        solution: The solved world.
+        here: Numbers of states.
+        time: The time.
+        mass: Mass of some processes in them.
+        share: Share of the mass that goes along a transition, if its joint action is taken.
+    """
+    graph, game = solution.graph, solution.problem.game
+    there = np.zeros((graph.num_states, mass.shape[1]))
+    accrued = np.zeros(len(here))
+    alive = np.flatnonzero(solution.alive(here, time))
+    for first in range(0, len(alive), AT_ONCE):
+        some = alive[first : first + AT_ONCE]
+        chance, _ = _joint_actions(solution, here[some], time)
+        weight = np.zeros(len(some))
+        spread(game, here[some], chance, mass[some], share, there, weight)
+        accrued[some] = weight
+    reached = np.flatnonzero((there != 0).any(1))
+    return reached, there[reached], accrued
+
+
+@compiled
+def spread(
+    game: Game,
+    here: Int64[np.ndarray, " state"],
+    chance: Float64[np.ndarray, "state joint"],
+    mass: Float64[np.ndarray, "state process"],
+    share: Float64[np.ndarray, " code"],
+    there: Float64[np.ndarray, "all_states process"],
+    accrued: Float64[np.ndarray, " state"],
+) -> None:
+    """Add the mass of some states to those that follow, by the chance of each joint action."""
+    for i in range(len(here)):
+        for joint in range(game.num_joint):
+            likely = chance[i, joint]
+            if likely == 0.0:
+                continue
+            pair = here[i] * game.num_joint + joint
+            for item in range(game.offsets[pair], game.offsets[pair + 1]):
+                code, state = game.code[item], game.successor[item]
+                accrued[i] += likely * game.accrued[code]
+                part = likely * share[code]
+                for process in range(mass.shape[1]):
+                    there[state, process] += part * mass[i, process]
+
+
+def _joint_actions(
+    solution: Solution, here: Int64[np.ndarray, " state"], time: int
+) -> tuple[Float64[np.ndarray, "state joint"], Float64[np.ndarray, " state"]]:
+    """Chance of each joint action in states from which the episode goes on, and U_r there."""
+    game, policies = solution.problem.game, solution.policies(time, here)
+    chance = policies.pi_r[:, game.robot]
+    for human, chosen in enumerate(marginals(solution, policies.pi_h)):
+        chance = chance * chosen[:, game.action[human, game.profile]]
+    return chance, policies.u_r
+
+
 def _steps(
     solution: Solution, here: Int64[np.ndarray, " state"], time: int
 ) -> tuple[
@@ -205,18 +298,14 @@ def _steps(
     Float64[np.ndarray, " state"],
 ]:
     """Steps of the chain from some states: source position, target state, probability, U_r."""
-    graph, game = solution.graph, solution.problem.game
+    graph = solution.graph
     joint = solution.spec.num_joint_actions
     reward = np.zeros(len(here))
     alive = np.flatnonzero(solution.alive(here, time))
     if not len(alive):
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, np.zeros(0), reward
-    policies = solution.policies(time, here[alive])
-    reward[alive] = policies.u_r
-    weight = policies.pi_r[:, game.robot]
-    for human, chosen in enumerate(marginals(solution, policies.pi_h)):
-        weight = weight * chosen[:, game.action[human, game.profile]]
+    weight, reward[alive] = _joint_actions(solution, here[alive], time)
     pairs = (here[alive, None] * joint + np.arange(joint)).ravel()
     begin, end = graph.offsets[pairs].astype(np.int64), graph.offsets[pairs + 1].astype(np.int64)
     length = end - begin

@@ -6,9 +6,10 @@ import numpy as np
 from jaxtyping import Int64
 
 from empo_core.errors import SolveError, WorldError
-from empo_exact.chain import visits_over_time
+from empo_exact.chain import SolvedLoop, visits_over_time
+from empo_exact.game import Floats
 from empo_exact.graph import StateGraph, transitions_of
-from empo_exact.kernel_data import Floats
+from empo_exact.reach import Mask, advance_mask
 from empo_exact.solution import Solution
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory
@@ -36,7 +37,7 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
     offsets, items = transitions_of(graph, chosen)
     place = np.full(graph.num_states, NOT_KEPT, np.int64)
     place[chosen] = np.arange(len(chosen))
-    v_r, v_e, v_m = (np.stack(part) for part in zip(*_values(solution, times, chosen), strict=True))
+    v_r, v_e, v_m = _values(solution, times, chosen)
     follows_parameters = _follows_parameters(solution)
     return Inspection(
         spec=solution.spec,
@@ -55,6 +56,7 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
         v_e=v_e,
         v_m=v_m if follows_parameters else None,
         pi_h=None if follows_parameters else _human_policies(solution, times, chosen),
+        closed_loop=SolvedLoop(solution),
     )
 
 
@@ -83,22 +85,27 @@ def _times(solution: Solution, first: int) -> list[int]:
 
 def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarray, " state"]:
     """Numbers of all states that can follow one within so many steps, ascending."""
-    is_reached = np.zeros(graph.num_states, np.bool_)
-    is_reached[start] = True
-    newest = np.array([start], np.int64)
-    while len(newest) and (steps is None or steps > 0):
-        _, items = transitions_of(graph, newest)
-        following = np.unique(graph.successor[items]).astype(np.int64)
-        newest = following[~is_reached[following]]
-        is_reached[newest] = True
+    newest = np.zeros(graph.num_states, np.bool_)
+    newest[start] = True
+    is_reached = newest.copy()
+    while newest.any() and (steps is None or steps > 0):
+        newest = _successors(graph, newest) & ~is_reached
+        is_reached |= newest
         steps = None if steps is None else steps - 1
     return np.flatnonzero(is_reached)
+
+
+def _successors(graph: StateGraph, states: Mask) -> Mask:
+    """The states that follow some others directly."""
+    after = np.zeros(graph.num_states, np.bool_)
+    advance_mask(graph.bounds, graph.successor, states, after)
+    return after
 
 
 def _nbytes(solution: Solution, scope: InspectionScope, chosen: Numbers) -> int:
     """Bytes of the arrays in which a container keeps some states."""
     graph, spec = solution.graph, solution.spec
-    items = transitions_of(graph, chosen)[0][-1]
+    items = int(np.diff(graph.bounds)[chosen[chosen < graph.num_expanded]].sum())
     values = scope.value_bytes(1 + 2 * len(spec.goals), solution.horizon)
     row = graph.states.dtype.itemsize * spec.state_words
     return int(len(chosen) * (values + row + 4 * spec.num_joint_actions) + 6 * items)
@@ -107,23 +114,22 @@ def _nbytes(solution: Solution, scope: InspectionScope, chosen: Numbers) -> int:
 def _most_visited(
     solution: Solution, start: int, scope: InspectionScope, chosen: Numbers, max_bytes: int
 ) -> Int64[np.ndarray, " reached"]:
-    """As many states as fit, those that episodes visit most, each with all its successors.
+    """As many whole decisions as fit: the start, and states that episodes visit most.
 
-    Episodes are those of the closed loop, from the start. States come in the order of their
-    chance, summed over times.
+    Each state comes with all its successors. Episodes are those of the closed loop, from the start;
+    states come in the order of their chance, summed over times.
     """
     graph, visits = solution.graph, np.zeros(solution.graph.num_states)
     for _, here, chance in visits_over_time(solution, start, scope.time):
         visits[here] += chance
+    visits[start] = np.inf
     order = chosen[np.lexsort((chosen, -visits[chosen]))]
 
     def first(number: int) -> Int64[np.ndarray, " reached"]:
         """The first states of the order, and their successors."""
-        _, items = transitions_of(graph, order[:number])
-        states: Int64[np.ndarray, " reached"] = np.union1d(
-            order[:number], graph.successor[items]
-        ).astype(np.int64)
-        return states
+        states = np.zeros(graph.num_states, np.bool_)
+        states[order[:number]] = True
+        return np.flatnonzero(states | _successors(graph, states))
 
     low, high = 1, len(order)
     while low < high:
@@ -133,21 +139,19 @@ def _most_visited(
     return first(low)
 
 
-def _values(
-    solution: Solution, times: list[int], chosen: Numbers
-) -> list[tuple[Floats, Floats, Floats]]:
+def _values(solution: Solution, times: list[int], chosen: Numbers) -> tuple[Floats, Floats, Floats]:
     """V_r, V_h^e and V_h^m of some states at each time; NaN where they cannot be reached."""
-    goals, estimates = solution.problem.places, []
-    for time in times:
+    goals = solution.problem.places
+    v_r = np.empty((len(times), len(chosen)))
+    v_e, v_m = (np.empty((len(times), len(chosen), len(goals))) for _ in range(2))
+    for i, time in enumerate(times):
         values = solution.store.at(time)
-        positions = np.flatnonzero(chosen < len(values.v_r))
-        v_r = np.full(len(chosen), np.nan)
-        v_e, v_m = (np.full((len(chosen), len(goals)), np.nan) for _ in range(2))
-        v_r[positions] = values.v_r[chosen[positions]]
-        v_e[positions] = values.v_e[chosen[positions]][:, goals]
-        v_m[positions] = values.v_m[chosen[positions]][:, goals]
-        estimates.append((v_r, v_e, v_m))
-    return estimates
+        within = int(np.searchsorted(chosen, len(values.v_r)))
+        here = chosen[:within]
+        v_r[i, :within], v_r[i, within:] = values.v_r[here], np.nan
+        v_e[i, :within], v_e[i, within:] = values.v_e[here[:, None], goals], np.nan
+        v_m[i, :within], v_m[i, within:] = values.v_m[here[:, None], goals], np.nan
+    return v_r, v_e, v_m
 
 
 def _follows_parameters(solution: Solution) -> bool:

@@ -1,4 +1,4 @@
-"""Explanations of decisions and comparisons of runs: a foundation of components."""
+"""Explanations of decisions: a foundation of components."""
 
 from __future__ import annotations
 

@@ -48,12 +48,14 @@ def explain(
 ) -> None:
     """Why does the robot of a run prefer one action to another?"""
     with only_ours_on_stdout():
+        from empo_core.cli.run import progress_shown
         from empo_inspector import explanation
         from empo_inspector.saved_inspection import inspect_run
 
-        inspection, world = inspect_run(run_dir)
-        position, when = _decision(inspection, world, time, state, at, path)
-        result = explanation.explain(inspection, world, position, when, action, versus)
+        with progress_shown(run_dir) as tracker:
+            inspection, world = inspect_run(run_dir, tracker=tracker)
+            position, when = _decision(inspection, world, time, state, at, path)
+            result = explanation.explain(inspection, world, position, when, action, versus, tracker)
     if json:
         print_json(result.summary())
     else:

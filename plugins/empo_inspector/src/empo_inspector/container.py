@@ -19,6 +19,7 @@ from empo_core.errors import StorageError
 from empo_core.runs.atomic import StrictModel
 from empo_inspector.action_keys import signs_of
 from empo_inspector.decision import Digits
+from empo_inspector.why import Reasons
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 
 MAGIC, VERSION = b"EMPOVIEW", 1
@@ -133,6 +134,45 @@ class Histogram(StrictModel):
     counts: list[int]
 
 
+class OriginEntry(StrictModel):
+    """Where the part of a goal arises; ``state`` is what the run calls it."""
+
+    step: int
+    state: int
+    chances: list[float]
+
+
+class Why(StrictModel):
+    """Why two of the robots' joint actions differ at the start, over all states of the run.
+
+    ``parts`` have a row of goals for each future step, and ``ends`` a number.
+    """
+
+    first: int
+    second: int
+    gap: float
+    parts: list[list[float]]
+    ends: list[float]
+    origins: list[OriginEntry]
+    achieved: list[bool]
+
+    @classmethod
+    def of(cls, reasons: Reasons) -> Why:
+        """The entry of some reasons."""
+        return cls(
+            first=reasons.first,
+            second=reasons.second,
+            gap=reasons.gap,
+            parts=reasons.parts.tolist(),
+            ends=reasons.ends.tolist(),
+            origins=[
+                OriginEntry(step=o.step, state=o.state, chances=list(o.chances))
+                for o in reasons.origins
+            ],
+            achieved=reasons.achieved,
+        )
+
+
 class Header(StrictModel):
     """Header of a container."""
 
@@ -141,6 +181,7 @@ class Header(StrictModel):
     theory: dict[str, JsonValue]
     picture: Picture
     coverage: Kept = Field(alias="kept")
+    why: Why | None = Field(description="The default pair at the start, if states are left out.")
     decisive: list[list[float]]
     errors: list[list[float]]
     histograms: list[Histogram]
@@ -164,6 +205,7 @@ def pack(
     lists: Lists,
     histograms: Sequence[Histogram],
     provenance: Mapping[str, JsonValue],
+    reasons: Reasons | None = None,
 ) -> bytes:
     """A container of an inspection.
 
@@ -176,6 +218,7 @@ def pack(
         lists: States that are worth a look.
         histograms: Sizes of errors.
         provenance: Where it comes from.
+        reasons: Why the robots prefer an action at the start, if anything is known of it.
     """
     times = scope.kept_times(inspection.spec.horizon)
     arrays = {
@@ -191,7 +234,7 @@ def pack(
         shape = list(array.shape)
         entries.append({"name": name, "dtype": array.dtype.str, "shape": shape, "offset": offset})
         offset += array.nbytes + -array.nbytes % 8
-    whole = inspection.num_states == inspection.total
+    whole = inspection.num_states == inspection.total and len(times) == len(inspection.v_r)
     header = Header.model_validate(
         {
             "arrays": entries,
@@ -203,8 +246,11 @@ def pack(
                 "of": inspection.total,
                 "start": start,
                 "times": times,
-                "rule": "all states" if whole else "what episodes visit most, with successors",
+                "rule": "all states"
+                if inspection.num_states == inspection.total
+                else "what episodes visit most, with successors",
             },
+            "why": None if whole or reasons is None else Why.of(reasons),
             **{
                 name: [e for e in listed if e[1] in times]
                 for name, listed in lists._asdict().items()

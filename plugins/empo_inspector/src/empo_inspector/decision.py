@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int, Int64
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -24,7 +24,7 @@ from empo_theory.equations import (
     robot_policy,
     robot_reward,
 )
-from empo_theory.inspection import Inspection
+from empo_theory.inspection import Inspection, LoopStep
 from empo_theory.parameters import CompleteTheory
 
 AT_ONCE = 1 << 21
@@ -392,6 +392,40 @@ class OneStep:
             if human != without:
                 chance = chance * marginal[:, human][:, human_action]
         return chance
+
+
+class KeptLoop:
+    """The closed loop worked out from an inspection; see ``empo_theory.inspection.ClosedLoop``."""
+
+    def __init__(self, step: OneStep) -> None:
+        self._step = step
+
+    def follow(
+        self,
+        states: Int64[np.ndarray, " state"],
+        time: int,
+        mass: Float64[np.ndarray, "state process"],
+    ) -> LoopStep:
+        """What follows some states, given by number, at a time, with the mass that is there.
+
+        Raises:
+            WorldError: if what follows one of them was left out.
+        """
+        step, inspection = self._step, self._step.inspection
+        places = torch.from_numpy(np.searchsorted(inspection.number, states))
+        alive = step.alive(places, time)
+        v_e, accrued = np.zeros((len(states), len(self._step.spec.goals))), np.zeros(len(states))
+        if not bool(alive.any()):
+            return LoopStep(alive.numpy(), v_e, accrued, states[:0], mass[:0])
+        here, policies = places[alive], step.policies(places[alive], time)
+        position = 0 if step.spec.horizon is None else time - inspection.first_time
+        v_e[alive.numpy()] = inspection.v_e[position][here.numpy()]
+        accrued[alive.numpy()] = (policies.pi_r * policies.accrued).sum(1).numpy()
+        both = torch.from_numpy(mass)[alive][:, :, None] * policies.pi_r[:, None]
+        reached, there = step.follow(here, policies.chance, both)
+        return LoopStep(
+            alive.numpy(), v_e, accrued, inspection.number[reached.numpy()], there.numpy()
+        )
 
 
 def _choice(

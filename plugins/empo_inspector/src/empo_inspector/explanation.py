@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from empo_core.protocols import WorldModel
+from empo_core.protocols import Tracker, WorldModel
 from empo_core.tables import bar, report_table
 from empo_core.threads import torch_threads
 from empo_core.trees import JsonData
@@ -104,9 +104,10 @@ def explain(
     time: int | None = None,
     action: int | str | None = None,
     versus: int | str | None = None,
+    tracker: Tracker | None = None,
 ) -> Explanation:
     """An explanation of a decision; see ``why.find_reasons`` for arguments and errors."""
-    reasons = find_reasons(inspection, state, time, action, versus)
+    reasons = find_reasons(inspection, state, time, action, versus, tracker)
     return Explanation(reasons, world.describe(torch.from_numpy(reasons.row.copy())))
 
 

@@ -24,9 +24,10 @@ from empo_core.threads import torch_threads
 from empo_inspector.container import Header, pack, unpack
 from empo_inspector.decisive import worth_a_look
 from empo_inspector.error_sizes import histograms
-from empo_inspector.explanation import explain
+from empo_inspector.explanation import Explanation, explain
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
+from empo_inspector.why import Reasons
 from empo_theory.inspection import Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory
 
@@ -120,7 +121,11 @@ PAGE, MAX_BYTES = "inspector.html", 20_000_000
 
 @torch_threads(1)
 def container(
-    inspection: Inspection, world: WorldModel, scope: InspectionScope, directory: Path | None = None
+    inspection: Inspection,
+    world: WorldModel,
+    scope: InspectionScope,
+    directory: Path | None = None,
+    reasons: Reasons | None = None,
 ) -> bytes:
     """The container of a run.
 
@@ -129,6 +134,7 @@ def container(
         world: Its world.
         scope: What was asked for.
         directory: Its directory, which says where the data come from; None: they are not saved.
+        reasons: Why the robots prefer an action at the start, if that is known.
     """
     start = start_of(inspection, scope)
     return pack(
@@ -139,6 +145,7 @@ def container(
         worth_a_look(inspection, start),
         histograms(inspection, scope),
         _provenance(directory, inspection.theory),
+        reasons,
     )
 
 
@@ -149,16 +156,10 @@ def start_of(inspection: Inspection, scope: InspectionScope) -> int:
     return int(np.flatnonzero((inspection.rows == scope.start).all(1))[0])
 
 
-def first_words(inspection: Inspection, world: WorldModel, start: int) -> str:
-    """The decision at the start as text."""
-    try:
-        explanation = explain(inspection, world, start)
-    except WorldError as error:  # There is nothing to decide, or too little is kept.
-        return str(error)
-    names, policy = (
-        inspection.spec.robot_action_names,
-        explanation.reasons.policies.pi_r[0].tolist(),
-    )
+def first_words(explanation: Explanation) -> str:
+    """A decision as text."""
+    reasons = explanation.reasons
+    names, policy = reasons.spec.robot_action_names, reasons.policies.pi_r[0].tolist()
     lines = [f"{name}: {chance:.6f}" for name, chance in zip(names, policy, strict=True)]
     return "\n".join([explanation.description, "", *lines, "", *explanation.sentences()])
 
@@ -170,8 +171,13 @@ def whole_page(
     directory: Path | None = None,
 ) -> tuple[bytes, str]:
     """The container of a run, and its page; arguments are those of ``container``."""
-    words = first_words(inspection, world, start_of(inspection, scope))
-    data = container(inspection, world, scope, directory)
+    reasons = None
+    try:
+        explanation = explain(inspection, world, start_of(inspection, scope))
+        words, reasons = first_words(explanation), explanation.reasons
+    except WorldError as error:  # There is nothing to decide, or too little is kept.
+        words = str(error)
+    data = container(inspection, world, scope, directory, reasons)
     return data, page(data, inspection.spec.name, words)
 
 

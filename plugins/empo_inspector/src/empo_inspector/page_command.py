@@ -58,8 +58,10 @@ def inspect(
 ) -> None:
     """Write a page that shows every decision of a run, and why: one file, for any browser."""
     with only_ours_on_stdout():
+        from empo_core.cli.run import progress_shown
         from empo_core.errors import ConfigError
         from empo_core.runs.atomic import write_file
+        from empo_core.stages import stage
         from empo_core.world_content import world_digest
         from empo_inspector.page import PAGE, write_page
         from empo_inspector.right_values import compared
@@ -67,17 +69,19 @@ def inspect(
 
         directory = run_dir.resolve()
         scope = _scope(start, max_mb, times, precision)
-        inspection, world = inspect_run(directory, scope)
-        if exact is not None:
-            right, other = inspect_run(exact)
-            if world_digest(other) != world_digest(world):
-                raise ConfigError(
-                    f"--exact {exact}: was made in another world than {run_dir}: layout, chances, "
-                    "goals or start differ; solve this world for right values"
-                )
-            inspection = compared(inspection, right)
         file = directory / PAGE if output is None else output
-        packed = write_page(inspection, world, directory, file, scope)
+        with progress_shown(directory) as tracker:
+            inspection, world = inspect_run(directory, scope, tracker)
+            if exact is not None:
+                right, other = inspect_run(exact, tracker=tracker)
+                if world_digest(other) != world_digest(world):
+                    raise ConfigError(
+                        f"--exact {exact}: was made in another world than {run_dir}: layout, "
+                        "chances, goals or start differ; solve this world for right values"
+                    )
+                inspection = compared(inspection, right)
+            with stage(tracker.progress, "writing the page"):
+                packed = write_page(inspection, world, directory, file, scope)
         if data is not None:
             write_file(data, packed)
     size = file.stat().st_size / 1e6

@@ -9,23 +9,11 @@ from empo_core import Command, hookimpl
 
 @hookimpl
 def empo_commands() -> Iterable[Command]:
-    """Offer explanations, games and pages of decisions, and comparisons of runs."""
+    """Offer explanations, games and pages of decisions."""
     yield Command(
         name="explain",
         help="Why does the robot of a run prefer one action to another?",
         target="empo_inspector.commands:explain",
-        api=1,
-    )
-    yield Command(
-        name="runs",
-        help="List runs: how they went, what came of them, what differs in their configs.",
-        target="empo_inspector.run_commands:runs",
-        api=1,
-    )
-    yield Command(
-        name="compare",
-        help="Compare runs: configs, results, curves, and policies where they are exact.",
-        target="empo_inspector.run_commands:compare",
         api=1,
     )
     yield Command(

@@ -17,9 +17,10 @@ from jaxtyping import Float, Float64, Integer
 from torch import Tensor
 
 from empo_core.errors import WorldError
+from empo_core.protocols import Tracker
 from empo_core.suggestions import nearest
 from empo_core.types import WorldSpec
-from empo_inspector.decision import OneStep, Outcomes, Policies
+from empo_inspector.decision import KeptLoop, OneStep, Outcomes, Policies
 from empo_theory.inspection import Inspection
 
 TIE = 1e-9
@@ -127,6 +128,7 @@ def find_reasons(
     time: int | None = None,
     first: int | str | None = None,
     second: int | str | None = None,
+    tracker: Tracker | None = None,
 ) -> Reasons:
     """Split the difference between Q_r of two joint robot actions.
 
@@ -136,6 +138,7 @@ def find_reasons(
         time: Steps of the episode so far; None means the earliest time of the inspection.
         first: A joint robot action, by index or name; None means the most probable one.
         second: Another one; None means the most probable one that is not equally good.
+        tracker: Is told how many of the future steps are done.
 
     Raises:
         WorldError: if nobody acts there, the state cannot be reached by then, an action does not
@@ -147,7 +150,9 @@ def find_reasons(
     policies = step.policies(here, time)
     outcomes = step.outcomes(here, time, policies)
     first, second = _actions(inspection.spec, policies, first, second)
-    parts, ends, origins = _split(step, state, time, policies, (first, second), outcomes)
+    parts, ends, origins = _split(
+        step, state, time, policies, (first, second), outcomes, tracker or Tracker()
+    )
     return Reasons(
         spec=inspection.spec,
         row=inspection.rows[state],
@@ -231,41 +236,41 @@ def _split(
     policies: Policies,
     actions: tuple[int, int],
     outcomes: Outcomes,
+    tracker: Tracker,
 ) -> tuple[Float64[np.ndarray, "step goal"], Float64[np.ndarray, " step"], list[Origin]]:
     """Contributions of goals and of ends to the difference of Q_r, per future step."""
     spec, inspection = step.spec, step.inspection
+    loop = inspection.closed_loop or KeptLoop(step)
     chosen = torch.nn.functional.one_hot(torch.tensor(actions), spec.num_robot_actions).double()
-    states, mass = step.follow(torch.tensor([state]), policies.chance, chosen[None])
-    parts, ends, chances, peaks = [], [], [], []
+    places, masses = step.follow(torch.tensor([state]), policies.chance, chosen[None])
+    states, mass = inspection.number[places.numpy()], masses.numpy()
+    parts, ends, chances, peaks = (list[Tensor]() for _ in range(4))
+    num_steps = inspection.num_states if spec.horizon is None else spec.horizon - time
     while len(states):
+        tracker.progress("following episodes", len(parts), num_steps)
         time += spec.horizon is not None
-        difference = mass[:, 0] - mass[:, 1]
-        alive = step.alive(states, time)
+        after = loop.follow(states, time, mass)
+        alive = torch.from_numpy(after.alive)
+        here, v_e = torch.from_numpy(mass), torch.from_numpy(after.v_e)
+        difference = here[:, 0] - here[:, 1]
         end = step.theory.terminal_value * difference[~alive].sum()
-        states, mass, difference = states[alive], mass[alive], difference[alive]
-        if not len(states):
-            parts.append(torch.zeros(len(spec.goals)).double())
-            ends.append(end)
-            chances.append(torch.zeros(2, len(spec.goals)).double())
-            peaks.append(torch.zeros(2, len(spec.goals)).long())
-            break
-        state_policies = step.policies(states, time)
-        weight = difference * (state_policies.pi_r * state_policies.accrued).sum(1)
-        values = torch.from_numpy(
-            inspection.v_e[0 if spec.horizon is None else time - inspection.first_time]
-        )
-        gains = goal_gains(step, values[states], outcomes.v_e[0])
+        weight = (difference * torch.from_numpy(after.accrued))[alive]
+        gains = goal_gains(step, v_e[alive], outcomes.v_e[0])
         parts.append(weight @ gains)
-        share = mass / mass.sum(0).clamp(min=torch.finfo(mass.dtype).tiny)
-        chances.append(share.T @ values[states])
-        contributions = weight[:, None] * gains
-        peaks.append(
-            states[torch.stack([_first_of_most(side * contributions) for side in (1, -1)])]
-        )
         ends.append(end + weight.sum() * outcomes.u_r[0])
-        states, mass = step.follow(states, state_policies.chance, _both(state_policies.pi_r, mass))
+        share = here[alive] / here[alive].sum(0).clamp(min=torch.finfo(here.dtype).tiny)
+        chances.append(share.T @ v_e[alive])
+        contributions = weight[:, None] * gains
+        places = torch.from_numpy(states)[alive]
+        peaks.append(
+            torch.stack([places[_first_of_most(side * contributions)] for side in (1, -1)])
+            if len(places)
+            else torch.zeros(2, len(spec.goals)).long()
+        )
+        states, mass = after.reached, after.mass
+    tracker.progress("following episodes", num_steps, num_steps)
     found_parts = torch.stack(parts)
-    origins = _origins(found_parts, torch.stack(chances), torch.stack(peaks), inspection.number)
+    origins = _origins(found_parts, torch.stack(chances), torch.stack(peaks))
     return found_parts.numpy(), torch.stack(ends).numpy(), origins
 
 
@@ -279,24 +284,16 @@ def _origins(
     parts: Float[Tensor, "step goal"],
     chances: Float[Tensor, "step 2 goal"],
     peaks: Integer[Tensor, "step 2 goal"],
-    number: Integer[np.ndarray, " state"],
 ) -> list[Origin]:
     """Where the part of each goal arises."""
     origins = []
     for goal, total in enumerate(parts.sum(0).tolist()):
         side = 1 if total >= 0 else -1
         step = int(_first_of_most(side * parts[:, goal : goal + 1]))
-        state = int(number[int(peaks[step, 0 if side > 0 else 1, goal])])
+        state = int(peaks[step, 0 if side > 0 else 1, goal])
         first, second = chances[step, :, goal].tolist()
         origins.append(Origin(step + 1, state, (first, second)))
     return origins
-
-
-def _both(
-    pi_r: Float[Tensor, "state robot_action"], mass: Float[Tensor, "state 2"]
-) -> Float[Tensor, "state 2 robot_action"]:
-    """The mass of each of two processes on each joint robot action."""
-    return mass[:, :, None] * pi_r[:, None]
 
 
 def goal_gains(

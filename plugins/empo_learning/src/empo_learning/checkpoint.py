@@ -24,20 +24,17 @@ from empo_core.runs.atomic import (
     MAX_JSON,
     FileEntry,
     StrictModel,
-    check_file,
-    found_directory,
     read_json,
     read_sealed,
-    refuse_surplus,
     refused,
     sealed_json,
     write_synced,
-    written_directory,
 )
 from empo_core.runs.files import reason_of
 from empo_learning.saved_state import SavedState, Source, traced
 from empo_learning.state_tree import flatten, unflatten
 from empo_learning.tensor_file import read_tensors, write_tensors
+from empo_worlds.directories import check_file, found_directory, refuse_surplus, written_directory
 
 log = logging.getLogger("empo_core")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +11,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import DISK, FileEntry, check_file
+from empo_core.runs.atomic import DISK, FileEntry, entry_of
+from empo_worlds.directories import check_file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
@@ -27,9 +27,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
         raise StorageError(f"{path}: cannot be written: {error}") from error
     with path.open("r+b") as file:
         DISK.write(file, b"")  # Where tests have the disk fail, this stands for all of the file.
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     DISK.sync(path)
-    return FileEntry(bytes=path.stat().st_size, sha256=sha256)
+    return entry_of(path)
 
 
 def read_tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:

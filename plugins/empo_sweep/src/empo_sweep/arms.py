@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from empo_compare.run_table import short_names, value_text
 from empo_core.config import RunConfig
 from empo_core.config.files import validate_document
 from empo_core.config.overrides import set_value
@@ -18,7 +19,6 @@ from empo_core.errors import ConfigError
 from empo_core.runs.atomic import digest
 from empo_core.runs.directory import resolved
 from empo_core.trees import Json
-from empo_inspector.run_table import short_names, value_text
 from empo_sweep.contents import Contents
 from empo_sweep.sweep_config import MOST_TRIALS, SEED, Range, SweepConfig
 

@@ -121,7 +121,7 @@ def _run(
         import logging
 
         logging.getLogger(__name__).warning(warning)
-    tracker = TrackerGroup(terminal_trackers(None, quiet))
+    tracker = TrackerGroup(terminal_trackers(quiet))
     try:
         return Runner(definition, trials, tracker, retry=retry).run()
     except KeyboardInterrupt as error:

@@ -7,7 +7,8 @@ from pathlib import Path
 from empo_core.components import build_world
 from empo_core.config import RunConfig
 from empo_core.errors import EmpoError
-from empo_core.runs.inputs import Inputs, file_digest
+from empo_core.runs.atomic import entry_of
+from empo_core.runs.inputs import Inputs
 from empo_core.trees import Json
 from empo_core.world_content import world_digest
 
@@ -46,7 +47,7 @@ class Contents:
 
     def _file(self, path: Path) -> str:
         if path not in self._files:
-            self._files[path] = file_digest(path.resolve())
+            self._files[path] = entry_of(path.resolve()).sha256
         return self._files[path]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from empo_compare.curves import Band, band_of, picture
 from empo_core.errors import ConfigError
 from empo_core.runs.metrics import read_metrics
 from empo_core.suggestions import nearest
-from empo_inspector.curves import Band, band_of, picture
 from empo_pictures.figures import write_figure
 from empo_sweep.arms import Sweep, arm_text
 from empo_sweep.results import Results

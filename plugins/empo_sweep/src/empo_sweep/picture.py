@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from empo_compare.curves import literal
+from empo_compare.run_table import short_names, value_text
 from empo_core.trees import Json
-from empo_inspector.curves import literal
-from empo_inspector.run_table import short_names, value_text
 from empo_pictures.figures import COLOURS, new_figure
 from empo_sweep.arms import arm_text
 from empo_sweep.results import ArmResult, Results

@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from empo_compare.run_table import short_names, value_text
 from empo_core.best_effort import best_effort
 from empo_core.config.yaml import dump_yaml
 from empo_core.runs.atomic import strict_json, write_file
 from empo_core.runs.directory import resolved
 from empo_core.trees import Json
-from empo_inspector.run_table import short_names, value_text
 from empo_sweep.arms import Sweep, Trial, arm_text
 from empo_sweep.results import ArmResult, Estimate, Results, as_data
 from empo_sweep.sweep_config import Range

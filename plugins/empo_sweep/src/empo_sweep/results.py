@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from empo_compare.run_table import key_results
 from empo_core.saved_run import read_run
 from empo_core.trees import Json
-from empo_inspector.run_table import key_results
 from empo_learning.statistics import bootstrap, interquartile_mean, interval
 from empo_sweep.arms import Arm, Sweep
 from empo_sweep.sweep_config import Objective

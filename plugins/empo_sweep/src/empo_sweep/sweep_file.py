@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from empo_compare.run_table import short_names
 from empo_core.config.files import read_yaml, validate_document
 from empo_core.config.overrides import COMMAND_LINE, apply_override
 from empo_core.config.yaml import Document, Plain, parse_value, problems
 from empo_core.documents import document_at, library_world
 from empo_core.errors import ConfigError
-from empo_inspector.run_table import short_names
 from empo_sweep.arms import Sweep
 from empo_sweep.sweep_config import SEED, SweepConfig, expanded
 

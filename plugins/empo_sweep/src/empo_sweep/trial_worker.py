@@ -110,13 +110,13 @@ class TrialWorker:
             if directory.exists():  # An earlier attempt was killed before it began.
                 shutil.rmtree(directory)
             config = RunConfig.model_validate(order.config, context={"registry": installed()})
-            Experiment.start(config, place=directory, watchers=watchers, quiet=True)
+            Experiment.start(config, place=directory, watchers=watchers, terminal=False)
         elif status_of(directory).status != "finished":
             lock = hold(directory / LOCK)
             if lock is None:
                 return Outcome("busy")
             lock.close()
-            Experiment.resume(directory, watchers=watchers, quiet=True)
+            Experiment.resume(directory, watchers=watchers, terminal=False)
         return Outcome("done")
 
 

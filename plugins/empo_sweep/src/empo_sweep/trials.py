@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError
 
+from empo_compare.run_table import leaves
 from empo_core.errors import StorageError
 from empo_core.runs.atomic import StrictModel, read_json, write_file
 from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.runs.status import status_of
 from empo_core.trees import Json
-from empo_inspector.run_table import leaves
 from empo_sweep.arms import Arm, Sweep, Trial
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ learned its values. Symbols and equations: arXiv 2508.00159v2, Table 1, (1)-(9).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer, Shaped
@@ -78,6 +78,37 @@ class RightValues:
     v_e: Float64[np.ndarray, "time state goal"]
 
 
+class LoopStep(NamedTuple):
+    """One step of humans and robots from some states on.
+
+    Attributes:
+        alive: Whether the episode goes on in each state [state].
+        v_e: V_h^e [state goal].
+        accrued: Expected weight of U_r during the step; 0 where the episode is over [state].
+        reached: Numbers of the states that can follow, ascending [reached].
+        mass: Mass of each process there, discounted by gamma_r [reached process].
+    """
+
+    alive: Bool[np.ndarray, " state"]
+    v_e: Float64[np.ndarray, "state goal"]
+    accrued: Float64[np.ndarray, " state"]
+    reached: Int64[np.ndarray, " reached"]
+    mass: Float64[np.ndarray, "reached process"]
+
+
+@runtime_checkable
+class ClosedLoop(Protocol):
+    """The Markov chain that humans, averaged over their goals, and robots form together."""
+
+    def follow(
+        self,
+        states: Int64[np.ndarray, " state"],
+        time: int,
+        mass: Float64[np.ndarray, "state process"],
+    ) -> LoopStep:
+        """What follows some states, given by number, at a time, with the mass that is there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
     """States, transitions and values, from which policies and their reasons follow.
@@ -112,6 +143,8 @@ class Inspection:
             action is not available [time state robot_action].
         x_h_floor: Least X_h in equation (8); lower ones count as this.
         right: Exact values beside learned ones, where they are known.
+        closed_loop: The closed loop by the kernels of a solver, over all states of the run, kept
+            here or not; None where it has to be worked out from these arrays.
     """
 
     spec: WorldSpec
@@ -133,6 +166,7 @@ class Inspection:
     q_r: Float64[np.ndarray, "time state robot_action"] | None = None
     x_h_floor: float = 0.0
     right: RightValues | None = None
+    closed_loop: ClosedLoop | None = None
 
     @property
     def num_states(self) -> int:

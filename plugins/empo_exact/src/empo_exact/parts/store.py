@@ -14,14 +14,9 @@ import numpy as np
 from jaxtyping import Int32
 
 from empo_core.errors import StorageError
-from empo_core.runs.atomic import (
-    DISK,
-    MANIFEST,
-    found_directory,
-    refused,
-    write_file,
-)
+from empo_core.runs.atomic import DISK, MANIFEST, refused, write_file
 from empo_worlds.arrays import load_array, load_arrays, save_arrays
+from empo_worlds.directories import found_directory
 
 _PREFIX = "part-"
 _OWNER, _SOLVED = "problem", "solved"

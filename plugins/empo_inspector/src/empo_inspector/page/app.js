@@ -106,6 +106,9 @@ class App {
 		clearInterval(this.timer);
 		this.timer = goes && setInterval(() => {this.move(1); if (isLast()) this.run();}, FRAME_MS);
 		byId("pause").textContent = goes ? "pause" : "play";
+		// Nobody can listen to every step; the last one is told.
+		byId("status").ariaLive = goes ? "off" : "polite";
+		if (!goes) this.show();
 	}
 
 	fromHash() {
@@ -133,6 +136,7 @@ class App {
 		this.goTo(...begin, false);
 		this.game = {mine: [...new Set([first, second])].filter((i) => i >= 0), seed, guess, told: {}, moves: [], says: "", begin, episode: new Episode(seed, goals)};
 		this.select({view: "play"});
+		byId("panel").focus();
 	}
 
 	act(agent, action) {
@@ -167,15 +171,20 @@ class App {
 	}
 
 	key(e) {
-		const {game, view} = this, {key, target} = e;
-		if (e.ctrlKey || e.metaKey || e.altKey || isField(target)) return;
-		const by = {ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity}[key];
-		let done = by && !target.closest?.(".wide") && (() => this.move(by));
-		if (game && view === "play") {
+		const {game, view} = this, {key, target} = e, within = (row) => target.closest?.(row);
+		if (!byId("keys").checked || e.ctrlKey || e.metaKey || e.altKey || isField(target)) return;
+		let done;
+		if (within(".time")) {
+			const by = {ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity}[key];
+			done = by && (() => this.move(by));
+		} else if (within("nav")) {
+			const tab = /^[1-8]$/.test(key) && this.tabs[key - 1];
+			done = tab && (() => {tab.focus(); tab.click();});
+		} else if (within("#panel") && game && view === "play") {
 			const other = game.mine.length > 1 && T.second[key.toUpperCase()], agent = game.mine[other ? 1 : 0];
 			const {keys} = m.agents[agent], action = /^[1-9]$/.test(key) && key <= keys.length ? key - 1 : keys.indexOf(other || T.arrows[key]);
 			done = action >= 0 ? () => this.act(agent, action) : key === "Backspace" && (() => this.undo());
-		} else if (/^[1-8]$/.test(key)) done = () => this.tabs[key - 1]?.click();
+		}
 		if (!done) return;
 		e.preventDefault();
 		done();
@@ -193,14 +202,15 @@ class App {
 	}
 
 	show() {
-		const focused = document.activeElement?.dataset.key, tab = this.tabs.find((each) => each.dataset.view === this.view);
+		const panel = byId("panel"), inPanel = panel.contains(document.activeElement), focused = document.activeElement?.dataset.key, tab = this.tabs.find((each) => each.dataset.view === this.view);
 		this.turn += 1;
 		for (const each of this.tabs) each.ariaCurrent = each === tab ? "page" : null;
 		this.drawBoard();
 		this.showTime();
 		byId("status").textContent = this.warning || this.summary();
-		byId("panel").replaceChildren(el("h2", tab.textContent), ...this.content().flat().filter(Boolean));
+		panel.replaceChildren(el("h2", tab.textContent), ...this.content().flat().filter(Boolean));
 		if (focused && document.activeElement?.dataset.key !== focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+		if (inPanel && !panel.contains(document.activeElement)) panel.focus();
 		this.toHash();
 		this.warning = "";
 	}

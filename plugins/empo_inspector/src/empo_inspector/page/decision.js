@@ -39,6 +39,13 @@ class Model {
 		return this[name].subarray(row * size, (row + 1) * size);
 	}
 
+	// Whether all that follows is kept, so that policies can be worked out.
+	decides(s, t) {
+		const isLast = this.horizon === null || t + 1 >= this.horizon || this.place.has(t + 1);
+		if (!isLast || isNaN(this.row(s, t))) return false;
+		return !this.successor.subarray(this.offsets[s * this.J], this.offsets[(s + 1) * this.J]).includes(NOT_KEPT);
+	}
+
 	known(s, t) {return !this.alive(s, t) || !isNaN(this.part("v_r", s, t)[0]);}
 
 	*transitions(s) {

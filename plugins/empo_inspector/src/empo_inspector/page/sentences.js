@@ -34,15 +34,15 @@ function reasons(found) {
 	const said = named.map((part, i) => {
 		const kind = shares[i] < 0 ? "against" : isFirst ? "for" : "more";
 		isFirst = isFirst && shares[i] < 0;
-		const goal = part < m.G ? aboutGoal(part, found) : part === m.G ? say.ends : say.remainder;
+		const goal = part < m.G ? aboutGoal(part, found) : [say.ends, say.beyond, say.remainder][part - m.G];
 		return fill(say[kind], {share: abs(shares[i]), goal});
 	});
 	return rest ? [...said, fill(say.rest, {share: rest})] : said;
 }
 
-// Of goals, of ends, and the Bellman remainder.
+// Of goals, of ends, of what is not kept, and the Bellman remainder.
 function totals(found) {
-	const parts = [...range(m.G).map((g) => sum(found.parts.map((part) => part[g]))), sum(found.ends)];
+	const parts = [...range(m.G).map((g) => sum(found.parts.map((part) => part[g]))), sum(found.ends), found.beyond];
 	return [...parts, found.gap - sum(parts)];
 }
 

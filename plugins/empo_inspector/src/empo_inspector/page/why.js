@@ -34,18 +34,27 @@ async function follow(s, t, mass, pause, visit) {
 	}
 }
 
-// Parts of each future step.
+// Parts of each future step. What follows a state whose successors are not all kept is not split: V_r there is beyond.
 async function explain(s, t, first, second, pause) {
-	const here = m.decision(s, t), parts = [], ends = [], steps = [], {robot} = m.tables(), {theory, prob} = m;
+	const here = m.decision(s, t), parts = [], ends = [], steps = [], {robot} = m.tables(), {theory, prob} = m, {why, kept} = m.header;
+	if (s === kept.start && t === m.first && why?.first === first && why.second === second) return {...why, beyond: 0, policies: here};
+	let beyond = 0;
 	const both = [first, second].map((a) => here.pi_r.map((_, r) => +(r === a)));
 	await follow(s, t, [1, 1], pause, (state, time, mass, send) => {
 		const k = time - t - 1, gap = mass[0] - mass[1], alive = m.alive(state, time);
-		const {chance, pi_r, accrued} = alive ? m.policies(state, time) : {}, weight = alive && gap * sum(pi_r.map((p, r) => p * accrued[r]));
 		if (k >= 0) {
 			parts[k] ??= zeros(m.G);
-			ends[k] = (ends[k] ?? 0) + (alive ? weight * here.u_r : gap * theory.terminal_value);
+			ends[k] ??= 0;
 			steps[k] ??= {mass: [0, 0], chances: [zeros(m.G), zeros(m.G)], each: []};
 		}
+		if (k >= 0 && alive && !m.decides(state, time)) {
+			const [v_r] = m.part("v_r", state, time);
+			if (v_r === undefined) throw new LeftOut(T.time_left_out);
+			beyond += gap * v_r;
+			return;
+		}
+		const {chance, pi_r, accrued} = alive ? m.policies(state, time) : {}, weight = alive && gap * sum(pi_r.map((p, r) => p * accrued[r]));
+		if (k >= 0) ends[k] += alive ? weight * here.u_r : gap * theory.terminal_value;
 		if (!alive) return;
 		if (k >= 0) {
 			const gains = goalGains(m.kept(state, time), here).map((gain) => weight * gain), v_e = m.part("v_e", state, time), step = steps[k];
@@ -59,7 +68,7 @@ async function explain(s, t, first, second, pause) {
 		}
 	});
 	const origins = range(m.G).map((g) => origin(g, parts, steps)), achieved = range(m.G).map((g) => m.has(s, g));
-	return {first, second, gap: here.q_r[first] - here.q_r[second], parts, ends, origins, achieved, policies: here};
+	return {first, second, gap: here.q_r[first] - here.q_r[second], parts, ends, beyond, origins, achieved, policies: here};
 }
 
 // The first of the largest values, but for rounding.

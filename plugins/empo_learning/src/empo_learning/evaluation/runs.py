@@ -14,9 +14,8 @@ from empo_core.experiment import Experiment, seed_everything
 from empo_core.protocols import (
     CheckpointChoice,
 )
-from empo_core.runs.atomic import strict_json, write_file
+from empo_core.runs.atomic import entry_of, strict_json, write_file
 from empo_core.runs.directory import labels
-from empo_core.runs.inputs import file_digest
 from empo_learning.evaluation.animations import film
 from empo_learning.evaluation.attainment import Evaluation, evaluate
 from empo_learning.evaluation.episodes import EpisodeSampler
@@ -142,7 +141,7 @@ def evaluate_run(
         files=tuple(files),
         human_prior=human_prior,
         starts=starts,
-        starts_sha256=None if starts is None else file_digest(starts.resolve()),
+        starts_sha256=None if starts is None else entry_of(starts.resolve()).sha256,
     )
     write_file(done.files[0], strict_json(done.summary()) + "\n")
     return done

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from empo_core.config.files import located_error
-from empo_core.config.yaml import Document
+from empo_core.config.yaml import Document, Loc
 from empo_core.errors import ConfigError
 
 
@@ -100,5 +100,5 @@ def tokens(written: str | list[str] | list[list[str]], split: Split) -> list[lis
 
 def map_error(document: Document, token: Token, reason: str) -> ConfigError:
     """An error about one cell of the map under key ``map``, however the map is written."""
-    loc = ("map", *token.loc)
+    loc: Loc = ("map", *token.loc)
     return located_error(document, loc, reason, at=(token.line, token.column))

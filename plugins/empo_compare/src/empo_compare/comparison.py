@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from empo_compare.curves import Band, band_of
+from empo_compare.policy_differences import PolicyDifference, policy_differences
+from empo_compare.run_table import NOT_COMPARED, leaves, short_names, value_text, varying
 from empo_core import open_run
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.experiment import Experiment
@@ -16,9 +19,6 @@ from empo_core.protocols import WorldModel
 from empo_core.saved_run import SavedRun
 from empo_core.suggestions import nearest
 from empo_core.trees import Json
-from empo_inspector.curves import Band, band_of
-from empo_inspector.policy_differences import PolicyDifference, policy_differences
-from empo_inspector.run_table import NOT_COMPARED, leaves, short_names, value_text, varying
 from empo_learning.statistics import interval
 from empo_theory.solved_world import SolvedWorld
 

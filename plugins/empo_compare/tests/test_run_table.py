@@ -9,18 +9,19 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner, Result
 
+from empo_compare import run_table
+from empo_compare.run_table import differences, ordered, read_rows, short_names, span, where
 from empo_core.cli.app import app
 from empo_core.errors import ConfigError
 from empo_core.runs.directory import write_config
 from empo_core.saved_run import read_run
-from empo_inspector import run_table
-from empo_inspector.run_table import differences, ordered, read_rows, short_names, span, where
 
 ESCAPE = "\x1b[31mred"
 
@@ -238,9 +239,8 @@ def test_no_runs_are_no_fault_and_no_folder_is_one(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_gets_whole_names(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import empo_core.cli.output as output
-    from empo_core.cli.output import output_console
 
-    monkeypatch.setattr(output, "stdout", lambda: output_console(width=60))
+    monkeypatch.setattr(output, "stdout", partial(output.stdout, width=60))
     lines = empo("runs", runs).stdout.splitlines()
     assert max(map(len, lines)) <= 60
     assert "algorithm exact" in " ".join(lines)

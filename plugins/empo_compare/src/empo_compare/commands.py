@@ -11,8 +11,8 @@ import typer
 from empo_core.cli.output import Debug, Json, only_ours_on_stdout, print_json, print_table, show
 
 if TYPE_CHECKING:
+    from empo_compare.run_table import Row
     from empo_core.saved_run import SavedRun
-    from empo_inspector.run_table import Row
 
 _LONGEST_REASON = 80
 
@@ -42,7 +42,7 @@ def runs(
     debug: Debug = False,
 ) -> None:
     """List runs: how they went, what came of them, and what differs in their configs."""
-    from empo_inspector import run_table
+    from empo_compare import run_table
 
     rows = run_table.where(run_table.read_rows(folder), where or ())
     if sort is not None:
@@ -55,7 +55,7 @@ def runs(
 
 
 def _as_data(rows: list[Row]) -> list[dict[str, object]]:
-    from empo_inspector import run_table
+    from empo_compare import run_table
 
     return [
         {
@@ -71,7 +71,7 @@ def _as_data(rows: list[Row]) -> list[dict[str, object]]:
 
 
 def _print_rows(title: str, rows: list[Row], sort_keys: list[str]) -> None:
-    from empo_inspector import run_table
+    from empo_compare import run_table
 
     different = run_table.differences(rows)
     results = [run_table.key_results(row.run) for row in rows]
@@ -94,7 +94,7 @@ def _print_rows(title: str, rows: list[Row], sort_keys: list[str]) -> None:
 
 def _warning_lines(run: SavedRun) -> str:
     """The run's warnings, each in one line."""
-    from empo_inspector import run_table
+    from empo_compare import run_table
 
     return "\n".join(_line(warning) for warning in run_table.warnings_of(run))
 
@@ -143,7 +143,7 @@ def compare(
     from empo_core.errors import ConfigError
 
     with only_ours_on_stdout():
-        from empo_inspector import comparison, curves, report
+        from empo_compare import comparison, curves, report
 
         result = comparison.compare_runs(run_dirs, metric or ())
         if picture is not None and not result.bands:

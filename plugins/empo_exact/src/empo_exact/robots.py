@@ -1,8 +1,21 @@
 # mypy: disable-error-code="no-any-return"
-"""Phase 2 over a range of states at one time: equations (4)-(9); compiled.
+"""Phase 2: the robot's policy, and what humans attain with such a robot, (4)-(9); compiled.
 
-``empo_theory.equations`` has the same equations as plain tensor functions, and the tests
-compare with an independent reference solver.
+In the order of the paper (arXiv 2508.00159v2, Table 1), with V_h^e and V_r of the next step known::
+
+    phase2                    the states of a block
+      solve_robot             one state
+        find_rows             (6) E over s' of U + (1 - U) gamma_h V_h^e: ``rows.payoff``, in tables
+        weigh_profiles        (4), (6) how likely the humans act how, over all their goals
+        value_robot_actions   (4) Q_r; ``value_plainly`` is the same where nothing is left to chance
+        choose_robot_action   (5) pi_r
+        blend_replies         (6) E over a_r, for each of the humans' profiles
+        attain                (6) V_h^e
+        aggregate             (7) X_h
+        reward                (8) U_r; the last lines of ``solve_robot`` are (9) V_r
+
+A profile is a joint action of all humans. ``Lanes`` are 8 or 4 goals at a time, by ``over_goals``.
+``empo_theory.reference`` has the same in plain Python.
 """
 
 from __future__ import annotations
@@ -11,7 +24,7 @@ import math
 
 import numpy as np
 
-from empo_exact.kernel_data import (
+from empo_exact.game import (
     Block,
     CurrentState,
     Floats,
@@ -35,10 +48,8 @@ from empo_exact.rows import (
     reply_row,
 )
 from empo_exact.simd import (
-    EIGHT,
     FOUR,
     Lanes,
-    eight,
     entry,
     exponential,
     four,
@@ -46,6 +57,7 @@ from empo_exact.simd import (
     lane_sum,
     load,
     logarithm,
+    over_goals,
     store,
     where_less,
 )
@@ -165,8 +177,15 @@ def choose_robot_action(theory: Theory, robots: int, s: Scratch) -> None:
 
 @inlined
 def attain(
-    game: Game, human: int, pi_h: Floats, position: int, s: Scratch, goal: int, zero: Lanes
-) -> Lanes:
+    goal: int,
+    zero: Lanes,
+    game: Game,
+    here: CurrentState,
+    human: int,
+    pi_h: Floats,
+    s: Scratch,
+    v_e: Floats,
+) -> None:
     """V_h^e of a few goals of one human, equation (6), where the robot has replied."""
     value, together = zero, game.together[human]
     first = human * game.num_profiles
@@ -174,25 +193,8 @@ def attain(
         row = first + action * together
         others = Mixture(game.having, row, s.mass, first, together)
         q = blend_some(s.reply, others, goal, zero)
-        value += load(pi_h, (position, action, goal), zero) * q
-    return value
-
-
-@inlined
-def value_goals(
-    game: Game, here: CurrentState, human: int, pi_h: Floats, s: Scratch, v_e: Floats
-) -> None:
-    """V_h^e of all goals of one human."""
-    goal, end = game.first_goal[human], game.first_goal[human + 1]
-    while goal < end:
-        if goal % EIGHT == 0 and goal + EIGHT <= end:
-            value = attain(game, human, pi_h, here.position, s, goal, eight(0.0))
-            store(v_e, (here.state, goal), value)
-            goal += EIGHT
-        else:
-            narrow = attain(game, human, pi_h, here.position, s, goal, four(0.0))
-            store(v_e, (here.state, goal), narrow)
-            goal += FOUR
+        value += load(pi_h, (here.position, action, goal), zero) * q
+    store(v_e, (here.state, goal), value)
 
 
 @inlined
@@ -250,18 +252,19 @@ def solve_robot(
         out.v_r[here.state] = theory.terminal_value
         policies.u_r[position] = 0.0
         return 0
-    successors = find_rows(game, here.state, kind, payoffs, 0.0, s)
+    successors = find_rows(game, here.state, kind, payoffs, 0.0, s)  # (6): E over s'
     weigh_profiles(game, policies.pi_h, position, s)
-    if kind == PLAIN:
+    if kind == PLAIN:  # (4)
         value_plainly(game, successors, next_v_r, s)
     else:
         value_robot_actions(game, here.state, next_v_r, s)
-    choose_robot_action(theory, robots, s)
-    for profile in range(game.num_profiles):
+    choose_robot_action(theory, robots, s)  # (5)
+    for profile in range(game.num_profiles):  # (6): E over a_r
         blend_replies(game, payoffs.table, successors, profile, s.pi_r, s.reply)
-    for human in range(game.num_actions.shape[0]):
-        value_goals(game, here, human, policies.pi_h, s, out.v_e)
-    u = reward(game, theory, here, out.v_e, policies.x_h)
+    for human in range(game.num_actions.shape[0]):  # (6): E over a_H
+        first, end = game.first_goal[human], game.first_goal[human + 1]
+        over_goals(attain, first, end, game, here, human, policies.pi_h, s, out.v_e)
+    u = reward(game, theory, here, out.v_e, policies.x_h)  # (7), (8)
     policies.u_r[position] = u
     total, accrual = 0.0, 0.0
     for robot in range(robots):
@@ -271,7 +274,7 @@ def solve_robot(
             total += s.pi_r[robot] * s.q_r[robot]
             accrual += s.pi_r[robot] * s.accrual[robot]
     if math.isfinite(u):
-        out.v_r[here.state] = accrual * u + total
+        out.v_r[here.state] = accrual * u + total  # (9)
         return 0
     out.v_r[here.state] = math.nan
     return 1

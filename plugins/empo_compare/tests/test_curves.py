@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from empo_compare.curves import band_of, picture
 from empo_core.runs.metrics import Curve
-from empo_inspector.curves import band_of, picture
 from empo_pictures.figures import write_figure
 
 

@@ -1,4 +1,4 @@
-"""The arrays that the compiled sweep reads, and its working memory.
+"""The game as the kernels read it: arrays of the graph and of joint actions, and working memory.
 
 Goals are ordered by human here, and each human's goals are padded to a multiple of ``LANES``
 with goals that nothing achieves and that weigh 0. The goals of the ``h``-th human are the
@@ -9,12 +9,21 @@ goals can so be done for ``LANES`` neighbours at a time, see ``simd``.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Int64, Shaped
 from numpy.typing import NDArray
 
+from empo_core.types import WorldSpec
+from empo_exact.graph import StateGraph
+from empo_theory.equations import reward_weight
+from empo_theory.parameters import CompleteTheory
+
 LANES: Final = 4
+"""Goals per human are a multiple of it."""
+STATES_AT_ONCE = 1 << 14
 CACHE_LINE: Final = 64
 WIDEST: Final = 16
 """Largest number of neighbours that are treated alike."""
@@ -271,3 +280,124 @@ def aligned(shape: tuple[int, ...]) -> Floats:
     memory = np.empty(size + CACHE_LINE // 8)
     begin = -memory.ctypes.data % CACHE_LINE // 8
     return memory[begin : begin + size].reshape(shape)
+
+
+def goal_order(spec: WorldSpec) -> Int64[np.ndarray, " padded_goal"]:
+    """Position on the world's goal axis of each goal of the sweep; -1 for padding."""
+    order: list[int] = []
+    for human in spec.humans:
+        goals = list(spec.goals_of(human))
+        order += goals + [-1] * (-len(goals) % LANES)
+    return np.array(order, np.int64)
+
+
+def goal_places(spec: WorldSpec) -> Int64[np.ndarray, " goal"]:
+    """Position among the goals of the sweep of each goal on the world's goal axis."""
+    order = goal_order(spec)
+    place = np.zeros(len(spec.goals), np.int64)
+    place[order[order >= 0]] = np.flatnonzero(order >= 0)
+    return place
+
+
+def padded(
+    values: Shaped[np.ndarray, "*batch goal"], spec: WorldSpec
+) -> Shaped[np.ndarray, "*batch padded_goal"]:
+    """Values on the world's goal axis (the last one) as the sweep wants them."""
+    order = goal_order(spec)
+    ordered = values[..., order].copy()
+    ordered[..., order < 0] = 0
+    return np.ascontiguousarray(ordered)
+
+
+def make_game(
+    graph: StateGraph, achieved: Bool[np.ndarray, "state goal"], theory: CompleteTheory
+) -> Game:
+    """The game as the kernels read it; ``achieved`` has the goals of ``spec.goals``."""
+    spec = graph.spec
+    joint = np.arange(spec.num_joint_actions)
+    actions = {
+        agent: joint // spec.strides[agent] % spec.num_actions[agent]
+        for agent in range(len(spec.agents))
+    }
+    profile, profiles = _mixed(actions, spec.humans, spec)
+    robot, robots = _mixed(actions, spec.robots, spec)
+    listed = np.arange(profiles)
+    action, strides = np.zeros((len(spec.humans), profiles), np.uint32), 1
+    for h, human in enumerate(spec.humans):
+        action[h] = listed // strides % spec.num_actions[human]
+        strides *= spec.num_actions[human]
+    others = np.zeros_like(action)
+    for h in range(len(spec.humans)):
+        stride = 1
+        for k, other in enumerate(spec.humans):
+            if k != h:
+                others[h] += action[k] * stride
+                stride *= spec.num_actions[other]
+    lengths = [len(spec.goals_of(human)) for human in spec.humans]
+    begins = np.cumsum([0] + [length + -length % LANES for length in lengths])
+    weight = np.array([goal.weight for goal in spec.goals], np.float64)
+    rho_r = -math.log(theory.gamma_r)
+    accrual = [reward_weight(rho_r, float(d), theory.accrual) for d in graph.duration]
+    return Game(
+        offsets=graph.offsets,
+        successor=graph.successor,
+        code=graph.code,
+        prob=graph.prob,
+        discounted_h=graph.prob * theory.gamma_h**graph.duration,
+        discounted_r=graph.prob * theory.gamma_r**graph.duration,
+        accrued=graph.prob * np.array(accrual, np.float64),
+        achieved=padded(achieved.astype(np.uint8), spec),
+        is_plain=plain_states(graph),
+        profile=profile,
+        robot=robot,
+        action=action,
+        having=np.argsort(action, axis=1, kind="stable").astype(np.int32).ravel(),
+        others=others,
+        profile_joint=np.flatnonzero(robot == 0)[np.argsort(profile[robot == 0])].astype(np.int32),
+        robot_joint=np.flatnonzero(profile == 0)[np.argsort(robot[profile == 0])].astype(np.int32),
+        num_actions=np.array([spec.num_actions[human] for human in spec.humans], np.int64),
+        together=np.array([profiles // spec.num_actions[human] for human in spec.humans], np.int64),
+        first_goal=begins,
+        last_goal=begins[:-1] + np.array(lengths),
+        weight=padded(weight, spec),
+        num_joint=len(joint),
+        num_profiles=profiles,
+        num_robot_actions=robots,
+    )
+
+
+def plain_states(graph: StateGraph) -> NDArray[np.uint8]:
+    """Flags of states where every joint action has one successor, one unit of time away."""
+    joint = graph.spec.num_joint_actions
+    is_plain = np.zeros(graph.num_expanded, np.uint8)
+    if (graph.duration != 1).any():
+        return is_plain
+    for first in range(0, graph.num_expanded, STATES_AT_ONCE):
+        last = min(first + STATES_AT_ONCE, graph.num_expanded)
+        counts = np.diff(graph.offsets[first * joint : last * joint + 1])
+        is_plain[first:last] = (counts.reshape(-1, joint) == 1).all(axis=1)
+    return is_plain
+
+
+def _mixed(
+    actions: Mapping[int, NDArray[np.int64]], agents: Sequence[int], spec: WorldSpec
+) -> tuple[Indices, int]:
+    """The index of some agents' joint action in each joint action, and how many there are."""
+    index, stride = np.zeros(spec.num_joint_actions, np.int64), 1
+    for agent in agents:
+        index += actions[agent] * stride
+        stride *= spec.num_actions[agent]
+    return index.astype(np.uint32), stride
+
+
+def make_theory(theory: CompleteTheory) -> Theory:
+    """The symbols of Phase 2 as the kernels read them."""
+    return Theory(
+        beta_r=theory.beta_r,
+        zeta=theory.zeta,
+        xi=theory.xi,
+        eta=theory.eta,
+        terminal_value=theory.terminal_value,
+        is_weighted=theory.x_agg == "weighted",
+        is_mean=theory.u_agg == "mean",
+    )

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from empo_inspector.comparison import Comparison, PolicyComparison
-from empo_inspector.curves import Band
-from empo_inspector.policy_differences import likeliest
-from empo_inspector.run_table import value_text
+from empo_compare.comparison import Comparison, PolicyComparison
+from empo_compare.curves import Band
+from empo_compare.policy_differences import likeliest
+from empo_compare.run_table import value_text
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Title, headings and rows."""

@@ -1,0 +1,1 @@
+"""Runs side by side: a list of runs, and comparisons of their configs, results and policies."""
