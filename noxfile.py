@@ -135,12 +135,10 @@ def _wheels(*names: str) -> list[str]:
     while needed:
         name = needed.pop()
         metadata = tomllib.loads((ROOT / "plugins" / name / "pyproject.toml").read_text())
-        extras = (
-            "[testing]" if "testing" in metadata["project"].get("optional-dependencies", {}) else ""
-        )
-        if (folder := f"./plugins/{name}{extras}") not in folders:
+        testing = metadata["project"].get("optional-dependencies", {}).get("testing")
+        if (folder := f"./plugins/{name}{'[testing]' if testing else ''}") not in folders:
             folders.append(folder)
-            lines = (*metadata["project"]["dependencies"],)
+            lines = (*metadata["project"]["dependencies"], *(testing or ()))
             ours = [re.split(r"[\[<>=]", line)[0].replace("-", "_") for line in lines]
             needed += [other for other in ours if other in PLUGINS]
     return folders

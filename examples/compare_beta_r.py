@@ -15,7 +15,7 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_pictures.figures import new_figure, write_figure
 from empo_theory.parameters import CompleteTheory
 

@@ -12,7 +12,7 @@ import minigrid  # noqa: F401 - registers its environments
 import rich
 from rich.table import Table
 
-from empo_multigrid.interchange.minigrid import from_minigrid
+from empo_multigrid.file.minigrid import from_minigrid
 from empo_multigrid.world import world_from_text
 from empo_pictures.figures import new_figure, write_figure
 

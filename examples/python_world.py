@@ -11,7 +11,7 @@ import torch
 
 from empo_core.types import AgentSpec
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.enumeration import enumerate_world
 

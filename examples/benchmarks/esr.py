@@ -24,14 +24,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_blocks.plugin import BlocksParams
-from empo_blocks.world import load_world
+from empo_benchmarks.blocks.params import BlocksParams
+from empo_benchmarks.blocks.world import load_world
 from empo_core.config.files import read_yaml, validate_document
 from empo_core.runs.atomic import write_file
 from empo_pictures.figures import new_figure, write_figure
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_blocks" / "tests")]
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_benchmarks" / "tests")]
 
 import esr_learners  # noqa: E402
 import esr_robots  # noqa: E402

@@ -13,9 +13,9 @@ import torch
 from esr_robots import ranks_of
 from simulator import MOVES
 
-from empo_blocks.plugin import GreedyDistanceParams
-from empo_blocks.prior import GreedyDistance
-from empo_blocks.world import BlocksWorld
+from empo_benchmarks.blocks.params import GreedyDistanceParams
+from empo_benchmarks.blocks.prior import GreedyDistance
+from empo_benchmarks.blocks.world import BlocksWorld
 
 FLOOR = 1e-3
 """Added to variances: that of a locked human is 0."""

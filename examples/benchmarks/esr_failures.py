@@ -25,7 +25,7 @@ from empo_exact.result import ExactResult
 from empo_pictures.figures import new_figure, write_figure
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_blocks" / "tests")]
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "plugins" / "empo_benchmarks" / "tests")]
 
 import esr  # noqa: E402
 import esr_robots  # noqa: E402

@@ -12,14 +12,14 @@ from esr_settings import EmpoLearned, Settings
 from simulator import STAY, Robot
 from torch import Tensor
 
-from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
-from empo_blocks.prior import GreedyDistance
-from empo_blocks.ranks import Ranks
-from empo_blocks.world import BlocksWorld, load_world
+from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
+from empo_benchmarks.blocks.prior import GreedyDistance
+from empo_benchmarks.blocks.ranks import Ranks
+from empo_benchmarks.blocks.world import BlocksWorld, load_world
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_phase2.policyfile import load_policy
 
 KEPT_IN_RAM = 3

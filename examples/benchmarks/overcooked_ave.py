@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from empo_benchmarks.overcooked import kernel
+from empo_benchmarks.overcooked.kitchen import ACTIONS, COOK_WORDS, DISH, HELD, PLACE
+from empo_benchmarks.overcooked.world import OvercookedWorld
 from empo_core.protocols import HumanPrior
-from empo_overcooked import kernel
-from empo_overcooked.kitchen import ACTIONS, COOK_WORDS, DISH, HELD, PLACE
-from empo_overcooked.world import OvercookedWorld
 
 FLOOR = 1e-3
 """Added to variances: that of a human who is locked in is 0."""

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from empo_benchmarks.overcooked import kernel
+from empo_benchmarks.overcooked.kitchen import ACTIONS
+from empo_benchmarks.overcooked.params import KitchenPlannerParams, OvercookedParams
+from empo_benchmarks.overcooked.prior import KitchenPlanner
+from empo_benchmarks.overcooked.world import OvercookedWorld, load_world
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
-from empo_overcooked import kernel
-from empo_overcooked.kitchen import ACTIONS
-from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
-from empo_overcooked.prior import KitchenPlanner
-from empo_overcooked.world import OvercookedWorld, load_world
+from empo_exact.solve import solve
 from empo_phase2.policyfile import load_policy as load_learned
 from empo_rollout.empowerment.playback import LearnedRobots, chances
 from empo_rollout.policies.policyfile import load_policy

@@ -22,10 +22,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from empo_benchmarks.overcooked.world import OvercookedWorld
 from empo_core import Config
 from empo_core.config.files import read_yaml, validate_document
 from empo_core.runs.atomic import write_file
-from empo_overcooked.world import OvercookedWorld
 from empo_pictures.figures import new_figure, write_figure
 
 HERE = Path(__file__).parent

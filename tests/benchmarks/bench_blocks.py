@@ -17,13 +17,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_blocks.plugin import BlocksParams
-from empo_blocks.ranks import Ranks
-from empo_blocks.world import load_world
+from empo_benchmarks.blocks.params import BlocksParams
+from empo_benchmarks.blocks.ranks import Ranks
+from empo_benchmarks.blocks.world import load_world
 from empo_core.runs.environment import peak_memory_bytes
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 BATCH = 2000
 """States per call of the world: about as many as the solver asks for at once."""

@@ -24,7 +24,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_multigrid.environments import MultigridParallelEnv
+from empo_multigrid.gym.environments import MultigridParallelEnv
 from empo_worlds.queries import sample_successors
 
 WORLDS = ("trivial", "two_robots", "small_trolley", "household", "warehouse")

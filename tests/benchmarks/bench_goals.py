@@ -26,7 +26,7 @@ from empo_core.protocols import WorldModel
 from empo_exact.graph import build_graph
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_worlds.compiled import CompiledWorld
 
 TURNS = 5

@@ -24,13 +24,15 @@ from rich.table import Table
 from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import Tracker, WorldModel
+from empo_exact.assumptions import Assumptions
+from empo_exact.game import Block, make_scratch
 from empo_exact.graph import build_graph
-from empo_exact.induction import Workspace, continuation, empty_policies, room, sweep_block
-from empo_exact.kernel_data import Block, make_scratch
+from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams
+from empo_exact.problem import pose
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions, pose
-from empo_exact.solver import solve
+from empo_exact.solve import solve
+from empo_exact.sweep import Workspace, empty_policies, room, sweep_block
 
 WORLD = "asymmetric_freeing_simple"
 
@@ -80,7 +82,7 @@ def kernels_table(world: WorldModel, turns: int) -> Table:
     for array in (later.v_m, later.v_e, later.v_r):
         array[:] = random.uniform(0.1, 1.0, array.shape)
     after, out = (
-        continuation(problem, later._replace(v_r=-later.v_r)),
+        Payoffs.of(problem, later._replace(v_r=-later.v_r)),
         room(problem, len(later.v_r)),
     )
     order = np.arange(graph.num_expanded, dtype=np.int32)

@@ -23,7 +23,7 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_inspector.page import write_page
 from empo_theory.inspection import InspectionScope
 

@@ -34,7 +34,7 @@ from empo_exact.graph import build_graph
 from empo_exact.parts.forecast import halo_share
 from empo_exact.parts.peers import joined
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 WHAT = ("halo", "processes", "exploration", "spill", "check")
 PARTS = (2, 8, 64)

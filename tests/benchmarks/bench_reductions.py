@@ -15,10 +15,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_blocks.plugin import BlocksParams
-from empo_blocks.world import BlocksWorld, load_world
+from empo_benchmarks.blocks.params import BlocksParams
+from empo_benchmarks.blocks.world import BlocksWorld, load_world
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 CONTENDERS = ([], ["symmetry"], ["lump"], ["symmetry", "lump"])
 TARGET = 0.4

@@ -38,7 +38,7 @@ from torch import Tensor
 from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_learning.allocator import keep_freed_memory
-from empo_multigrid.environments import MultigridParallelEnv
+from empo_multigrid.gym.environments import MultigridParallelEnv
 from empo_multigrid.world import MultigridWorld
 from empo_world_environments.copies import Stage, WorldCopies
 from empo_world_environments.gym import WorldGymnasiumVector, WorldParallelVector

@@ -39,7 +39,7 @@ def tasks() -> dict[str, Callable[[], object]]:
     import empo_multigrid
     from empo_exact.graph import build_graph
     from empo_exact.plugin import ExactParams
-    from empo_exact.solver import solve
+    from empo_exact.solve import solve
     from empo_multigrid.plugin import MultigridParams
     from empo_multigrid.world import load_world
 

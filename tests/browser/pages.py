@@ -15,7 +15,7 @@ from empo_core.protocols import WorldModel
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_inspector.page import write_page
 from empo_theory.inspection import Inspection, InspectionScope
 

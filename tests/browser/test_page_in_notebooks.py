@@ -12,7 +12,7 @@ import pytest
 from pages import Open, Opened, world_of
 
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_inspector.notebook_page import NotebookPage
 from empo_pictures.notebooks import MOST_BYTES
 

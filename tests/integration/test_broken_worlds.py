@@ -21,7 +21,7 @@ from empo_core.protocols import Tracker
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_exact.plugin import ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_learning.evaluation.episodes import EpisodeSampler
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.successors import SuccessorQuery

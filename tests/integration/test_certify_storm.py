@@ -18,7 +18,7 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedRobots
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_exact.storm import write_labels
 from empo_theory.parameters import CompleteTheory
 

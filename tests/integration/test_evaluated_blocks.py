@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-for folder in (ROOT / "examples" / "benchmarks", ROOT / "plugins" / "empo_blocks" / "tests"):
+for folder in (ROOT / "examples" / "benchmarks", ROOT / "plugins" / "empo_benchmarks" / "tests"):
     sys.path.insert(0, str(folder))
 
 import esr_robots  # noqa: E402
 from simulator import NOISE, Episodes, played  # noqa: E402
 
-from empo_blocks.plugin import BlocksParams  # noqa: E402
-from empo_blocks.world import load_world  # noqa: E402
+from empo_benchmarks.blocks.params import BlocksParams  # noqa: E402
+from empo_benchmarks.blocks.world import load_world  # noqa: E402
 from empo_core.config import HumanPriorRef, RunConfig  # noqa: E402
 from empo_core.experiment import Experiment  # noqa: E402
 from empo_exact.result import ExactResult, load  # noqa: E402

@@ -12,17 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from empo_blocks.board import Board
-from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
-from empo_blocks.prior import GreedyDistance
-from empo_blocks.world import BlocksWorld, load_world
+from empo_benchmarks.blocks.board import Board
+from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
+from empo_benchmarks.blocks.prior import GreedyDistance
+from empo_benchmarks.blocks.world import BlocksWorld, load_world
 from empo_core.errors import SolveError
 from empo_core.types import Successors
 from empo_exact.algorithm import Exact
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 THEORY = {"gamma_h": 0.95, "gamma_r": 0.95, "beta_r": 30.0}
 

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 import empo_multigrid
 from empo_exact.plugin import ExactParams
 from empo_exact.result import StateValues
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 from empo_theory.parameters import CompleteTheory

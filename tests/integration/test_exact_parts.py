@@ -21,11 +21,11 @@ import pytest
 from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import WorldModel
+from empo_exact.game import Values
 from empo_exact.graph import build_graph
-from empo_exact.kernel_data import Values
 from empo_exact.parts.forecast import halo_share
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 WORLDS: dict[str, dict[str, Any]] = {
     "multigrid/key_and_door": {},

@@ -21,7 +21,7 @@ from empo_core.errors import SolveError, WorldError
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_inspector.decision import OneStep
 from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from empo_benchmarks.overcooked.kitchens import env_spec
+from empo_benchmarks.overcooked.params import KitchenPlannerParams, OvercookedParams
+from empo_benchmarks.overcooked.prior import KitchenPlanner
+from empo_benchmarks.overcooked.world import OvercookedWorld, load_world
 from empo_core.config import RunConfig
 from empo_core.errors import ConfigError, StorageError
 from empo_core.experiment import Experiment
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.runs.directory import RESULTS
-from empo_overcooked.kitchens import env_spec
-from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
-from empo_overcooked.prior import KitchenPlanner
-from empo_overcooked.world import OvercookedWorld, load_world
 from empo_rollout.empowerment.playback import chances
 from empo_rollout.empowerment.self_play import SelfPlay
 from empo_rollout.params import PolicyParams

@@ -23,7 +23,7 @@ from empo_core.protocols import WorldModel
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.decisive import worth_a_look

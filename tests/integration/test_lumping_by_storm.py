@@ -13,10 +13,10 @@ import torch
 from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import WorldModel
+from empo_exact.game import make_game
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.images import Images
 from empo_exact.reductions.bisimulation import partition
-from empo_exact.setup import make_game
 from empo_exact.storm import export_game
 from empo_theory.parameters import CompleteTheory
 

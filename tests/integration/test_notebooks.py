@@ -24,7 +24,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_pictures.notebooks import MOST_BYTES, NotebookReport, NotebookState, as_html
 
 ROOT = Path(__file__).parents[2]

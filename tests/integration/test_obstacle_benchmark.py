@@ -14,7 +14,7 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "benchmarks"
-for folder in (FOLDER, ROOT / "plugins" / "empo_blocks" / "tests"):
+for folder in (FOLDER, ROOT / "plugins" / "empo_benchmarks" / "tests"):
     sys.path.insert(0, str(folder))
 
 import esr  # noqa: E402
@@ -24,8 +24,8 @@ from esr_robots import ranks_of  # noqa: E402
 from esr_scores import mean, paired_difference, share  # noqa: E402
 from esr_settings import LEARNED, LearnedSettings, Settings  # noqa: E402
 
-from empo_blocks.plugin import BlocksParams  # noqa: E402
-from empo_blocks.world import load_world  # noqa: E402
+from empo_benchmarks.blocks.params import BlocksParams  # noqa: E402
+from empo_benchmarks.blocks.world import load_world  # noqa: E402
 from empo_core.config.files import read_yaml, validate_document  # noqa: E402
 
 SMALL = {

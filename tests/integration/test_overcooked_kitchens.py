@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from empo_benchmarks.overcooked.params import KitchenPlannerParams, OvercookedParams
+from empo_benchmarks.overcooked.prior import KitchenPlanner
+from empo_benchmarks.overcooked.world import OvercookedWorld, load_world
 from empo_core.config import RunConfig
 from empo_core.experiment import Experiment
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
-from empo_overcooked.plugin import KitchenPlannerParams, OvercookedParams
-from empo_overcooked.prior import KitchenPlanner
-from empo_overcooked.world import OvercookedWorld, load_world
+from empo_exact.solve import solve
 from empo_rollout.result import RolloutResult
 
 SMALL = {"onions": 1, "cook_time": 3, "counter_items": 1, "soups": 1}

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -189,44 +185,3 @@ def test_a_resumed_run_goes_on_counting_with_the_same_memory_and_optimiser(tmp_p
     assert numbers(resumed, "collect/policy_version")[-1] == 13
     assert numbers(resumed, "collect/acknowledged_version")[-1] >= 7
     assert numbers(resumed, "collect/version_lag_max")[-1] < 6
-
-
-BAD = """
-world_model: table/coma_pill
-algorithm:
-  name: phase2
-  params:
-    human_prior: path-heuristic
-    values: {q_r: lookup, v_h_e: lookup}
-    collector: {name: async, params: {actors: 2}}
-"""
-
-
-@pytest.mark.slow
-def test_an_actor_that_cannot_be_built_ends_the_run_with_its_reason(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text(BAD)
-    command = [sys.executable, "-m", "empo_core", "run", "bad.yaml", "--debug"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    ) as run:  # fmt: skip
-        # Without actors it would wait for experience until the test is over.
-        _, errors = run.communicate(timeout=100)
-    assert run.returncode not in (0, None)
-    assert "be built" in errors
-    assert "path-heuristic" in errors
-    assert "in __call__" in errors
-    left = [p for p in psutil.process_iter() if of_session(p, run.pid)]
-    _, alive = psutil.wait_procs(left, timeout=60)
-    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-    (directory,) = (tmp_path / "runs").iterdir()
-    assert json.loads((directory / "status.json").read_text())["status"] == "failed"
-    assert not (directory / "actors").exists()
-
-
-def of_session(process: psutil.Process, session: int) -> bool:
-    """True if a process belongs to a session; actors do, whatever their parent process."""
-    try:
-        return os.getsid(process.pid) == session
-    except OSError:
-        return False

@@ -19,7 +19,7 @@ from empo_core.errors import StorageError
 from empo_core.protocols import ValueNetwork, WorldModel
 from empo_core.types import Quantity, ValueQuery
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve as solve_exactly
+from empo_exact.solve import solve as solve_exactly
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.params import Phase2Theory
 from empo_phase2.policyfile import load_policy

@@ -15,7 +15,7 @@ from empo_core.protocols import ValueNetwork
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_learning.timers import Timers
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world

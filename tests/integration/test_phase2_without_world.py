@@ -90,7 +90,7 @@ import cloudpickle
 
 found = {}
 for name, given in cloudpickle.load(sys.stdin.buffer).items():
-    assert type(given["spec"].features).__module__ == "empo_multigrid.compact"
+    assert type(given["spec"].features).__module__ == "empo_multigrid.learn.compact"
     found[name] = learn(**given)
 print(json.dumps([found, sorted(name for name in sys.modules if name.startswith("empo_"))]))
 """
@@ -168,6 +168,6 @@ def test_only_what_reads_rows_is_imported_of_a_worlds_plugin(
     alone: tuple[dict[str, Any], list[str]],
 ) -> None:
     modules = alone[1]
-    assert "empo_multigrid.compact" in modules
+    assert "empo_multigrid.learn.compact" in modules
     assert not FORBIDDEN & set(modules)
     assert not [m for m in modules if m.startswith(SOLVERS) and not m.endswith(".plugin")]

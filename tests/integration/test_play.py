@@ -28,7 +28,7 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import WorldModel
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedRobots
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_inspector.game import Game, Policies
 from empo_inspector.game_record import record_of, replay
 from empo_inspector.pcg32 import Pcg32

@@ -20,7 +20,7 @@ from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Successors
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_testing.world_model import WorldModelTests
 from empo_worlds.batches import number_rows, precise_sums
 from empo_worlds.compiled import CompiledWorld, compiled_world

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from empo_blocks.plugin import BlocksParams, GreedyDistanceParams
-from empo_blocks.prior import GreedyDistance
-from empo_blocks.ranks import Ranks
-from empo_blocks.world import BlocksWorld, load_world
+from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
+from empo_benchmarks.blocks.prior import GreedyDistance
+from empo_benchmarks.blocks.ranks import Ranks
+from empo_benchmarks.blocks.world import BlocksWorld, load_world
 from empo_core.errors import SolveError
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_worlds.samples import walked_states
 from empo_worlds.symmetry_group import SymmetryGroup
 

@@ -12,13 +12,13 @@ import torch
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from empo_blocks.plugin import BlocksParams
-from empo_blocks.world import load_world
+from empo_benchmarks.blocks.params import BlocksParams
+from empo_benchmarks.blocks.world import load_world
 from empo_core.cli.app import app
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import load
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.inspection import InspectionScope
 
 SHOWN = (".png", ".gif", ".html", ".svg")

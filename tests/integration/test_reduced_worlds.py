@@ -13,7 +13,7 @@ from empo_core.config import WorldModelRef
 from empo_core.protocols import WorldModel
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_tabular.table import Table
 from empo_tabular.world import find_problems, world_of
 from empo_worlds.symmetry_checks import false_symmetry

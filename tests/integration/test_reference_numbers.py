@@ -7,6 +7,7 @@ with an independent double-precision solver of the same formulas.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ import pytest
 from empo_core.config import WorldModelRef
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
-from empo_multigrid.interchange.public_states import from_reference
+from empo_exact.solve import solve
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world
 from empo_theory.parameters import CompleteTheory
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/empo_multigrid/tests"))
+
+from public_states import from_reference
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TABLES = sorted(path.stem for path in GOLDEN.glob("micro_*.json"))

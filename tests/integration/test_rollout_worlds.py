@@ -19,7 +19,7 @@ from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.tracker_group import TrackerGroup
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_learning.evaluation import evaluate_run
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params

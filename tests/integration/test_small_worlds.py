@@ -12,7 +12,7 @@ from empo_theory.equations import Accrual
 from empo_theory.parameters import CompleteTheory
 from empo_theory.reference import Reference
 
-solver = pytest.importorskip("empo_exact.solver")
+solver = pytest.importorskip("empo_exact.solve")
 plugin = pytest.importorskip("empo_exact.plugin")
 
 TABLES = [

@@ -11,7 +11,7 @@ import pytest
 from empo_core.config import WorldModelRef
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import load_world
 from empo_theory.parameters import CompleteTheory

@@ -16,7 +16,7 @@ from empo_core.protocols import WorldModel
 from empo_core.runs.atomic import strict_json
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 PRESS = """
 {name: press, horizon: 5, initial: well, states: [well, crushed], terminal: [crushed],

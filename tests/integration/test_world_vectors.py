@@ -10,7 +10,7 @@ import torch
 from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import WorldModel
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_world_environments.observation import WorldObservation
 
 COPIES = 64

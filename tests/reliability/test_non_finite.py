@@ -17,9 +17,9 @@ from empo_core.components import build
 from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import EmpoError, NonFiniteError
 from empo_core.experiment import Experiment, RunInterrupted, run
-from empo_exact.induction import Solver
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
+from empo_exact.sweep import Solver
 from empo_exact.values import ValueStore
 from empo_learning.checkpoint import Checkpoints
 from empo_learning.loop import CHECKPOINTS, Loop

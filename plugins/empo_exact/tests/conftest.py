@@ -1,4 +1,4 @@
-"""Makes the reference solver and the random games importable by the tests of this folder."""
+"""Makes the comparisons and the random games importable by the tests of this folder."""
 
 import sys
 from pathlib import Path

@@ -15,11 +15,11 @@ from random_games import Shape, TableWorld, random_table
 from torch import Tensor
 
 from empo_core.errors import SolveError, StorageError, WorldError
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.result import ExactResult, load
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 SHAPE = Shape(6, ("human", "robot", "human"), (3, 2, 3), 3, timed=False, masked=False)
 ACTIONS = 3

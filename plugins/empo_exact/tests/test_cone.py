@@ -7,22 +7,22 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from comparison import exact_params, parameters
+from comparison import exact_params, theories
 from hypothesis import given, settings
 from random_games import Shape, Table, TableWorld, random_table, tables
-from reference_solver import Parameters
 from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.types import Successors
 from empo_core.world_structure import Reads
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.assumptions import Assumptions
+from empo_exact.solve import solve
+from empo_theory.parameters import CompleteTheory
 from empo_worlds.cone_checks import cone
 from empo_worlds.queries import sample_successors
 
 Leak = Literal["transitions", "achieved", "available", "prior"]
-CONE = exact_params(Parameters(), keep="all", reduce=["cone"])
+CONE = exact_params(keep="all", reduce=["cone"])
 SHAPE = Shape(5, ("human", "robot"), (2, 2), horizon=3, timed=False, masked=False)
 
 
@@ -87,8 +87,8 @@ class Noted(TableWorld):
 
 
 @settings(max_examples=25)
-@given(table=tables(), params=parameters())
-def test_words_without_influence_change_no_value(table: Table, params: Parameters) -> None:
+@given(table=tables(), params=theories())
+def test_words_without_influence_change_no_value(table: Table, params: CompleteTheory) -> None:
     world = Noted(table)
     plain = exact_params(params, keep="all")
     expected = solve(world, plain)

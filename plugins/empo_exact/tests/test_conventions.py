@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from comparison import exact_params, parameters
+from comparison import exact_params, theories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_games import (
@@ -23,11 +23,10 @@ from random_games import (
     scale_weights,
     tables,
 )
-from reference_solver import Parameters
 
 from empo_exact.plugin import Compute, ExactParams, PriorParams
 from empo_exact.result import StateValues
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory, HumanTheory
 from empo_worlds.queries import is_terminal
 
@@ -54,15 +53,16 @@ def close(actual: object, expected: object) -> None:
     np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=1e-11, atol=0)
 
 
-def moderate(params: Parameters) -> ExactParams:
+def moderate(params: CompleteTheory) -> ExactParams:
     """Perfect rationality breaks ties by the last digit, which renaming may change."""
-    beta_h = 20.0 if math.isinf(params.beta_h) else params.beta_h
-    return exact_params(replace(params, beta_h=beta_h, beta_r=min(params.beta_r, 5.0)))
+    beta_h = 20.0 if params.beta_h == "inf" else params.beta_h
+    moderate = {"beta_h": beta_h, "beta_r": min(params.beta_r, 5.0)}
+    return exact_params(params.model_copy(update=moderate))
 
 
 @QUICK
-@given(table=tables(), params=parameters(), seed=SEEDS)
-def test_renaming_states_changes_nothing(table: Table, params: Parameters, seed: int) -> None:
+@given(table=tables(), params=theories(), seed=SEEDS)
+def test_renaming_states_changes_nothing(table: Table, params: CompleteTheory, seed: int) -> None:
     order = random.Random(seed).sample(range(len(table.outcomes)), len(table.outcomes))
     before = root(table, moderate(params))
     after = root(permute_states(table, order), moderate(params))
@@ -75,9 +75,9 @@ def test_renaming_states_changes_nothing(table: Table, params: Parameters, seed:
 
 
 @QUICK
-@given(table=tables(), params=parameters(), seed=SEEDS)
+@given(table=tables(), params=theories(), seed=SEEDS)
 def test_reordering_goals_reorders_their_values(
-    table: Table, params: Parameters, seed: int
+    table: Table, params: CompleteTheory, seed: int
 ) -> None:
     order = random.Random(seed).sample(range(len(table.goals)), len(table.goals))
     before = root(table, moderate(params))
@@ -88,9 +88,9 @@ def test_reordering_goals_reorders_their_values(
 
 
 @QUICK
-@given(table=tables(), params=parameters(), seed=SEEDS)
+@given(table=tables(), params=theories(), seed=SEEDS)
 def test_reordering_agents_reorders_their_actions(
-    table: Table, params: Parameters, seed: int
+    table: Table, params: CompleteTheory, seed: int
 ) -> None:
     order = random.Random(seed).sample(range(len(table.roles)), len(table.roles))
     before = root(table, moderate(params))
@@ -112,15 +112,15 @@ def test_reordering_agents_reorders_their_actions(
 
 
 @QUICK
-@given(table=tables(), factor=st.sampled_from([1e-3, 0.5, 7.0]), params=parameters())
+@given(table=tables(), factor=st.sampled_from([1e-3, 0.5, 7.0]), params=theories())
 def test_scaling_all_goal_weights_scales_values_and_leaves_the_policy(
-    table: Table, factor: float, params: Parameters
+    table: Table, factor: float, params: CompleteTheory
 ) -> None:
-    params = replace(params, x_agg="weighted")
+    params = params.model_copy(update={"x_agg": "weighted"})
     before = root(table, moderate(params))
     # U_r scales by this factor; the terminal value is the only other source of value.
     scale = factor ** (-params.xi * params.eta)
-    scaled = replace(params, terminal_value=params.terminal_value * scale)
+    scaled = params.model_copy(update={"terminal_value": params.terminal_value * scale})
     after = root(scale_weights(table, factor), moderate(scaled))
     close(after.V_r, before.V_r * scale)
     close(after.V_e, before.V_e)

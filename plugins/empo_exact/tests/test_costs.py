@@ -21,12 +21,13 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_exact import ram
 from empo_exact.algorithm import Exact
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.prior import ExactPrior, UniformPrior
+from empo_exact.problem import pose
 from empo_exact.ram import Sizes
-from empo_exact.setup import Assumptions, pose
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_exact.values import ValueStore
 
 SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)

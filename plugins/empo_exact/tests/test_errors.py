@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from random_games import Shape, Table, TableWorld, random_table
 
 from empo_core.errors import ConfigError, SolveError
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import Compute, ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 
 def game(**changes: Any) -> Table:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.types import Successors
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 WIDTH, DEPTH = 6, 4
 """A tree of two mirrored wings: in each of ``DEPTH`` steps the human chooses one of ``WIDTH``."""

@@ -11,7 +11,6 @@ from cells_world import Cells, exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_games import Item, Table, TableWorld
-from reference_solver import Parameters
 from symmetric_games import Renaming, SymmetricWorld, symmetric_worlds
 from test_cone import CONE, Noted
 from test_symmetric_games import SYMMETRY, compare
@@ -21,10 +20,11 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
 from empo_core.world_structure import Reads, Symmetry
+from empo_exact.assumptions import Assumptions
 from empo_exact.reductions.declarations import questions
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_testing.world_structure import StructureTests
+from empo_theory.parameters import CompleteTheory
 from empo_worlds.cone_checks import word_that_matters
 from empo_worlds.queries import sample_successors
 
@@ -115,7 +115,7 @@ def test_a_symmetry_with_two_images_exchanged_is_refused_or_changes_nothing(
     states[one], states[other] = states[other], states[one]
     wrong = SymmetricWorld(world.table, [replace(right, states=tuple(states))])
     try:
-        compare(wrong, Parameters(), ["symmetry"])
+        compare(wrong, CompleteTheory(), ["symmetry"])
     except SolveError as error:
         assert "reduce: symmetry" in str(error)  # noqa: PT017
 
@@ -190,14 +190,14 @@ class Notes(WorldModel):
 def test_a_symmetry_that_mixes_kept_and_dropped_words_is_refused_with_cone() -> None:
     world = Notes()
     for alone in (["symmetry"], ["cone"]):
-        compare(world, Parameters(), alone)
+        compare(world, CompleteTheory(), alone)
     with pytest.raises(SolveError, match=r"cone: .*\[2\].* word 1"):
-        compare(world, Parameters(), ["symmetry", "cone"])
+        compare(world, CompleteTheory(), ["symmetry", "cone"])
 
 
 def test_a_word_that_is_read_in_few_states_is_refused() -> None:
     with pytest.raises(SolveError, match=r"reads\(\) of 'notes'"):
-        compare(Notes(is_read=True), Parameters(), ["cone"])
+        compare(Notes(is_read=True), CompleteTheory(), ["cone"])
 
 
 class Lock(Notes):
@@ -278,7 +278,7 @@ class Mirrored(Noted):
 def test_symmetries_count_as_true_if_they_are_without_the_words_that_cone_leaves_out(
     world: SymmetricWorld,
 ) -> None:
-    found = compare(Mirrored(world), Parameters(), ["symmetry", "cone"])
+    found = compare(Mirrored(world), CompleteTheory(), ["symmetry", "cone"])
     cone, symmetry = found.reductions
     assert (cone.name, symmetry.name) == ("cone", "symmetry")
     assert cone.before == found.graph.num_states

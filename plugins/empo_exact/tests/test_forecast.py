@@ -22,7 +22,7 @@ from empo_exact.graph import Explored, build_graph
 from empo_exact.growth import share_explored
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.ram import Sizes
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 ONE = Compute(workers=1)
 

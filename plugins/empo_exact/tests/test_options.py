@@ -1,4 +1,4 @@
-"""Every option of the solver against the reference solver with the same option."""
+"""Every option of the solver against the reference with the same option."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 import torch
 from comparison import exact_params, largest_errors
 from random_games import Shape, TableWorld, random_table
-from reference_solver import Parameters, State, reference_solve
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.assumptions import Assumptions
+from empo_exact.solve import solve
+from empo_theory.parameters import CompleteTheory
+from empo_theory.reference import Reference, State
 
 SEEDS = range(8)
 BASE = {
@@ -26,6 +27,7 @@ BASE = {
     "eta": 1.1,
     "accrual": "continuous",
 }
+THEORY = CompleteTheory(**BASE)
 
 
 def world_for(seed: int, **changes: Any) -> TableWorld:
@@ -34,10 +36,11 @@ def world_for(seed: int, **changes: Any) -> TableWorld:
     return TableWorld(random_table(Shape(6, ("human", "robot", "human"), (3, 2, 2), **shape), seed))
 
 
-def check(world: TableWorld, params: Parameters, **options: Any) -> None:
-    game, values = reference_solve(world, params, digits=50)
-    result = solve(world, exact_params(params), Assumptions(**options))
-    errors = largest_errors(result, game, values)
+def check(
+    world: TableWorld, reference: Reference, theory: CompleteTheory = THEORY, **options: Any
+) -> None:
+    result = solve(world, exact_params(theory), Assumptions(**options))
+    errors = largest_errors(result, reference)
     assert max(errors.values()) <= 1e-12, errors
 
 
@@ -61,7 +64,7 @@ def test_rationality_may_depend_on_state_and_goal(seed: int) -> None:
             dtype=torch.float64,
         )
 
-    check(world, Parameters(**BASE, beta_h=beta), beta_h=batched)
+    check(world, Reference(world, THEORY, beta_h=beta), beta_h=batched)
 
 
 def habit(world: TableWorld, state: State, goal: int) -> list[float]:
@@ -75,10 +78,8 @@ def habit(world: TableWorld, state: State, goal: int) -> list[float]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_humans_without_a_given_habit_fidget_uniformly(seed: int) -> None:
-    world, params = world_for(seed), Parameters(**BASE, nu=0.25)
-    game, values = reference_solve(world, params, digits=50)
-    result = solve(world, exact_params(params, nu=0.25))
-    assert max(largest_errors(result, game, values).values()) <= 1e-12
+    world, theory = world_for(seed), CompleteTheory(**BASE, nu=0.25)
+    check(world, Reference(world, theory), theory)
 
 
 def batched_habit(world: TableWorld, states: Tensor) -> Tensor:
@@ -89,17 +90,21 @@ def batched_habit(world: TableWorld, states: Tensor) -> Tensor:
     )
 
 
+class Habit:
+    """The same as a human prior."""
+
+    def __init__(self, world: TableWorld) -> None:
+        self.world = world
+
+    def policy(self, states: Tensor, steps_left: Tensor) -> Tensor:
+        return batched_habit(self.world, states)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_habits_mix_with_reason_by_a_fixed_share(seed: int) -> None:
-    world = world_for(seed)
-    params = Parameters(**BASE, nu=0.3, habit=lambda state, goal: habit(world, state, goal))
-    game, values = reference_solve(world, params, digits=50)
-    result = solve(
-        world,
-        exact_params(params, nu=0.3),
-        Assumptions(habit=lambda states: batched_habit(world, states)),
-    )
-    assert max(largest_errors(result, game, values).values()) <= 1e-12
+    world, theory = world_for(seed), CompleteTheory(**BASE, nu=0.3)
+    reference = Reference(world, theory, habit=Habit(world))
+    check(world, reference, theory, habit=lambda states: batched_habit(world, states))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -116,13 +121,14 @@ def test_the_share_of_habit_may_depend_on_state_and_goal(seed: int) -> None:
             dtype=torch.float64,
         )
 
-    params = Parameters(**BASE, nu=share, habit=lambda state, goal: habit(world, state, goal))
-    check(world, params, nu=batched, habit=lambda states: batched_habit(world, states))
+    reference = Reference(world, THEORY, habit=Habit(world), nu=share)
+    check(world, reference, nu=batched, habit=lambda states: batched_habit(world, states))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_optimistic_human_expects_the_best_robot(seed: int) -> None:
-    check(world_for(seed), Parameters(**BASE, optimistic=True))
+    world, theory = world_for(seed), CompleteTheory(**BASE, robot_model="optimistic")
+    check(world, Reference(world, theory), theory)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -146,7 +152,7 @@ def test_humans_may_believe_anything_about_each_other(seed: int) -> None:
             result.append((weight / sum(liked.values()), profile))
         return result
 
-    check(world, Parameters(**BASE, beliefs=beliefs), believed_others=beliefs)
+    check(world, Reference(world, THEORY, believed=beliefs), believed_others=beliefs)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -163,7 +169,7 @@ def test_beliefs_may_be_a_table(seed: int) -> None:
             result.append((probability, profile))
         return result
 
-    check(world, Parameters(**BASE, beliefs=beliefs), believed_others=table)
+    check(world, Reference(world, THEORY, believed=beliefs), believed_others=table)
 
 
 class Leaning:
@@ -199,10 +205,8 @@ class Leaning:
 def test_a_given_human_prior_replaces_phase_1(seed: int) -> None:
     world = world_for(seed)
     prior = Leaning(world)
-    params = Parameters(**BASE, prior=prior.one)
-    game, values = reference_solve(world, params, digits=50)
-    result = solve(world, exact_params(params), Assumptions(human_prior=prior))
-    errors = largest_errors(result, game, values)
+    result = solve(world, exact_params(THEORY), Assumptions(human_prior=prior))
+    errors = largest_errors(result, Reference(world, THEORY, prior))
     assert max(error for name, error in errors.items() if name != "V_m") <= 1e-12
 
 
@@ -210,15 +214,16 @@ def test_a_given_human_prior_replaces_phase_1(seed: int) -> None:
 def test_worlds_without_robots_have_one_empty_robot_action(roles: tuple[str, ...]) -> None:
     shape = Shape(7, roles, (2,) * len(roles), 3, timed=False, masked=False)
     world = TableWorld(random_table(shape, 11))
-    check(world, Parameters(**BASE))
-    assert list(solve(world, exact_params(Parameters())).at(world.initial_state()).pi_r) == [1.0]
+    check(world, Reference(world, THEORY))
+    assert list(solve(world, exact_params()).at(world.initial_state()).pi_r) == [1.0]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_three_robots_act_jointly(seed: int) -> None:
     roles = ("robot", "human", "robot", "robot")
     shape = Shape(6, roles, (2, 3, 3, 2), 3, timed=False, masked=True)
-    check(TableWorld(random_table(shape, seed)), Parameters(**BASE))
+    world = TableWorld(random_table(shape, seed))
+    check(world, Reference(world, THEORY))
 
 
 def test_what_only_looks_like_a_world_is_refused_with_the_base_class() -> None:

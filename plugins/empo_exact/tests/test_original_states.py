@@ -9,19 +9,18 @@ import pytest
 import torch
 from comparison import exact_params
 from random_games import Shape
-from reference_solver import Parameters
 from symmetric_games import symmetric_world
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.reductions.original_states import found_states
 from empo_exact.reductions.reduced import reduced_graph
-from empo_exact.setup import Assumptions
 from empo_worlds.row_table import RowTable
 
 WORLD = symmetric_world(Shape(6, ("human", "robot"), (3, 2), 3, timed=False, masked=False), 3)
-PARAMS = exact_params(Parameters(), keep="all", reduce=["symmetry"])
+PARAMS = exact_params(keep="all", reduce=["symmetry"])
 
 
 def test_a_state_that_nothing_stands_for_is_named() -> None:

@@ -14,23 +14,23 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from comparison import exact_params, parameters
+from comparison import exact_params, theories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_games import Shape, Table, TableWorld, random_table, tables
-from reference_solver import Parameters
 
 from empo_core.config import merged
 from empo_core.errors import EmpoError, SolveError, StorageError
 from empo_core.protocols import Tracker, WorldModel
-from empo_exact.kernel_data import Values
+from empo_exact.assumptions import Assumptions
+from empo_exact.game import Values
 from empo_exact.parts.partition import choose_partition, slow_words
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import FileStore
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
+from empo_theory.parameters import CompleteTheory
 
 SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)
 TIMED = random_table(SHAPE, 3)
@@ -78,11 +78,11 @@ def outcome(table: Table, params: ExactParams) -> ExactResult | str:
 @settings(max_examples=40)
 @given(
     table=st.one_of(tables(acyclic=False), tables(acyclic=True)),
-    params=parameters(),
+    params=theories(),
     parts=st.sampled_from([1, 2, 5, 8]),
 )
 def test_values_of_random_games_do_not_depend_on_the_parts(
-    table: Table, params: Parameters, parts: int
+    table: Table, params: CompleteTheory, parts: int
 ) -> None:
     exact = exact_params(params, keep="all", count_unrolled=False)
     plain, found = outcome(table, exact), outcome(table, in_parts(exact, parts=parts))

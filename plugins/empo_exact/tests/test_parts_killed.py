@@ -15,7 +15,7 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 WORLD = {"name": "multigrid/trivial", "params": {"max_steps": 4}}
 PARAMS: dict[str, Any] = {
@@ -29,7 +29,7 @@ from pathlib import Path
 from empo_core.config import WorldModelRef
 from empo_core.components import build
 from empo_exact.plugin import ExactParams
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 world = build(WorldModelRef.model_validate(json.loads(sys.argv[1])))
 params = ExactParams.model_validate(json.loads(sys.argv[2]))

@@ -11,7 +11,7 @@ from empo_core.types import Overlay
 from empo_exact import pictures
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory
 
 

@@ -10,7 +10,6 @@ import pytest
 from cells_world import Cells, exchange
 from comparison import exact_params
 from random_games import Shape, random_table
-from reference_solver import Parameters
 from rich.console import Console
 from test_cone import Noted
 from test_false_declarations import false_in_an_image
@@ -18,24 +17,24 @@ from test_false_declarations import false_in_an_image
 from empo_core.errors import SolveError
 from empo_core.protocols import Tracker
 from empo_exact import ram
+from empo_exact.assumptions import Assumptions
 from empo_exact.forecast import forecast
 from empo_exact.graph import Explored, build_graph
-from empo_exact.induction import Solver
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.reduction import Reduction
 from empo_exact.reductions.prediction import predictions
 from empo_exact.reductions.reduced import reduced_graph
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
+from empo_exact.sweep import Solver
 
 NEIGHBOURS = [exchange(5, i, i + 1) for i in range(4)]
 
 
 def params(keep: str, *reduce: str, **more: Any) -> ExactParams:
     more = {"reduce": [*reduce], "keep": keep, "count_unrolled": False, **more}
-    return exact_params(Parameters(), **more)
+    return exact_params(**more)
 
 
 def shown(result: ExactResult) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
@@ -14,18 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparison import exact_params
+from comparison import sizes, unrolled
 from random_games import Shape, TableWorld, random_table
-from reference_solver import Game, Moment, Parameters, Values, reference_solve
 from torch import Tensor
 
 from empo_core.errors import SolveError, StorageError, WorldError
 from empo_core.protocols import Tracker
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult, load
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory
+from empo_theory.reference import Reference, State, Values
 from empo_worlds.arrays import load_arrays
 
 SHAPE = Shape(9, ("robot", "human", "human", "robot"), (2, 3, 2, 2), 4, timed=False, masked=True)
@@ -95,9 +96,9 @@ def test_states_are_numbered_as_they_are_discovered(world: TableWorld, result: E
 def test_reachable_states_are_those_that_a_walk_can_be_in(
     world: TableWorld, result: ExactResult
 ) -> None:
-    game = Game(world, 4)
+    moments = unrolled(world)
     for time in range(5):
-        expected = {state for t, state in game.order if t == time}
+        expected = {state for t, state in moments if t == time}
         rows = result.graph.states[result.reachable(time)]
         assert {tuple(row) for row in rows.tolist()} == expected
 
@@ -122,8 +123,8 @@ def test_the_summary_is_json_with_everything_about_the_start(result: ExactResult
         (goal.human, goal.name, goal.weight) for goal in goals
     ]
     assert [g["V_e"] for g in root["goals"]] == values.V_e.tolist()
-    unrolled = [summary["graph"][f"unrolled_{k}"] for k in ("states", "terminal", "edges")]
-    assert tuple(unrolled) == Game(world_for(2), 4).sizes()
+    counts = [summary["graph"][f"unrolled_{k}"] for k in ("states", "terminal", "edges")]
+    assert tuple(counts) == sizes(world_for(2))
 
 
 # What is kept.
@@ -250,49 +251,44 @@ def test_the_tables_of_another_world_are_refused(result: ExactResult, tmp_path: 
 # The closed loop.
 
 
-def closed_loop(game: Game, values: dict[Moment, Values]) -> dict[Moment, dict[Moment, float]]:
-    """The closed-loop chain by the reference solver: probability of each next moment."""
-    spec, chain = game.spec, {}
-    for moment, here in values.items():
-        chain[moment] = Counter[Moment]()
-        for profile, items in game.ask(moment[1]).outcomes.items():
-            if here.terminal:
-                break
-            weight = 1.0
-            for human in spec.humans:
-                goals = spec.goals_of(human)
-                total = sum(spec.goals[g].weight for g in goals)
-                mixed = sum(spec.goals[g].weight * here.pi_h[g][profile[human]] for g in goals)
-                weight *= mixed / total
-            joint, stride = 0, 1
-            for robot in spec.robots:
-                joint, stride = joint + profile[robot] * stride, stride * spec.num_actions[robot]
-            for item in items:
-                p = weight * here.pi_r[joint] * item.prob
-                if p == 0:
-                    continue
-                chain[moment][game.next(moment, item.state)] += p
-    return chain
+def closed_loop(world: TableWorld, state: State, values: Values) -> dict[State, float]:
+    """Probability of each next state, by the reference's values."""
+    spec, following = world.spec, Counter[State]()
+    outcomes = world.transitions(torch.tensor([state], dtype=spec.state_dtype))
+    offsets = outcomes.offsets.tolist()
+    for joint, digits in enumerate(itertools.product(*map(range, reversed(spec.num_actions)))):
+        if offsets[joint] == offsets[joint + 1]:
+            continue
+        actions, weight = digits[::-1], 1.0
+        for human in spec.humans:
+            goals = spec.goals_of(human)
+            total = sum(spec.goals[g].weight for g in goals)
+            mixed = sum(spec.goals[g].weight * values.pi_h[g][actions[human]] for g in goals)
+            weight *= mixed / total
+        weight *= values.pi_r[sum(spec.strides[r] * actions[r] for r in spec.robots)]
+        for item in range(offsets[joint], offsets[joint + 1]):
+            if p := weight * float(outcomes.prob[item]):
+                following[tuple(outcomes.states[item].tolist())] += p
+    return following
 
 
-def test_the_closed_loop_chain_is_that_of_the_reference_solver(
+def test_the_closed_loop_chain_is_that_of_the_reference(
     world: TableWorld, result: ExactResult
 ) -> None:
-    params = Parameters(beta_h=5.0, beta_r=3.0, gamma_r=0.9, zeta=2.0, eta=1.1)
-    assert exact_params(params, count_unrolled=False) == PARAMS
-    game, values = reference_solve(world, params)
-    expected, chain = closed_loop(game, values), result.chain()
+    reference, chain = Reference(world, PARAMS.theory), result.chain()
     moments = [(int(t), tuple(row.tolist())) for t, row in zip(chain.time, chain.rows, strict=True)]
-    assert moments[chain.initial] == game.root
-    for node, moment in enumerate(moments):
+    assert moments[chain.initial] == (0, tuple(world.initial_state().tolist()))
+    for node, (time, state) in enumerate(moments):
+        values = reference.at(state, 4 - time)
         steps = slice(chain.offsets[node], chain.offsets[node + 1])
         found = {
             moments[target]: p
             for target, p in zip(chain.target[steps], chain.prob[steps], strict=True)
         }
-        assert found == pytest.approx(expected[moment], rel=1e-11)
-        if not values[moment].terminal:
-            assert chain.U_r[node] == pytest.approx(values[moment].U_r, rel=1e-12)
+        expected = closed_loop(world, state, values) if values.pi_r else {}
+        assert found == pytest.approx({(time + 1, s): p for s, p in expected.items()}, rel=1e-11)
+        if values.pi_r:
+            assert chain.U_r[node] == pytest.approx(values.u_r, rel=1e-12)
 
 
 @pytest.mark.parametrize("horizon", [5, None])

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from empo_core.errors import StorageError
 from empo_core.protocols import Tracker
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import build_graph
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 TABLE = random_table(Shape(40, ("human", "robot"), (3, 2), 5, timed=True, masked=False), 3)
 ENDLESS = random_table(Shape(40, ("human", "robot"), (3, 2), None, timed=True, masked=False), 3)

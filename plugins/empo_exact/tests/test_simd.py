@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from empo_exact.kernel_data import CACHE_LINE, aligned
+from empo_exact.game import CACHE_LINE, aligned
 from empo_exact.rows import Successors, blend_replies, extreme_replies
 from empo_exact.simd import (
     FOUR,

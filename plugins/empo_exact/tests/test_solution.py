@@ -15,7 +15,7 @@ from empo_core.tracker_group import TrackerGroup
 from empo_exact.algorithm import Exact
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory
 from empo_theory.solved_world import SolvedWorld
 

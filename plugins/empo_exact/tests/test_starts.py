@@ -13,7 +13,7 @@ from random_games import Item, Shape, Table, TableWorld, random_table
 from empo_core.errors import SolveError, WorldError
 from empo_exact.plugin import ExactParams
 from empo_exact.result import load
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 
 SHAPE = Shape(40, ("human", "robot", "human"), (3, 2, 2), 4, timed=True, masked=True)
 TABLE = random_table(SHAPE, 5)

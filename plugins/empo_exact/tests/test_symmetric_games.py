@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from comparison import exact_params, parameters
+from comparison import exact_params, theories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_games import Shape, Table, TableWorld, tables
-from reference_solver import Parameters
 from symmetric_games import Renaming, SymmetricWorld, symmetric_world, symmetric_worlds
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
+from empo_exact.assumptions import Assumptions
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
+from empo_theory.parameters import CompleteTheory
 from empo_worlds.symmetry_checks import false_symmetry
 
 SHAPE = Shape(6, ("human", "human", "robot"), (3, 3, 2), horizon=3, timed=False, masked=True)
 
 
-SYMMETRY = exact_params(Parameters(), keep="all", reduce=["symmetry"])
+SYMMETRY = exact_params(keep="all", reduce=["symmetry"])
 
 
-def compare(world: WorldModel, params: Parameters, reduce: list[str]) -> ExactResult:
+def compare(world: WorldModel, params: CompleteTheory, reduce: list[str]) -> ExactResult:
     """The reduced result, after a comparison with the unreduced one at all states and times."""
     plain = exact_params(params, keep="all")
     expected = solve(world, plain)
@@ -42,9 +41,9 @@ def compare(world: WorldModel, params: Parameters, reduce: list[str]) -> ExactRe
     return found
 
 
-def check_symmetric(world: SymmetricWorld, params: Parameters, reduce: list[str]) -> None:
+def check_symmetric(world: SymmetricWorld, params: CompleteTheory, reduce: list[str]) -> None:
     # At large beta_r rounding decides which action the robot takes.
-    params = replace(params, beta_r=min(params.beta_r, 100.0))
+    params = params.model_copy(update={"beta_r": min(params.beta_r, 100.0)})
     (step, *_) = compare(world, params, reduce).reductions
     assert step.after <= step.before
 
@@ -53,32 +52,34 @@ REDUCE = st.sampled_from([["symmetry"], ["symmetry", "lump"]])
 
 
 @settings(max_examples=60)
-@given(world=symmetric_worlds(), params=parameters(), reduce=REDUCE)
+@given(world=symmetric_worlds(), params=theories(), reduce=REDUCE)
 def test_symmetric_games_have_the_values_of_all_their_states(
-    world: SymmetricWorld, params: Parameters, reduce: list[str]
+    world: SymmetricWorld, params: CompleteTheory, reduce: list[str]
 ) -> None:
     check_symmetric(world, params, reduce)
 
 
 @pytest.mark.slow
 @settings(max_examples=300)
-@given(world=symmetric_worlds(), params=parameters(), reduce=REDUCE)
+@given(world=symmetric_worlds(), params=theories(), reduce=REDUCE)
 def test_three_hundred_symmetric_games_have_them(
-    world: SymmetricWorld, params: Parameters, reduce: list[str]
+    world: SymmetricWorld, params: CompleteTheory, reduce: list[str]
 ) -> None:
     check_symmetric(world, params, reduce)
 
 
 @settings(max_examples=40)
-@given(table=tables(), params=parameters())
-def test_lumped_games_have_the_values_of_all_their_states(table: Table, params: Parameters) -> None:
+@given(table=tables(), params=theories())
+def test_lumped_games_have_the_values_of_all_their_states(
+    table: Table, params: CompleteTheory
+) -> None:
     compare(TableWorld(table), params, ["lump"])
 
 
 def test_most_symmetric_games_get_smaller() -> None:
     smaller = 0
     for seed in range(20):
-        found = compare(symmetric_world(SHAPE, seed), Parameters(), ["symmetry"])
+        found = compare(symmetric_world(SHAPE, seed), CompleteTheory(), ["symmetry"])
         (step,) = found.reductions
         smaller += step.after < step.before
     assert smaller >= 15
@@ -151,15 +152,15 @@ def test_a_world_without_symmetries_is_refused_in_one_sentence() -> None:
     world = TableWorld(symmetric_world(SHAPE, 0).table)
     for reduce, method in (("symmetry", "symmetries"), ("cone", "reads")):
         with pytest.raises(UnsuitableWorldError, match=rf"leave {reduce} out.*method {method}"):
-            solve(world, exact_params(Parameters(), keep="all", reduce=[reduce]))
+            solve(world, exact_params(keep="all", reduce=[reduce]))
 
 
 def test_assumptions_of_the_caller_are_refused() -> None:
     world = symmetric_world(SHAPE, 0)
     beta = Assumptions(beta_h=lambda states: torch.zeros(len(states), len(world.spec.goals)))
     with pytest.raises(SolveError, match="reduce or beta_h"):
-        solve(world, exact_params(Parameters(), keep="all", reduce=["lump"]), beta)
+        solve(world, exact_params(keep="all", reduce=["lump"]), beta)
 
 
 def test_all_elements_of_infinite_rationality_are_fine() -> None:
-    compare(symmetric_world(SHAPE, 3), Parameters(beta_h=math.inf), ["symmetry", "lump"])
+    compare(symmetric_world(SHAPE, 3), CompleteTheory(beta_h="inf"), ["symmetry", "lump"])

@@ -13,12 +13,12 @@ from comparison import exact_params
 from hypothesis import given
 from hypothesis import strategies as st
 from random_games import Table
-from reference_solver import Parameters
 from symmetric_games import Renaming, SymmetricWorld
 from test_symmetric_games import compare
 
 from empo_core.world_structure import Symmetry
-from empo_exact.solver import solve
+from empo_exact.solve import solve
+from empo_theory.parameters import CompleteTheory
 from empo_worlds import symmetry_group
 from empo_worlds.symmetry_group import SymmetryGroup
 
@@ -57,19 +57,19 @@ def test_a_group_that_is_too_large_is_left_for_one_within_it(
 
 
 def test_a_group_that_is_too_large_changes_no_value() -> None:
-    (step,) = compare(Cells(7, SEVEN), Parameters(), ["symmetry"]).reductions
+    (step,) = compare(Cells(7, SEVEN), CompleteTheory(), ["symmetry"]).reductions
     assert step.before is not None
     assert step.after < step.before
     assert str(SEVEN[1]) in step.note
     assert step.note in step.sentence
-    (step,) = compare(Cells(7, NEIGHBOURS), Parameters(), ["symmetry"]).reductions
+    (step,) = compare(Cells(7, NEIGHBOURS), CompleteTheory(), ["symmetry"]).reductions
     assert step.after < 20
 
 
 def test_the_start_is_answered_for_where_the_group_is_too_large() -> None:
     world = Cells(7, SEVEN)
     plain, reduced = (
-        solve(world, exact_params(Parameters(), keep="none", count_unrolled=False, reduce=reduce))
+        solve(world, exact_params(keep="none", count_unrolled=False, reduce=reduce))
         for reduce in ([], ["symmetry"])
     )
     found, expected = reduced.at(world.initial_state()), plain.at(world.initial_state())
@@ -120,7 +120,7 @@ def test_symmetries_that_do_not_commute_on_rare_states_are_told_apart() -> None:
     table = Table(("human", "robot"), (2, 2), tuple(outcomes), goals, tuple(range(0, 21, 3)), 4)
     both = ((0, 1), ((0, 1), (0, 1)), (0, 1))
     renamings = [Renaming((1, 0, 4, 5, 2, 3, 6), *both), Renaming((0, 1, 3, 2, 4, 5, 6), *both)]
-    (step,) = compare(SymmetricWorld(table, renamings), Parameters(), ["symmetry"]).reductions
+    (step,) = compare(SymmetricWorld(table, renamings), CompleteTheory(), ["symmetry"]).reductions
     assert (step.before, step.after) == (7, 3)
 
 
@@ -143,7 +143,7 @@ def test_a_symmetry_whose_order_shows_in_rare_states_only_changes_no_value(seed:
     goals = ((0, 1.0, frozenset(range(7))), (0, 1.0, frozenset([6])))
     table = Table(("human", "robot"), (2, 2), tuple(outcomes), goals, tuple(labels.tolist()), 4)
     renaming = Renaming((1, 0, 3, 4, 5, 2, 6), (0, 1), ((0, 1), (0, 1)), (0, 1))
-    (step,) = compare(SymmetricWorld(table, [renaming]), Parameters(), ["symmetry"]).reductions
+    (step,) = compare(SymmetricWorld(table, [renaming]), CompleteTheory(), ["symmetry"]).reductions
     assert (step.before, step.after) == (4, 3)
 
 

@@ -16,10 +16,10 @@ from random_games import Shape, TableWorld, random_table
 
 from empo_core.config import ExecutorRef
 from empo_core.errors import WorkerError
+from empo_exact.assumptions import Assumptions
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions
-from empo_exact.solver import solve
+from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory
 
 SHAPE = Shape(60, ("human", "robot", "human"), (3, 3, 2), 4, timed=True, masked=True)
@@ -54,11 +54,12 @@ def test_processes_change_nothing() -> None:
     assert solved(workers=2, executor=ExecutorRef.model_validate(spawned)) == alone
 
 
-def test_another_hash_seed_changes_nothing_and_without_processes_nothing_starts_some() -> None:
+def test_a_solve_in_ram_needs_neither_a_hash_seed_nor_executors_learning_or_the_inspector() -> None:
     script = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_workers; "
-        "print(test_workers.solved(workers=1)); "
-        "print([m for m in sys.modules if 'empo_executors' in m])"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
+        "others = ['empo_executors', 'empo_learning', 'empo_inspector']; "
+        "sys.modules |= dict.fromkeys(others); import test_workers, empo_exact.algorithm; "
+        "print(test_workers.solved(workers=1)); print([m for m in others if sys.modules[m]])"
     )
     environment = os.environ | {"PYTHONHASHSEED": "1234"}
     command = [sys.executable, "-c", script]

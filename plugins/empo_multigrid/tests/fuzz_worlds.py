@@ -27,9 +27,9 @@ from ruamel.yaml import YAML
 import empo_multigrid
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import ConfigError
-from empo_multigrid.compiler import compile_world
+from empo_multigrid.file.compiler import compile_world
+from empo_multigrid.file.worldfile import WorldFile
 from empo_multigrid.world import MultigridWorld
-from empo_multigrid.worldfile import WorldFile
 from empo_testing.processor_time import timed
 
 FOLDER = Path(empo_multigrid.__file__).parent / "worlds"

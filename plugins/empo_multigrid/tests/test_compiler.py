@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError
+from empo_multigrid.file.mapcodes import all_codes
 from empo_multigrid.layout import (
     ACTION_SETS,
     AGENT_WORDS,
@@ -48,8 +49,7 @@ from empo_multigrid.layout import (
     WEST,
     YELLOW,
 )
-from empo_multigrid.mapcodes import all_codes
-from empo_multigrid.text import describe
+from empo_multigrid.show.text import describe
 from empo_multigrid.world import MultigridWorld, world_from_dict, world_from_text
 
 LETTERS = {"r": RED, "g": GREEN, "b": BLUE, "p": PURPLE, "y": YELLOW, "e": GREY}

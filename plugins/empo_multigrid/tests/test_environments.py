@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from empo_core.errors import WorldError
-from empo_multigrid.environments import MultigridEnv, MultigridParallelEnv
+from empo_multigrid.gym.environments import MultigridEnv, MultigridParallelEnv
 from empo_multigrid.layout import AGENT_WORDS, CELL
 from empo_multigrid.world import MultigridWorld, world_from_text
 

@@ -20,11 +20,6 @@ from reference_transition import transition
 import empo_multigrid
 from empo_core.errors import WorldError
 from empo_core.features import Features, Featurizer
-from empo_multigrid import codec
-from empo_multigrid.channels import content_code
-from empo_multigrid.compact import Compactor, tensorize_state_from_compact
-from empo_multigrid.feature_layout import StateLayout
-from empo_multigrid.features import MultigridFeatures
 from empo_multigrid.layout import (
     BALL,
     BLUE,
@@ -46,6 +41,11 @@ from empo_multigrid.layout import (
     YELLOW,
     Layout,
 )
+from empo_multigrid.learn import codec
+from empo_multigrid.learn.channels import content_code
+from empo_multigrid.learn.compact import Compactor, tensorize_state_from_compact
+from empo_multigrid.learn.feature_layout import StateLayout
+from empo_multigrid.learn.features import MultigridFeatures
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import MultigridWorld, load_world, world_from_text
 

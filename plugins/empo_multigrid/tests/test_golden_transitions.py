@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from public_states import from_reference
 from reference_transition import transition
 
-from empo_multigrid import kernel
-from empo_multigrid.interchange.public_states import from_reference
+from empo_multigrid.law import kernel
 from empo_multigrid.layout import Layout
 from empo_multigrid.world import MultigridWorld, world_from_text
 

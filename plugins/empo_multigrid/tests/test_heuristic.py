@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from empo_core.errors import ConfigError
-from empo_multigrid.game import resolve_world
+from empo_multigrid.gym.game import resolve_world
 from empo_multigrid.heuristic import PathHeuristic
 from empo_multigrid.layout import CELL, DIRECTION, EAST, NORTH, SOUTH, WEST
 from empo_multigrid.plugin import PathHeuristicParams

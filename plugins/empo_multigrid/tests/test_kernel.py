@@ -11,7 +11,7 @@ import random_worlds as rw
 from hypothesis import HealthCheck, given, settings
 from reference_transition import transition
 
-from empo_multigrid import kernel
+from empo_multigrid.law import kernel
 from empo_multigrid.layout import BALL, KEY, NOTHING, Layout
 
 Row = tuple[int, ...]

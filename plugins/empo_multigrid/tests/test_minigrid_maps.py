@@ -15,7 +15,7 @@ from empo_core.cli.app import app
 from empo_core.config.yaml import parse_yaml
 from empo_core.errors import ConfigError
 from empo_multigrid import layout as codes
-from empo_multigrid.scene import scene
+from empo_multigrid.show.scene import scene
 from empo_multigrid.world import MultigridWorld, world_from_text
 
 pytest.importorskip("minigrid")
@@ -23,7 +23,7 @@ pytest.importorskip("minigrid")
 from minigrid.core import world_object
 from minigrid.core.grid import Grid
 
-from empo_multigrid.interchange.minigrid import from_minigrid
+from empo_multigrid.file.minigrid import from_minigrid
 
 ACTIONS = 10_000
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = 0, 1, 2, 3, 4, 5

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from empo_multigrid.game import LIBRARY, resolve_world
+from empo_multigrid.gym.game import LIBRARY, resolve_world
 from empo_multigrid.layout import AGENT_WORDS, CELL, DIRECTION, DX, DY, FORWARD, Layout
 from empo_multigrid.paths import (
     IMPASSABLE,

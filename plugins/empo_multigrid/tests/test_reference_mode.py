@@ -10,8 +10,7 @@ from drawn_worlds import CONTROL, KILL, PAUSE, D, F, L, R, S, T, World, bush, bu
 from reference_scene import Scene
 from reference_transition import transition
 
-from empo_multigrid import kernel
-from empo_multigrid.interchange.public_states import from_reference, to_reference
+from empo_multigrid.law import kernel
 from empo_multigrid.layout import (
     ANY_SIDE,
     DISABLING_SWITCH,
@@ -24,7 +23,6 @@ from empo_multigrid.layout import (
     YELLOW,
     Layout,
 )
-from empo_multigrid.world import world_from_text
 
 Row = tuple[int, ...]
 Law = Callable[[Layout, Row, Sequence[int]], dict[Row, float]]
@@ -202,13 +200,6 @@ class TestControlButtons:
         world = World(">a", a=disabled, colours=[GREY], reference=reference)
         (found,) = state(world, T).controls.values()
         assert (found.enabled, found.awaiting, found.recorded) == (False, False, T)
-
-    def test_a_kept_action_survives_the_public_implementations_state_format(self) -> None:
-        text = "map: |\n  Ae CB Ay\norientations: [e, w]\nmax_steps: 9\n"
-        world = world_from_text(text, simultaneity="reference")
-        row = world.initial_state()
-        row[-1] = 1 | 2 | 1 << 2 | (1 + L) << 8
-        assert from_reference(world, to_reference(world, row, 0)).tolist() == row.tolist()
 
 
 class TestOtherShortcutsOfReferenceMode:

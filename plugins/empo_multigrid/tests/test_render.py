@@ -9,8 +9,8 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.errors import WorldError
 from empo_core.types import Overlay
+from empo_multigrid.file.mapcodes import all_codes
 from empo_multigrid.layout import CELL, DIRECTION, FLAGS, FORCED, PAUSED, TERMINATED
-from empo_multigrid.mapcodes import all_codes
 from empo_multigrid.world import MultigridWorld, world_from_text
 from empo_pictures.canvas import heat_colour
 from empo_pictures.picture_sheet import CAPTION_HEIGHT, PANEL_WIDTH, TITLE_HEIGHT

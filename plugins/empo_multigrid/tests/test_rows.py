@@ -8,10 +8,10 @@ import torch
 
 import empo_multigrid
 from empo_core.errors import WorldError
-from empo_multigrid.effects import PROGRAMMED_MASK
+from empo_multigrid.law.effects import PROGRAMMED_MASK
+from empo_multigrid.law.rows import RowCheck, word_bounds
 from empo_multigrid.layout import CONTROL_BUTTON
 from empo_multigrid.plugin import MultigridParams
-from empo_multigrid.rows import RowCheck, word_bounds
 from empo_multigrid.world import MultigridWorld, load_world
 
 NAMES = sorted(p.stem for p in (Path(empo_multigrid.__file__).parent / "worlds").glob("*.yaml"))

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from empo_multigrid.file.mapcodes import all_codes, decode
 from empo_multigrid.layout import FLAGS, FORCED, PAUSED, TERMINATED
-from empo_multigrid.mapcodes import all_codes, decode
 from empo_multigrid.world import MultigridWorld, world_from_text
 
 BUTTONS = """

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import render_test
 from pettingzoo.utils import parallel_to_aec
 
-from empo_multigrid.environments import MultigridEnv, MultigridParallelEnv
+from empo_multigrid.gym.environments import MultigridEnv, MultigridParallelEnv
 
 ID = "empo_multigrid:Empo/Multigrid-v0"
 FORWARD = 3
@@ -50,7 +50,7 @@ print(json.dumps(taken))
 @pytest.fixture(autouse=True)
 def no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    monkeypatch.setattr("empo_multigrid.game.FPS", 1000)
+    monkeypatch.setattr("empo_multigrid.gym.game.FPS", 1000)
 
 
 def in_window() -> np.ndarray:

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from empo_multigrid.layout import ACTION_NAMES, ACTION_SETS
-from empo_multigrid.mapcodes import all_codes
-from empo_multigrid.world import world_from_text
-from empo_multigrid.worldfile import (
+from empo_multigrid.file.mapcodes import all_codes
+from empo_multigrid.file.worldfile import (
     ActionRule,
     AgentSettings,
     GoalEntry,
     ObjectSettings,
     WorldFile,
 )
+from empo_multigrid.layout import ACTION_NAMES, ACTION_SETS
+from empo_multigrid.world import world_from_text
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/world_format.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

@@ -13,10 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from empo_core.errors import ConfigError
-from empo_multigrid.layout import ACTION_NAMES, ACTION_SETS
-from empo_multigrid.plugin import MultigridParams
-from empo_multigrid.world import MultigridWorld, load_world, world_from_dict, world_from_text
-from empo_multigrid.worldfile import (
+from empo_multigrid.file.worldfile import (
     ActionName,
     ActionRule,
     ActionSet,
@@ -25,6 +22,9 @@ from empo_multigrid.worldfile import (
     ObjectSettings,
     WorldFile,
 )
+from empo_multigrid.layout import ACTION_NAMES, ACTION_SETS
+from empo_multigrid.plugin import MultigridParams
+from empo_multigrid.world import MultigridWorld, load_world, world_from_dict, world_from_text
 
 ROOM = """\
 map: |

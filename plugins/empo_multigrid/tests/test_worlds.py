@@ -9,6 +9,8 @@ import torch
 import empo_multigrid
 from empo_core.config import WorldModelRef, installed
 from empo_core.errors import ConfigError
+from empo_multigrid.file.mapcodes import all_codes, decode, pairs
+from empo_multigrid.file.worldfile import WorldFile, read_world_file, schema_text
 from empo_multigrid.layout import (
     AGENT_WORDS,
     CELL,
@@ -17,9 +19,8 @@ from empo_multigrid.layout import (
     FORCED,
     WALL,
 )
-from empo_multigrid.mapcodes import all_codes, decode, tokens
 from empo_multigrid.world import MultigridWorld
-from empo_multigrid.worldfile import WorldFile, read_world_file, schema_text
+from empo_worlds.grid.maps import tokens
 
 FOLDER = Path(empo_multigrid.__file__).parent / "worlds"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -105,7 +106,7 @@ def test_the_library_shows_every_code_but_for_colours() -> None:
     used = set()
     for name in NAMES:
         file, _ = read_world_file(FOLDER / f"{name}.yaml")
-        used |= {shown(token.text) for row in tokens(file.map) for token in row}
+        used |= {shown(token.text) for row in tokens(file.map, pairs) for token in row}
     assert used == {shown(code) for code in all_codes()}
 
 
@@ -175,7 +176,7 @@ def test_action_rules_take_actions_away_where_they_say() -> None:
 
 def test_the_schema_for_editors_is_up_to_date() -> None:
     text = (FOLDER.parent / "world.schema.json").read_text()
-    command = "from empo_multigrid.worldfile import schema_text; print(schema_text(), end='')"
+    command = "from empo_multigrid.file.worldfile import schema_text; print(schema_text(), end='')"
     assert text == schema_text(), f'run: python -c "{command}" > world.schema.json'
     assert set(json.loads(text)["properties"]) == set(WorldFile.model_fields)
 

@@ -202,7 +202,7 @@ def test_humans_of_another_world_are_refused(saved: Path) -> None:
         GoalPpo(GoalPpoParams(file=saved), TinyWorld(4))
     named = TinyWorld()
     named.spec = replace(named.spec, goals=named.spec.goals[::-1])
-    with pytest.raises(StorageError, match=r"goals .*\[\[0, 'open', 1.0\]"):
+    with pytest.raises(StorageError, match=r"goals .*\[0, 'open', 1.0"):
         GoalPpo(GoalPpoParams(file=saved), named)
 
 

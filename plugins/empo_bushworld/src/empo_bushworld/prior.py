@@ -11,6 +11,7 @@ from empo_bushworld.plugin import ShortestPathParams
 from empo_bushworld.world import BushWorld
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
+from empo_worlds.grid.world import neighbours, positions
 
 
 class ShortestPath:
@@ -55,13 +56,9 @@ class ShortestPath:
 def distance_left(world: BushWorld) -> Float[Tensor, "cell goal action"]:
     """Steps from each goal after each action in each cell, on an empty grid."""
     layout = world.layout
-    cell = torch.arange(layout.width * layout.height)
-    shift = torch.tensor(MOVES)
-    x = ((cell % layout.width)[:, None] + shift[:, 0])[:, None]
-    y = ((cell // layout.width)[:, None] + shift[:, 1])[:, None]
-    inside = (x >= 0) & (x < layout.width) & (y >= 0) & (y < layout.height)
-    x = torch.where(inside, x, (cell % layout.width)[:, None, None])
-    y = torch.where(inside, y, (cell // layout.width)[:, None, None])
+    cell = torch.from_numpy(neighbours(layout.width, layout.height, MOVES))
+    cell = torch.where(cell < 0, torch.arange(len(cell))[:, None], cell)
+    x, y = positions(cell, layout.width)[:, None].unbind(-1)
     x1, y1, x2, y2 = torch.tensor(layout.goals).T[:, :, None]
     across = (x1 - x).clamp(min=0) + (x - x2).clamp(min=0)
     down = (y1 - y).clamp(min=0) + (y - y2).clamp(min=0)

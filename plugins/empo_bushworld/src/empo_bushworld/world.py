@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Int16
 from torch import Tensor
 
 from empo_bushworld.features import BushFeatures
@@ -16,8 +16,11 @@ from empo_bushworld.picture import sheet
 from empo_bushworld.plugin import BushworldParams
 from empo_core.errors import WorldError
 from empo_core.types import AgentSpec, Goal, Overlay, Successors, WorldSpec
-from empo_worlds.base import BaseWorld
+from empo_pictures.picture_sheet import PictureSheet
+from empo_worlds.grid.world import GridWorld, neighbours, positions, text_rows
+from empo_worlds.queries import checked_actions
 from empo_worlds.rows import state_rows
+from empo_worlds.samples import joint_actions
 
 ACTIONS = ("N", "W", "S", "E", "pass")
 PASS = len(ACTIONS) - 1
@@ -32,7 +35,7 @@ def load_world(params: BushworldParams) -> BushWorld:
     return BushWorld(read_layout(params.file, params.max_steps, params.B))
 
 
-class BushWorld(BaseWorld):
+class BushWorld(GridWorld):
     """Robots tread bushes down, humans get through the thin ones; see ``WorldModel``.
 
     Everybody moves at once. An agent may enter a cell of the grid that was empty before the
@@ -56,7 +59,7 @@ class BushWorld(BaseWorld):
                 for i, name in enumerate(names)
             ),
             goals=tuple(
-                Goal(human=human, name=_goal_name(goal), weight=weight, features=_corners(goal))
+                Goal(human=human, name=str(goal), weight=weight, features=tuple(map(float, goal)))
                 for human in range(robots, agents)
                 for goal in layout.goals
             ),
@@ -70,9 +73,9 @@ class BushWorld(BaseWorld):
             ),
         )
         self._agents, self._robots, self._cells = agents, robots, cells
-        self._target = _targets(layout)
+        self._target = torch.from_numpy(neighbours(layout.width, layout.height, MOVES))
         self._in_goal = _goal_cells(layout)
-        self._joint = _joint_actions(agents)
+        self._joint = joint_actions(self.spec)
         self._initial = torch.tensor(
             [*layout.robots, *layout.humans, *layout.densities], dtype=torch.int16
         )
@@ -94,16 +97,16 @@ class BushWorld(BaseWorld):
         actions: Int[Tensor, "state agent"] | None = None,
     ) -> Successors:
         """All successors; see ``WorldModel.transitions``."""
-        states = self._checked(states)
+        states = torch.from_numpy(self._checked(states))
         if actions is None:
             number = self.spec.num_joint_actions
             actions = self._joint.repeat(len(states), 1)
             states = states.repeat_interleave(number, 0)
         else:
-            self._check_actions(actions, len(states))
+            actions = torch.from_numpy(checked_actions(self.spec, actions, len(states)))
         robots, agents = self._robots, self._agents
         cells, densities = states[:, :agents].long(), states[:, agents:]
-        target, moves = self._attempts(cells, actions.long())
+        target, moves = self._attempts(cells, actions)
         after = torch.where(moves, target, cells)
         chance = self._chances(densities, target, moves)
         # [pair outcome]: the probability that exactly these humans succeed.
@@ -123,25 +126,23 @@ class BushWorld(BaseWorld):
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """All actions, always: an impossible action does nothing."""
-        states = self._checked(states)
+        self._checked(states)
         return torch.ones(len(states), self._agents, len(ACTIONS), dtype=torch.bool)
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """True where a human stands in one of its goals."""
-        states = self._checked(states)
+        states = torch.from_numpy(self._checked(states))
         humans = states[:, self._robots : self._agents].long()
         return self._in_goal[humans].flatten(1)
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent in each state."""
-        states = self._checked(states)
-        cells = states[:, : self._agents].long()
-        return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
+        states = torch.from_numpy(self._checked(states))
+        return positions(states[:, : self._agents].long(), self.layout.width)
 
     def describe(self, state: Int[Tensor, " word"]) -> str:
         """The map in the form of a world file, with agents' numbers, and what they stand on."""
-        state = self._checked(state[None])[0]
-        row = state.tolist()
+        row = self._checked(state[None])[0].tolist()
         tokens = [str(density) if density else "." for density in row[self._agents :]]
         under = []
         for agent, cell in enumerate(row[: self._agents]):
@@ -150,24 +151,8 @@ class BushWorld(BaseWorld):
             if tokens[cell] != ".":
                 under.append(f"{token} stands on {tokens[cell]}")
             tokens[cell] = token
-        width = max(map(len, tokens))
-        lines = [
-            " ".join(token.ljust(width) for token in tokens[i : i + self.layout.width]).rstrip()
-            for i in range(0, self._cells, self.layout.width)
-        ]
+        lines = text_rows(tokens, self.layout.width)
         return "\n".join([*lines, ", ".join(under)] if under else lines)
-
-    def render(
-        self, state: Int[Tensor, " word"], overlay: Overlay | None = None
-    ) -> UInt8[np.ndarray, "height width 3"]:
-        """An RGB picture of a state."""
-        state = self._checked(state[None])[0]
-        return sheet(self.layout, self.spec, state.tolist(), overlay).pixels()
-
-    def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
-        """The same picture as an SVG document."""
-        state = self._checked(state[None])[0]
-        return sheet(self.layout, self.spec, state.tolist(), overlay).svg()
 
     def _attempts(
         self, cells: Int[Tensor, "pair agent"], actions: Int[Tensor, "pair agent"]
@@ -204,47 +189,27 @@ class BushWorld(BaseWorld):
         # No two robots end in one cell, so nothing is subtracted twice.
         return densities.scatter_add(1, after[:, mine], -treads.to(densities.dtype)).clamp(min=0)
 
-    def _checked(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state word"]:
+    def _sheet(
+        self, row: Int16[np.ndarray, " word"], overlay: Overlay | None, tile_size: int | None
+    ) -> PictureSheet:
+        return sheet(self.layout, self.spec, row.tolist(), overlay, tile_size)
+
+    def _checked(self, states: Int[Tensor, "state word"]) -> Int16[np.ndarray, "state word"]:
         """The rows as ``spec`` says: cells of agents, then densities."""
-        states = torch.from_numpy(state_rows(self.spec, states))
-        cells, densities = states[:, : self._agents], states[:, self._agents :]
+        rows = state_rows(self.spec, states)
+        cells, densities = rows[:, : self._agents], rows[:, self._agents :]
         outside = (cells < 0) | (cells >= self._cells)
         dense = (densities < 0) | (densities > self.layout.impenetrable)
-        ordered = cells.sort(1).values
+        ordered = np.sort(cells, 1)
         for wrong, problem in (
             (outside.any(1), f"an agent is not in one of the {self._cells} cells"),
             (dense.any(1), f"a density is not in [0, {self.layout.impenetrable}]"),
             ((ordered[:, 1:] == ordered[:, :-1]).any(1), "two agents are in one cell"),
         ):
-            if bool(wrong.any()):
-                row = int(wrong.nonzero()[0, 0])
-                raise WorldError(f"row {row}, {states[row].tolist()}, is no state: {problem}")
-        return states
-
-    def _check_actions(self, actions: Int[Tensor, "state agent"], rows: int) -> None:
-        shape = (rows, self._agents)
-        if tuple(actions.shape) != shape or actions.dtype.is_floating_point:
-            raise WorldError(
-                f"actions must be integers of shape {shape}; got {actions.dtype} of shape "
-                f"{tuple(actions.shape)}"
-            )
-        wrong = (actions < 0) | (actions >= len(ACTIONS))
-        if bool(wrong.any()):
-            row, agent = (int(place) for place in wrong.nonzero()[0])
-            raise WorldError(
-                f"action {int(actions[row, agent])} of {self.spec.agents[agent].name} in row "
-                f"{row} is out of range; actions are 0 to {PASS}: {', '.join(ACTIONS)}"
-            )
-
-
-def _targets(layout: Layout) -> Int[Tensor, "cell action"]:
-    """Target of each action from each cell; -1 is off the grid."""
-    cell = torch.arange(layout.width * layout.height)
-    shift = torch.tensor(MOVES)
-    x = (cell % layout.width)[:, None] + shift[:, 0]
-    y = (cell // layout.width)[:, None] + shift[:, 1]
-    inside = (x >= 0) & (x < layout.width) & (y >= 0) & (y < layout.height)
-    return torch.where(inside, y * layout.width + x, -1)
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise WorldError(f"row {row}, {rows[row].tolist()}, is no state: {problem}")
+        return rows
 
 
 def _goal_cells(layout: Layout) -> Bool[Tensor, "cell goal"]:
@@ -253,18 +218,3 @@ def _goal_cells(layout: Layout) -> Bool[Tensor, "cell goal"]:
     x, y = cell % layout.width, cell // layout.width
     inside: Tensor = (x1 <= x) & (x <= x2) & (y1 <= y) & (y <= y2)
     return inside
-
-
-def _joint_actions(agents: int) -> Int[Tensor, "joint agent"]:
-    """Every joint action; agent 0 counts fastest."""
-    joint = torch.arange(len(ACTIONS) ** agents)[:, None]
-    return joint // len(ACTIONS) ** torch.arange(agents) % len(ACTIONS)
-
-
-def _corners(goal: tuple[int, int, int, int]) -> tuple[float, ...]:
-    return tuple(float(bound) for bound in goal)
-
-
-def _goal_name(goal: tuple[int, int, int, int]) -> str:
-    x1, y1, x2, y2 = goal
-    return f"({x1},{y1})" if (x1, y1) == (x2, y2) else f"({x1},{y1})-({x2},{y2})"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -16,14 +20,15 @@ from empo_core.stages import stage
 from empo_core.threads import torch_threads
 from empo_exact.forecast import forecast
 from empo_exact.inspection import inspect, nbytes
-from empo_exact.parts.peers import joined
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
-from empo_exact.solver import solve
-from empo_inspector.page import MAX_BYTES, PAGE, write_page
+from empo_exact.solve import solve
 from empo_theory.inspection import Inspection, InspectionScope
 from empo_worlds.roles import check_humans
+
+if TYPE_CHECKING:
+    from empo_exact.parts.peers import Peers
 
 log = logging.getLogger("empo_exact")
 
@@ -39,19 +44,23 @@ class Exact(Algorithm):
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
+        directory = context.directory / "values"
         # Large arrays are the kernels'; they have threads of their own.
         with torch_threads(1), joined() as peers:
             result = solve(
                 _world(context.world),
                 self._params,
-                directory=Path(peers.all(str(context.directory / "values"))[0]),
+                directory=Path(peers.all(str(directory))[0]) if peers else directory,
                 tracker=context.tracker,
-                resume=peers.all(context.resume)[0],
+                resume=peers.all(context.resume)[0] if peers else context.resume,
                 seed=context.seed,
                 peers=peers,
             )
-        with best_effort(f"writing {PAGE}"):
-            self._write_page(context, result)
+        if self._params.inspector is not False and find_spec("empo_inspector"):
+            with best_effort("writing inspector.html"):
+                self._write_page(context, result)
+        elif self._params.inspector:
+            log.warning("no inspector.html: pip install empo-inspector")
         return result
 
     def restore(
@@ -132,15 +141,29 @@ class Exact(Algorithm):
 
     def _write_page(self, context: RunContext, result: ExactResult) -> None:
         """Write the page that shows every decision, where it is wanted and can be written."""
+        from empo_inspector.page import MAX_BYTES, PAGE, write_page
+
         inspector, size = self._params.inspector, nbytes(result) if result.is_whole else None
         if inspector and size is None:
             log.warning("no %s: it needs the values of all times; set keep to all or disk", PAGE)
-        if inspector is False or size is None or (inspector is None and size > MAX_BYTES):
+        if size is None or (inspector is None and size > MAX_BYTES):
             return
         with stage(context.tracker.progress, "writing the page"):
             world, limits = _world(context.world), InspectionScope(max_bytes=MAX_BYTES)
             inspection = inspect(result, self._params.theory, limits)
             write_page(inspection, world, context.directory, context.directory / PAGE, limits)
+
+
+@contextmanager
+def joined() -> Iterator[Peers | None]:
+    """The processes that ``torchrun`` started; None where it started none."""
+    if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
+        yield None
+        return
+    from empo_exact.parts.peers import joined as joined_peers
+
+    with joined_peers() as peers:
+        yield peers
 
 
 def _world(world: WorldModel | None) -> WorldModel:

@@ -11,8 +11,8 @@ from jaxtyping import Float64
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
+from empo_exact.game import Floats, Game
 from empo_exact.graph import StateGraph
-from empo_exact.kernel_data import Floats, Game
 from empo_exact.plugin import PriorParams
 from empo_worlds.contract import available_in, state_text
 from empo_worlds.policy_checks import UNAVAILABLE_TOLERANCE

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int64, Shaped
 from torch import Tensor
 
-from empo_exact.kernel_data import Game
+from empo_exact.game import Game
 from empo_exact.solution import AT_ONCE, Solution
 from empo_exact.storm import write_labels, write_rewards
 from empo_theory.inspection import LoopStep

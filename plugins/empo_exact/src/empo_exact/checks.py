@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 
 from empo_core.errors import NonFiniteError, SolveError
-from empo_exact.kernel_data import Floats, Values
+from empo_exact.game import Floats, Values
 from empo_exact.problem import Problem
 
 

@@ -14,24 +14,19 @@ from pydantic import JsonValue
 
 from empo_core.protocols import WorldModel
 from empo_exact import ram
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import Explored, StateGraph, world_graph
 from empo_exact.growth import MOST, Layers, grown
-from empo_exact.induction import (
-    Seconds,
-    Solver,
-    continuation,
-    room,
-    terminal_values,
-    unknown_continuation,
-)
 from empo_exact.parts.forecast import in_parts
+from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
+from empo_exact.problem import pose
 from empo_exact.ram import Sizes
 from empo_exact.reductions.prediction import predictions
 from empo_exact.reductions.preparation import prepare
 from empo_exact.reductions.reduced import Reduced, explored
-from empo_exact.setup import Assumptions, pose
+from empo_exact.sweep import Seconds, Solver, room, terminal_values
 from empo_exact.terminal_states import warning_before
 
 EXPLORE_S = 5.0
@@ -244,7 +239,7 @@ def sweep_seconds(
     solver, order = Solver(problem, Seconds()), np.arange(sample, dtype=np.int32)
     fastest, end_values = math.inf, terminal_values(problem, reached)
     stopwatch = _stopwatch(params.compute)
-    after, before = continuation(problem, end_values), unknown_continuation(problem, sample)
+    after, before = Payoffs.of(problem, end_values), Payoffs(problem, sample)
     with ThreadPoolExecutor(params.compute.workers) as threads:
         for _ in range(1 + TRIALS):  # The first one loads kernels.
             begin = stopwatch()

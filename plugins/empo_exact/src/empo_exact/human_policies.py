@@ -11,9 +11,8 @@ from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_exact.goal_axis import goal_order, padded
+from empo_exact.game import Floats, goal_order, padded
 from empo_exact.graph import StateGraph
-from empo_exact.kernel_data import Floats
 from empo_worlds.policy_checks import human_policy
 
 

@@ -8,63 +8,44 @@ each image which transitions lead to has a row of its own, behind those of the s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64, UInt8
 
-from empo_exact.goal_axis import goal_order
+from empo_exact.game import goal_order
 from empo_exact.graph import StateGraph
-from empo_exact.kernel_data import Floats
 from empo_worlds.compilation import compiled
 
 
-class Renamed(NamedTuple):
-    """The images of states, as kernels read them; see ``Images``."""
-
-    first: Int64[np.ndarray, " state_plus_1"]
-    variant: Int32[np.ndarray, " image"]
-    columns: Int32[np.ndarray, "variant padded_goal"]
-
-
 @compiled
-def write_image_payoffs(
-    values: Float64[np.ndarray, "place padded_goal"],
-    achieved: UInt8[np.ndarray, "row padded_goal"],
-    factor: float,
-    paid: float,
-    places: Int64[np.ndarray, " chosen"],
-    states: Int64[np.ndarray, " chosen"],
-    images: Renamed,
-    payoffs: Float64[np.ndarray, "row padded_goal"],
-) -> None:
-    """Write the rows of the images of some states; see ``problem.set_payoffs``."""
-    before = len(images.first) - 1
-    for chosen in range(len(states)):
-        place, state = places[chosen], states[chosen]
-        for image in range(images.first[state], images.first[state + 1]):
-            of = images.variant[image]
-            for goal in range(values.shape[1]):
-                column = images.columns[of, goal]
-                value = factor * values[place, column]
-                payoffs[before + image, goal] = paid if achieved[state, column] > 0 else value
-
-
-@compiled
-def write_image_values(
-    v_r: Float64[np.ndarray, " place"],
-    places: Int64[np.ndarray, " chosen"],
-    states: Int64[np.ndarray, " chosen"],
+def copy_row_goals(
     first: Int64[np.ndarray, " state_plus_1"],
-    spread: Float64[np.ndarray, " row"],
+    variant: Int32[np.ndarray, " image"],
+    columns: Int32[np.ndarray, "variant padded_goal"],
+    states: Int64[np.ndarray, " chosen"],
+    table: Float64[np.ndarray, "row padded_goal"],
 ) -> None:
-    """Write V_r of some states and their images."""
+    """Copy the rows of some states to those of their images, with goals renamed."""
     before = len(first) - 1
     for chosen in range(len(states)):
-        value, state = v_r[places[chosen]], states[chosen]
-        spread[state] = value
+        state = states[chosen]
         for image in range(first[state], first[state + 1]):
-            spread[before + image] = value
+            for goal in range(table.shape[1]):
+                table[before + image, goal] = table[state, columns[variant[image], goal]]
+
+
+@compiled
+def copy_row_values(
+    first: Int64[np.ndarray, " state_plus_1"],
+    states: Int64[np.ndarray, " chosen"],
+    v_r: Float64[np.ndarray, " row"],
+) -> None:
+    """Copy V_r of some states to that of their images."""
+    before = len(first) - 1
+    for chosen in range(len(states)):
+        state = states[chosen]
+        for image in range(first[state], first[state + 1]):
+            v_r[before + image] = v_r[state]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,24 +92,16 @@ class Images:
         renamed = np.take_along_axis(of_images, self.columns[self.variant].astype(np.int64), 1)
         return np.concatenate([of_states, renamed])
 
-    def renew_payoffs(
+    def copy_goals(
         self,
-        values: Floats,
-        achieved: UInt8[np.ndarray, "row padded_goal"],
-        payoff: tuple[float, float],
+        table: Float64[np.ndarray, "row padded_goal"],
         states: Int64[np.ndarray, " chosen"],
-        places: Int64[np.ndarray, " chosen"],
-        payoffs: Floats,
     ) -> None:
-        """Renew the rows of the images of some states; see ``Problem.renew_payoffs``."""
-        of = Renamed(self.first, self.variant, self.columns)
-        write_image_payoffs(values, achieved, *payoff, places, states, of, payoffs)
+        """Copy the rows of some states in a table of goals to those of their images."""
+        copy_row_goals(self.first, self.variant, self.columns, states, table)
 
-    def renew_values(
-        self,
-        v_r: Float64[np.ndarray, " place"],
-        states: Int64[np.ndarray, " chosen"],
-        spread: Float64[np.ndarray, " row"],
+    def copy_values(
+        self, v_r: Float64[np.ndarray, " row"], states: Int64[np.ndarray, " chosen"]
     ) -> None:
-        """Renew V_r of some states, given by state number, and of their images [row]."""
-        write_image_values(v_r, states, states, self.first, spread)
+        """Copy V_r of some states to that of their images."""
+        copy_row_values(self.first, states, v_r)

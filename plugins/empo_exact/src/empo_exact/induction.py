@@ -1,228 +1,247 @@
-"""Sweeps over the states at one time: both phases, block by block, on threads."""
+"""Backward induction: the one loop over sweeps, and the sweeps over a graph in one piece."""
 
 from __future__ import annotations
 
-import time as clock
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int32
 
-from empo_exact.answers import combined, fingerprint, habit_answers
-from empo_exact.human_policies import prior_policy
-from empo_exact.kernel_data import (
-    Block,
-    Floats,
-    GoalPayoffs,
-    Policies,
-    Scratch,
-    Values,
-    make_scratch,
-)
-from empo_exact.phase1 import phase1
-from empo_exact.phase2 import phase2
+from empo_core.protocols import Tracker
+from empo_exact.acyclic import levels_of
+from empo_exact.answers import answers
+from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
+from empo_exact.game import Values
+from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
+from empo_exact.reach import reachable_masks
+from empo_exact.sweep import Seconds, Solver, room, terminal_values
+from empo_exact.values import ValueStore
+
+log = logging.getLogger("empo_exact")
 
 
-@dataclass
-class Seconds:
-    """Wall-clock time of the parts of a solve, in seconds."""
-
-    kernels: float = 0.0
-    graph: float = 0.0
-    phase1: float = 0.0
-    phase2: float = 0.0
-    total: float = 0.0
-
-
-class Continuation(NamedTuple):
-    """The values one step later, as the kernels read them.
+class Report(NamedTuple):
+    """Message of each process to the others after a sweep.
 
     Attributes:
-        hoped: Table of ``GoalPayoffs`` from V_h^m [row goal].
-        attained: Table of ``GoalPayoffs`` from V_h^e [row goal].
-        v_r: V_r [row].
+        valued: How many states it has valued.
+        bad: How many of them have no finite U_r.
+        start: V_r of the first start; None where that is not there to be logged.
+        is_due: It is time for a checkpoint.
     """
 
-    hoped: Floats
-    attained: Floats
-    v_r: Floats
+    valued: int
+    bad: int
+    start: float | None
+    is_due: bool
 
 
-def continuation(problem: Problem, later: Values) -> Continuation:
-    """The values one step later, as the kernels read them."""
-    if problem.images is None:
-        return Continuation(problem.payoffs(later.v_m), problem.payoffs(later.v_e), later.v_r)
-    result = unknown_continuation(problem, len(later.v_r))
-    renew(problem, later, np.arange(len(later.v_r), dtype=np.int32), result)
-    return result
-
-
-def unknown_continuation(problem: Problem, size: int) -> Continuation:
-    """Tables to be filled in by ``Problem.renew_payoffs``, and NaN for V_r."""
-    hoped, attained = (problem.room_for_payoffs(size) for _ in range(2))
-    rows = size if problem.images is None else problem.images.rows
-    return Continuation(hoped, attained, np.full(rows, np.nan))
-
-
-def completed(problem: Problem, renewed: Continuation, values: Values) -> Continuation:
-    """A continuation that a sweep renewed, which leaves V_r to its caller if it can be shared."""
-    return renewed._replace(v_r=values.v_r) if problem.images is None else renewed
-
-
-def renew(
-    problem: Problem, values: Values, states: Int32[np.ndarray, " state"], after: Continuation
-) -> None:
-    """Write what some states are worth, by the values of all, for the sweep before."""
-    chosen = states.astype(np.int64)
-    problem.renew_payoffs(values.v_m, after.hoped, chosen, chosen)
-    problem.renew_payoffs(values.v_e, after.attained, chosen, chosen)
-    if problem.images is not None:
-        problem.images.renew_values(values.v_r, chosen, after.v_r)
-
-
-def empty_policies(problem: Problem, size: int) -> Policies:
-    """Room for the policies in ``size`` states."""
-    game = problem.game
-    robots, humans = game.num_robot_actions, len(game.num_actions)
-    return Policies(
-        np.zeros((size, int(game.num_actions.max()), len(game.weight))),
-        np.zeros((size, robots)),
-        np.full((size, robots), np.nan),
-        np.zeros((size, humans)),
-        np.zeros(size),
-    )
-
-
-def room(problem: Problem, size: int) -> Values:
-    """Zeros for the values of so many states."""
-    goals = len(problem.game.weight)
-    return Values(np.zeros((size, goals)), np.zeros((size, goals)), np.zeros(size))
-
-
-def terminal_values(problem: Problem, size: int) -> Values:
-    """The values of states in which an episode is over."""
-    values = room(problem, size)
-    values.v_r[:] = problem.theory.terminal_value
-    return values
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """Memory that one thread works in.
+class Sweeps(ABC):
+    """The states that one process values: those of a whole graph, or of some of its parts.
 
     Attributes:
-        worker: Number of the thread.
-        scratch: Working memory of the kernels.
-        policies: Receives the policies of a block.
+        horizon: Steps per episode; None where the world ends by itself.
+        num_states: Number of states of all processes.
     """
 
-    worker: int
-    scratch: Scratch
-    policies: Policies
+    horizon: int | None
+    num_states: int
+
+    @abstractmethod
+    def sweep(self, done: int, threads: ThreadPoolExecutor) -> Report:
+        """Value the states whose successors have values after so many sweeps."""
+
+    @abstractmethod
+    def shared(self, report: Report) -> Sequence[Report]:
+        """The reports of all processes."""
+
+    @abstractmethod
+    def refuse(self, done: int, reports: Sequence[Report], has_gaps: bool) -> bool:
+        """Refuse what the sweep found that makes ``done`` of them.
+
+        Args:
+            done: Number of sweeps.
+            reports: The reports of all processes about the last one.
+            has_gaps: Whether states out of reach may be without a value.
+
+        Returns:
+            The same from now on.
+
+        Raises:
+            SolveError: if a human is without power, or a world without a horizon is cyclic.
+            NonFiniteError: if there are numbers that no world makes.
+        """
+
+    @abstractmethod
+    def keep(self, done: int, *, is_last: bool, is_due: bool) -> None:
+        """Keep the values after so many sweeps, for as long as they are needed."""
+
+    @abstractmethod
+    def valued(self, done: int) -> tuple[int, bool, float | None]:
+        """What so many sweeps of an earlier run left: states with a value, gaps, and V_r."""
 
 
-def sweep_block(
-    problem: Problem,
-    block: Block,
-    later: Continuation,
-    out: Values,
-    space: Workspace,
-    steps_left: int,
-) -> tuple[float, float, int]:
-    """Both phases in the states of a block.
+def induce(
+    sweeps: Sweeps, done: int, threads: ThreadPoolExecutor, tracker: Tracker, *, resume: bool
+) -> int:
+    """Backward induction: sweep until all states have values.
 
-    Values go into ``out`` by state number, policies into ``space`` by position in the block.
+    In a world with a horizon every sweep is a step back in time, over the states that can be
+    reached by then. In one that ends by itself, it values those whose successors have values.
+
+    Args:
+        sweeps: The states.
+        done: Sweeps whose values are there already.
+        threads: Threads of the sweeps.
+        tracker: Told about progress and values.
+        resume: Whether an earlier run may have logged values.
 
     Returns:
-        Seconds in each phase, and how many states have no finite U_r.
+        How many sweeps it took in all.
+
+    Raises:
+        SolveError: if a human is without power, or a world without a horizon is cyclic.
+        NonFiniteError: if there are numbers that no world makes.
     """
-    begin = clock.perf_counter()
-    spare = problem.spare(later.attained, space.worker)
-    scratch, policies = space.scratch, space.policies
-    if problem.prior is None:
-        hoped = GoalPayoffs(later.hoped, spare, problem.is_timed)
-        phase1(problem.game, problem.humans_at(steps_left), block, hoped, scratch, out, policies)
-    else:
-        states = block.order[block.first : block.last]
-        policies.pi_h[: len(states)] = prior_policy(
-            problem.world, problem.graph, problem.prior, states, steps_left, policies.pi_h.shape[1]
-        )
-        out.v_m[states] = np.nan  # A prior does not say what its humans hope for.
-    middle = clock.perf_counter()
-    attained = GoalPayoffs(later.attained, spare, problem.is_timed)
-    bad = phase2(problem.game, problem.theory, block, attained, later.v_r, scratch, out, policies)
-    return middle - begin, clock.perf_counter() - middle, bad
+    horizon, task = sweeps.horizon, "backward induction"
+    valued, has_gaps, start = sweeps.valued(done)
+
+    def share() -> tuple[int, int]:
+        return (valued, sweeps.num_states) if horizon is None else (done, horizon)
+
+    if resume:  # Values are logged once they are kept; an earlier run may have ended in between.
+        tracker.truncate(max(done - 1, 0))
+        tracker.progress(task, *share())
+        log_start([start], done, tracker)
+    while share()[0] < share()[1]:
+        reports = sweeps.shared(sweeps.sweep(done, threads))
+        done += 1
+        valued += sum(report.valued for report in reports)
+        has_gaps = sweeps.refuse(done, reports, has_gaps)
+        is_last = share()[0] == share()[1]
+        sweeps.keep(done, is_last=is_last, is_due=reports[0].is_due)
+        log_start([report.start for report in reports], done, tracker)
+        tracker.progress(task, *share())
+    return done
 
 
-class Solver:
-    """Sweeps over a problem with a team of threads.
+def log_start(values: Sequence[float | None], done: int, tracker: Tracker) -> None:
+    """Log V_r of the first start, which one process has; the first has the tracker that counts."""
+    for value in values:
+        if value is not None:
+            tracker.log(done, {"exact/v_r": value})
+
+
+class WholeGraph(Sweeps):
+    """All states of a graph in one piece.
 
     Attributes:
         problem: The problem.
-        seconds: Wall-clock time of both phases, added up.
-        answers: Fingerprint of what priors answered in the last sweep.
+        store: Keeps the values of all times; those of a world without a horizon are of time 0.
     """
 
-    def __init__(self, problem: Problem, seconds: Seconds) -> None:
-        self.problem = problem
-        self.seconds = seconds
-        self.answers = 0
-        self._spaces = [
-            Workspace(worker, make_scratch(problem.game), empty_policies(problem, problem.block))
-            for worker in range(problem.workers)
-        ]
+    def __init__(self, problem: Problem, store: ValueStore, seconds: Seconds) -> None:
+        """Nothing is valued yet.
 
-    def sweep(
-        self,
-        order: Int32[np.ndarray, " state"],
-        later: Continuation,
-        out: Values,
-        steps_left: int,
-        threads: ThreadPoolExecutor,
-        before: Continuation | None = None,
-    ) -> int:
-        """Both phases in all states of ``order``.
-
-        Args:
-            order: State numbers.
-            later: The values one step later.
-            out: Receives the values, by state number.
-            steps_left: Steps until the end.
-            threads: As many as the problem has workers.
-            before: Receives the tables for the sweep before this one, while values are in the
-                cache; may be ``later`` where no state of ``order`` leads to another of them.
-
-        Returns:
-            How many states have no finite U_r.
+        Raises:
+            SolveError: if the world has no horizon and can return to a state.
         """
-        size, workers = self.problem.block, self.problem.workers
-        self.problem.humans_at(steps_left)  # Once, before all threads ask for it.
+        self.horizon = problem.horizon
+        self.num_states = problem.graph.num_states
+        self.problem = problem
+        self.store = store
+        self._solver = Solver(problem, seconds)
+        self._levels = levels_of(problem.graph, problem.world) if self.horizon is None else []
+        last = self.num_states if self.horizon is None else problem.graph.within(self.horizon)
+        self._values = terminal_values(problem, last)
+        self._after: Payoffs | None = None
+        self._before: Payoffs | None = None
 
-        def work(space: Workspace) -> tuple[float, float, int, int]:
-            seconds, bad, answered = np.zeros(2), 0, 0
-            for first in range(space.worker * size, len(order), workers * size):
-                block = Block(order, first, min(first + size, len(order)))
-                humans_s, robots_s, wrong = sweep_block(
-                    self.problem, block, later, out, space, steps_left
-                )
-                begin = clock.perf_counter()
-                if self.problem.prior is not None:
-                    states = order[block.first : block.last]
-                    policies = space.policies.pi_h[: len(states)]
-                    answered = combined(answered, fingerprint(policies, states, steps_left))
-                if before is not None:
-                    renew(self.problem, out, order[block.first : block.last], before)
-                seconds += humans_s, robots_s + clock.perf_counter() - begin
-                bad += wrong
-            return float(seconds[0]), float(seconds[1]), bad, answered
+    def recover(self) -> int:
+        """Take up the values that an interrupted run left on disk; the sweeps that made them."""
+        if self.store.keep != "disk":
+            done = 0
+        elif self.horizon is None:
+            is_there = self.store.recover(0, self._check) is not None
+            done = len(self._levels) if is_there else 0
+        else:
+            earliest = self.store.recover(self.horizon - 1, self._check, self._answers)
+            done = 0 if earliest is None else self.horizon - earliest
+        if done and self.horizon is not None:
+            self._values = self.store.at(self.horizon - done)
+        if not done and self.horizon is None:
+            log.info("all levels are solved anew: only with compute.parts are some of them kept")
+        return done
 
-        team = self._spaces[: -(-len(order) // size)]
-        done = list(threads.map(work, team)) if len(team) > 1 else [work(space) for space in team]
-        self.seconds.phase1 += sum(part[0] for part in done) / max(1, len(team))
-        self.seconds.phase2 += sum(part[1] for part in done) / max(1, len(team))
-        habit = habit_answers(self.problem, order, steps_left)
-        self.answers = combined(habit, *(part[3] for part in done))
-        return sum(part[2] for part in done)
+    def sweep(self, done: int, threads: ThreadPoolExecutor) -> Report:
+        """See ``Sweeps``."""
+        problem, states = self.problem, self._states(done)
+        after = self._after or Payoffs.of(problem, self._values)
+        if self.horizon is None:
+            left, when = 1, f"{done + 1} levels from the last states"
+            values, before = self._values, after
+        else:
+            left, when = done + 1, f"{done + 1} steps before the end"
+            values = room(problem, len(states))
+            # The payoffs of this sweep are read, those of the next one are written.
+            before = self._before or Payoffs(problem, len(states))
+        bad = self._solver.sweep(states, after, values, left, threads, before)
+        self._values, self._after, self._before = values, before, after
+        refuse_non_finite(problem, values, when)
+        return Report(len(states), bad, self._start(), False)
+
+    def shared(self, report: Report) -> Sequence[Report]:
+        """There is one process."""
+        return [report]
+
+    def refuse(self, done: int, reports: Sequence[Report], has_gaps: bool) -> bool:
+        """See ``Sweeps``."""
+        graph = self.problem.graph
+        time = None if self.horizon is None else self.horizon - done
+        if reports[0].bad:
+            reached = None if time is None else reachable_masks(graph, time)[time]
+            refuse_powerless(self.problem, self._values, time, reached)
+            # Out of reach a human may be without power, and whatever leads there without values.
+            has_gaps = True
+        refuse_unknown(self._values, time, has_gaps, graph.within(0))
+        return has_gaps
+
+    def keep(self, done: int, *, is_last: bool, is_due: bool) -> None:
+        """See ``Sweeps``."""
+        if self.horizon is not None:
+            self.store.put(self.horizon - done, self._values, self._solver.answers)
+        elif is_last:
+            self.store.put(0, self._values)
+
+    def valued(self, done: int) -> tuple[int, bool, float | None]:
+        """See ``Sweeps``."""
+        has_gaps = self.horizon is not None and not math.isfinite(float(self._values.v_r.sum()))
+        valued = sum(len(level) for level in self._levels[:done])
+        return valued, has_gaps, self._start() if done else None
+
+    def _states(self, done: int) -> Int32[np.ndarray, " state"]:
+        """The states of a sweep after so many others."""
+        graph = self.problem.graph
+        if self.horizon is None:
+            return self._levels[done]
+        time = self.horizon - done - 1
+        return np.arange(min(graph.within(time), graph.num_expanded), dtype=np.int32)
+
+    def _start(self) -> float | None:
+        """V_r of the first start, which is reachable at any time, if only in thought."""
+        has_value = self.horizon is not None and self.problem.has_phase2
+        return float(self._values.v_r[0]) if has_value else None
+
+    def _check(self, values: Values) -> None:
+        refuse_non_finite(self.problem, values, "on disk")
+
+    def _answers(self, time: int) -> int:
+        """The fingerprint of what priors answer at a time."""
+        left = (self.horizon or 1) - time
+        return answers(self.problem, self._states(left - 1), left)

@@ -7,8 +7,8 @@ from jaxtyping import Int64
 
 from empo_core.errors import SolveError, WorldError
 from empo_exact.chain import SolvedLoop, visits_over_time
+from empo_exact.game import Floats
 from empo_exact.graph import StateGraph, transitions_of
-from empo_exact.kernel_data import Floats
 from empo_exact.reach import Mask, advance_mask
 from empo_exact.solution import Solution
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope

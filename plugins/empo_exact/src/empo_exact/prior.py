@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,18 +12,20 @@ from jaxtyping import Float, Float64, Int, Int32, Int64, Shaped
 from torch import Tensor
 
 from empo_core.errors import SolveError
-from empo_core.protocols import WorldModel
+from empo_core.protocols import Tracker, WorldModel
 from empo_exact import ram
-from empo_exact.acyclic import levels_of
+from empo_exact.assumptions import Assumptions, build_prior
+from empo_exact.game import Block, make_scratch
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.human_policies import uniform_policy
-from empo_exact.induction import empty_policies, room
-from empo_exact.kernel_data import Block, Floats, GoalPayoffs, Humans, Policies, make_scratch
-from empo_exact.phase1 import phase1
+from empo_exact.humans import phase1
+from empo_exact.induction import WholeGraph, induce
+from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
-from empo_exact.problem import Problem
+from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
-from empo_exact.setup import Assumptions, build_prior, pose
+from empo_exact.sweep import Seconds, empty_policies, room, terminal_values
+from empo_exact.values import ValueStore
 from empo_theory.parameters import CompleteTheory
 from empo_worlds.queries import by_steps_left
 from empo_worlds.roles import check_humans
@@ -81,44 +84,17 @@ class ExactPrior:
         graph = build_graph(world, steps, start=start)
         ram.check(Sizes.of(graph), params, assumed=self._assumed)
         problem = pose(world, graph, params, self._assumed)
-        problem = replace(problem, horizon=steps)
-        policies = empty_policies(problem, graph.num_states)
-        values: dict[int, Floats] = {}
-        if steps is None:
-            values[0] = v_m = np.zeros((graph.num_states, len(problem.game.weight)))
-            for level in levels_of(graph, world):
-                _sweep(problem, level, problem.payoffs(v_m), v_m, policies, problem.humans_at(1))
-        else:
-            order = np.arange(graph.num_states, dtype=np.int32)
-            values[steps] = np.zeros((graph.num_states, len(problem.game.weight)))
-            for time in range(steps - 1, 0, -1):
-                count = min(graph.within(time), graph.num_expanded)
-                values[time] = np.zeros((count, len(problem.game.weight)))
-                table = problem.payoffs(values[time + 1])
-                humans = problem.humans_at(steps - time)
-                _sweep(problem, order[:count], table, values[time], policies, humans)
-        return _Solved(problem, RowTable.of(graph.states), values)
+        problem = replace(problem, horizon=steps, has_phase2=False)
+        sweeps = WholeGraph(problem, ValueStore("all", None, ""), Seconds())
+        with ThreadPoolExecutor(problem.workers) as threads:
+            induce(sweeps, 0, threads, Tracker(), resume=False)
+        return _Solved(problem, RowTable.of(graph.states), sweeps.store)
 
 
 def _with_phase_2(params: PriorParams) -> ExactParams:
     """The same Phase 1, with defaults for what only Phase 2 reads."""
     theory = CompleteTheory(**params.theory.model_dump())
     return ExactParams(theory=theory, habit=params.habit, believed_others=params.believed_others)
-
-
-def _sweep(
-    problem: Problem,
-    order: Int32[np.ndarray, " chosen"],
-    table: Floats,
-    v_m: Floats,
-    policies: Policies,
-    humans: Humans,
-) -> None:
-    """Phase 1 in some states, in this thread: fills ``v_m`` by state number, pi_h by position."""
-    payoffs = GoalPayoffs(table, problem.spare(table, 0), problem.is_timed)
-    out = room(problem, 0)._replace(v_m=v_m)
-    block, scratch = Block(order, 0, len(order)), make_scratch(problem.game)
-    phase1(problem.game, humans, block, payoffs, scratch, out, policies)
 
 
 def _successors(
@@ -135,28 +111,31 @@ def _successors(
 
 @dataclass(frozen=True)
 class _Solved:
-    """Phase 1 of a world: V_h^m by time, goals human by human [state goal]."""
+    """Phase 1 of a world: V_h^m by time."""
 
     problem: Problem
     table: RowTable
-    values: dict[int, Floats]
+    store: ValueStore
 
     def policy(
         self, order: Int32[np.ndarray, " state"], time: int, steps_left: int
     ) -> Float64[np.ndarray, "state goal action"]:
         """pi_h in some states, goals as on the world's axis [state goal action]."""
         problem = self.problem
-        values = self.values[0 if problem.horizon is None else time + 1]
-        # Room as for all states, of which only what the sweep needs is ever touched.
-        table = problem.room_for_payoffs(len(values))
-        unused = np.empty((problem.graph.num_states, values.shape[1]))
-        following = _successors(problem.graph, order)
-        if len(following) < len(values):
-            problem.renew_payoffs(values, table, following, following)
+        after = 0 if problem.horizon is None else time + 1
+        if after == problem.horizon:
+            values = terminal_values(problem, problem.graph.num_states)
         else:
-            problem.renew_payoffs(values, table, slice(0, len(values)))
-        policies = empty_policies(problem, len(order))
-        _sweep(problem, order, table, unused, policies, problem.humans_in(order, steps_left))
+            values = self.store.at(after)
+        # Room as for all states, of which only what the sweep needs is ever touched.
+        payoffs, following = Payoffs(problem, len(values.v_m)), _successors(problem.graph, order)
+        if len(following) >= len(values.v_m):
+            following = np.arange(len(values.v_m))
+        payoffs.renew(values, following)
+        policies, humans = empty_policies(problem, len(order)), problem.humans_in(order, steps_left)
+        block, scratch = Block(order, 0, len(order)), make_scratch(problem.game)
+        out = room(problem, problem.graph.num_states)
+        phase1(problem.game, humans, block, payoffs.read_by(0)[0], scratch, out, policies)
         return policies.pi_h.transpose(0, 2, 1)[:, problem.places].copy()
 
     def num_valued(self, time: int) -> int:

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float64, Int, Int64, UInt8
+import torch
+from jaxtyping import Bool, Int, Int64
 
 from empo_core.protocols import HumanPrior, WorldModel
+from empo_exact.assumptions import Assumptions, build_prior, make_humans
+from empo_exact.game import (
+    Game,
+    Humans,
+    Theory,
+    goal_places,
+    make_game,
+    make_theory,
+)
 from empo_exact.graph import StateGraph
 from empo_exact.human_policies import prior_policy
 from empo_exact.images import Images
-from empo_exact.kernel_data import Floats, Game, Humans, Theory, aligned
-from empo_exact.simd import FOUR, four, kernel, load, store, where_less
+from empo_exact.plugin import ExactParams
+from empo_worlds.contract import achieved_in
 
 POLICY_ENTRIES = 1 << 16
 """Human action probabilities that pass from one phase to the other at a time, per thread.
 
 So many still fit into a core's second-level cache, half a megabyte.
 """
-
-
-@kernel
-def set_payoffs(
-    values: Float64[np.ndarray, "place padded_goal"],
-    achieved: UInt8[np.ndarray, "state padded_goal"],
-    factor: float,
-    paid: float,
-    places: Int64[np.ndarray, " chosen"],
-    states: Int64[np.ndarray, " chosen"],
-    payoffs: Float64[np.ndarray, "row padded_goal"],
-) -> None:
-    """Write what reaching each of some states pays: its value times ``factor``, or ``paid``."""
-    for chosen in range(len(states)):
-        place, state = places[chosen], states[chosen]
-        for goal in range(0, values.shape[1], FOUR):
-            value = factor * load(values, (place, goal), four(0.0))
-            done = load(achieved, (state, goal), value)
-            store(payoffs, (state, goal), where_less(0.0, done, paid, value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +48,7 @@ class Problem:
         workers: Threads.
         places: Where the sweep has each goal of the world's goal axis [goal].
         images: The images of the states, where the graph is a reduced one.
+        has_phase2: The robot's policy is sought, too; else Phase 1 is all.
     """
 
     world: WorldModel
@@ -71,6 +63,7 @@ class Problem:
     workers: int
     places: Int64[np.ndarray, " goal"] = field(repr=False)
     images: Images | None = field(default=None, repr=False)
+    has_phase2: bool = True
     _last_humans: tuple[int, Humans] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -110,48 +103,47 @@ class Problem:
         habit[states] = policy
         return self.humans._replace(habit=habit)
 
-    def payoffs(self, values: Floats) -> Floats:
-        """Table of ``kernel_data.GoalPayoffs`` from the values of all states [state goal].
 
-        Rows beyond those of states and images are scratch: one per thread and joint action.
-        """
-        room = self.room_for_payoffs(len(values))
-        self.renew_payoffs(values, room, slice(0, len(values)))
-        return room
+def pose(
+    world: WorldModel,
+    graph: StateGraph,
+    params: ExactParams,
+    assumed: Assumptions,
+    achieved: Bool[np.ndarray, "state goal"] | None = None,
+    images: Images | None = None,
+) -> Problem:
+    """Everything that the sweep needs, from the graph and the parameters.
 
-    def room_for_payoffs(self, states: int) -> Floats:
-        """A table as ``payoffs`` returns it, to be filled in."""
-        return aligned((self.rows_for_payoffs(states), len(self.game.weight)))
+    Args:
+        world: The world.
+        graph: Its graph.
+        params: Theory and solver parameters.
+        assumed: Assumptions beyond the parameters.
+        achieved: The goals that each state achieves, where that is known already.
+        images: The images that transitions lead to, where the graph is a reduced one.
 
-    def rows_for_payoffs(self, states: int) -> int:
-        """Rows of such a table, with those that are scratch."""
-        rows = states if self.images is None else self.images.rows
-        return rows + self.workers * self.game.num_joint
-
-    def spare(self, table: Floats, worker: int) -> int:
-        """First scratch row of a thread in a table that ``payoffs`` returned."""
-        return len(table) - (self.workers - worker) * self.game.num_joint
-
-    def renew_payoffs(
-        self,
-        values: Float64[np.ndarray, "place padded_goal"],
-        payoffs: Float64[np.ndarray, "row padded_goal"],
-        states: slice | Int64[np.ndarray, " chosen"],
-        places: Int64[np.ndarray, " chosen"] | None = None,
-    ) -> None:
-        """Renew the rows of some states, and of their images, in a table of ``payoffs``.
-
-        Args:
-            values: The states' values, in this order or by ``places``.
-            payoffs: The table.
-            states: Which states.
-            places: Where ``values`` has each of them.
-        """
-        factor, paid = (1.0, 0.0) if self.is_timed else (self.gamma_h, 1.0)
-        if isinstance(states, slice):
-            states = np.arange(*states.indices(len(payoffs)))
-        places = np.arange(len(states)) if places is None else places
-        achieved = self.game.achieved
-        set_payoffs(values, achieved, factor, paid, places, states, payoffs)
-        if self.images is not None:
-            self.images.renew_payoffs(values, achieved, (factor, paid), states, places, payoffs)
+    Raises:
+        SolveError: if an assumption is impossible.
+    """
+    if assumed.habit is None and assumed.habit_prior is None:
+        assumed = replace(assumed, habit_prior=build_prior(params.habit, world))
+    if achieved is None:
+        achieved = achieved_in(world, torch.from_numpy(graph.states)).numpy()
+    game = make_game(graph, achieved, params.theory)
+    if images is not None:
+        rows = images.achieved(game.achieved)
+        game = game._replace(successor=images.successor, achieved=rows)
+    return Problem(
+        world=world,
+        graph=graph,
+        game=game,
+        humans=make_humans(world, graph, game, params, assumed),
+        theory=make_theory(params.theory),
+        habit=assumed.habit_prior,
+        prior=assumed.human_prior or build_prior(params.human_prior, world),
+        gamma_h=params.theory.gamma_h,
+        horizon=world.spec.horizon,
+        workers=params.compute.workers,
+        places=goal_places(world.spec),
+        images=images,
+    )

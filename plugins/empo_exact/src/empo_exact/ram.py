@@ -16,10 +16,10 @@ from jaxtyping import Int64
 
 from empo_core.errors import ConfigError, SolveError
 from empo_core.types import WorldSpec
-from empo_exact.goal_axis import goal_order
+from empo_exact.assumptions import Assumptions
+from empo_exact.game import goal_order
 from empo_exact.graph import ITEMS_PER_BLOCK, Explored, StateGraph
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
 
 log = logging.getLogger("empo_exact")
 

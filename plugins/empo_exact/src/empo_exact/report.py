@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from empo_core.tables import bar, report_table
-from empo_exact.induction import Seconds
 from empo_exact.ram import Sizes
 from empo_exact.solution import Solution, StateValues
+from empo_exact.sweep import Seconds
 from empo_theory.inspection import ACHIEVED, or_achieved
 
 MAX_ROBOT_ROWS = 20

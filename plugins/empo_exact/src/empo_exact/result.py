@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,7 +20,6 @@ from empo_core.runs.environment import peak_memory_bytes
 from empo_core.trees import JsonData
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
-from empo_exact.induction import Seconds
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem
@@ -29,14 +29,16 @@ from empo_exact.reduction import Reduction
 from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, State, StateValues
 from empo_exact.storm import export_game
+from empo_exact.sweep import Seconds
 from empo_exact.terminal_states import warning_after
 from empo_exact.values import Store
-from empo_inspector.explanation import Explanation, explain
-from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
-from empo_inspector.page import MAX_BYTES
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import Frame
 from empo_theory.inspection import InspectionScope
+
+if TYPE_CHECKING:
+    from empo_inspector.explanation import Explanation
+    from empo_inspector.notebook_page import NotebookPage
 
 CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""
@@ -135,12 +137,14 @@ class ExactResult(NotebookReport, Solution):
                 action is not available.
             SolveError: if the values of later times were not kept.
         """
+        from empo_inspector.explanation import explain
+
         start = self.graph.states[self.index(state)]
         inspection = inspect(self, self.params.theory, InspectionScope(start=start, time=time))
         position = int(np.searchsorted(inspection.number, self.index(state)))
         return explain(inspection, self.problem.world, position, time, action, versus)
 
-    def inspect(self, height: int = HEIGHT) -> NotebookPage:
+    def inspect(self, height: int = 760) -> NotebookPage:
         """The page that shows every decision, for a notebook or, by ``write``, for a browser.
 
         Args:
@@ -149,6 +153,9 @@ class ExactResult(NotebookReport, Solution):
         Raises:
             SolveError: if the values of later times were not kept.
         """
+        from empo_inspector.notebook_page import notebook_page
+        from empo_inspector.page import MAX_BYTES
+
         inspection = inspect(self, self.params.theory, InspectionScope(max_bytes=MAX_BYTES))
         return notebook_page(inspection, self.problem.world, height)
 

@@ -2,8 +2,7 @@
 """Rows of goal values: the row that each joint action leads to, and combinations of rows; compiled.
 
 The rows are long and found through indices, so most of the sweep's time goes into reading
-them. Each function here takes as many goals at a time as a row still has, 8 or 4, and four rows
-at a time where the robots have as many joint actions.
+them: 8 or 4 goals at a time, and four rows at a time where the robots have as many joint actions.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Int32
 
-from empo_exact.kernel_data import Floats, Game, GoalPayoffs, Scratch
+from empo_exact.game import Floats, Game, GoalPayoffs, Scratch
 from empo_exact.simd import (
-    EIGHT,
     FOUR,
     Lanes,
-    eight,
     entry,
     four,
     larger,
     load,
+    over_goals,
     smaller,
     store,
+    where_less,
 )
 from empo_worlds.compilation import inlined
 
@@ -95,13 +94,21 @@ def four_replies(game: Game, successors: Successors, profile: int, robot: int) -
 
 
 @inlined
-def blend_four(table: Floats, rows: FourRows, weights: Floats, column: int, zero: Lanes) -> Lanes:
-    """Sum of four rows by the first four weights, in a few columns."""
-    total = zero + entry(weights, (0,)) * load(table, (rows[0], column), zero)
-    total += entry(weights, (1,)) * load(table, (rows[1], column), zero)
-    total += entry(weights, (2,)) * load(table, (rows[2], column), zero)
-    total += entry(weights, (3,)) * load(table, (rows[3], column), zero)
-    return total
+def blend_four(
+    goal: int,
+    zero: Lanes,
+    table: Floats,
+    rows: FourRows,
+    weights: Floats,
+    out: Floats,
+    row: int,
+) -> None:
+    """Write the sum of four rows by the first four weights to a row of ``out``, for a few goals."""
+    total = zero + entry(weights, (0,)) * load(table, (rows[0], goal), zero)
+    total += entry(weights, (1,)) * load(table, (rows[1], goal), zero)
+    total += entry(weights, (2,)) * load(table, (rows[2], goal), zero)
+    total += entry(weights, (3,)) * load(table, (rows[3], goal), zero)
+    store(out, (row, goal), total)
 
 
 @inlined
@@ -109,16 +116,10 @@ def blend_replies(
     game: Game, table: Floats, successors: Successors, profile: int, weights: Floats, out: Floats
 ) -> None:
     """Write the values of a profile, with weights of the robot's replies, to its row of ``out``."""
-    end, robots = table.shape[1], game.num_robot_actions
-    wide, done = end - end % EIGHT, 0
+    end, robots, done = table.shape[1], game.num_robot_actions, 0
     if robots >= 4:
         rows = four_replies(game, successors, profile, 0)
-        for column in range(0, wide, EIGHT):
-            total = blend_four(table, rows, weights, column, eight(0.0))
-            store(out, (profile, column), total)
-        for column in range(wide, end, FOUR):
-            narrow = blend_four(table, rows, weights, column, four(0.0))
-            store(out, (profile, column), narrow)
+        over_goals(blend_four, 0, end, table, rows, weights, out, profile)
         done = 4
     for robot in range(done, robots):
         row, weight = reply_row(game, successors, profile, robot), entry(weights, (robot,))
@@ -134,11 +135,14 @@ def further(a: Lanes, b: Lanes, is_max: bool) -> Lanes:
 
 
 @inlined
-def extreme_of_four(table: Floats, rows: FourRows, is_max: bool, column: int, like: Lanes) -> Lanes:
-    """Largest (or smallest) entries among four rows of a table, in a few columns."""
-    a, b = load(table, (rows[0], column), like), load(table, (rows[1], column), like)
-    c, d = load(table, (rows[2], column), like), load(table, (rows[3], column), like)
-    return further(further(a, b, is_max), further(c, d, is_max), is_max)
+def extreme_of_four(
+    goal: int, like: Lanes, table: Floats, rows: FourRows, is_max: bool, out: Floats, row: int
+) -> None:
+    """Write the largest (or smallest) of four rows to a row of ``out``, for a few goals."""
+    a, b = load(table, (rows[0], goal), like), load(table, (rows[1], goal), like)
+    c, d = load(table, (rows[2], goal), like), load(table, (rows[3], goal), like)
+    best = further(further(a, b, is_max), further(c, d, is_max), is_max)
+    store(out, (row, goal), best)
 
 
 @inlined
@@ -146,16 +150,10 @@ def extreme_replies(
     game: Game, table: Floats, successors: Successors, profile: int, is_max: bool, out: Floats
 ) -> None:
     """Write the largest (or smallest) values among the robot's replies to a profile's row."""
-    end, robots = table.shape[1], game.num_robot_actions
-    wide, done = end - end % EIGHT, 0
+    end, robots, done = table.shape[1], game.num_robot_actions, 0
     if robots >= 4:
         rows = four_replies(game, successors, profile, 0)
-        for column in range(0, wide, EIGHT):
-            best = extreme_of_four(table, rows, is_max, column, eight(0.0))
-            store(out, (profile, column), best)
-        for column in range(wide, end, FOUR):
-            narrow = extreme_of_four(table, rows, is_max, column, four(0.0))
-            store(out, (profile, column), narrow)
+        over_goals(extreme_of_four, 0, end, table, rows, is_max, out, profile)
         done = 4
     for robot in range(done, robots):
         row = reply_row(game, successors, profile, robot)
@@ -215,42 +213,47 @@ def find_rows(
                 s.at[action] = game.successor[first]
                 continue
             s.at[action] = spare
-            expect(game, table, first, last, spare, is_timed)
+            over_goals(expect, 0, table.shape[1], game, payoffs, first, last, spare)
             spare += 1
     return Successors(s.at, np.int64(0))
 
 
 @inlined
-def expect_some(
-    game: Game, table: Floats, first: np.int64, last: np.int64, column: int, zero: Lanes
-) -> Lanes:
-    """Expectation over several successors, in a few columns."""
-    total = zero
-    for item in range(first, last):
-        p = entry(game.prob, (entry(game.code, (item,)),))
-        total += p * load(table, (entry(game.successor, (item,)), column), zero)
-    return total
+def payoff(achieved: Lanes, value: Lanes, weight: float, discounted: float) -> Lanes:
+    """The bracket of equations (1) and (6) for a few goals, times a weight.
+
+    It is U_h(s', g) + (1 - U_h(s', g)) gamma_h V_h(s', g), for the next state s'.
+
+    Args:
+        achieved: U_h, 1 where the next state achieves the goal and 0 elsewhere.
+        value: V_h of the next state.
+        weight: The weight.
+        discounted: The weight times gamma_h, to the power of the duration.
+    """
+    return where_less(0.0, achieved, weight, discounted * value)
 
 
 @inlined
 def expect(
-    game: Game, table: Floats, first: np.int64, last: np.int64, spare: int, is_timed: bool
+    goal: int,
+    zero: Lanes,
+    game: Game,
+    payoffs: GoalPayoffs,
+    first: np.int64,
+    last: np.int64,
+    row: int,
 ) -> None:
-    """Write the expectation over a joint action's successors to row ``spare`` of ``table``."""
-    c, end = 0, table.shape[1]
-    if is_timed:
-        for goal in range(end):
-            table[spare, goal] = 0.0
-        for item in range(first, last):
-            after, code = np.uint32(game.successor[item]), np.int64(game.code[item])
-            p, discounted = game.prob[code], game.discounted_h[code]
-            for goal in range(end):
-                gain = p * game.achieved[after, goal] + discounted * table[after, goal]
-                table[spare, goal] += gain
-        return
-    while c + EIGHT <= end:
-        store(table, (spare, c), expect_some(game, table, first, last, c, eight(0.0)))
-        c += EIGHT
-    while c < end:
-        store(table, (spare, c), expect_some(game, table, first, last, c, four(0.0)))
-        c += FOUR
+    """Write E over s' of the bracket in (1) and (6) to a scratch row, for a few goals.
+
+    The successors are those of the transitions ``first`` to ``last``.
+    """
+    total = zero
+    for item in range(first, last):
+        code, after = entry(game.code, (item,)), entry(game.successor, (item,))
+        p, value = entry(game.prob, (code,)), load(payoffs.table, (after, goal), zero)
+        if payoffs.is_timed:
+            achieved = load(game.achieved, (after, goal), zero)
+            total += payoff(achieved, value, p, entry(game.discounted_h, (code,)))
+        else:
+            total += p * value
+    store(payoffs.table, (row, goal), total)

@@ -15,6 +15,7 @@ to several neighbours ("lanes") at once, by the functions of this module:
 ``exponential(x)``                    exp(x) for x <= 0; 0 below ``NEGLIGIBLE``
 ``logarithm(x)``                      log(x) for x >= 0
 ``lane_sum(lanes)``                   the sum of all lanes
+``over_goals(part, first, end, ...)`` calls ``part`` for all goals of a range, 8 or 4 at a time
 ====================================  ===========================================================
 
 There are two implementations. ``simd_llvm`` maps lanes to LLVM's vectors by numba's extension
@@ -29,10 +30,11 @@ Indices are not checked, and arrays must be C-contiguous.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from empo_exact.simd_plain import Lanes as Lanes
-from empo_worlds.compilation import Function, compiled
+from empo_worlds.compilation import Function, compiled, inlined
 
 PLAIN_KERNELS = os.environ.get("EMPO_PLAIN_KERNELS") == "1"
 
@@ -55,3 +57,23 @@ def kernel(function: Function) -> Function:
     Only the default implementation is kept on disk: the other one would take its place there.
     """
     return compiled(function, on_disk=not PLAIN_KERNELS)
+
+
+@inlined
+def over_goals(part: Callable[..., Any], first: int, end: int, *args: Any) -> None:
+    """Call ``part(goal, zero, *args)`` for all goals of a range, as many at a time as there are.
+
+    Args:
+        part: Computes for the goals from ``goal`` on, as many as ``zero`` has lanes, all 0.
+        first: First goal, a multiple of ``FOUR``.
+        end: End of the range, likewise.
+        *args: Further arguments of ``part``.
+    """
+    goal = first
+    while goal < end:
+        if goal % EIGHT == 0 and goal + EIGHT <= end:
+            part(goal, eight(0.0), *args)
+            goal += EIGHT
+        else:
+            part(goal, four(0.0), *args)
+            goal += FOUR

@@ -18,19 +18,18 @@ from torch import Tensor
 
 from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
+from empo_exact.game import Block, Floats, Policies, Values, make_scratch
 from empo_exact.graph import StateGraph
-from empo_exact.induction import (
-    Continuation,
+from empo_exact.payoffs import Payoffs
+from empo_exact.problem import Problem
+from empo_exact.reach import reachable_masks
+from empo_exact.sweep import (
     Workspace,
-    continuation,
     empty_policies,
     room,
     sweep_block,
     terminal_values,
 )
-from empo_exact.kernel_data import Block, Floats, Policies, Values, make_scratch
-from empo_exact.problem import Problem
-from empo_exact.reach import reachable_masks
 from empo_exact.values import Store
 from empo_theory.solved_world import SolvedWorld
 from empo_worlds.row_table import RowTable
@@ -114,7 +113,7 @@ class Solution(SolvedWorld):
     def __init__(self, problem: Problem, store: Store) -> None:
         self.problem = problem
         self.store = store
-        self._later = lru_cache(maxsize=2)(self._continuation)
+        self._later = lru_cache(maxsize=2)(self._payoffs)
         self.policies_in = lru_cache(maxsize=KEPT)(self._policies_in)
 
     @property
@@ -344,12 +343,12 @@ class Solution(SolvedWorld):
         sweep_block(problem, Block(order, 0, len(order)), self._later(time), out, space, left)
         return policies, Values(out.v_m[order], out.v_e[order], out.v_r[order])
 
-    def _continuation(self, time: int) -> Continuation:
-        """The values one step after ``time``, as the kernels read them."""
+    def _payoffs(self, time: int) -> Payoffs:
+        """What reaching a state pays one step after ``time``."""
         after = 0 if self.horizon is None else time + 1
         if self.horizon is not None and after == self.horizon:
-            return continuation(self.problem, terminal_values(self.problem, self.graph.num_states))
-        return continuation(self.problem, self._values(after))
+            return Payoffs.of(self.problem, terminal_values(self.problem, self.graph.num_states))
+        return Payoffs.of(self.problem, self._values(after))
 
     def _values(self, time: int) -> Values:
         """The values at a time, of the states that can be reached by then."""

@@ -17,14 +17,14 @@ from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.runs.atomic import StrictModel
 from empo_core.runs.inputs import in_this_run, without_place
 from empo_core.world_content import difference, identity
+from empo_exact.assumptions import Assumptions, assumed_humans, build_prior
+from empo_exact.game import Values
 from empo_exact.graph import StateGraph
-from empo_exact.induction import Seconds
-from empo_exact.kernel_data import Values
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
+from empo_exact.problem import Problem, pose
 from empo_exact.reduction import Reduction
-from empo_exact.setup import Assumptions, assumed_humans, build_prior, pose
 from empo_exact.solution import Solution
+from empo_exact.sweep import Seconds
 from empo_exact.values import ValueStore
 from empo_worlds.arrays import load_arrays, save_arrays
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from empo_exact.goal_axis import goal_places
+from empo_exact.game import goal_places
 from empo_exact.graph import StateGraph
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from empo_core.errors import NonFiniteError, StorageError
-from empo_exact.kernel_data import Values
+from empo_exact.game import Values
 from empo_worlds.arrays import load_arrays, save_arrays
 
 log = logging.getLogger("empo_exact")

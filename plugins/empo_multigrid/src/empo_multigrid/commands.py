@@ -40,7 +40,7 @@ def from_minigrid(
         import gymnasium
 
         from empo_core.runs.atomic import write_file
-        from empo_multigrid.interchange.minigrid import from_minigrid
+        from empo_multigrid.file.minigrid import from_minigrid
         from empo_multigrid.world import world_from_text
 
         if not env_id.startswith(("MiniGrid-", "BabyAI-")) or env_id not in gymnasium.registry:

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
-from empo_multigrid import kernel
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import NEIGHBOUR
+from empo_multigrid.law import kernel
+from empo_multigrid.law.effects import NEIGHBOUR
 from empo_multigrid.layout import Bools, Floats, Ints
 from empo_multigrid.local_view import AHEAD, BEHIND, LEFTWARD, RIGHTWARD, Surroundings
 from empo_multigrid.paths import IMPASSABLE, ROCK_COST, UNREACHABLE, Costs, cost_maps, path_costs

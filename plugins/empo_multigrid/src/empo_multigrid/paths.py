@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from empo_multigrid import effects as columns
 from empo_multigrid import layout as codes
-from empo_multigrid.effects import Scene, Tables, empty_scene, landing_cell, passable
-from empo_multigrid.intents import load, unload
-from empo_multigrid.kernel import pack
+from empo_multigrid.law import effects as columns
+from empo_multigrid.law.effects import Scene, Tables, empty_scene, landing_cell, passable
+from empo_multigrid.law.intents import load, unload
+from empo_multigrid.law.kernel import pack
 from empo_multigrid.layout import Bools, Ints, Layout
 from empo_worlds.compilation import compiled, nested
 

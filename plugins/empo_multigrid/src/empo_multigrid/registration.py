@@ -13,7 +13,7 @@ ID = "Empo/Multigrid-v0"
 if ID not in gymnasium.registry:
     gymnasium.register(
         ID,
-        entry_point="empo_multigrid.environments:MultigridEnv",
+        entry_point="empo_multigrid.gym.environments:MultigridEnv",
         # The environment checks actions and order itself, and truncates at the horizon.
         order_enforce=False,
         disable_env_checker=False,

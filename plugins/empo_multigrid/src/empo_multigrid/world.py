@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int32, UInt8
+from jaxtyping import Bool, Int, Int32
 from torch import Tensor
 
 import empo_multigrid.registration  # noqa: F401  So that gym.make knows the environment.
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.config.yaml import Document
-from empo_core.errors import ConfigError, WorldError
+from empo_core.errors import ConfigError
 from empo_core.types import Expansion, Overlay, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
-from empo_multigrid import kernel
-from empo_multigrid.compact import CompactFeatures, Compactor
-from empo_multigrid.compiler import compile_world
-from empo_multigrid.feature_layout import StateLayout
+from empo_multigrid.file.compiler import compile_world
+from empo_multigrid.file.worldfile import WorldFile, read_world_file
+from empo_multigrid.law import kernel
+from empo_multigrid.law.rows import RowCheck
 from empo_multigrid.layout import AGENT_WORDS, CELL, DIRECTION, Ints, Layout
+from empo_multigrid.learn.compact import CompactFeatures, Compactor
+from empo_multigrid.learn.feature_layout import StateLayout
 from empo_multigrid.plugin import MultigridParams, Simultaneity
-from empo_multigrid.rows import RowCheck
-from empo_multigrid.text import describe
-from empo_multigrid.worldfile import WorldFile, read_world_file
+from empo_multigrid.show.text import describe
 from empo_theory.inspection import Sketch
-from empo_worlds.base import BaseWorld
+from empo_worlds.grid.world import GridWorld, positions
+from empo_worlds.queries import checked_actions
+
+if TYPE_CHECKING:
+    from empo_pictures.picture_sheet import PictureSheet
 
 
-class MultigridWorld(BaseWorld):
+class MultigridWorld(GridWorld):
     """A gridworld, built from a compiled layout; every method is pure.
 
     Attributes:
@@ -42,7 +47,7 @@ class MultigridWorld(BaseWorld):
         self.layout = layout
         self._initial = initial
         self._tables = kernel.pack(layout)
-        self._checked = RowCheck(layout, spec.name)
+        self._row_check = RowCheck(layout, spec.name)
         self._compactor = Compactor(StateLayout(layout))
 
     def content(self) -> tuple[Layout, Ints]:
@@ -60,7 +65,7 @@ class MultigridWorld(BaseWorld):
     ) -> Successors:
         """All successors with their probabilities; see ``empo_core.protocols.WorldModel``."""
         rows = self._checked(states)
-        chosen = None if actions is None else self._actions(actions, len(rows))
+        chosen = None if actions is None else checked_actions(self.spec, actions, len(rows))
         offsets, successors, prob = kernel.transitions(self._tables, rows, chosen)
         return Successors(
             torch.from_numpy(offsets), torch.from_numpy(successors), torch.from_numpy(prob)
@@ -90,7 +95,7 @@ class MultigridWorld(BaseWorld):
         """One sampled successor per state; draws one uniform number per state."""
         rows = self._checked(states)
         uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
-        chosen = self._actions(actions, len(rows))
+        chosen = checked_actions(self.spec, actions, len(rows))
         return torch.from_numpy(kernel.step(self._tables, rows, chosen, uniform.numpy()))
 
     def symmetries(self) -> list[Symmetry]:
@@ -107,36 +112,16 @@ class MultigridWorld(BaseWorld):
         """The grid as text, and a line per agent."""
         return describe(self.layout, self.spec, self._checked(state[None])[0])
 
-    def render(
-        self,
-        state: Int[Tensor, " word"],
-        overlay: Overlay | None = None,
-        *,
-        tile_size: int | None = None,
-    ) -> UInt8[np.ndarray, "height width 3"]:
-        """An RGB picture of a state; see ``empo_multigrid.render.sheet``."""
-        # Imported here because most uses of a world draw nothing.
-        from empo_multigrid.render import sheet
-
-        row = self._checked(state[None])[0]
-        return sheet(self.layout, self.spec, row, overlay, tile_size).pixels()
-
-    def render_svg(self, state: Int[Tensor, " word"], overlay: Overlay | None = None) -> str:
-        """The same picture as an SVG document."""
-        from empo_multigrid.render import sheet
-
-        return sheet(self.layout, self.spec, self._checked(state[None])[0], overlay, None).svg()
-
     def sketch(self, states: Int[Tensor, "state word"]) -> Sketch:
         """Pictures of many states for a page that draws them."""
-        from empo_multigrid.sketch import sketch
+        from empo_multigrid.show.sketch import sketch
 
         return sketch(self.layout, self.spec, self._checked(states))
 
     def positions(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent 2"]:
         """The (x, y) cell of each agent."""
         cells = torch.from_numpy(self._cells(self._checked(states)).astype(np.int64))
-        return torch.stack([cells % self.layout.width, cells // self.layout.width], -1)
+        return positions(cells, self.layout.width)
 
     def headings(self, states: Int[Tensor, "state word"]) -> Int[Tensor, "state agent"]:
         """The direction of each agent: 0 east, 1 south, 2 west, 3 north."""
@@ -150,24 +135,20 @@ class MultigridWorld(BaseWorld):
         return self._compactor.features
 
     def compact(self, states: Int[Tensor, "state word"]) -> Int32[Tensor, "state compact_word"]:
-        """Rows that describe each state without the world; see ``empo_multigrid.compact``."""
+        """Rows that describe each state without the world; see ``empo_multigrid.learn.compact``."""
         return self._compactor(torch.from_numpy(self._checked(states)))
+
+    def _checked(self, states: Int[Tensor, "state word"]) -> Ints:
+        return self._row_check(states)
+
+    def _sheet(self, row: Ints, overlay: Overlay | None, tile_size: int | None) -> PictureSheet:
+        # Imported here because most uses of a world draw nothing.
+        from empo_multigrid.show.render import sheet
+
+        return sheet(self.layout, self.spec, row, overlay, tile_size)
 
     def _cells(self, rows: Ints) -> Ints:
         return rows[:, CELL : AGENT_WORDS * self.layout.num_agents : AGENT_WORDS]
-
-    def _actions(self, actions: Tensor, num_states: int) -> np.ndarray:
-        num_agents, num_actions = self.layout.num_agents, len(self.layout.actions)
-        if actions.shape != (num_states, num_agents) or actions.dtype.is_floating_point:
-            raise WorldError(
-                f"joint actions of {self.spec.name!r} are integers of shape "
-                f"[{num_states}, {num_agents}], not {actions.dtype} of shape {list(actions.shape)}"
-            )
-        chosen = np.ascontiguousarray(actions.cpu().numpy().astype(np.int64, copy=False))
-        if chosen.size and (chosen.min() < 0 or chosen.max() >= num_actions):
-            names = ", ".join(self.spec.agents[0].actions)
-            raise WorldError(f"actions of {self.spec.name!r} are 0 to {num_actions - 1} ({names})")
-        return chosen
 
 
 def load_world(params: MultigridParams) -> MultigridWorld:

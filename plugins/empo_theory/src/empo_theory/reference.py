@@ -1,6 +1,7 @@
 """The nine equations of the paper in plain Python, one state at a time; the oracle of all solvers.
 
-Source: arXiv 2508.00159v2, Table 1. Works for any world with a horizon. Nothing here is fast.
+Source: arXiv 2508.00159v2, Table 1. Works for any world with a horizon, or without one that ends by
+itself. Nothing here is fast.
 
 ``h`` is a human, ``g`` a position in ``spec.goals``, ``p`` a probability, ``d`` a duration. A joint
 action is a number as in ``WorldModel.transitions``, to which agent ``k`` adds ``spec.strides[k]``
@@ -10,6 +11,7 @@ times its action; ``a_r`` is the share of the robots, ``a`` that of some humans.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
@@ -18,7 +20,15 @@ import torch
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_theory.parameters import CompleteTheory
 
+State = tuple[int, ...]
 Policy = dict[int, float]
+OfGoal = Callable[[State, int], float]
+"""A number that depends on the state and on the goal."""
+Believed = Callable[[State, int, int], Sequence[tuple[float, Sequence[int]]]]
+"""What a human believes of the others in a state, given its own action: probabilities and actions.
+
+One action is there for each agent, -1 for the human itself and for robots.
+"""
 TIE = 1e-12
 """Values that differ from the best by no more, relative to values above 1, are best, too."""
 
@@ -41,26 +51,36 @@ class Reference:
     """Values of a world, computed when they are first asked for.
 
     Args:
-        world: A world whose spec has a horizon.
+        world: A world that has a horizon, or ends by itself.
         theory: Parameters of the equations.
         prior: How humans act; None computes it by equations (1)-(3).
         habit: The habitual policy of equation (2); None takes every available action alike.
+        believed: What humans believe of each other in (1); None takes available actions alike.
+        beta_h: Rationality in (2), in place of the theory's.
+        nu: Weight of the habit in (2), in place of the theory's.
     """
 
     def __init__(
         self, world: WorldModel, theory: CompleteTheory,
-        prior: HumanPrior | None = None, habit: HumanPrior | None = None,
+        prior: HumanPrior | None = None, habit: HumanPrior | None = None, *,
+        believed: Believed | None = None, beta_h: OfGoal | None = None, nu: OfGoal | None = None,
     ) -> None:  # fmt: skip
         self._world, self._theory, self._prior, self._habit = world, theory, prior, habit
-        self._values: dict[tuple[tuple[int, ...], int], Values] = {}
+        self._believed = believed
+        self._beta_h = beta_h or (lambda state, g: float(theory.beta_h))
+        self._nu = nu or (lambda state, g: theory.nu)
+        self._values: dict[tuple[State, int | None], Values] = {}
 
-    def at(self, state: tuple[int, ...], steps_left: int) -> Values:
-        """Values of a state, given as the words of its row, with some steps left."""
+    def at(self, state: State, steps_left: int | None) -> Values:
+        """Values of a state, given as the words of its row, with some steps left.
+
+        ``steps_left`` is None where the world has no horizon.
+        """
         if (state, steps_left) not in self._values:
             self._values[state, steps_left] = self._solve(state, steps_left)
         return self._values[state, steps_left]
 
-    def _solve(self, state: tuple[int, ...], steps_left: int) -> Values:
+    def _solve(self, state: State, steps_left: int | None) -> Values:
         world, spec, theory = self._world, self._world.spec, self._theory
         row = torch.tensor([state], dtype=spec.state_dtype)
         available = [[a for a, is_available in enumerate(agent) if is_available]
@@ -70,12 +90,13 @@ class Reference:
             return Values(zeros, {}, zeros, {}, 0.0, {}, {}, theory.terminal_value)
         even = [dict.fromkeys(actions, 1 / len(actions)) for actions in available]
 
+        later = None if steps_left is None else steps_left - 1
         following = world.transitions(row)
         lasting = torch.ones(len(following.prob), dtype=torch.float64)
         lasting = lasting if following.duration is None else following.duration
         states, prob = following.states.tolist(), following.prob.tolist()
         successors = [
-            (p, d, self.at(tuple(after), steps_left - 1), achieved)
+            (p, d, self.at(tuple(after), later), achieved)
             for p, d, after, achieved in zip(
                 prob, lasting.tolist(), states, world.achieved(following.states).tolist(),
                 strict=True,
@@ -96,21 +117,27 @@ class Reference:
             return sum((p * (1.0 if achieved[g] else theory.gamma_h**d * getattr(after, value)[g])
                         for p, d, after, achieved in outcomes[joint]), 0.0)  # fmt: skip
 
+        def others(h: int, a_h: int) -> list[tuple[int, float]]:
+            """What a human expects of the other humans: even chances, or what it believes."""
+            if self._believed is None:
+                return profiles({k: even[k] for k in spec.humans if k != h})
+            return [(sum(spec.strides[k] * a for k, a in enumerate(actions) if a >= 0), p)
+                    for p, actions in self._believed(state, h, a_h)]  # fmt: skip
+
         robots = [a_r for a_r, _ in profiles({r: even[r] for r in spec.robots})]
         extreme = min if theory.robot_model == "pessimistic" else max
         v_m, pi_h = dict[int, float](), dict[int, Policy]()
         for g, goal in enumerate(spec.goals):
             h = goal.human
-            others = profiles({k: even[k] for k in spec.humans if k != h})
             q_m = {a_h: sum(p * extreme(attained(a + spec.strides[h] * a_h + a_r, g, "v_m")
-                                        for a_r in robots) for a, p in others)
+                                        for a_r in robots) for a, p in others(h, a_h))
                    for a_h in available[h]}  # (1)  # fmt: skip
-            pi_h[g] = self._human_policy(q_m, row, steps_left, g)  # (2)
+            pi_h[g] = self._human_policy(q_m, state, steps_left, g)  # (2)
             v_m[g] = sum(pi_h[g][a_h] * q_m[a_h] for a_h in q_m)  # (3)
             if world.achieved(row)[0, g]:  # There is nothing left to attain.
                 v_m[g], pi_h[g] = 0.0, {a_h: float(a_h == available[h][0]) for a_h in q_m}
             if self._prior is not None:
-                policy = self._prior.policy(row, torch.tensor([steps_left]))[0, g].tolist()
+                policy = self._prior.policy(row, torch.tensor([steps_left or 1]))[0, g].tolist()
                 pi_h[g] = {a_h: policy[a_h] for a_h in q_m}
 
         mean = dict[int, Policy]()  # Of each human over its goals.
@@ -135,9 +162,9 @@ class Reference:
         v_r = sum(pi_r[a_r] * (u_r * accrued[a_r] + q_r[a_r]) for a_r in robots)  # (9)
         return Values(v_m, pi_h, v_e, x_h, u_r, q_r, pi_r, v_r)
 
-    def _human_policy(self, q_m: Policy, row: torch.Tensor, steps_left: int, g: int) -> Policy:
+    def _human_policy(self, q_m: Policy, state: State, steps_left: int | None, g: int) -> Policy:
         """Equation (2): Boltzmann-rational, blended with a habit."""
-        beta, nu, best = float(self._theory.beta_h), self._theory.nu, max(q_m.values())
+        beta, nu, best = self._beta_h(state, g), self._nu(state, g), max(q_m.values())
         if math.isinf(beta):
             ties = [a_h for a_h, q in q_m.items() if q >= best - TIE * max(1.0, abs(best))]
             rational = {a_h: (a_h in ties) / len(ties) for a_h in q_m}
@@ -145,9 +172,9 @@ class Reference:
             rational = softmax({a_h: beta * (q - best) for a_h, q in q_m.items()})
         habit = dict.fromkeys(q_m, 1 / len(q_m))
         if self._habit is not None:
-            habit = dict(
-                enumerate(self._habit.policy(row, torch.tensor([steps_left]))[0, g].tolist())
-            )
+            row = torch.tensor([state], dtype=self._world.spec.state_dtype)
+            policy = self._habit.policy(row, torch.tensor([steps_left or 1]))[0, g]
+            habit = dict(enumerate(policy.tolist()))
         return {a_h: nu * habit[a_h] + (1 - nu) * rational[a_h] for a_h in q_m}
 
     def _accrual(self, duration: float) -> float:

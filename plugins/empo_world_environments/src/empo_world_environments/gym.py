@@ -95,7 +95,7 @@ class WorldStepper:
         self._step = self._vector.recv()
         return self._step
 
-    def step(self, options: Shaped[np.ndarray, "*actions"]) -> TimeStep:
+    def step(self, options: Shaped[np.ndarray, "*_shape"]) -> TimeStep:
         """Let the learners act.
 
         Raises:
@@ -141,7 +141,7 @@ def last_observations(
     return final
 
 
-class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*actions"], Any]):
+class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*_shape"], Any]):
     """Copies of a world in which one agent acts, or all robots as one.
 
     Observations are the features of the state, the share of the episode's steps that are left
@@ -204,7 +204,7 @@ class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*actions"], Any])
         return self._observations(step), self._infos(step)
 
     def step(
-        self, actions: Shaped[np.ndarray, "*actions"]
+        self, actions: Shaped[np.ndarray, "*_shape"]
     ) -> tuple[
         Rows,
         Float64[np.ndarray, " env"],
@@ -311,7 +311,7 @@ class WorldParallelVector:
         return self._by_agent(step.observation), self._infos(step)
 
     def step(
-        self, actions: Mapping[str, Shaped[np.ndarray, "*actions"]]
+        self, actions: Mapping[str, Shaped[np.ndarray, "*_shape"]]
     ) -> tuple[
         dict[str, Rows],
         dict[str, Float32[np.ndarray, " env"]],

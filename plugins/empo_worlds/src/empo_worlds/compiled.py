@@ -152,7 +152,7 @@ class CompiledWorld(BaseWorld):
         if actions is None:
             chosen = self._joint
         else:
-            chosen = queries.checked_actions(self.spec, actions, len(states)).numpy()
+            chosen = queries.checked_actions(self.spec, actions, len(states))
         per_state = len(chosen) if actions is None else 1
         counts, successors, prob = self._list_successors(rows, chosen, per_state)
         pair_items = PairItems(counts, np.arange(len(prob)), prob, None)

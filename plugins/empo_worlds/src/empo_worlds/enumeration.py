@@ -116,9 +116,8 @@ class EnumeratedWorld(BaseWorld):
         if actions is None:
             pairs = (first[:, None] + torch.arange(joint)).flatten()
         else:
-            pairs = first + (
-                queries.checked_actions(self.spec, actions, len(states)) * self._strides
-            ).sum(1)
+            chosen = torch.from_numpy(queries.checked_actions(self.spec, actions, len(states)))
+            pairs = first + (chosen * self._strides).sum(1)
         start = self._successors.offsets[pairs]
         counts = self._successors.offsets[pairs + 1] - start
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -43,8 +44,8 @@ def sample_successors(
 
 def checked_actions(
     spec: WorldSpec, actions: Int[Tensor, "state agent"], rows: int
-) -> Int[Tensor, "state agent"]:
-    """One action per state and agent, checked, as ``int64``.
+) -> Int64[np.ndarray, "state agent"]:
+    """One action per state and agent, checked and contiguous.
 
     Raises:
         WorldError: if the actions have another shape, or one is out of range.
@@ -55,15 +56,16 @@ def checked_actions(
             f"actions must be integers of shape {expected}, one per state and agent; got "
             f"{actions.dtype} of shape {tuple(actions.shape)}"
         )
-    wrong = (actions < 0) | (actions >= torch.tensor(spec.num_actions))
-    if bool(wrong.any()):
-        row, agent = (int(place) for place in wrong.nonzero()[0])
+    chosen = np.ascontiguousarray(actions.cpu().numpy().astype(np.int64, copy=False))
+    counts = spec.num_actions
+    if chosen.size and (chosen.min() < 0 or (chosen.max(0) >= counts).any()):
+        row, agent = np.argwhere((chosen < 0) | (chosen >= counts))[0].tolist()
         agent_spec = spec.agents[agent]
         raise WorldError(
-            f"action {int(actions[row, agent])} of {agent_spec.name} in row {row} is out of range; "
-            f"it has actions 0 to {len(agent_spec.actions) - 1}"
+            f"action {chosen[row, agent]} of {agent_spec.name} in row {row} is out of range; "
+            f"it has actions 0 to {len(agent_spec.actions) - 1}: {', '.join(agent_spec.actions)}"
         )
-    return actions.long()
+    return chosen
 
 
 def is_terminal(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Tensor, " state"]:

@@ -8,11 +8,11 @@ import numpy as np
 from pydantic import JsonValue
 
 from empo_exact import ram
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import StateGraph
 from empo_exact.parts.partition import change_counts, choose_partition, slow_words
 from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
-from empo_exact.setup import Assumptions
 
 COUNTS = (1, 2, 4, 8)
 EXCHANGE = 0.8e9

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int32, Shaped
 
+from empo_exact.game import Values
 from empo_exact.graph import StateGraph
-from empo_exact.kernel_data import Values
 from empo_exact.parts.sweeps import Parts, values_kind
 from empo_exact.values import ValueStore
 

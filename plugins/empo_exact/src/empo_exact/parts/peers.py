@@ -15,7 +15,6 @@ from jaxtyping import Int64, Shaped
 from empo_core.errors import WorkerError
 from empo_exact.parts.array_bytes import decode_arrays, encode_arrays
 from empo_exact.parts.outbox import Inbox, Outbox, Place
-from empo_learning.distributed import join
 
 T = TypeVar("T")
 Arrays: TypeAlias = Mapping[str, np.ndarray]
@@ -143,6 +142,8 @@ def joined() -> Iterator[Peers]:
     Raises:
         ConfigError: if the environment variables of ``torchrun`` are incomplete or wrong.
     """
+    from empo_learning.distributed import join
+
     with join() as group:
         peers = Peers(group.rank, group.size)
         try:

@@ -22,12 +22,12 @@ from empo_core.components import build
 from empo_core.config import ExecutorRef
 from empo_core.errors import LostError, WorkerError
 from empo_core.protocols import Executor, Needs, Report, Tracker, WorldModel
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import Start
 from empo_exact.parts.peers import GoneError, Peers
 from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.parts.solve import remove_files, shared_opening, swept_parts
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions
 from empo_executors.pickles import pickled
 from empo_executors.replaced_worker import ReplacedWorker
 
@@ -68,7 +68,7 @@ def solve_in_processes(
         start: State rows in which episodes start; None means the initial state.
 
     Raises:
-        SolveError: as in ``solver.solve``.
+        SolveError: as in ``empo_exact.solve.solve``.
         WorkerError: if processes fail too often.
     """
     compute = params.compute

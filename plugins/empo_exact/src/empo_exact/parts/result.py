@@ -10,16 +10,16 @@ import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.protocols import WorldModel
+from empo_exact.assumptions import Assumptions
+from empo_exact.game import Values
 from empo_exact.graph import StateGraph, transitions_of
-from empo_exact.induction import Seconds
-from empo_exact.kernel_data import Values
 from empo_exact.parts.sweeps import PartSolver
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
+from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
 from empo_exact.reduction import Reduction
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions, pose
+from empo_exact.sweep import Seconds
 from empo_exact.transition_arrays import Codes
 from empo_exact.values import ValueStore
 from empo_worlds.row_table import RowTable

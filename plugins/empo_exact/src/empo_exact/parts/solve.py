@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import time as clock
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped
@@ -22,11 +20,11 @@ from empo_core.protocols import Tracker, WorldModel
 from empo_core.runs.files import refuse_gone
 from empo_core.world_content import identity
 from empo_exact import ram
-from empo_exact.acyclic import cyclic
-from empo_exact.checks import refuse_powerless, refuse_unknown
+from empo_exact.assumptions import Assumptions
 from empo_exact.expansion import Expand, expander
 from empo_exact.exploration_progress import exploring
 from empo_exact.graph import Start, build_graph, starts_of
+from empo_exact.induction import induce
 from empo_exact.parts.builder import PartBuilder, complete_halos
 from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import divide, find_states, rank_of
@@ -35,12 +33,12 @@ from empo_exact.parts.partition import Partition, first_words, key_order
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.result import Opening, PartsResult, opening, share_of_opening
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
-from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
+from empo_exact.parts.sweeps import Parts, PartSolver
 from empo_exact.parts.territory import hand_over, merge_codes
 from empo_exact.plugin import ExactParams
+from empo_exact.problem import pose
 from empo_exact.ram import Sizes
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions, pose
 from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_at
 from empo_exact.values import ValueStore
@@ -168,7 +166,7 @@ def solve_in_parts(
     peers: Peers | None = None,
     start: Start | None = None,
 ) -> ExactResult:
-    """Solve a world whose graph is cut into parts; see ``solver.solve``.
+    """Solve a world whose graph is cut into parts; see ``empo_exact.solve.solve``.
 
     Args:
         world: The world.
@@ -183,7 +181,7 @@ def solve_in_parts(
         start: State rows in which episodes start; None means the initial state.
 
     Raises:
-        SolveError: as in ``solver.solve``.
+        SolveError: as in ``empo_exact.solve.solve``.
         StorageError: if the disk refuses, or has files of another problem.
         WorkerError: if another process is gone.
     """
@@ -285,8 +283,9 @@ def swept_parts(
                 commits.keep_parts(parts)
         solver = PartSolver(parts, _with_keep(parts, params), assumed)
         solver.seconds.graph = clock.perf_counter() - begin
+        solver.commits = commits
         done = commits.recover(solver) if commits and resume else 0
-        done = induce(solver, commits, done, threads, tracker)
+        done = induce(solver, done, threads, tracker, resume=resume)
         solver.seconds.total = clock.perf_counter() - begin
         yield solver, done
     peers.all(None)  # Others may still read.
@@ -302,103 +301,6 @@ def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
     if params.keep in ("all", "disk"):
         ram.check_merge(parts.sizes, params)
     return params
-
-
-class _SweepReport(NamedTuple):
-    """Message of each process to the others after a sweep.
-
-    Attributes:
-        valued: How many states it has valued.
-        bad: How many of them have no finite U_r.
-        start: V_r of the first start, if it has that.
-        is_due: It is time to commit.
-    """
-
-    valued: int
-    bad: int
-    start: float | None
-    is_due: bool
-
-
-def induce(
-    solver: PartSolver,
-    commits: Commits | None,
-    done: int,
-    threads: ThreadPoolExecutor,
-    tracker: Tracker,
-) -> int:
-    """Sweep until all states have values, after ``done`` sweeps; how many sweeps it took in all.
-
-    Raises:
-        SolveError: if a human is without power, or a world without a horizon is cyclic.
-        NonFiniteError: if there are numbers that no world makes.
-    """
-    parts, horizon = solver.parts, solver.parts.world.spec.horizon
-    gaps, task = not math.isfinite(solver.terminal_value), "backward induction"
-    valued, stored = 0, [done] if done else []
-    tracker.truncate(max(done - 1, 0))
-    if done:
-        solver.offer(done)
-        _log_start(parts.peers.all(solver.start_value(done)), done, tracker)
-        valued = parts.peers.sum(solver.valued(done))
-        if horizon is not None:
-            gaps = any(parts.peers.all(bool(solver.unvalued(done))))
-    while done < horizon if horizon is not None else valued < parts.sizes.states:
-        count = solver.sweep(done, threads)
-        done += 1
-        # All that processes tell each other after a sweep, at once, since it takes milliseconds.
-        reports = parts.peers.all(
-            _SweepReport(
-                count, solver.bad, solver.start_value(done), bool(commits and commits.is_due())
-            )
-        )
-        count = sum(report.valued for report in reports)
-        valued += count
-        gaps = _refuse_bad(solver, done, gaps, sum(report.bad for report in reports))
-        if not count:
-            rows = [row for of_rank in parts.peers.all(solver.unvalued(done)) for row in of_rank]
-            raise cyclic(parts.world, rows[0])
-        share = (done, horizon) if horizon is not None else (valued, parts.sizes.states)
-        if commits and share[0] < share[1] and reports[0].is_due:
-            commits.commit(solver, done)
-        stored.append(done)
-        required = {done, done - 1, commits.done if commits else done}
-        for older in (
-            [] if solver.keeps_times else [time for time in stored if time not in required]
-        ):
-            parts.store.drop(values_kind(older), parts.numbers)
-            stored.remove(older)
-        _log_start([report.start for report in reports], done, tracker)
-        tracker.progress(task, *share)
-    return done
-
-
-def _log_start(values: Sequence[float | None], done: int, tracker: Tracker) -> None:
-    """Log V_r of the first start; the first process has the tracker that counts."""
-    for value in values:
-        if value is not None:
-            tracker.log(done, {"exact/v_r": value})
-
-
-def _refuse_bad(solver: PartSolver, done: int, has_gaps: bool, bad: int) -> bool:
-    """Refuse what a sweep found; whether states out of reach may be without a value from now on.
-
-    ``bad`` is the number of states of all processes that have no finite U_r.
-    """
-    parts, horizon = solver.parts, solver.parts.world.spec.horizon
-    time = None if horizon is None else horizon - done
-    if bad:
-        has_gaps = time is not None
-        reached = None if time is None else solver.reached(time)
-        for part in solver.doubtful:
-            problem, values = solver.problem(part), solver.values(part, done)
-            refuse_powerless(problem, values, time, reached[part] if reached else None)
-    for part, order in solver.doubtful.items():
-        starts = len(parts.starts_in(part))
-        if not has_gaps or starts:
-            values = solver.values(part, done)
-            refuse_unknown(values._replace(v_r=values.v_r[order]), time, has_gaps, starts)
-    return has_gaps
 
 
 def _identity(

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from numpy.typing import NDArray
 
 from empo_core.protocols import WorldModel
+from empo_exact.acyclic import cyclic
 from empo_exact.answers import answers, combined
-from empo_exact.checks import refuse_non_finite
+from empo_exact.assumptions import Assumptions
+from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
+from empo_exact.game import Values
 from empo_exact.graph import StateGraph
-from empo_exact.induction import (
-    Continuation,
+from empo_exact.induction import Report, Sweeps
+from empo_exact.parts.builder import GRAPH, HALO, PartBuilder
+from empo_exact.parts.peers import Peers
+from empo_exact.parts.store import MemoryStore, PartStore
+from empo_exact.payoffs import Payoffs
+from empo_exact.plugin import ExactParams
+from empo_exact.problem import Problem, pose
+from empo_exact.ram import Sizes
+from empo_exact.reach import Mask, advance_mask
+from empo_exact.sweep import (
     Seconds,
     Solver,
     room,
     terminal_values,
-    unknown_continuation,
 )
-from empo_exact.kernel_data import Values
-from empo_exact.parts.builder import GRAPH, HALO, PartBuilder
-from empo_exact.parts.peers import Peers
-from empo_exact.parts.store import MemoryStore, PartStore
-from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
-from empo_exact.ram import Sizes
-from empo_exact.reach import Mask, advance_mask
-from empo_exact.setup import Assumptions, pose
 from empo_worlds.compilation import compiled
+
+if TYPE_CHECKING:
+    from empo_exact.parts.commits import Commits
 
 Slots: TypeAlias = Int64[np.ndarray, " halo_state"]
 Numbers: TypeAlias = Int32[np.ndarray, " halo_state"]
@@ -146,39 +150,38 @@ def find_ready(
                 break
 
 
-class PartSolver:
-    """Sweeps over all parts of one process.
-
-    In a world with a horizon every sweep is a step back in time. In one that ends by itself, it
-    values the states whose successors have values.
+class PartSolver(Sweeps):
+    """Sweeps over all parts of one process; see ``induction.induce``.
 
     Attributes:
         parts: The graph.
         params: Theory and solver parameters.
         assumed: Assumptions beyond them.
         seconds: Wall-clock time of both phases.
-        bad: How many states had no finite U_r in the last sweep.
+        commits: Make values safe from time to time; None: nothing does.
         answers: Fingerprint of what priors answered in all sweeps.
         doubtful: By part, the states that the last sweep valued, where V_r is not finite in all.
     """
 
     def __init__(self, parts: Parts, params: ExactParams, assumed: Assumptions) -> None:
+        self.horizon = parts.world.spec.horizon
+        self.num_states = parts.sizes.states
         self.parts = parts
+        self.commits: Commits | None = None
         self.seconds = Seconds()
-        self.bad = 0
         self.answers = 0
         self.doubtful: dict[int, Int32[np.ndarray, " state"]] = {}
         self.params = params
         self.assumed = assumed
-        self._horizon = parts.world.spec.horizon
         self._queried = _queried(parts)
         self._coming: dict[tuple[int, int], Values] = {}
         self._posed: dict[int, Problem] = {}
-        self._tables: Continuation | None = None
+        self._payoffs: Payoffs | None = None
+        self._stored: list[int] = []
 
-    def sweep(self, done: int, threads: ThreadPoolExecutor) -> int:
-        """One sweep after ``done`` of them; how many states it valued."""
-        valued, self.bad, outgoing = 0, 0, self._nothing()
+    def sweep(self, done: int, threads: ThreadPoolExecutor) -> Report:
+        """See ``Sweeps``."""
+        valued, bad, outgoing = 0, 0, self._nothing()
         self.doubtful.clear()
         parts = self.parts
         followers = parts.numbers[1:] + parts.numbers[:1]
@@ -186,8 +189,9 @@ class PartSolver:
             problem = self.problem(part)
             if parts.builder is None:
                 parts.store.fetch(GRAPH, following)
-            values, count = self._sweep_part(problem, part, done, threads)
+            values, count, wrong = self._sweep_part(problem, part, done, threads)
             valued += count
+            bad += wrong
             parts.store.put(values_kind(done + 1), part, values._asdict())
             for target, numbers in self._queried[part].items():
                 present = numbers[: np.searchsorted(numbers, len(values.v_r))]
@@ -196,7 +200,55 @@ class PartSolver:
                     where[f"{part} {target} {name}"] = array[present]
         parts.store.flush()
         self.receive(outgoing)
-        return valued
+        is_due = bool(self.commits and self.commits.is_due())
+        return Report(valued, bad, self.start_value(done + 1), is_due)
+
+    def shared(self, report: Report) -> Sequence[Report]:
+        """See ``Sweeps``: all at once, since a message takes milliseconds."""
+        return self.parts.peers.all(report)
+
+    def refuse(self, done: int, reports: Sequence[Report], has_gaps: bool) -> bool:
+        """See ``Sweeps``."""
+        parts, time = self.parts, None if self.horizon is None else self.horizon - done
+        if any(report.bad for report in reports):
+            has_gaps = time is not None
+            reached = None if time is None else self.reached(time)
+            for part in self.doubtful:
+                problem, values = self.problem(part), self.values(part, done)
+                refuse_powerless(problem, values, time, reached[part] if reached else None)
+        for part, order in self.doubtful.items():
+            starts = len(parts.starts_in(part))
+            if not has_gaps or starts:
+                values = self.values(part, done)
+                refuse_unknown(values._replace(v_r=values.v_r[order]), time, has_gaps, starts)
+        if not any(report.valued for report in reports):
+            rows = [row for of_rank in parts.peers.all(self.unvalued(done)) for row in of_rank]
+            raise cyclic(parts.world, rows[0])
+        return has_gaps
+
+    def keep(self, done: int, *, is_last: bool, is_due: bool) -> None:
+        """See ``Sweeps``."""
+        if self.commits and is_due and not is_last:
+            self.commits.commit(self, done)
+        self._stored.append(done)
+        required = {done, done - 1, self.commits.done if self.commits else done}
+        for older in [] if self.keeps_times else [n for n in self._stored if n not in required]:
+            self.parts.store.drop(values_kind(older), self.parts.numbers)
+            self._stored.remove(older)
+
+    def valued(self, done: int) -> tuple[int, bool, float | None]:
+        """See ``Sweeps``."""
+        has_gaps = not math.isfinite(self.params.theory.terminal_value)
+        if not done:
+            return 0, has_gaps, None
+        self._stored = [done]
+        self.offer(done)
+        starts = self.parts.peers.all(self.start_value(done))
+        parts = [self.values(part, done).v_r for part in self.parts.numbers]
+        valued = self.parts.peers.sum(sum(int(np.count_nonzero(~np.isnan(v_r))) for v_r in parts))
+        if self.horizon is not None:
+            has_gaps = any(self.parts.peers.all(bool(self.unvalued(done))))
+        return valued, has_gaps, next(value for value in starts if value is not None)
 
     def offer(self, done: int) -> None:
         """Send the values after ``done`` sweeps that other processes want, from the store."""
@@ -216,16 +268,16 @@ class PartSolver:
 
     def value_blocks(
         self, problem: Problem, part: int, done: int
-    ) -> Iterator[tuple[slice | Slots, Values]]:
+    ) -> Iterator[tuple[Slots, Values]]:
         """Values after ``done`` sweeps, and the rows of a part's tables that they belong in."""
         if done == 0:
             values = terminal_values(problem, problem.graph.num_states)
-            if self._horizon is None:
+            if self.horizon is None:
                 values.v_r[:] = np.nan
-            yield slice(0, len(values.v_r)), values
+            yield np.arange(len(values.v_r)), values
             return
         values = self.values(part, done)
-        yield slice(0, len(values.v_r)), values
+        yield np.arange(len(values.v_r)), values
         behind = self.parts.num_own(part)
         for source, (slots, numbers) in self.parts.links(part).items():
             rows = self._coming.get((source, part))
@@ -251,12 +303,7 @@ class PartSolver:
     @property
     def keeps_times(self) -> bool:
         """The values after all sweeps are wanted in the end, not only those after the last."""
-        return self.keeps_all and self._horizon is not None
-
-    @property
-    def terminal_value(self) -> float:
-        """V_r where an episode is over."""
-        return self.params.theory.terminal_value
+        return self.keeps_all and self.horizon is not None
 
     def start_value(self, done: int) -> float | None:
         """V_r of the first start; None in processes that do not have it."""
@@ -265,11 +312,6 @@ class PartSolver:
             return None
         row = self.parts.store.rows(values_kind(done), int(part), np.array([number], np.int32))
         return float(row["v_r"][0])
-
-    def valued(self, done: int) -> int:
-        """Number of states of this process that have a value."""
-        values = (self.values(part, done).v_r for part in self.parts.numbers)
-        return sum(int(np.count_nonzero(~np.isnan(v_r))) for v_r in values)
 
     def unvalued(self, done: int) -> list[NDArray[np.integer]]:
         """A state row of this process without a value; empty where there is none."""
@@ -315,9 +357,10 @@ class PartSolver:
 
     def _sweep_part(
         self, problem: Problem, part: int, done: int, threads: ThreadPoolExecutor
-    ) -> tuple[Values, int]:
+    ) -> tuple[Values, int, int]:
+        """The values of a part, how many are new, and how many states have no finite U_r."""
         graph, after = problem.graph, self._after(problem, part, done)
-        if self._horizon is None:
+        if self.horizon is None:
             ready = np.zeros(graph.num_expanded, np.bool_)
             find_ready(graph.bounds, graph.successor, after.v_r, ready)
             order = np.flatnonzero(ready).astype(np.int32)
@@ -326,15 +369,15 @@ class PartSolver:
             left = 1
         else:
             left = done + 1
-            count = min(graph.within(self._horizon - left), graph.num_expanded)
+            count = min(graph.within(self.horizon - left), graph.num_expanded)
             order, values = np.arange(count, dtype=np.int32), room(problem, count)
         solver = Solver(problem, self.seconds)
-        self.bad += solver.sweep(order, after, values, left, threads)
+        bad = solver.sweep(order, after, values, left, threads)
         self.answers = combined(self.answers, self._of_part(part, solver.answers))
         refuse_non_finite(problem, values, f"{left} steps before the end")
         if not math.isfinite(float(values.v_r[order].sum())):
             self.doubtful[part] = order
-        return values, len(order)
+        return values, len(order), bad
 
     def answered(self, done: int, store: PartStore) -> int:
         """The fingerprint of what priors answer in so many sweeps, whose values a store has."""
@@ -343,10 +386,10 @@ class PartSolver:
             problem, digest = self.problem(part), 0
             if problem.prior is None and problem.habit is None:
                 continue
-            if self._horizon is None:
+            if self.horizon is None:
                 valued = ~np.isnan(store.get(values_kind(done), part)["v_r"])
                 digest = answers(problem, np.flatnonzero(valued).astype(np.int32), 1)
-            horizon = self._horizon or 0
+            horizon = self.horizon or 0
             for left in range(1, done + 1) if horizon else ():
                 count = min(problem.graph.within(horizon - left), problem.graph.num_expanded)
                 order = np.arange(count, dtype=np.int32)
@@ -358,25 +401,16 @@ class PartSolver:
         """A fingerprint that tells the states of a part from those of others."""
         return (2 * part + 1) * digest
 
-    def _after(self, problem: Problem, part: int, done: int) -> Continuation:
-        """The values of a part's states and halo, as the kernels read them."""
-        after = self._room_for(problem)
-        for where, values in self.value_blocks(problem, part, done):
-            problem.renew_payoffs(values.v_m, after.hoped, where)
-            problem.renew_payoffs(values.v_e, after.attained, where)
-            after.v_r[where] = values.v_r
-        return after
-
-    def _room_for(self, problem: Problem) -> Continuation:
-        """Tables to be filled in, in the memory that the part before had, if they fit."""
+    def _after(self, problem: Problem, part: int, done: int) -> Payoffs:
+        """What reaching a part's states and halo pays, in the memory of the part before."""
         states = problem.graph.num_states
-        if self._tables is None or len(self._tables.v_r) < states:
-            self._tables = None  # Freed before there are new ones.
-            self._tables = unknown_continuation(problem, states)
-        rows = problem.rows_for_payoffs(states)
-        hoped, attained, v_r = self._tables
-        v_r[:states] = np.nan
-        return Continuation(hoped[:rows], attained[:rows], v_r[:states])
+        if self._payoffs is None or len(self._payoffs.v_r) < states:
+            self._payoffs = None  # Freed before there are new ones.
+            self._payoffs = Payoffs(problem, states)
+        after = self._payoffs.reused(problem, states)
+        for numbers, values in self.value_blocks(problem, part, done):
+            after.renew(values, numbers, np.arange(len(numbers)))
+        return after
 
     def _nowhere(self, part: int) -> Mask:
         return np.zeros(self.parts.num_own(part), np.bool_)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int32, Int64, Shaped
 
 from empo_core.types import WorldSpec
 from empo_core.world_structure import Symmetry
-from empo_exact.goal_axis import goal_order, goal_places
+from empo_exact.game import goal_order, goal_places
 from empo_worlds.symmetry_group import SymmetryGroup
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.world_structure import Reads, RowMap, Symmetry
+from empo_exact.assumptions import Assumptions, build_prior
 from empo_exact.plugin import ExactParams
-from empo_exact.setup import Assumptions, build_prior
 from empo_worlds.cone_checks import (
     MOST_ROWS,
     cone,

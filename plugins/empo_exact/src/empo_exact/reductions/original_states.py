@@ -16,7 +16,9 @@ from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import stage
 from empo_exact import ram
+from empo_exact.assumptions import Assumptions
 from empo_exact.exploration_progress import exploring
+from empo_exact.game import Values
 from empo_exact.graph import (
     ITEMS_PER_BLOCK,
     Explored,
@@ -25,15 +27,13 @@ from empo_exact.graph import (
     build_graph,
     world_graph,
 )
-from empo_exact.induction import Seconds
-from empo_exact.kernel_data import Values
 from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
+from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
-from empo_exact.reductions.reduced import Reduced
+from empo_exact.reductions.reduced import Reduced, reduced_graph
 from empo_exact.result import ExactResult
-from empo_exact.setup import Assumptions, pose
+from empo_exact.sweep import Seconds
 from empo_exact.terminal_states import terminal_warning
 from empo_exact.values import ValueStore
 
@@ -137,19 +137,36 @@ class Unfolding:
         return PartsResult(world, params, assumed, opening, seed)
 
 
-def unfolding(
+def reduce_graph(
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    tracker: Tracker,
+    start: Start | None = None,
+) -> Unfolding:
+    """Explore the states that stand for all others, and the way back from them.
+
+    The way back takes the graph of all original states if their values are kept.
+
+    Raises:
+        UnsuitableWorldError: if the world does not declare what a reduction needs.
+        SolveError: if the world's declaration is refuted, or nothing stands for some state; or
+            there are too many states, or too many original ones, all of whose values are to be
+            kept.
+    """
+    reduced = reduced_graph(world, params, assumed, tracker, start)
+    # Before the values, which would be lost if there were too many original states.
+    return _unfolding(world, params, reduced, tracker, start)
+
+
+def _unfolding(
     world: WorldModel,
     params: ExactParams,
     reduced: Reduced,
     tracker: Tracker,
-    start: Start | None = None,
+    start: Start | None,
 ) -> Unfolding:
-    """The way back, which takes the graph of all original states if their values are kept.
-
-    Raises:
-        SolveError: if nothing stands for some state; or there are too many states, all of whose
-            values are to be kept.
-    """
+    """The way back."""
     resolved = ram.resolved(reduced.original_sizes, params)
     graph = None
     if resolved.keep == "all":

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from empo_core.errors import SolveError, UnsuitableWorldError
 from empo_core.protocols import WorldModel
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import StateGraph
 from empo_exact.images import Images
 from empo_exact.plugin import ExactParams
@@ -18,7 +19,6 @@ from empo_exact.reductions.bisimulation import partition
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.reductions.declarations import RefusedError
 from empo_exact.reductions.preparation import prepare
-from empo_exact.setup import Assumptions
 from empo_worlds.contract import achieved_in
 
 MOST_STATES = 50_000

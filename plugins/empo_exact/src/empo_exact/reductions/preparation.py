@@ -14,11 +14,11 @@ from torch import Tensor
 
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
+from empo_exact.assumptions import Assumptions
 from empo_exact.graph import ITEMS_PER_BLOCK, StateGraph
 from empo_exact.plugin import ExactParams
 from empo_exact.reductions.canonical import Canonical
 from empo_exact.reductions.declarations import Declarations, declared
-from empo_exact.setup import Assumptions
 from empo_worlds.comparison import MOST_PAIRS
 from empo_worlds.row_table import RowTable
 from empo_worlds.samples import walked_states

@@ -11,10 +11,11 @@ from jaxtyping import Int32, Shaped
 
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import Tell, stage
+from empo_exact.assumptions import Assumptions
 from empo_exact.exploration_progress import exploring
+from empo_exact.game import Values
 from empo_exact.graph import Progress, Start, StateGraph
 from empo_exact.images import Images
-from empo_exact.kernel_data import Values
 from empo_exact.plugin import ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.reduction import Reduction
@@ -23,7 +24,6 @@ from empo_exact.reductions.canonical import Canonical
 from empo_exact.reductions.declarations import Declarations
 from empo_exact.reductions.exploration import Exploration, explore
 from empo_exact.reductions.preparation import Preparation, prepare, refuse_assumptions
-from empo_exact.setup import Assumptions
 from empo_worlds.contract import achieved_in
 from empo_worlds.row_table import RowTable
 

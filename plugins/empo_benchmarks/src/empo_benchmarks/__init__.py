@@ -1,0 +1,1 @@
+"""Worlds that others defined as benchmarks, built from their rules."""

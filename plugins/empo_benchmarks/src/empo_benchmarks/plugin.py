@@ -1,0 +1,55 @@
+"""Components of this distribution; imported to list plugins, so it must not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
+from empo_benchmarks.overcooked.params import KitchenParams, KitchenPlannerParams, OvercookedParams
+from empo_core import Component, hookimpl
+
+
+@hookimpl
+def empo_components() -> Iterable[Component]:
+    """Offer two world models, a human prior for each, and an environment made from one."""
+    yield Component(
+        kind="world_model",
+        name="blocks",
+        params=BlocksParams,
+        target="empo_benchmarks.blocks.world:load_world",
+        api=1,
+        summary="A robot without a body moves boxes that lock a human in, and may crush it.",
+    )
+    yield Component(
+        kind="human_prior",
+        name="greedy-distance",
+        params=GreedyDistanceParams,
+        target="empo_benchmarks.blocks.prior:GreedyDistance",
+        api=1,
+        summary="Humans of a blocks world step to where they are nearest to their goal.",
+    )
+    yield Component(
+        kind="world_model",
+        name="overcooked",
+        params=OvercookedParams,
+        target="empo_benchmarks.overcooked.world:load_world",
+        api=1,
+        summary="A robot and a human cook onion soups in a kitchen where they get in each "
+        "other's way.",
+    )
+    yield Component(
+        kind="human_prior",
+        name="kitchen-planner",
+        params=KitchenPlannerParams,
+        target="empo_benchmarks.overcooked.prior:KitchenPlanner",
+        api=1,
+        summary="Humans of a kitchen take the nearest of what their goal needs next.",
+    )
+    yield Component(
+        kind="environment",
+        name="overcooked",
+        params=KitchenParams,
+        target="empo_benchmarks.overcooked.environment:KitchenEnvironment",
+        api=1,
+        summary="Copies of the run's kitchen, paid for soups as in the game.",
+    )

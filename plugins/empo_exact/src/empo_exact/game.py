@@ -1,0 +1,403 @@
+"""The game as the kernels read it: arrays of the graph and of joint actions, and working memory.
+
+Goals are ordered by human here, and each human's goals are padded to a multiple of ``LANES``
+with goals that nothing achieves and that weigh 0. The goals of the ``h``-th human are the
+range ``first_goal[h] : last_goal[h]``; padding goes on up to ``first_goal[h + 1]``. Sums over
+goals can so be done for ``LANES`` neighbours at a time, see ``simd``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int64, Shaped
+from numpy.typing import NDArray
+
+from empo_core.types import WorldSpec
+from empo_exact.graph import StateGraph
+from empo_theory.equations import reward_weight
+from empo_theory.parameters import CompleteTheory
+
+LANES: Final = 4
+"""Goals per human are a multiple of it."""
+STATES_AT_ONCE = 1 << 14
+CACHE_LINE: Final = 64
+WIDEST: Final = 16
+"""Largest number of neighbours that are treated alike."""
+
+Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
+Indices = NDArray[np.uint32]
+
+
+class Game(NamedTuple):
+    """The graph and how joint actions decompose; axes as in ``graph.StateGraph``.
+
+    Attributes:
+        offsets: Start of each pair's transitions [pair + 1].
+        successor: [transition].
+        code: [transition].
+        prob: Probability behind each code [code].
+        discounted_h: Probability times the humans' discount [code].
+        discounted_r: Probability times the robot's discount [code].
+        accrued: Probability times how much U_r counts during the transition [code].
+        achieved: Whether a state achieves a goal [state goal].
+        is_plain: Every joint action of a state has exactly one successor, one unit of time away
+            [expanded state].
+        profile: The humans' part of each joint action, human 0 fastest [joint].
+        robot: The robots' part of each joint action, robot 0 fastest [joint].
+        action: Each human's action in each of the humans' profiles [human profile].
+        having: The profiles in which each human takes its first action, then those in which it
+            takes its second, ..., each in the order of the others' part [human profile], flat.
+        others: The other humans' part of each profile [human profile].
+        profile_joint: The joint action made of a profile and the robots' first part [profile].
+        robot_joint: What a robots' part adds to that [robot].
+        num_actions: [human].
+        together: How many profiles contain any one action of a human [human].
+        first_goal: Where each human's goals begin, and the end [human + 1].
+        last_goal: Where each human's goals end, padding left out [human].
+        weight: [goal].
+        num_joint: Number of joint actions.
+        num_profiles: Number of the humans' joint actions.
+        num_robot_actions: Number of the robots' joint actions.
+    """
+
+    offsets: NDArray[np.uint32] | NDArray[np.int64]
+    successor: NDArray[np.int32]
+    code: NDArray[np.uint16] | NDArray[np.int32]
+    prob: Floats
+    discounted_h: Floats
+    discounted_r: Floats
+    accrued: Floats
+    achieved: NDArray[np.uint8]
+    is_plain: NDArray[np.uint8]
+    profile: Indices
+    robot: Indices
+    action: Indices
+    having: NDArray[np.int32]
+    others: Indices
+    profile_joint: NDArray[np.int32]
+    robot_joint: NDArray[np.int32]
+    num_actions: Longs
+    together: Longs
+    first_goal: Longs
+    last_goal: Longs
+    weight: Floats
+    num_joint: int
+    num_profiles: int
+    num_robot_actions: int
+
+
+class Humans(NamedTuple):
+    """Assumptions of Phase 1. Arrays with a leading axis of 1 hold for all states.
+
+    Attributes:
+        beta: Rationality, infinity allowed [1 or state, goal].
+        nu: Weight of the habitual policy [1 or state, goal].
+        habit: The habitual policy; of no account where ``nu`` is 0 [1 or state, action, goal].
+        belief: Weight of the other humans' profile given a human and its own action; empty
+            means evenly over their available actions [1 or state, human, action, others].
+        is_optimistic: The robot is expected to help rather than to obstruct.
+        has_habit: Some ``nu`` is positive.
+        has_greedy: Some ``beta`` is infinite.
+    """
+
+    beta: Floats
+    nu: Floats
+    habit: Floats
+    belief: Floats
+    is_optimistic: bool
+    has_habit: bool
+    has_greedy: bool
+
+
+class Theory(NamedTuple):
+    """The symbols of Phase 2; see ``empo_theory.parameters.TheoryParams``.
+
+    Attributes:
+        is_weighted: X_h weighs goals; ``x_agg``.
+        is_mean: U_r averages over humans; ``u_agg``.
+    """
+
+    beta_r: float
+    zeta: float
+    xi: float
+    eta: float
+    terminal_value: float
+    is_weighted: bool
+    is_mean: bool
+
+
+class Block(NamedTuple):
+    """The states ``order[first:last]``, on which one call of a kernel works.
+
+    Attributes:
+        order: State numbers.
+        first: Where the block begins in ``order``.
+        last: Where it ends.
+    """
+
+    order: NDArray[np.int32]
+    first: int
+    last: int
+
+
+class CurrentState(NamedTuple):
+    """The state that a kernel works on.
+
+    Attributes:
+        state: Its number.
+        position: Its position in the block.
+    """
+
+    state: int
+    position: int
+
+
+class GoalPayoffs(NamedTuple):
+    """Payoff of reaching a state to each goal, one step later.
+
+    Where all transitions take as long, an entry is 1 where the goal is achieved and the discounted
+    value elsewhere; where durations differ, it is 0 and the undiscounted value.
+
+    Attributes:
+        table: A row per state, then scratch rows, one per joint action [row goal].
+        spare: First scratch row of this thread.
+        is_timed: Durations of transitions differ.
+    """
+
+    table: Floats
+    spare: int
+    is_timed: bool
+
+
+class Values(NamedTuple):
+    """The values at one time; goals human by human.
+
+    Attributes:
+        v_m: V_h^m, what each human hopes for [state goal].
+        v_e: V_h^e, what each human can in fact attain [state goal].
+        v_r: V_r [state].
+    """
+
+    v_m: Floats
+    v_e: Floats
+    v_r: Floats
+
+
+class Policies(NamedTuple):
+    """Policies in some states, with Q_r, X_h and U_r, by position [position ...].
+
+    Attributes:
+        pi_h: Humans' policies, goals as the sweep orders them [position action goal].
+        pi_r: The robot's policy [position robot].
+        q_r: Q_r, NaN where unavailable [position robot].
+        x_h: X_h [position human].
+        u_r: U_r, 0 at terminal states [position].
+    """
+
+    pi_h: Floats
+    pi_r: Floats
+    q_r: Floats
+    x_h: Floats
+    u_r: Floats
+
+
+class Scratch(NamedTuple):
+    """Working memory of one thread.
+
+    Attributes:
+        at: The row of goal values that each joint action leads to [joint].
+        is_available: Whether a profile is available [profile].
+        free: Whether a joint robot action is available [robot]; here and in the last three
+            there are as many more as make a multiple of ``LANES``, which never are.
+        reply: What each profile is worth, given the robot's reply [profile goal].
+        rows: The available profiles with each action of one human [action which], flat.
+        share: How likely the human takes them to be if it chooses that action, likewise.
+        even: The same where all profiles are available, and evenly likely [human profile], flat.
+        q: Values of own actions [action goal].
+        times: How many available profiles contain an own action [human action].
+        weight: How likely own actions are, not yet normalised [action goal]; rounded up to a
+            multiple of ``WIDEST`` numbers.
+        marginal: Each human's action probabilities over all its goals [human action].
+        mass: Probability of what the others do, for each human [human others], flat.
+        chance: Probability of each profile [profile].
+        q_r: [robot].
+        pi_r: [robot].
+        accrual: Expected weight of U_r [robot].
+    """
+
+    at: NDArray[np.int32]
+    is_available: NDArray[np.uint8]
+    free: NDArray[np.uint8]
+    reply: Floats
+    rows: NDArray[np.int32]
+    share: Floats
+    even: Floats
+    q: Floats
+    times: Longs
+    weight: Floats
+    marginal: Floats
+    mass: Floats
+    chance: Floats
+    q_r: Floats
+    pi_r: Floats
+    accrual: Floats
+
+
+def make_scratch(game: Game) -> Scratch:
+    """Working memory for one thread."""
+    goals, humans = len(game.weight), len(game.num_actions)
+    actions = int(game.num_actions.max())
+    profiles, robots = game.num_profiles, game.num_robot_actions
+    padded = -(-robots // LANES) * LANES
+    return Scratch(
+        at=np.zeros(profiles * robots, np.int32),
+        is_available=np.zeros(profiles, np.uint8),
+        free=np.zeros(padded, np.uint8),
+        reply=aligned((profiles, goals)),
+        rows=np.zeros(profiles, np.int32),
+        share=np.zeros(profiles),
+        even=np.repeat(1.0 / game.together, profiles),
+        q=aligned((actions, goals)),
+        times=np.zeros((humans, actions), np.int64),
+        weight=aligned((actions + -(-(-actions * goals % WIDEST) // goals), goals)),
+        marginal=np.zeros((humans, actions)),
+        mass=np.zeros(humans * profiles),
+        chance=np.zeros(profiles),
+        q_r=np.zeros(padded),
+        pi_r=np.zeros(padded),
+        accrual=np.zeros(padded),
+    )
+
+
+def aligned(shape: tuple[int, ...]) -> Floats:
+    """Uninitialised memory that begins with a cache line, so that rows straddle fewer."""
+    size = math.prod(shape)
+    memory = np.empty(size + CACHE_LINE // 8)
+    begin = -memory.ctypes.data % CACHE_LINE // 8
+    return memory[begin : begin + size].reshape(shape)
+
+
+def goal_order(spec: WorldSpec) -> Int64[np.ndarray, " padded_goal"]:
+    """Position on the world's goal axis of each goal of the sweep; -1 for padding."""
+    order: list[int] = []
+    for human in spec.humans:
+        goals = list(spec.goals_of(human))
+        order += goals + [-1] * (-len(goals) % LANES)
+    return np.array(order, np.int64)
+
+
+def goal_places(spec: WorldSpec) -> Int64[np.ndarray, " goal"]:
+    """Position among the goals of the sweep of each goal on the world's goal axis."""
+    order = goal_order(spec)
+    place = np.zeros(len(spec.goals), np.int64)
+    place[order[order >= 0]] = np.flatnonzero(order >= 0)
+    return place
+
+
+def padded(
+    values: Shaped[np.ndarray, "*batch goal"], spec: WorldSpec
+) -> Shaped[np.ndarray, "*batch padded_goal"]:
+    """Values on the world's goal axis (the last one) as the sweep wants them."""
+    order = goal_order(spec)
+    ordered = values[..., order].copy()
+    ordered[..., order < 0] = 0
+    return np.ascontiguousarray(ordered)
+
+
+def make_game(
+    graph: StateGraph, achieved: Bool[np.ndarray, "state goal"], theory: CompleteTheory
+) -> Game:
+    """The game as the kernels read it; ``achieved`` has the goals of ``spec.goals``."""
+    spec = graph.spec
+    joint = np.arange(spec.num_joint_actions)
+    actions = {
+        agent: joint // spec.strides[agent] % spec.num_actions[agent]
+        for agent in range(len(spec.agents))
+    }
+    profile, profiles = _mixed(actions, spec.humans, spec)
+    robot, robots = _mixed(actions, spec.robots, spec)
+    listed = np.arange(profiles)
+    action, strides = np.zeros((len(spec.humans), profiles), np.uint32), 1
+    for h, human in enumerate(spec.humans):
+        action[h] = listed // strides % spec.num_actions[human]
+        strides *= spec.num_actions[human]
+    others = np.zeros_like(action)
+    for h in range(len(spec.humans)):
+        stride = 1
+        for k, other in enumerate(spec.humans):
+            if k != h:
+                others[h] += action[k] * stride
+                stride *= spec.num_actions[other]
+    lengths = [len(spec.goals_of(human)) for human in spec.humans]
+    begins = np.cumsum([0] + [length + -length % LANES for length in lengths])
+    weight = np.array([goal.weight for goal in spec.goals], np.float64)
+    rho_r = -math.log(theory.gamma_r)
+    accrual = [reward_weight(rho_r, float(d), theory.accrual) for d in graph.duration]
+    return Game(
+        offsets=graph.offsets,
+        successor=graph.successor,
+        code=graph.code,
+        prob=graph.prob,
+        discounted_h=graph.prob * theory.gamma_h**graph.duration,
+        discounted_r=graph.prob * theory.gamma_r**graph.duration,
+        accrued=graph.prob * np.array(accrual, np.float64),
+        achieved=padded(achieved.astype(np.uint8), spec),
+        is_plain=plain_states(graph),
+        profile=profile,
+        robot=robot,
+        action=action,
+        having=np.argsort(action, axis=1, kind="stable").astype(np.int32).ravel(),
+        others=others,
+        profile_joint=np.flatnonzero(robot == 0)[np.argsort(profile[robot == 0])].astype(np.int32),
+        robot_joint=np.flatnonzero(profile == 0)[np.argsort(robot[profile == 0])].astype(np.int32),
+        num_actions=np.array([spec.num_actions[human] for human in spec.humans], np.int64),
+        together=np.array([profiles // spec.num_actions[human] for human in spec.humans], np.int64),
+        first_goal=begins,
+        last_goal=begins[:-1] + np.array(lengths),
+        weight=padded(weight, spec),
+        num_joint=len(joint),
+        num_profiles=profiles,
+        num_robot_actions=robots,
+    )
+
+
+def plain_states(graph: StateGraph) -> NDArray[np.uint8]:
+    """Flags of states where every joint action has one successor, one unit of time away."""
+    joint = graph.spec.num_joint_actions
+    is_plain = np.zeros(graph.num_expanded, np.uint8)
+    if (graph.duration != 1).any():
+        return is_plain
+    for first in range(0, graph.num_expanded, STATES_AT_ONCE):
+        last = min(first + STATES_AT_ONCE, graph.num_expanded)
+        counts = np.diff(graph.offsets[first * joint : last * joint + 1])
+        is_plain[first:last] = (counts.reshape(-1, joint) == 1).all(axis=1)
+    return is_plain
+
+
+def _mixed(
+    actions: Mapping[int, NDArray[np.int64]], agents: Sequence[int], spec: WorldSpec
+) -> tuple[Indices, int]:
+    """The index of some agents' joint action in each joint action, and how many there are."""
+    index, stride = np.zeros(spec.num_joint_actions, np.int64), 1
+    for agent in agents:
+        index += actions[agent] * stride
+        stride *= spec.num_actions[agent]
+    return index.astype(np.uint32), stride
+
+
+def make_theory(theory: CompleteTheory) -> Theory:
+    """The symbols of Phase 2 as the kernels read them."""
+    return Theory(
+        beta_r=theory.beta_r,
+        zeta=theory.zeta,
+        xi=theory.xi,
+        eta=theory.eta,
+        terminal_value=theory.terminal_value,
+        is_weighted=theory.x_agg == "weighted",
+        is_mean=theory.u_agg == "mean",
+    )

@@ -1,0 +1,233 @@
+# mypy: disable-error-code="no-any-return"
+"""Phase 1: how humans act for each goal if the robot does its worst (or best), (1)-(3); compiled.
+
+In the order of the paper (arXiv 2508.00159v2, Table 1), with V_h^m of the next step known::
+
+    phase1                 the states of a block
+      solve_humans         one state
+        find_rows          (1) E over s' of U + (1 - U) gamma_h V_h^m: ``rows.payoff``, in tables
+        extreme_replies    (1) min over a_r of it, for each of the humans' profiles
+        list_profiles      (1) the others' actions a_-h, evenly likely or as believed
+        find_gaps          (1) Q_h^m; (2) beta_h (Q_h^m - max Q_h^m)
+        exponential        (2) e to that
+        decide             (2) pi_h; (3) V_h^m
+
+A profile is a joint action of all humans. ``Lanes`` are 8 or 4 goals at a time, by ``over_goals``.
+``empo_theory.reference`` has the same in plain Python.
+"""
+
+from __future__ import annotations
+
+import math
+
+from empo_exact.game import (
+    Block,
+    CurrentState,
+    Game,
+    GoalPayoffs,
+    Humans,
+    Policies,
+    Scratch,
+    Values,
+)
+from empo_exact.rows import (
+    PLAIN,
+    TERMINAL,
+    Mixture,
+    blend_some,
+    extreme_replies,
+    find_rows,
+    kind_of,
+)
+from empo_exact.simd import (
+    SIXTEEN,
+    Lanes,
+    entry,
+    exponential,
+    kernel,
+    larger,
+    load,
+    over_goals,
+    sixteen,
+    store,
+    where_less,
+)
+from empo_theory.equations import TIE_TOLERANCE
+from empo_worlds.compilation import inlined
+
+
+@inlined
+def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch) -> Mixture:
+    """The available profiles with each own action, and how likely they seem, flat."""
+    here = state if humans.belief.shape[0] > 1 else 0
+    believes = humans.belief.shape[3] > 0
+    together = game.together[human]
+    for action in range(game.num_actions[human]):
+        first, count = action * together, 0
+        for k in range(together):
+            profile = entry(game.having, (human * game.num_profiles + first + k,))
+            if entry(s.is_available, (profile,)):
+                s.rows[first + count] = profile
+                s.share[first + count] = humans.belief[here, human, action, k] if believes else 1.0
+                count += 1
+        s.times[human, action] = count
+        if not believes:
+            for k in range(first, first + count):
+                s.share[k] = 1.0 / count
+    return Mixture(s.rows, 0, s.share, 0, game.num_profiles)
+
+
+@inlined
+def list_plainly(game: Game, human: int, s: Scratch) -> Mixture:
+    """The same where all profiles are available and no beliefs are given."""
+    for action in range(game.num_actions[human]):
+        s.times[human, action] = game.together[human]
+    first = human * game.num_profiles
+    return Mixture(game.having, first, s.even, first, game.num_profiles)
+
+
+@inlined
+def find_gaps(
+    goal: int,
+    zero: Lanes,
+    game: Game,
+    humans: Humans,
+    state: int,
+    human: int,
+    listed: Mixture,
+    s: Scratch,
+) -> None:
+    """Q_h^m, equation (1), and beta_h times how far each action falls short of the best.
+
+    ``listed`` has the available profiles with each own action.
+    """
+    here = state if humans.beta.shape[0] > 1 else 0
+    beta, best = load(humans.beta, (here, goal), zero), zero - math.inf
+    actions, together = game.num_actions[human], game.together[human]
+    for action in range(actions):
+        first, count = action * together, s.times[human, action]
+        if count > 0:
+            row, weight = listed.first_row + first, listed.first_weight + first
+            others = Mixture(listed.rows, row, listed.weights, weight, count)
+            q = blend_some(s.reply, others, goal, zero)  # (1)
+            store(s.q, (action, goal), q)
+            best = larger(best, q)
+    for action in range(actions):
+        gap = zero - math.inf
+        if s.times[human, action] > 0:
+            q = load(s.q, (action, goal), zero)
+            gap = beta * (q - best)
+            if humans.has_greedy:
+                slack = TIE_TOLERANCE * larger(larger(best, 0.0 - best), 1.0)
+                tied = where_less(q, best - slack, -math.inf, 0.0)
+                gap = where_less(beta, math.inf, gap, tied)
+        store(s.weight, (action, goal), gap)
+
+
+@inlined
+def mix_habit(
+    humans: Humans, state: int, action: int, policy: Lanes, goal: int, zero: Lanes
+) -> Lanes:
+    """The policy for a few goals with the habitual one mixed in, equation (2)."""
+    at = state if humans.nu.shape[0] > 1 else 0
+    here = state if humans.habit.shape[0] > 1 else 0
+    nu = load(humans.nu, (at, goal), zero)
+    habit = load(humans.habit, (here, action, goal), zero)
+    return where_less(0.0, nu, (1.0 - nu) * policy + nu * habit, policy)
+
+
+@inlined
+def decide(
+    goal: int,
+    zero: Lanes,
+    game: Game,
+    humans: Humans,
+    here: CurrentState,
+    human: int,
+    s: Scratch,
+    out: Values,
+    policies: Policies,
+) -> None:
+    """One human's policy, equation (2), and value, equation (3), for a few goals.
+
+    Where a goal is achieved already, it was paid for on arrival: the human idles.
+    """
+    actions, whole = game.num_actions[human], zero
+    for action in range(actions):
+        whole += load(s.weight, (action, goal), zero)
+    share, done = 1.0 / whole, load(game.achieved, (here.state, goal), zero)
+    value, idle = zero, True
+    for action in range(actions):
+        chosen = load(s.weight, (action, goal), zero) * share  # (2)
+        if humans.has_habit:
+            chosen = mix_habit(humans, here.state, action, chosen, goal, zero)
+        if s.times[human, action] > 0:
+            value += chosen * load(s.q, (action, goal), zero)  # (3)
+        chosen *= 1.0 - done
+        if idle and s.times[human, action] > 0:
+            chosen += done
+            idle = False
+        store(policies.pi_h, (here.position, action, goal), chosen)
+    store(out.v_m, (here.state, goal), value * (1.0 - done))
+    for action in range(actions, policies.pi_h.shape[1]):
+        store(policies.pi_h, (here.position, action, goal), zero)
+
+
+@inlined
+def solve_humans(
+    game: Game,
+    humans: Humans,
+    here: CurrentState,
+    payoffs: GoalPayoffs,
+    s: Scratch,
+    out: Values,
+    policies: Policies,
+) -> None:
+    """Humans' policies and values in one state, equations (1)-(3); arguments as in ``phase1``."""
+    kind = kind_of(game, here.state)
+    if kind == TERMINAL:
+        for goal in range(payoffs.table.shape[1]):
+            out.v_m[here.state, goal] = 0.0
+            for action in range(policies.pi_h.shape[1]):
+                policies.pi_h[here.position, action, goal] = 0.0
+        return
+    never = -math.inf if humans.is_optimistic else math.inf
+    successors = find_rows(game, here.state, kind, payoffs, never, s)  # (1): E over s'
+    for profile in range(game.num_profiles):  # (1): min over a_r
+        if humans.is_optimistic:
+            extreme_replies(game, payoffs.table, successors, profile, True, s.reply)
+        else:
+            extreme_replies(game, payoffs.table, successors, profile, False, s.reply)
+    for human in range(game.num_actions.shape[0]):  # (1): E over a_-h
+        if kind == PLAIN and humans.belief.shape[3] == 0:
+            listed = list_plainly(game, human, s)
+        else:
+            listed = list_profiles(game, humans, here.state, human, s)
+        first, end = game.first_goal[human], game.first_goal[human + 1]
+        over_goals(find_gaps, first, end, game, humans, here.state, human, listed, s)
+    for k in range(0, s.q.size, SIXTEEN):  # (2)
+        gaps = load(s.weight, (0, k), sixteen(0.0))
+        store(s.weight, (0, k), exponential(gaps))
+    for human in range(game.num_actions.shape[0]):  # (2), (3)
+        first, end = game.first_goal[human], game.first_goal[human + 1]
+        over_goals(decide, first, end, game, humans, here, human, s, out, policies)
+
+
+@kernel
+def phase1(
+    game: Game,
+    humans: Humans,
+    block: Block,
+    payoffs: GoalPayoffs,
+    s: Scratch,
+    out: Values,
+    policies: Policies,
+) -> None:
+    """Humans' policies and values in the states of a block, equations (1)-(3).
+
+    ``payoffs`` is by V_h^m one step later. V_h^m goes into ``out`` by state number, pi_h into
+    ``policies`` by position in the block.
+    """
+    for position in range(block.last - block.first):
+        here = CurrentState(block.order[block.first + position], position)
+        solve_humans(game, humans, here, payoffs, s, out, policies)

@@ -1,0 +1,306 @@
+# mypy: disable-error-code="no-any-return"
+"""Phase 2: the robot's policy, and what humans attain with such a robot, (4)-(9); compiled.
+
+In the order of the paper (arXiv 2508.00159v2, Table 1), with V_h^e and V_r of the next step known::
+
+    phase2                    the states of a block
+      solve_robot             one state
+        find_rows             (6) E over s' of U + (1 - U) gamma_h V_h^e: ``rows.payoff``, in tables
+        weigh_profiles        (4), (6) how likely the humans act how, over all their goals
+        value_robot_actions   (4) Q_r; ``value_plainly`` is the same where nothing is left to chance
+        choose_robot_action   (5) pi_r
+        blend_replies         (6) E over a_r, for each of the humans' profiles
+        attain                (6) V_h^e
+        aggregate             (7) X_h
+        reward                (8) U_r; the last lines of ``solve_robot`` are (9) V_r
+
+A profile is a joint action of all humans. ``Lanes`` are 8 or 4 goals at a time, by ``over_goals``.
+``empo_theory.reference`` has the same in plain Python.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from empo_exact.game import (
+    Block,
+    CurrentState,
+    Floats,
+    Game,
+    GoalPayoffs,
+    Policies,
+    Scratch,
+    Theory,
+    Values,
+)
+from empo_exact.rows import (
+    PLAIN,
+    TERMINAL,
+    Mixture,
+    Successors,
+    blend_replies,
+    blend_some,
+    find_rows,
+    four_replies,
+    kind_of,
+    reply_row,
+)
+from empo_exact.simd import (
+    FOUR,
+    Lanes,
+    entry,
+    exponential,
+    four,
+    kernel,
+    lane_sum,
+    load,
+    logarithm,
+    over_goals,
+    store,
+    where_less,
+)
+from empo_worlds.compilation import inlined
+
+
+@inlined
+def power(base: float, exponent: float) -> float:
+    """``base ** exponent``, quickly where the exponent is one of the usual ones."""
+    if exponent == 1.0:
+        return base
+    if exponent == 2.0:
+        return base * base
+    if exponent == -1.0:
+        return 1.0 / base
+    return base**exponent
+
+
+@inlined
+def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
+    """Marginal policies over goals, and how likely profiles and parts of them are."""
+    humans, profiles = game.num_actions.shape[0], game.num_profiles
+    for human in range(humans):
+        total, begin, end = 0.0, game.first_goal[human], game.first_goal[human + 1]
+        for action in range(game.num_actions[human]):
+            mass = four(0.0)
+            for goal in range(begin, end, FOUR):
+                mass += load(game.weight, (goal,), mass) * load(policy, (index, action, goal), mass)
+            s.marginal[human, action] = lane_sum(mass)
+            total += s.marginal[human, action]
+        for action in range(game.num_actions[human]):
+            s.marginal[human, action] /= total
+    for human in range(humans):
+        for k in range(game.together[human]):
+            # What the others do is the same whatever the human does, so take its first action.
+            profile, chance = entry(game.having, (human * profiles + k,)), 1.0
+            for other in range(humans):
+                if other != human:
+                    chance *= s.marginal[other, entry(game.action, (other, profile))]
+            s.mass[human * profiles + k] = chance
+    for action in range(game.num_actions[0]):
+        alone = s.marginal[0, action]
+        for k in range(game.together[0]):
+            profile = entry(game.having, (action * game.together[0] + k,))
+            s.chance[profile] = alone * entry(s.mass, (k,))
+
+
+@inlined
+def value_plainly(game: Game, successors: Successors, v_r: Floats, s: Scratch) -> None:
+    """Q_r and its share of U_r where every joint action has one successor."""
+    # Those are certain, so the codes of all transitions say the same.
+    code = np.int64(entry(game.code, (successors.first,)))
+    profiles, robots, certain = game.num_profiles, game.num_robot_actions, 0.0
+    for profile in range(profiles):
+        certain += entry(s.chance, (profile,))
+    whole = robots - robots % 4
+    for robot in range(0, whole, 4):
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0  # Four sums that need not wait for each other.
+        for profile in range(profiles):
+            chance = entry(s.chance, (profile,))
+            if chance > 0:
+                rows = four_replies(game, successors, profile, robot)
+                a += chance * entry(v_r, (rows[0],))
+                b += chance * entry(v_r, (rows[1],))
+                c += chance * entry(v_r, (rows[2],))
+                d += chance * entry(v_r, (rows[3],))
+        s.q_r[robot], s.q_r[robot + 1], s.q_r[robot + 2], s.q_r[robot + 3] = a, b, c, d
+    for robot in range(whole, robots):
+        total = 0.0
+        for profile in range(profiles):
+            chance = entry(s.chance, (profile,))
+            if chance > 0:
+                total += chance * entry(v_r, (reply_row(game, successors, profile, robot),))
+        s.q_r[robot] = total
+    for robot in range(robots):
+        s.q_r[robot] *= game.discounted_r[code]
+        s.accrual[robot] = game.accrued[code] * certain
+
+
+@inlined
+def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
+    """Q_r of each joint robot action, equation (4), and how much U_r counts meanwhile."""
+    for robot in range(game.num_robot_actions):
+        s.q_r[robot] = 0.0
+        s.accrual[robot] = 0.0
+        for profile in range(game.num_profiles):
+            chance = s.chance[profile]
+            pair = np.int64(state) * game.num_joint
+            pair += game.profile_joint[profile] + game.robot_joint[robot]
+            if chance == 0:
+                continue
+            for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
+                code, after = np.int64(game.code[item]), np.uint32(game.successor[item])
+                s.q_r[robot] += chance * game.discounted_r[code] * v_r[after]
+                s.accrual[robot] += chance * game.accrued[code]
+
+
+@inlined
+def choose_robot_action(theory: Theory, robots: int, s: Scratch) -> None:
+    """Fill in the robot's policy, equation (5), in log space."""
+    best, zero = -math.inf, four(0.0)
+    for robot in range(0, s.q_r.shape[0], FOUR):
+        gain = -theory.beta_r * logarithm(0.0 - load(s.q_r, (robot,), zero))
+        free = load(s.free, (robot,), zero)
+        store(s.pi_r, (robot,), where_less(0.0, free, gain, -math.inf))
+    for robot in range(robots):
+        best = max(best, entry(s.pi_r, (robot,)))
+    mass = zero
+    for robot in range(0, s.q_r.shape[0], FOUR):
+        weight = exponential(load(s.pi_r, (robot,), zero) - best)
+        mass += weight
+        store(s.pi_r, (robot,), weight)
+    share = 1.0 / lane_sum(mass)
+    for robot in range(0, s.q_r.shape[0], FOUR):
+        store(s.pi_r, (robot,), load(s.pi_r, (robot,), zero) * share)
+
+
+@inlined
+def attain(
+    goal: int,
+    zero: Lanes,
+    game: Game,
+    here: CurrentState,
+    human: int,
+    pi_h: Floats,
+    s: Scratch,
+    v_e: Floats,
+) -> None:
+    """V_h^e of a few goals of one human, equation (6), where the robot has replied."""
+    value, together = zero, game.together[human]
+    first = human * game.num_profiles
+    for action in range(game.num_actions[human]):
+        row = first + action * together
+        others = Mixture(game.having, row, s.mass, first, together)
+        q = blend_some(s.reply, others, goal, zero)
+        value += load(pi_h, (here.position, action, goal), zero) * q
+    store(v_e, (here.state, goal), value)
+
+
+@inlined
+def aggregate(game: Game, theory: Theory, state: int, human: int, v_e: Floats) -> float:
+    """X_h of one human, equation (7); quickly where zeta is one of the usual numbers."""
+    begin, end = game.first_goal[human], game.first_goal[human + 1]
+    if theory.zeta == 1.0 or theory.zeta == 2.0:
+        total = four(0.0)
+        for goal in range(begin, end, FOUR):
+            value = load(v_e, (state, goal), total)
+            gain = value * value if theory.zeta == 2.0 else value
+            total += gain * load(game.weight, (goal,), total) if theory.is_weighted else gain
+        return lane_sum(total)
+    x = 0.0
+    for goal in range(begin, end):
+        weight = game.weight[goal] if theory.is_weighted else 1.0
+        x += weight * v_e[state, goal] ** theory.zeta
+    return x
+
+
+@inlined
+def reward(game: Game, theory: Theory, here: CurrentState, v_e: Floats, x_h: Floats) -> float:
+    """X_h of every human, equation (7), and U_r, equation (8)."""
+    humans, lack = game.num_actions.shape[0], 0.0
+    for human in range(humans):
+        x = aggregate(game, theory, here.state, human, v_e)
+        x_h[here.position, human] = x
+        lack += power(x, -theory.xi) if x > 0 else math.inf
+    if theory.is_mean:
+        lack /= humans
+    return -power(lack, theory.eta)
+
+
+@inlined
+def solve_robot(
+    game: Game,
+    theory: Theory,
+    here: CurrentState,
+    payoffs: GoalPayoffs,
+    next_v_r: Floats,
+    s: Scratch,
+    out: Values,
+    policies: Policies,
+) -> int:
+    """The robot's values and policy in one state; arguments as in ``phase2``.
+
+    Returns:
+        1 if the state has no finite U_r, else 0.
+    """
+    position, robots = here.position, game.num_robot_actions
+    kind = kind_of(game, here.state)
+    if kind == TERMINAL:
+        for goal in range(payoffs.table.shape[1]):
+            out.v_e[here.state, goal] = 0.0
+        out.v_r[here.state] = theory.terminal_value
+        policies.u_r[position] = 0.0
+        return 0
+    successors = find_rows(game, here.state, kind, payoffs, 0.0, s)  # (6): E over s'
+    weigh_profiles(game, policies.pi_h, position, s)
+    if kind == PLAIN:  # (4)
+        value_plainly(game, successors, next_v_r, s)
+    else:
+        value_robot_actions(game, here.state, next_v_r, s)
+    choose_robot_action(theory, robots, s)  # (5)
+    for profile in range(game.num_profiles):  # (6): E over a_r
+        blend_replies(game, payoffs.table, successors, profile, s.pi_r, s.reply)
+    for human in range(game.num_actions.shape[0]):  # (6): E over a_H
+        first, end = game.first_goal[human], game.first_goal[human + 1]
+        over_goals(attain, first, end, game, here, human, policies.pi_h, s, out.v_e)
+    u = reward(game, theory, here, out.v_e, policies.x_h)  # (7), (8)
+    policies.u_r[position] = u
+    total, accrual = 0.0, 0.0
+    for robot in range(robots):
+        policies.pi_r[position, robot] = s.pi_r[robot]
+        policies.q_r[position, robot] = s.q_r[robot] if s.free[robot] else math.nan
+        if s.free[robot]:
+            total += s.pi_r[robot] * s.q_r[robot]
+            accrual += s.pi_r[robot] * s.accrual[robot]
+    if math.isfinite(u):
+        out.v_r[here.state] = accrual * u + total  # (9)
+        return 0
+    out.v_r[here.state] = math.nan
+    return 1
+
+
+@kernel
+def phase2(
+    game: Game,
+    theory: Theory,
+    block: Block,
+    payoffs: GoalPayoffs,
+    next_v_r: Floats,
+    s: Scratch,
+    out: Values,
+    policies: Policies,
+) -> int:
+    """The robot's values and policy in the states of a block, equations (4)-(9).
+
+    ``payoffs`` is by V_h^e one step later, ``next_v_r`` V_r then [state]. V_h^e and V_r go into
+    ``out`` by state number; ``policies`` has pi_h, and receives the rest, by position in the block.
+
+    Returns:
+        How many states have no finite U_r; their V_r is NaN.
+    """
+    bad = 0
+    for position in range(block.last - block.first):
+        here = CurrentState(block.order[block.first + position], position)
+        bad += solve_robot(game, theory, here, payoffs, next_v_r, s, out, policies)
+    return bad

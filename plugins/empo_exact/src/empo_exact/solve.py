@@ -1,0 +1,210 @@
+"""Solving a world exactly: values and policies of humans and robots by backward induction.
+
+What ``solve`` calls, and where to read on::
+
+    load_kernels           compiles what follows, or loads it
+    world_graph            the states within reach, and where actions lead            graph.py
+    pose                   the problem: arrays that kernels read, and priors          problem.py
+    induce                 sweeps, from the last step (or level) back to the start    induction.py
+      Solver.sweep         blocks of states, on threads                               sweep.py
+        phase1             equations (1)-(3): pi_h and V_h^m                          humans.py
+        phase2             equations (4)-(9): pi_r, V_h^e and V_r                     robots.py
+        Payoffs.renew      what reaching these states pays, for the sweep before      payoffs.py
+    ExactResult            values and policies at every state and time                result.py
+
+``reductions/`` (fewer states with the same values) and ``parts/`` (a graph in several pieces, by
+several processes) are imported where the parameters ask for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time as clock
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from empo_core.errors import SolveError
+from empo_core.protocols import Tracker, WorldModel
+from empo_core.stages import kernel_stage, stage
+from empo_exact import ram
+from empo_exact.assumptions import Assumptions
+from empo_exact.exploration_progress import exploring
+from empo_exact.game import Block, make_scratch
+from empo_exact.graph import Start, build_graph, starts_of, world_graph
+from empo_exact.induction import WholeGraph, induce
+from empo_exact.payoffs import Payoffs
+from empo_exact.plugin import Compute, ExactParams, UniformParams
+from empo_exact.prior import UniformPrior
+from empo_exact.problem import pose
+from empo_exact.ram import Sizes
+from empo_exact.result import ExactResult
+from empo_exact.robots import phase2
+from empo_exact.storage import problem_digest
+from empo_exact.sweep import (
+    Seconds,
+    Workspace,
+    empty_policies,
+    room,
+    sweep_block,
+    terminal_values,
+)
+from empo_exact.terminal_states import warning_before
+from empo_exact.values import ValueStore
+from empo_worlds.compilation import is_loaded
+from empo_worlds.contract import require_world
+from empo_worlds.roles import check_humans
+
+if TYPE_CHECKING:
+    from empo_exact.parts.peers import Peers
+
+log = logging.getLogger("empo_exact")
+
+
+def solve(
+    world: WorldModel,
+    params: ExactParams | None = None,
+    assumed: Assumptions | None = None,
+    *,
+    directory: Path | None = None,
+    tracker: Tracker | None = None,
+    resume: bool = False,
+    seed: int = 0,
+    start: Start | None = None,
+    peers: Peers | None = None,
+) -> ExactResult:
+    """Solve a world exactly: Phase 1 and Phase 2 by backward induction in float64.
+
+    Args:
+        world: The world.
+        params: Theory and solver parameters.
+        assumed: Assumptions about the humans beyond the parameters, e.g. a human prior.
+        directory: Where ``keep: disk`` keeps its files.
+        tracker: Told about progress and values.
+        resume: Continue from the files that an interrupted run left in ``directory``.
+        seed: Seeds the rollouts that ``ExactResult.save`` draws.
+        start: State rows in which episodes start; None means the initial state. The first one is
+            the start of reports, chains and rollouts.
+        peers: Processes that solve the world together, of which this is one; None: this alone.
+
+    Returns:
+        Values and policies at every reachable state and time.
+
+    Raises:
+        WorldError: if ``world`` does not derive from ``WorldModel``.
+        SolveError: if the world has no humans or goals, is cyclic without a horizon, is too large,
+            or leaves a human without any attainable goal; or a parameter would do nothing.
+    """
+    params = params or ExactParams()
+    begin, seconds = clock.perf_counter(), Seconds()
+    require_world(world)
+    check_humans(world.spec)
+    ram.check_horizon(world.spec, params)
+    starts_of(world, start)  # Refused before anything is compiled or explored.
+    if idle := params.idle_checkpoints(peers.size if peers else 1):
+        raise SolveError(idle)
+    assumed = assumed or Assumptions()
+    tracker = tracker or Tracker()
+    if not is_loaded(phase2):
+        with kernel_stage(tracker.progress):
+            load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
+    seconds.kernels = clock.perf_counter() - begin
+    if params.compute.has_parts or (peers is not None and peers.size > 1):
+        return _solve_in_parts(
+            world, params, assumed, directory, tracker, resume, seed, peers, start
+        )
+    reduced, images = None, None
+    if params.reduce:
+        from empo_exact.reductions.original_states import reduce_graph
+
+        reduced = reduce_graph(world, params, assumed, tracker, start)
+        graph, images = reduced.reduced.graph, reduced.reduced.images
+        written, params = Sizes.of(reduced.graph), reduced.params
+    else:
+        with exploring(world, params, tracker) as progress:
+            graph = world_graph(world, params, progress, start=start)
+        written = Sizes.of(graph)
+    seconds.graph = clock.perf_counter() - begin - seconds.kernels
+    if warning := warning_before(world, graph, params.theory):
+        log.warning("%s", warning)
+    params = ram.resolved(written, params)
+    sizes = Sizes.of(graph, len(images.variant) if images else 0)
+    ram.check(sizes, params, directory, written, assumed)
+    ram.announce(graph, params, written, assumed)
+    with stage(tracker.progress, "arranging the problem"):
+        problem = pose(world, graph, params, assumed, images=images)
+    digest = problem_digest(problem, params) if params.keep == "disk" else ""
+    store = ValueStore(params.keep, directory, digest)
+    sweeps = WholeGraph(problem, store, seconds)
+    done = sweeps.recover() if resume else 0
+    with ThreadPoolExecutor(params.compute.workers) as threads:
+        induce(sweeps, done, threads, tracker, resume=resume)
+    seconds.total = clock.perf_counter() - begin
+    if reduced:
+        return reduced.result(problem, store, assumed, seconds, seed)
+    return ExactResult(problem, store, params, seconds, seed)
+
+
+def load_kernels(world: WorldModel, *, has_prior: bool) -> None:
+    """Compile the kernels of the world and of both phases, or load them from the disk.
+
+    Numba does so when they are first called: here for the first state, with humans who choose
+    evenly. With a prior Phase 1 is left out.
+    """
+    graph, params = build_graph(world, 1), ExactParams(compute=Compute(workers=1))
+    prior = UniformPrior(UniformParams(), world) if has_prior else None
+    problem = pose(world, graph, params, Assumptions(human_prior=prior))
+    payoffs = Payoffs.of(problem, terminal_values(problem, graph.num_states))
+    block, out = Block(np.zeros(1, np.int32), 0, 1), room(problem, 1)
+    space = Workspace(0, make_scratch(problem.game), empty_policies(problem, 1))
+    sweep_block(problem, block, payoffs, out, space, steps_left=1)
+
+
+def _solve_in_parts(
+    world: WorldModel,
+    params: ExactParams,
+    assumed: Assumptions,
+    directory: Path | None,
+    tracker: Tracker,
+    resume: bool,
+    seed: int,
+    peers: Peers | None,
+    start: Start | None,
+) -> ExactResult:
+    size = peers.size if peers else 1
+    if params.reduce:
+        raise SolveError("reduce is for one process: leave it out, or start one process")
+    if conflict := params.conflict_of_parts(max(size, params.compute.processes)):
+        raise SolveError(conflict)
+    if params.compute.processes > 1:
+        if size > 1:
+            raise SolveError("several processes solve this together: set compute.processes to 1")
+        if directory is None:
+            raise SolveError("processes need a directory that all of them reach; there is none")
+        from empo_exact.parts.processes import solve_in_processes
+
+        return solve_in_processes(
+            world,
+            params,
+            assumed,
+            directory=directory,
+            tracker=tracker,
+            resume=resume,
+            seed=seed,
+            start=start,
+        )
+    from empo_exact.parts.solve import solve_in_parts
+
+    return solve_in_parts(
+        world,
+        params,
+        assumed,
+        directory=directory,
+        tracker=tracker,
+        resume=resume,
+        seed=seed,
+        peers=peers,
+        start=start,
+    )

@@ -1,0 +1,180 @@
+"""Sweeps over the states at one time: both phases, block by block, on threads."""
+
+from __future__ import annotations
+
+import time as clock
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int32
+
+from empo_exact.answers import combined, fingerprint, habit_answers
+from empo_exact.game import (
+    Block,
+    Policies,
+    Scratch,
+    Values,
+    make_scratch,
+)
+from empo_exact.human_policies import prior_policy
+from empo_exact.humans import phase1
+from empo_exact.payoffs import Payoffs
+from empo_exact.problem import Problem
+from empo_exact.robots import phase2
+
+
+@dataclass
+class Seconds:
+    """Wall-clock time of the parts of a solve, in seconds."""
+
+    kernels: float = 0.0
+    graph: float = 0.0
+    phase1: float = 0.0
+    phase2: float = 0.0
+    total: float = 0.0
+
+
+def empty_policies(problem: Problem, size: int) -> Policies:
+    """Room for the policies in ``size`` states."""
+    game = problem.game
+    robots, humans = game.num_robot_actions, len(game.num_actions)
+    return Policies(
+        np.zeros((size, int(game.num_actions.max()), len(game.weight))),
+        np.zeros((size, robots)),
+        np.full((size, robots), np.nan),
+        np.zeros((size, humans)),
+        np.zeros(size),
+    )
+
+
+def room(problem: Problem, size: int) -> Values:
+    """Zeros for the values of so many states; of Phase 1 alone where that is all."""
+    goals, robots = len(problem.game.weight), size if problem.has_phase2 else 0
+    return Values(np.zeros((size, goals)), np.zeros((robots, goals)), np.zeros(robots))
+
+
+def terminal_values(problem: Problem, size: int) -> Values:
+    """The values of states in which an episode is over."""
+    values = room(problem, size)
+    values.v_r[:] = problem.theory.terminal_value
+    return values
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Memory that one thread works in.
+
+    Attributes:
+        worker: Number of the thread.
+        scratch: Working memory of the kernels.
+        policies: Receives the policies of a block.
+    """
+
+    worker: int
+    scratch: Scratch
+    policies: Policies
+
+
+def sweep_block(
+    problem: Problem,
+    block: Block,
+    later: Payoffs,
+    out: Values,
+    space: Workspace,
+    steps_left: int,
+) -> tuple[float, float, int]:
+    """Both phases in the states of a block.
+
+    Values go into ``out`` by state number, policies into ``space`` by position in the block.
+
+    Returns:
+        Seconds in each phase, and how many states have no finite U_r.
+    """
+    begin = clock.perf_counter()
+    hoped, attained = later.read_by(space.worker)
+    scratch, policies = space.scratch, space.policies
+    if problem.prior is None:
+        phase1(problem.game, problem.humans_at(steps_left), block, hoped, scratch, out, policies)
+    else:
+        states = block.order[block.first : block.last]
+        policies.pi_h[: len(states)] = prior_policy(
+            problem.world, problem.graph, problem.prior, states, steps_left, policies.pi_h.shape[1]
+        )
+        out.v_m[states] = np.nan  # A prior does not say what its humans hope for.
+    middle = clock.perf_counter()
+    if not problem.has_phase2:
+        return middle - begin, 0.0, 0
+    bad = phase2(problem.game, problem.theory, block, attained, later.v_r, scratch, out, policies)
+    return middle - begin, clock.perf_counter() - middle, bad
+
+
+class Solver:
+    """Sweeps over a problem with a team of threads.
+
+    Attributes:
+        problem: The problem.
+        seconds: Wall-clock time of both phases, added up.
+        answers: Fingerprint of what priors answered in the last sweep.
+    """
+
+    def __init__(self, problem: Problem, seconds: Seconds) -> None:
+        self.problem = problem
+        self.seconds = seconds
+        self.answers = 0
+        self._spaces = [
+            Workspace(worker, make_scratch(problem.game), empty_policies(problem, problem.block))
+            for worker in range(problem.workers)
+        ]
+
+    def sweep(
+        self,
+        order: Int32[np.ndarray, " state"],
+        later: Payoffs,
+        out: Values,
+        steps_left: int,
+        threads: ThreadPoolExecutor,
+        before: Payoffs | None = None,
+    ) -> int:
+        """Both phases in all states of ``order``.
+
+        Args:
+            order: State numbers.
+            later: What reaching a state pays one step later.
+            out: Receives the values, by state number.
+            steps_left: Steps until the end.
+            threads: As many as the problem has workers.
+            before: Receives the payoffs for the sweep before this one, while values are in the
+                cache; may be ``later`` where no state of ``order`` leads to another of them.
+
+        Returns:
+            How many states have no finite U_r.
+        """
+        size, workers = self.problem.block, self.problem.workers
+        self.problem.humans_at(steps_left)  # Once, before all threads ask for it.
+
+        def work(space: Workspace) -> tuple[float, float, int, int]:
+            seconds, bad, answered = np.zeros(2), 0, 0
+            for first in range(space.worker * size, len(order), workers * size):
+                block = Block(order, first, min(first + size, len(order)))
+                humans_s, robots_s, wrong = sweep_block(
+                    self.problem, block, later, out, space, steps_left
+                )
+                begin = clock.perf_counter()
+                if self.problem.prior is not None:
+                    states = order[block.first : block.last]
+                    policies = space.policies.pi_h[: len(states)]
+                    answered = combined(answered, fingerprint(policies, states, steps_left))
+                if before is not None:
+                    before.renew(out, order[block.first : block.last])
+                seconds += humans_s, robots_s + clock.perf_counter() - begin
+                bad += wrong
+            return float(seconds[0]), float(seconds[1]), bad, answered
+
+        team = self._spaces[: -(-len(order) // size)]
+        done = list(threads.map(work, team)) if len(team) > 1 else [work(space) for space in team]
+        self.seconds.phase1 += sum(part[0] for part in done) / max(1, len(team))
+        self.seconds.phase2 += sum(part[1] for part in done) / max(1, len(team))
+        habit = habit_answers(self.problem, order, steps_left)
+        self.answers = combined(habit, *(part[3] for part in done))
+        return sum(part[2] for part in done)

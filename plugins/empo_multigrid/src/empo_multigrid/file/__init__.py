@@ -1,0 +1,1 @@
+"""World files: their format, map codes, and what they compile to."""

@@ -1,1 +1,0 @@
-"""States of the public implementation, here and back, and maps of MiniGrid."""

@@ -1,0 +1,1 @@
+"""States for networks: compact rows, pictures of channels, descriptions of things."""

@@ -1,0 +1,1 @@
+"""States for people: text, pictures, glyphs."""

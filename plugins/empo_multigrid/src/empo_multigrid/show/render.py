@@ -1,0 +1,245 @@
+"""A picture of a state: the board, and what an overlay adds to it. Needs no window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from empo_core.types import Overlay, WorldSpec
+from empo_multigrid import layout as codes
+from empo_multigrid.layout import Bools, Floats, Ints, Layout
+from empo_multigrid.show import tiles
+from empo_multigrid.show.scene import AgentView, Scene, control, scene
+from empo_multigrid.show.text import agent_mark
+from empo_multigrid.show.tiles import AGENT_RGB
+from empo_pictures.canvas import (
+    GROUND,
+    INK,
+    PAPER,
+    RGB,
+    Pen,
+    Point,
+    blend,
+    font,
+    heat_colour,
+    text_on,
+)
+from empo_pictures.picture_sheet import PictureSheet, goal_key
+from empo_worlds.grid.pictures import tile_size_of, value_label
+
+# Numbers and names in cells smaller than this could not be read.
+_MIN_TILE_WITH_NUMBERS: Final = 40
+_INSET: Final = 0.08
+# Size of names, in tiles.
+_NAME: Final = 0.17
+
+
+def sheet(
+    layout: Layout, spec: WorldSpec, row: Ints, overlay: Overlay | None, tile_size: int | None
+) -> PictureSheet:
+    """A picture of a state; see ``GridWorld.render``."""
+    annotations, contents = overlay or Overlay(), scene(layout, row)
+    tile = tile_size_of(layout.width, layout.height, annotations, tile_size)
+
+    def paint(pen: Pen, human: int | None) -> None:
+        _board(layout, spec, contents, annotations, tile, pen, human)
+
+    tints = [AGENT_RGB[colour] for colour in layout.agent_colour]
+    return PictureSheet(spec, tints, annotations, tile, layout.width, layout.height, paint)
+
+
+def _board(
+    layout: Layout, spec: WorldSpec, contents: Scene, overlay: Overlay, tile_size: int, pen: Pen,
+    human: int | None,
+) -> None:  # fmt: skip
+    """The cells, what is in them, goals of a human or none, and arrows."""
+    pens = [
+        pen.inset(cell % layout.width, cell // layout.width, 1) for cell in range(layout.num_cells)
+    ]
+    goals = () if human is None else spec.goals_of(human)
+    heat = _heat(layout, overlay.goal_values, goals)
+    for cell, cell_pen in enumerate(pens):
+        tiles.draw_ground(cell_pen, int(layout.terrain[cell]), int(layout.terrain_colour[cell]))
+        if not math.isnan(heat[cell]):
+            # Lava and the like must stay visible.
+            alpha = 0.85 if layout.terrain[cell] == codes.EMPTY else 0.5
+            cell_pen.rect((0.015, 0.015), (0.985, 0.985), heat_colour(heat[cell]), alpha=alpha)
+    for fixed, word in enumerate(contents.fixed):
+        draw_fixed(layout, pens[layout.fixed_cell[fixed]], fixed, word)
+    pursued = None if human is None else overlay.pursued.get(human)
+    # The pursued one comes last, on top.
+    for goal in sorted(goals, key=lambda goal: goal == pursued):
+        colour = AGENT_RGB[layout.agent_colour[spec.goals[goal].human]]
+        _draw_goal_box(layout, layout.goal_cells[goal], pens, colour, thick=goal == pursued)
+    for cell, thing in contents.loose.items():
+        tiles.draw_thing(pens[cell], thing)
+    _draw_control_lines(layout, contents, pens)
+    for agent in sorted({*overlay.policies, *overlay.actions}):
+        chosen = overlay.actions.get(agent)
+        certain = [float(a == chosen) for a in range(spec.num_actions[agent])]
+        probs = list(overlay.policies.get(agent, certain))
+        _draw_arrows(layout, contents, pens, agent, probs, chosen)
+    for index, view in enumerate(contents.agents):
+        draw_agent(layout, pens[view.cell], view, index)
+    if tile_size >= _MIN_TILE_WITH_NUMBERS:
+        _write_heat(pens, heat)
+        _write_goals(layout, spec, pens, heat, goals)
+
+
+def _heat(layout: Layout, values: Sequence[float | None] | None, goals: Sequence[int]) -> Floats:
+    """The largest value of goals that contain each cell; NaN where there is none, and on walls."""
+    heat = np.full(layout.num_cells, np.nan)
+    for goal in goals:
+        value = None if values is None else values[goal]
+        if value is not None:
+            cells = layout.goal_cells[goal] & (layout.terrain != codes.WALL)
+            heat[cells] = np.fmax(heat[cells], min(1.0, max(0.0, value)))
+    return heat
+
+
+def draw_fixed(layout: Layout, pen: Pen, fixed: int, word: int) -> None:
+    """A fixed object in the state that a word says."""
+    kind = int(layout.fixed_kind[fixed])
+    colour, target = int(layout.fixed_colour[fixed]), int(layout.fixed_target[fixed])
+    if kind == codes.DOOR:
+        tiles.draw_door(pen, colour, word)
+    elif kind == codes.MAGIC_WALL:
+        tiles.draw_magic_wall(pen, int(layout.fixed_side[fixed]), word)
+    elif kind == codes.BUSH:
+        tiles.draw_bush(pen, word)
+    elif kind == codes.KILL_BUTTON:
+        tiles.draw_button(pen, kind, colour, target, enabled=bool(word), on=False)
+    elif kind == codes.PAUSE_SWITCH:
+        tiles.draw_button(pen, kind, colour, target, enabled=bool(word & 2), on=bool(word & 1))
+    elif kind == codes.CONTROL_BUTTON:
+        button = control(word)
+        programmed = button.action != codes.NOTHING
+        tiles.draw_button(pen, kind, colour, target, enabled=button.enabled, on=programmed)
+    else:
+        tiles.draw_button(pen, kind, colour, target, enabled=True, on=False)
+
+
+def _draw_control_lines(layout: Layout, contents: Scene, pens: list[Pen]) -> None:
+    """A dashed line from each programmed control button to the agent it controls."""
+    for fixed, word in enumerate(contents.fixed):
+        if layout.fixed_kind[fixed] != codes.CONTROL_BUTTON:
+            continue
+        agent = control(word).agent
+        if agent == codes.NOTHING:
+            continue
+        here, there = int(layout.fixed_cell[fixed]), contents.agents[agent].cell
+        x = there % layout.width - here % layout.width
+        y = there // layout.width - here // layout.width
+        colour = AGENT_RGB[layout.agent_colour[agent]]
+        pens[here].dashes((0.5, 0.5), (x + 0.5, y + 0.5), blend(colour, INK, 0.3), 0.05)
+
+
+def _draw_goal_box(
+    layout: Layout, cells: Bools, pens: list[Pen], colour: RGB, *, thick: bool
+) -> None:
+    """A line along the inner border of a goal, whatever its shape: thick, or thin and dashed."""
+
+    def inside(x: int, y: int) -> bool:
+        in_grid = 0 <= x < layout.width and 0 <= y < layout.height
+        return in_grid and bool(cells[y * layout.width + x])
+
+    for cell in np.flatnonzero(cells).tolist():
+        x, y = cell % layout.width, cell // layout.width
+        for side in range(4):
+            out = codes.DX[side], codes.DY[side]
+            if inside(x + out[0], y + out[1]):
+                continue
+            ends = []
+            for turn in (1, 3):
+                along = codes.DX[(side + turn) % 4], codes.DY[(side + turn) % 4]
+                reach = 0.5 - _INSET
+                if inside(x + along[0], y + along[1]):
+                    corner = inside(x + along[0] + out[0], y + along[1] + out[1])
+                    reach = 0.5 + _INSET if corner else 0.5
+                ends.append(_towards(out, along, reach))
+            if thick:
+                pens[cell].line(ends, INK, 0.12)
+                pens[cell].line(ends, colour, 0.06)
+                continue
+            for tint, width in ((blend(colour, INK, 0.55), 0.055), (colour, 0.035)):
+                pens[cell].dashes(ends[0], ends[1], tint, width)
+
+
+def _towards(out: tuple[int, int], along: tuple[int, int], reach: float) -> Point:
+    near = 0.5 - _INSET
+    return 0.5 + out[0] * near + along[0] * reach, 0.5 + out[1] * near + along[1] * reach
+
+
+def _draw_arrows(
+    layout: Layout,
+    contents: Scene,
+    pens: list[Pen],
+    agent: int,
+    probs: list[float],
+    chosen: int | None,
+) -> None:
+    """Arrows ahead and to the sides of an agent, as strong as the actions are probable.
+
+    The one that is taken has a bold border.
+    """
+    view = contents.agents[agent]
+    colour = AGENT_RGB[layout.agent_colour[agent]]
+    turns = {codes.FORWARD: 0, codes.LEFT: 3, codes.RIGHT: 1}
+    for action, prob in enumerate(probs):
+        meaning = int(layout.actions[action])
+        if meaning not in turns or (prob < 0.005 and action != chosen):
+            continue
+        pen = pens[view.cell].turned(view.direction + turns[meaning])
+        length = 0.12 + 0.33 * prob
+        half = 0.1 + 0.1 * prob
+        base = 0.98
+        shaft = [
+            (0.6, 0.5 - half * 0.4), (base + length * 0.4, 0.5 - half * 0.4),
+            (base + length * 0.4, 0.5 - half), (base + length, 0.5),
+            (base + length * 0.4, 0.5 + half), (base + length * 0.4, 0.5 + half * 0.4),
+            (0.6, 0.5 + half * 0.4),
+        ]  # fmt: skip
+        pen.polygon(shaft, INK)
+        pen.outline(shaft, INK, 0.12 if action == chosen else 0.04)
+        pen.polygon(shaft, blend(PAPER, colour, 0.25 + 0.75 * prob))
+
+
+def draw_agent(layout: Layout, pen: Pen, agent: AgentView, index: int) -> None:
+    """An agent with its index."""
+    colour = int(layout.agent_colour[index])
+    tiles.draw_agent(pen, agent, colour)
+    # The triangle's middle lies behind the tile's, away from its tip.
+    spot = 0.5 - 0.07 * codes.DX[agent.direction], 0.5 - 0.07 * codes.DY[agent.direction]
+    ink = INK if agent.terminated else text_on(AGENT_RGB[colour])
+    pen.text(spot, agent_mark(index), 0.34, ink, halo=PAPER if agent.terminated else None)
+
+
+def _write_heat(pens: list[Pen], heat: Floats) -> None:
+    """The number behind each colour, in the corner of its cell."""
+    for cell in np.flatnonzero(~np.isnan(heat)).tolist():
+        ground = heat_colour(float(heat[cell]))
+        label = value_label(float(heat[cell]))
+        pens[cell].text((0.87, 0.87), label, 0.2, text_on(ground), anchor="rb", halo=ground)
+
+
+def _write_goals(
+    layout: Layout, spec: WorldSpec, pens: list[Pen], heat: Floats, goals: Sequence[int]
+) -> None:
+    """The letter of each goal in its first cell, with the name where there is room for it."""
+    starts: dict[int, list[int]] = {}
+    for goal in goals:
+        cells = np.flatnonzero(layout.goal_cells[goal] & (layout.terrain != codes.WALL))
+        if len(cells):
+            starts.setdefault(int(cells[0]), []).append(goal)
+    for cell, here in starts.items():
+        label = " ".join(goal_key(spec, goal) for goal in here)
+        if len(here) == 1:
+            row = layout.goal_cells[here[0]][cell : cell + layout.width - cell % layout.width]
+            room = len(row) if row.all() else int(row.argmin())
+            named = f"{label} {spec.goals[here[0]].name}"
+            label = named if font(100).getlength(named) * _NAME / 100 <= room - 0.24 else label
+        ground = GROUND if math.isnan(heat[cell]) else heat_colour(float(heat[cell]))
+        pens[cell].text((0.13, 0.12), label, _NAME, text_on(ground), anchor="lt", halo=ground)

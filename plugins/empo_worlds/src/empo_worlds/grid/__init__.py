@@ -1,0 +1,1 @@
+"""What worlds on a grid share: cells, maps in files, pictures. Cells are numbered row by row."""
