@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = "there is no CUDA device; run by `nox -s gpu` where there is one"
         for item in of_gpus:
             item.add_marker(pytest.mark.skipif(not torch.cuda.is_available(), reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Spare later searches for garbage what lives to the end: libraries and thousands of tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

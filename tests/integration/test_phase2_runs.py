@@ -141,12 +141,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-QUICK = ("tables", "mixed")
-
-
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in SETTINGS],
+    [pytest.param(name, marks=[] if name == "mixed" else pytest.mark.slow) for name in SETTINGS],
 )
 def test_a_resumed_run_ends_exactly_like_one_that_never_stopped(name: str, tmp_path: Path) -> None:
     chance = random.Random(name)

@@ -52,7 +52,11 @@ def gap(
     return {name.removeprefix("Compare/"): value for name, value in found.items()}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    # Those are learned in test_phase2_learning.py, too.
+    [pytest.param(m, marks=pytest.mark.slow) if m == "expectations" else m for m in MODES],
+)
 def test_a_small_world_is_learned_though_everybody_explores(mode: str, tmp_path: Path) -> None:
     """Robots and humans act at random to the end, and goals are pursued all episode."""
     (tmp_path / "levers.yaml").write_text(LEVERS)

@@ -17,6 +17,7 @@ LIBRARIES = ("empo-theory", "empo-pictures", "empo-worlds")
 FOUNDATIONS = (
     *LIBRARIES,
     "empo-learning",
+    "empo-compare",
     "empo-inspector",
     "empo-executors",
     "empo-environments",
