@@ -260,7 +260,7 @@ def spread(
     chance: Float64[np.ndarray, "state joint"],
     mass: Float64[np.ndarray, "state process"],
     share: Float64[np.ndarray, " code"],
-    there: Float64[np.ndarray, "all_states process"],
+    there: Float64[np.ndarray, "row process"],
     accrued: Float64[np.ndarray, " state"],
 ) -> None:
     """Add the mass of some states to those that follow, by the chance of each joint action."""
