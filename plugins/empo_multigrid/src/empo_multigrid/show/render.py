@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from empo_multigrid import layout as codes
 from empo_multigrid.layout import Bools, Floats, Ints, Layout
 from empo_multigrid.show import tiles
 from empo_multigrid.show.scene import AgentView, Scene, control, scene
-from empo_multigrid.show.text import agent_mark
+from empo_multigrid.show.things import FIXTURES, agent_mark, draw_ground, draw_item
 from empo_multigrid.show.tiles import AGENT_RGB
 from empo_pictures.canvas import (
     GROUND,
@@ -62,28 +63,28 @@ def _board(
     goals = () if human is None else spec.goals_of(human)
     heat = _heat(layout, overlay.goal_values, goals)
     for cell, cell_pen in enumerate(pens):
-        tiles.draw_ground(cell_pen, int(layout.terrain[cell]), int(layout.terrain_colour[cell]))
+        draw_ground(cell_pen, int(layout.terrain[cell]), int(layout.terrain_colour[cell]))
         if not math.isnan(heat[cell]):
             # Lava and the like must stay visible.
             alpha = 0.85 if layout.terrain[cell] == codes.EMPTY else 0.5
             cell_pen.rect((0.015, 0.015), (0.985, 0.985), heat_colour(heat[cell]), alpha=alpha)
-    for fixed, word in enumerate(contents.fixed):
-        draw_fixed(layout, pens[layout.fixed_cell[fixed]], fixed, word)
+    for cell, view in contents.fixed.items():
+        FIXTURES[view.kind].tile(pens[cell], view)
     pursued = None if human is None else overlay.pursued.get(human)
     # The pursued one comes last, on top.
     for goal in sorted(goals, key=lambda goal: goal == pursued):
         colour = AGENT_RGB[layout.agent_colour[spec.goals[goal].human]]
         _draw_goal_box(layout, layout.goal_cells[goal], pens, colour, thick=goal == pursued)
-    for cell, thing in contents.loose.items():
-        tiles.draw_thing(pens[cell], thing)
+    for cell, item in contents.loose.items():
+        draw_item(pens[cell], item)
     _draw_control_lines(layout, contents, pens)
     for agent in sorted({*overlay.policies, *overlay.actions}):
         chosen = overlay.actions.get(agent)
         certain = [float(a == chosen) for a in range(spec.num_actions[agent])]
         probs = list(overlay.policies.get(agent, certain))
         _draw_arrows(layout, contents, pens, agent, probs, chosen)
-    for index, view in enumerate(contents.agents):
-        draw_agent(layout, pens[view.cell], view, index)
+    for index, agent_view in enumerate(contents.agents):
+        draw_agent(layout, pens[agent_view.cell], agent_view, index)
     if tile_size >= _MIN_TILE_WITH_NUMBERS:
         _write_heat(pens, heat)
         _write_goals(layout, spec, pens, heat, goals)
@@ -100,37 +101,15 @@ def _heat(layout: Layout, values: Sequence[float | None] | None, goals: Sequence
     return heat
 
 
-def draw_fixed(layout: Layout, pen: Pen, fixed: int, word: int) -> None:
-    """A fixed object in the state that a word says."""
-    kind = int(layout.fixed_kind[fixed])
-    colour, target = int(layout.fixed_colour[fixed]), int(layout.fixed_target[fixed])
-    if kind == codes.DOOR:
-        tiles.draw_door(pen, colour, word)
-    elif kind == codes.MAGIC_WALL:
-        tiles.draw_magic_wall(pen, int(layout.fixed_side[fixed]), word)
-    elif kind == codes.BUSH:
-        tiles.draw_bush(pen, word)
-    elif kind == codes.KILL_BUTTON:
-        tiles.draw_button(pen, kind, colour, target, enabled=bool(word), on=False)
-    elif kind == codes.PAUSE_SWITCH:
-        tiles.draw_button(pen, kind, colour, target, enabled=bool(word & 2), on=bool(word & 1))
-    elif kind == codes.CONTROL_BUTTON:
-        button = control(word)
-        programmed = button.action != codes.NOTHING
-        tiles.draw_button(pen, kind, colour, target, enabled=button.enabled, on=programmed)
-    else:
-        tiles.draw_button(pen, kind, colour, target, enabled=True, on=False)
-
-
 def _draw_control_lines(layout: Layout, contents: Scene, pens: list[Pen]) -> None:
     """A dashed line from each programmed control button to the agent it controls."""
-    for fixed, word in enumerate(contents.fixed):
-        if layout.fixed_kind[fixed] != codes.CONTROL_BUTTON:
+    for here, view in contents.fixed.items():
+        if view.kind != codes.CONTROL_BUTTON:
             continue
-        agent = control(word).agent
+        agent = control(view.word).agent
         if agent == codes.NOTHING:
             continue
-        here, there = int(layout.fixed_cell[fixed]), contents.agents[agent].cell
+        there = contents.agents[agent].cell
         x = there % layout.width - here % layout.width
         y = there // layout.width - here // layout.width
         colour = AGENT_RGB[layout.agent_colour[agent]]
@@ -210,7 +189,9 @@ def _draw_arrows(
 def draw_agent(layout: Layout, pen: Pen, agent: AgentView, index: int) -> None:
     """An agent with its index."""
     colour = int(layout.agent_colour[index])
-    tiles.draw_agent(pen, agent, colour)
+    carried = agent.carrying
+    draw_carried = None if carried is None else partial(draw_item, item=carried)
+    tiles.draw_agent(pen, agent, colour, draw_carried)
     # The triangle's middle lies behind the tile's, away from its tip.
     spot = 0.5 - 0.07 * codes.DX[agent.direction], 0.5 - 0.07 * codes.DY[agent.direction]
     ink = INK if agent.terminated else text_on(AGENT_RGB[colour])

@@ -26,18 +26,28 @@ class AgentView(NamedTuple):
     carrying: VisibleItem | None
 
 
+class FixedView(NamedTuple):
+    """An object that stays in its cell; ``word`` is ``NOTHING`` where it has no state."""
+
+    kind: int
+    colour: int
+    target: int
+    side: int
+    word: int
+
+
 class Scene(NamedTuple):
     """One state row, decoded.
 
     Attributes:
         agents: In index order.
         loose: The item that lies in a cell, by cell.
-        fixed: The state word of each fixed object, ``NOTHING`` where it has none.
+        fixed: The object that stays in a cell, by cell.
     """
 
     agents: tuple[AgentView, ...]
     loose: dict[int, VisibleItem]
-    fixed: tuple[int, ...]
+    fixed: dict[int, FixedView]
 
 
 class ControlView(NamedTuple):
@@ -74,10 +84,13 @@ def scene(layout: Layout, row: Ints) -> Scene:
             loose[place] = thing
         else:
             carried[place - layout.num_cells] = thing
+    words = [codes.NOTHING if word < 0 else int(row[word]) for word in layout.fixed_word.tolist()]
+    looks = (layout.fixed_kind, layout.fixed_colour, layout.fixed_target, layout.fixed_side)
+    views = map(FixedView, *(look.tolist() for look in looks), words)
     return Scene(
         tuple(_agent(row, i, carried.get(i)) for i in range(layout.num_agents)),
         loose,
-        tuple(codes.NOTHING if word < 0 else int(row[word]) for word in layout.fixed_word.tolist()),
+        dict(zip(layout.fixed_cell.tolist(), views, strict=True)),
     )
 
 

@@ -6,18 +6,16 @@ import numpy as np
 
 from empo_core.types import WorldSpec
 from empo_multigrid.layout import Ints, Layout
-from empo_multigrid.show import tiles
-from empo_multigrid.show.render import draw_agent, draw_fixed
-from empo_multigrid.show.scene import AgentView, VisibleItem, scene
-from empo_multigrid.show.text import FIXED_NAMES, agent_facts, fixed_facts, thing_name
+from empo_multigrid.show.render import draw_agent
+from empo_multigrid.show.scene import AgentView, FixedView, VisibleItem, scene
+from empo_multigrid.show.text import agent_facts
+from empo_multigrid.show.things import FIXTURES, TERRAIN, draw_ground, draw_item, item_name
 from empo_pictures.canvas import Pen
 from empo_theory.inspection import Sketch
 from empo_worlds.grid.pictures import Glyphs
 
-TERRAIN_NAMES = ("", "wall", "lava", "unsteady ground", "switch", "goal square", "floor")
-
-Cell = tuple[VisibleItem | None, int, int]
-"""What is in a cell: an item, and a fixed object with its word; -1 for no object."""
+Cell = tuple[VisibleItem | None, FixedView | None]
+"""What is in a cell."""
 
 
 def sketch(layout: Layout, spec: WorldSpec, rows: Ints) -> Sketch:
@@ -28,10 +26,9 @@ def sketch(layout: Layout, spec: WorldSpec, rows: Ints) -> Sketch:
     agents, places, headings = (np.zeros((len(rows), layout.num_agents), np.int32) for _ in "aph")
     for state, row in enumerate(rows):
         contents = scene(layout, row)
-        fixed = dict(zip(layout.fixed_cell.tolist(), enumerate(contents.fixed), strict=True))
-        for cell in {*contents.loose, *fixed}:
-            inside = contents.loose.get(cell), *fixed.get(cell, (-1, -1))
-            things[state, cell] = _thing(layout, spec, glyphs, inside)
+        for cell in {*contents.loose, *contents.fixed}:
+            inside = contents.loose.get(cell), contents.fixed.get(cell)
+            things[state, cell] = _thing(spec, glyphs, inside)
         for index, view in enumerate(contents.agents):
             agents[state, index] = _agent(layout, spec, glyphs, index, view)
             places[state, index], headings[state, index] = view.cell, view.direction
@@ -52,27 +49,27 @@ def _ground(layout: Layout, glyphs: Glyphs, cell: int) -> int:
     terrain, colour = int(layout.terrain[cell]), int(layout.terrain_colour[cell])
     return glyphs.number(
         (terrain, colour),
-        lambda pen: tiles.draw_ground(pen, terrain, colour),
-        lambda: TERRAIN_NAMES[terrain],
+        lambda pen: draw_ground(pen, terrain, colour),
+        lambda: TERRAIN[terrain].name,
     )
 
 
-def _thing(layout: Layout, spec: WorldSpec, glyphs: Glyphs, inside: Cell) -> int:
-    item, fixed, word = inside
+def _thing(spec: WorldSpec, glyphs: Glyphs, inside: Cell) -> int:
+    item, fixed = inside
 
     def name() -> str:
-        parts = [] if item is None else [thing_name(item)]
-        if fixed >= 0:
-            facts = fixed_facts(layout, spec, fixed, word)
-            label = FIXED_NAMES[int(layout.fixed_kind[fixed])]
-            parts.append(f"{label} ({facts})" if facts else label)
+        parts = [] if item is None else [item_name(item)]
+        if fixed is not None:
+            thing = FIXTURES[fixed.kind]
+            facts = thing.facts(fixed, spec)
+            parts.append(f"{thing.name} ({facts})" if facts else thing.name)
         return ", ".join(parts)
 
     def paint(pen: Pen) -> None:
-        if fixed >= 0:
-            draw_fixed(layout, pen, fixed, word)
+        if fixed is not None:
+            FIXTURES[fixed.kind].tile(pen, fixed)
         if item is not None:
-            tiles.draw_thing(pen, item)
+            draw_item(pen, item)
 
     return glyphs.number(("thing", *inside), paint, name)
 
