@@ -244,11 +244,11 @@ def _advance(
     accrued = np.zeros(len(here))
     alive = np.flatnonzero(solution.alive(here, time))
     for first in range(0, len(alive), AT_ONCE):
-        some = alive[first : first + AT_ONCE]
-        chance, _ = _joint_actions(solution, here[some], time)
-        weight = np.zeros(len(some))
-        spread(game, here[some], chance, mass[some], share, there, weight)
-        accrued[some] = weight
+        block = alive[first : first + AT_ONCE]
+        chance, _ = _joint_actions(solution, here[block], time)
+        weight = np.zeros(len(block))
+        spread(game, here[block], chance, mass[block], share, there, weight)
+        accrued[block] = weight
     reached = np.flatnonzero((there != 0).any(1))
     return reached, there[reached], accrued
 
