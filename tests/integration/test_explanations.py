@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,19 @@ def test_parts_sum_to_the_difference(world: str, max_states: int) -> None:
         assert found.gap == float(q_r[first] - q_r[second])
         assert abs(found.remainder) <= 1e-9 * abs(float(q_r[first]))
         assert all(sentences(found))
+
+
+@each_world
+def test_kernels_and_kept_values_give_the_same_parts(world: str) -> None:
+    inspection = inspected(world)
+    for state, time in decisions(world, 5):
+        if (~OneStep(inspection).policies(torch.tensor([state]), time).q_r[0].isnan()).sum() < 2:
+            continue
+        by_kernels = find_reasons(inspection, state, time)
+        by_values = find_reasons(replace(inspection, closed_loop=None), state, time)
+        scale = 1e-12 * abs(float(by_kernels.policies.q_r[0, by_kernels.first]))
+        np.testing.assert_allclose(by_kernels.parts, by_values.parts, 1e-9, scale)
+        np.testing.assert_allclose(by_kernels.ends, by_values.ends, 1e-9, scale)
 
 
 def test_a_human_policy_that_is_given_is_taken_as_it_is() -> None:

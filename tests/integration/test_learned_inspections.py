@@ -236,7 +236,7 @@ algorithm:
 def command(*words: object) -> str:
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 @pytest.fixture(scope="module")

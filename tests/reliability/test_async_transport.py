@@ -52,7 +52,7 @@ def kills(payload: int, number: int, chance: random.Random, sig: int) -> int:
         pid = executor.call(worker, "pid").result(60)
         received: list[tuple[int, np.ndarray]] = []
         lost = executor.call(worker, "write", value, payload, on_report=received.append)
-        while not received:
+        while len(received) < 2:
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 0.02))
         os.kill(pid, sig)
@@ -77,15 +77,15 @@ def kills(payload: int, number: int, chance: random.Random, sig: int) -> int:
     ],
 )
 def test_killed_writers_leave_nothing_lost_twice_or_torn(payload: int) -> None:
-    assert kills(payload, 8, random.Random(payload), signal.SIGKILL) > 8
+    assert kills(payload, 8, random.Random(payload), signal.SIGKILL) >= 16
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("payload", [100, 20_000, 200_000])
 def test_fifteen_hundred_kills(payload: int) -> None:
-    assert kills(payload, 500, random.Random(payload), signal.SIGKILL) > 500
+    assert kills(payload, 500, random.Random(payload), signal.SIGKILL) >= 1000
 
 
 def test_writers_stopped_in_a_message_are_killed_without_harm() -> None:
-    assert kills(3_000_000, 5, random.Random(0), signal.SIGSTOP) > 5
+    assert kills(3_000_000, 5, random.Random(0), signal.SIGSTOP) >= 10

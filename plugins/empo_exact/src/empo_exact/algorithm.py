@@ -18,7 +18,6 @@ from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldMo
 from empo_core.runs.directory import RESULTS, SUMMARY
 from empo_core.stages import stage
 from empo_core.threads import torch_threads
-from empo_exact.forecast import forecast
 from empo_exact.inspection import inspect, nbytes
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
@@ -106,6 +105,8 @@ class Exact(Algorithm):
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""
+        from empo_exact.forecast import forecast
+
         world = _world(world)
         check_humans(world.spec)
         return forecast(world, self._params)

@@ -244,11 +244,11 @@ def _advance(
     accrued = np.zeros(len(here))
     alive = np.flatnonzero(solution.alive(here, time))
     for first in range(0, len(alive), AT_ONCE):
-        some = alive[first : first + AT_ONCE]
-        chance, _ = _joint_actions(solution, here[some], time)
-        weight = np.zeros(len(some))
-        spread(game, here[some], chance, mass[some], share, there, weight)
-        accrued[some] = weight
+        block = alive[first : first + AT_ONCE]
+        chance, _ = _joint_actions(solution, here[block], time)
+        weight = np.zeros(len(block))
+        spread(game, here[block], chance, mass[block], share, there, weight)
+        accrued[block] = weight
     reached = np.flatnonzero((there != 0).any(1))
     return reached, there[reached], accrued
 
@@ -260,7 +260,7 @@ def spread(
     chance: Float64[np.ndarray, "state joint"],
     mass: Float64[np.ndarray, "state process"],
     share: Float64[np.ndarray, " code"],
-    there: Float64[np.ndarray, "all_states process"],
+    there: Float64[np.ndarray, "row process"],
     accrued: Float64[np.ndarray, " state"],
 ) -> None:
     """Add the mass of some states to those that follow, by the chance of each joint action."""

@@ -69,11 +69,8 @@ def over_goals(part: Callable[..., Any], first: int, end: int, *args: Any) -> No
         end: End of the range, likewise.
         *args: Further arguments of ``part``.
     """
-    goal = first
-    while goal < end:
-        if goal % EIGHT == 0 and goal + EIGHT <= end:
-            part(goal, eight(0.0), *args)
-            goal += EIGHT
-        else:
-            part(goal, four(0.0), *args)
-            goal += FOUR
+    wide = first + (end - first) // EIGHT * EIGHT
+    for goal in range(first, wide, EIGHT):
+        part(goal, eight(0.0), *args)
+    for goal in range(wide, end, FOUR):
+        part(goal, four(0.0), *args)

@@ -61,7 +61,7 @@ def compared(learned: Inspection, exact: Inspection) -> Inspection:
 
 def _check_same(learned: Inspection, exact: Inspection) -> None:
     if learned.q_r is None:
-        raise ConfigError("--exact is for learned runs, and this run is exact itself")
+        raise ConfigError("--exact: is for learned runs, and this run is exact itself")
     if exact.q_r is not None:
         raise ConfigError("--exact: that run is learned, too; name one of algorithm exact")
     spec, other = learned.spec, exact.spec

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
@@ -35,9 +35,6 @@ from empo_exact.sweep import (
     terminal_values,
 )
 from empo_worlds.compilation import compiled
-
-if TYPE_CHECKING:
-    from empo_exact.parts.commits import Commits
 
 Slots: TypeAlias = Int64[np.ndarray, " halo_state"]
 Numbers: TypeAlias = Int32[np.ndarray, " halo_state"]
@@ -150,6 +147,22 @@ def find_ready(
                 break
 
 
+class Checkpoints(Protocol):
+    """Make values safe; see ``commits.Commits``.
+
+    Attributes:
+        done: Sweeps whose values are safe in all processes; 0: none.
+    """
+
+    done: int
+
+    def is_due(self) -> bool:
+        """True if it is time to commit."""
+
+    def commit(self, solver: PartSolver, done: int) -> None:
+        """Make the values after so many sweeps safe."""
+
+
 class PartSolver(Sweeps):
     """Sweeps over all parts of one process; see ``induction.induce``.
 
@@ -167,7 +180,7 @@ class PartSolver(Sweeps):
         self.horizon = parts.world.spec.horizon
         self.num_states = parts.sizes.states
         self.parts = parts
-        self.commits: Commits | None = None
+        self.commits: Checkpoints | None = None
         self.seconds = Seconds()
         self.answers = 0
         self.doubtful: dict[int, Int32[np.ndarray, " state"]] = {}
