@@ -11,11 +11,23 @@ from typing import TYPE_CHECKING
 
 from empo_core.config import RunConfig, WorldModelRef, installed, library_file
 from empo_core.errors import ConfigError, EmpoError
+from empo_core.runs.files import open_regular
 from empo_core.trees import JsonData
 
 if TYPE_CHECKING:
     from empo_core.config.yaml import Document
     from empo_core.protocols import WorldModel
+
+
+FORMATS = (
+    ("a JANI model", re.compile(r'"jani-version"\s*:')),
+    (
+        "a PRISM model",
+        re.compile(r"(?m)^\s*(?:mdp|dtmc|ctmc|pomdp|smg|pta)\s*$[\s\S]*^\s*module\s"),
+    ),
+    ("a layout of the game Overcooked-AI", re.compile(r'"grid"\s*:\s*"""')),
+)
+"""Formats of other programs, and a sign of each."""
 
 
 def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfig]:
@@ -38,12 +50,12 @@ def document_at(path: Path, overrides: Sequence[str], world_model: str | None = 
         overrides: Have to choose an algorithm for a world.
         world_model: The world model that reads the file, which is no config; None: that it fits.
     """
-    from empo_core.config.yaml import dump_yaml, parse_yaml, read_yaml
+    from empo_core.config.yaml import dump_yaml, parse_yaml
 
     if (world := library_world(str(path))) is not None:
         world_model, path = world
     if world_model is None:
-        document = read_yaml(path)
+        document = read_document(path)
         if is_config(document) or (world_model := _world_model_of(path, document)) is None:
             return document  # Whoever validates it says what a config has to have.
     if not any(override.startswith("algorithm") for override in overrides):
@@ -57,6 +69,22 @@ def document_at(path: Path, overrides: Sequence[str], world_model: str | None = 
     return parse_yaml(dump_yaml(named), name=str(path))
 
 
+def read_document(path: Path) -> Document:
+    """The document in a file that may be a config or a world.
+
+    Raises:
+        ConfigError: if the file cannot be read, or is no YAML or JSON.
+    """
+    from empo_core.config.yaml import read_yaml
+
+    try:
+        return read_yaml(path)
+    except ConfigError as error:
+        if path.is_file() and _other_format(path):
+            raise _unreadable(path) from error
+        raise
+
+
 def is_config(document: Document) -> bool:
     """True if a file is meant as a config; everything else is taken for a world."""
     data = document.data
@@ -68,12 +96,8 @@ def is_config(document: Document) -> bool:
 
 def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
     """The world model that reads a file (None: the one it fits best), and the world."""
-    registry = installed()
-    names = [name] if name is not None else registry.names("world_model")
     failures: list[tuple[tuple[int, int], str, EmpoError]] = []
-    for candidate in names:
-        if "file" not in registry.get("world_model", candidate).params_model().model_fields:
-            continue
+    for candidate in [name] if name is not None else _world_models():
         try:
             return candidate, build_named(candidate, path)
         except EmpoError as error:
@@ -84,17 +108,42 @@ def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
     # The format it nearly fits is most likely the one that was meant: whose keys it has.
     size, nearest, failure = min(failures, key=lambda failure: failure[:2])
     if len(failures) > 1 and size[0] == sys.maxsize:
-        tried = ", ".join(kind for _, kind, _ in failures)
-        raise ConfigError(
-            f"{path}:1:1: is neither a config nor a world of any installed kind ({tried}), and "
-            "nothing of it is shown; check the path"
-        ) from failure
+        raise _unreadable(path) from failure
     if len(failures) > 1:
         # The file is named as it was typed.
         reason = str(failure).replace(str(path.absolute()), str(path))
         message = f"{reason}\nread as a world of {nearest!r}; '--as NAME' says otherwise"
         raise ConfigError(message) from failure
     raise failure
+
+
+def _world_models() -> list[str]:
+    """Names of the world models that read files."""
+    registry = installed()
+    return [
+        name
+        for name in registry.names("world_model")
+        if "file" in registry.get("world_model", name).params_model().model_fields
+    ]
+
+
+def _unreadable(path: Path) -> ConfigError:
+    """The error of a file that is neither a config nor a world; quotes nothing of the file."""
+    other = _other_format(path)
+    tried = ", ".join(_world_models())
+    return ConfigError(
+        f"{path}:1:1: is neither a config nor a world of any installed kind ({tried})"
+        + (f"; it looks like {other}" if other else ", and nothing of it is shown; check the path")
+    )
+
+
+def _other_format(path: Path) -> str | None:
+    """The format of another program that a file seems to have."""
+    from empo_core.config.yaml import MAX_BYTES
+
+    with open_regular(path) as file:
+        text = file.read(MAX_BYTES).decode("utf-8", "replace")
+    return next((name for name, sign in FORMATS if sign.search(text)), None)
 
 
 def build_named(name: str, file: Path) -> WorldModel:

@@ -18,7 +18,13 @@ from empo_core.cli.output import (
     show,
 )
 from empo_core.config import AlgorithmRef, RunConfig, installed
-from empo_core.documents import document_at, is_config, library_world, world_in
+from empo_core.documents import (
+    document_at,
+    is_config,
+    library_world,
+    read_document,
+    world_in,
+)
 from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
@@ -50,14 +56,13 @@ def check(
     """Validate a config or a world without running it, and report sizes."""
     from empo_core.config.errors import located
     from empo_core.config.files import load_config
-    from empo_core.config.yaml import read_yaml
 
     path = Path(file)
     if (world := library_world(file)) is not None:
         world_model, path = world
     with only_ours_on_stdout():
         # What a world model is to read need not be YAML.
-        if overrides or (world_model is None and is_config(read_yaml(path))):
+        if overrides or (world_model is None and is_config(read_document(path))):
             document = document_at(path, overrides or [], world_model)
             config = load_config(document, overrides)
             with located(document, config, all_errors=True):

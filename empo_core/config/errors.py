@@ -120,7 +120,7 @@ class Explainer:
         text += f"; allowed: {allowed}" if allowed else ""
         text += f"; did you mean {close!r}?" if close else ""
         key = f"{dotted(path)}: " if path else ""
-        return f"{self._document.place(path)}: {' '.join(f'{key}{text}'.split())}"
+        return f"{self._document.place(path)}: {' '.join(f'{key}{text}'.splitlines())}"
 
     def _key_like(self, path: tuple[str | int, ...], names: list[str]) -> str | None:
         """One of ``names``, or the path of a key elsewhere, if it is spelt like the end of one."""

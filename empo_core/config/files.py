@@ -148,7 +148,7 @@ def located_error(
     """
     place = document.place_in_text(loc, *at) if at is not None else document.place(loc)
     key = dotted(loc)
-    text = " ".join(reason.split())
+    text = " ".join(line.strip() for line in reason.splitlines())
     return problems([f"{place}: {key}: {text}" if key else f"{place}: {text}"])
 
 

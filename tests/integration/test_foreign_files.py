@@ -7,7 +7,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from empo_core.cli.app import app
 from empo_core.components import build_world
 from empo_core.config.files import load_config
 from empo_core.errors import ConfigError
@@ -86,3 +88,24 @@ def test_errors_quote_a_world_with_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "world.yaml").write_text("map: |\n  We We\nmax_step: 3\n")
     error = refusal(tmp_path, "multigrid", "world.yaml")
     assert "'max_steps'" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"jani-version": 1, "name": "m", "type": "mdp", "automata": []}', "JANI"),
+        ("// a model\nmdp\n\nmodule one\n  x : [0..1] init 0;\nendmodule\n", "PRISM"),
+        ('{"grid": """XXP\n            XXX""", "orders": []}', "Overcooked-AI"),
+    ],
+)
+def test_a_file_of_another_program_is_told_as_such_with_the_kinds_that_were_tried(
+    tmp_path: Path, text: str, name: str
+) -> None:
+    path = tmp_path / "model"
+    path.write_text(text)
+    for command in ("check", "run"):
+        result = CliRunner().invoke(app, [command, str(path)])
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"{path}:1:1: ")
+        assert "(bushworld, multigrid, table)" in result.stderr
+        assert name in result.stderr

@@ -107,3 +107,8 @@ def test_a_key_given_twice_is_refused() -> None:
     for key in {key for model in MODELS.values() for key in model.model_fields}:
         with pytest.raises(ConfigError, match=r"f:2:1: .*line 1"):
             parse_yaml(f"{key}: 1\n{key}: 1\n", name="f")
+
+
+def test_a_value_is_shown_with_its_blanks() -> None:
+    with pytest.raises(ConfigError, match=r"seed.*'1   2'"):
+        validate_document(RunConfig, parse_yaml("algorithm: exact\nseed: '1   2'\n", name="f"))

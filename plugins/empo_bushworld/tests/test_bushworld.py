@@ -251,6 +251,13 @@ def test_goals_default_to_every_cell_of_every_human() -> None:
     assert world.positions(world.initial_state()[None]).tolist() == [[[1, 1], [0, 0], [2, 0]]]
 
 
+def test_the_title_is_the_name_else_that_of_the_metadata() -> None:
+    metadata = {"name": "Ann's lane\x1b", "category": "bushworld"}
+    assert world_of(map="Hu 0").spec.name == "bushworld"
+    assert world_of(map="Hu 0", metadata=metadata).spec.name == "Ann's lane\\x1b"
+    assert world_of(map="Hu 0", metadata=metadata, name="mine").spec.name == "mine"
+
+
 def test_a_state_is_described_by_its_map() -> None:
     world = world_of(map="Hu 12 Ro", B=12, fill_density=3)
     assert world.describe(world.initial_state()) == "H1 12 R1\nR1 stands on 3, H1 stands on 3"

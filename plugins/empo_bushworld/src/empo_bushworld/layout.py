@@ -16,6 +16,7 @@ from empo_core import Config
 from empo_core.config.files import joined, located_error, read_yaml, validate_document
 from empo_core.config.yaml import MAX_PROBLEMS, Document
 from empo_core.errors import ConfigError
+from empo_core.printable import printable
 from empo_worlds.grid.maps import Rectangle, map_error, rectangle, tokens
 from empo_worlds.grid.pictures import MAX_TILE, MIN_TILE
 
@@ -48,7 +49,12 @@ Goal = Annotated[
 class WorldFile(Config):
     """A BushWorld as its file describes it."""
 
-    name: str = Field("bushworld", min_length=1, description="Title of the world.")
+    name: str | None = Field(
+        None, min_length=1, description="Title of the world; default: the metadata's name."
+    )
+    metadata: dict[str, JsonValue] | None = Field(
+        None, description="Name (the world's title), author and so on, in public files."
+    )
     description: str = Field("", description="Description of the world.")
     map: Annotated[str | list[str] | list[list[str]], BeforeValidator(_cells)] = Field(
         description="One line per row of cells, separated by blanks: Ro a robot, Hu a human, "
@@ -69,6 +75,12 @@ class WorldFile(Config):
         le=MAX_TILE,
         description="Pixels per side of a cell; null: 96, 48 in animations; fewer if many cells.",
     )
+
+    @property
+    def title(self) -> str:
+        """Title of the world, fit for printing."""
+        name = self.name or (self.metadata or {}).get("name")
+        return printable(name, keep="") if name and isinstance(name, str) else "bushworld"
 
     @model_validator(mode="before")
     @classmethod
@@ -143,7 +155,7 @@ def layout_of(
     cells = range(width * height)
     single_cells = [Rectangle(x, y, x, y) for y in range(height) for x in range(width)]
     return Layout(
-        name=world.name,
+        name=world.title,
         width=width,
         height=height,
         robots=tuple(cell for cell in cells if texts[cell] == "Ro"),
