@@ -139,10 +139,12 @@ def test_a_run_without_results_cannot_be_played(world: TableWorld, tmp_path: Pat
         Exact(PARAMS).restore(context_of(world, tmp_path))
 
 
-def test_a_run_that_kept_the_start_only_cannot_be_played(world: TableWorld, tmp_path: Path) -> None:
+def test_a_run_that_kept_the_start_only_is_solved_again_to_be_played(
+    world: TableWorld, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     params = PARAMS.model_copy(update={"keep": "root"})
-    with pytest.raises(StorageError, match="keep: all"):
-        Exact(params).restore(solved_run(world, tmp_path, params))
+    Exact(params).restore(solved_run(world, tmp_path, params))
+    assert "solved again" in caplog.text
 
 
 def test_a_damaged_run_cannot_be_played(world: TableWorld, tmp_path: Path) -> None:
