@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from empo_benchmarks.blocks.params import BlocksParams, GreedyDistanceParams
-from empo_benchmarks.overcooked.params import KitchenParams, KitchenPlannerParams, OvercookedParams
 from empo_core import Component, hookimpl
 
 
@@ -15,7 +13,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="world_model",
         name="blocks",
-        params=BlocksParams,
+        params="empo_benchmarks.blocks.params:BlocksParams",
         target="empo_benchmarks.blocks.world:load_world",
         api=1,
         summary="A robot without a body moves boxes that lock a human in, and may crush it.",
@@ -23,7 +21,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="human_prior",
         name="greedy-distance",
-        params=GreedyDistanceParams,
+        params="empo_benchmarks.blocks.params:GreedyDistanceParams",
         target="empo_benchmarks.blocks.prior:GreedyDistance",
         api=1,
         summary="Humans of a blocks world step to where they are nearest to their goal.",
@@ -31,7 +29,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="world_model",
         name="overcooked",
-        params=OvercookedParams,
+        params="empo_benchmarks.overcooked.params:OvercookedParams",
         target="empo_benchmarks.overcooked.world:load_world",
         api=1,
         summary="A robot and a human cook onion soups in a kitchen where they get in each "
@@ -40,7 +38,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="human_prior",
         name="kitchen-planner",
-        params=KitchenPlannerParams,
+        params="empo_benchmarks.overcooked.params:KitchenPlannerParams",
         target="empo_benchmarks.overcooked.prior:KitchenPlanner",
         api=1,
         summary="Humans of a kitchen take the nearest of what their goal needs next.",
@@ -48,7 +46,7 @@ def empo_components() -> Iterable[Component]:
     yield Component(
         kind="environment",
         name="overcooked",
-        params=KitchenParams,
+        params="empo_benchmarks.overcooked.params:KitchenParams",
         target="empo_benchmarks.overcooked.environment:KitchenEnvironment",
         api=1,
         summary="Copies of the run's kitchen, paid for soups as in the game.",

@@ -1,4 +1,4 @@
-"""Params of the blocks world and its human; imported to list plugins, so no torch."""
+"""Params of the blocks world and its human."""
 
 from __future__ import annotations
 
