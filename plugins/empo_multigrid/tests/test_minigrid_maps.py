@@ -84,8 +84,8 @@ def ours(world: MultigridWorld, row: torch.Tensor) -> dict[Any, Any]:
     held = None if human.carrying is None else thing(human.carrying)
     found: dict[Any, Any] = {"agent": (*place(human.cell), human.direction), "held": held}
     found |= {place(cell): thing(item) for cell, item in now.loose.items()}
-    for index, word in enumerate(now.fixed):
-        found[place(int(layout.fixed_cell[index]))] = ("door", DOOR_STATES[word])
+    for cell, item in now.fixed.items():
+        found[place(cell)] = ("door", DOOR_STATES[item.word])
     return found
 
 
