@@ -15,6 +15,7 @@ from drawn_worlds import CONTROL, KILL, PAUSE, World, bush, button, door, wall
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference_scene import Scene
+from reference_transition import transition
 
 import empo_multigrid
 from empo_core.errors import WorldError
@@ -361,6 +362,39 @@ class TestCompactRows:
         world = world_called("trivial")
         with pytest.raises(WorldError, match="agent 0 outside"):
             world.compact(world.initial_state()[None] + 50)
+
+
+def assert_updates_equal(features: MultigridFeatures, states: torch.Tensor) -> None:
+    """Going from each state to one of the others gives what the plain features of that are."""
+    order = torch.randperm(len(states), generator=torch.Generator().manual_seed(0))
+    after = states[order].contiguous()
+    wanted = features(after).flat()
+    out = torch.full((len(states), 2, wanted.shape[1] + 3), 7.0)
+    out[:, :, :-3] = features(states).flat()[:, None]
+    features.update(out.numpy(), states, after)
+    assert torch.equal(out[:, :, :-3], wanted[:, None].expand(-1, 2, -1))
+    assert bool((out[:, :, -3:] == 7.0).all())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_updated_features_of_shipped_worlds_are_the_plain_ones(name: str) -> None:
+    world = world_called(name)
+    features = world.spec.featurizer
+    assert isinstance(features, MultigridFeatures)
+    assert features.can_update
+    assert_updates_equal(features, visited(world))
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@given(world=rw.worlds())
+def test_updated_features_are_the_plain_ones_whatever_changes(world: rw.World) -> None:
+    layout, row, random = world
+    rows = [row]
+    for _ in range(8):
+        found = transition(layout, rows[-1], rw.random_actions(random, layout, rows[-1]))
+        rows.append(random.choice(found)[1] if found else row)
+    states = torch.tensor(rows, dtype=torch.int16)
+    assert_updates_equal(MultigridFeatures(StateLayout(layout)), states)
 
 
 FULL_7_BY_7 = """

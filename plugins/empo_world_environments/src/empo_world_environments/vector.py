@@ -85,6 +85,9 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         self._spec = world_spec(self._sight, copies, blocks, pays_goals=reward is None)
         shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
         self._observations = [torch.zeros(shape) for _ in range(blocks)]
+        featurizer = world.spec.featurizer
+        self._featurizer = featurizer if featurizer.can_update else None
+        self._observed_rows: list[Tensor | None] = [None] * blocks
 
     @property
     def spec(self) -> EnvSpec:
@@ -107,13 +110,15 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
 
     def time_step(self, block: int, copies: WorldCopies) -> TimeStep:
         """What the last step of a block led to."""
-        observation = self._observations[block]
+        observation, shown_rows = self._observations[block], self._observed_rows[block]
         ended = copies.truncated | copies.terminated if self._terminal else copies.truncated
         final = copies.final if ended.any() else None
-        if final is not None:
-            last = observation.new_empty((len(final.env), *observation.shape[1:]))
-            self._observe(last, final.rows, final.left, final.goals)
-        self._observe(observation, copies.rows, copies.left, copies.goals)
+        if final is not None:  # Before the next episodes are seen, as a change of what was seen.
+            last = observation[final.env]
+            before = None if shown_rows is None else shown_rows[final.env]
+            self._observe(last, final.rows, final.left, final.goals, before)
+        self._observe(observation, copies.rows, copies.left, copies.goals, shown_rows)
+        self._observed_rows[block] = copies.rows.clone()
         # Of several humans one can have arrived while the episode goes on.
         final_observation = observation[ended]
         if final is not None:
@@ -140,11 +145,15 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         rows: Int[Tensor, "env word"],
         left: Int[Tensor, " env"],
         goals: Int[Tensor, "env human"] | None,
+        shown_rows: Int[Tensor, "env word"] | None = None,
     ) -> None:
-        """Write observations to ``out``."""
+        """Write observations to ``out``, which has those of the states ``shown_rows`` or none."""
         sight = self._sight
-        self._features(rows, left, out[:, 0, : sight.num_features])
-        out[:, 1:, : sight.num_features] = out[:, :1, : sight.num_features]
+        if shown_rows is not None and self._featurizer is not None:
+            self._featurizer.update(out.numpy(), shown_rows, rows)
+        else:
+            self._features(rows, left, out[:, 0, : sight.num_features])
+            out[:, 1:, : sight.num_features] = out[:, :1, : sight.num_features]
         for learner in range(out.shape[1]):
             goal = goals[:, learner] if goals is not None and sight.learners == "humans" else None
             sight.annotate(out[:, learner].numpy(), left, learner, goal)

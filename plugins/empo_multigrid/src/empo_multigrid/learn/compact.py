@@ -128,7 +128,16 @@ class Compactor:
         Float32[Tensor, "state object object_feature"],
     ]:
         """Features besides the picture: globals, agents, objects."""
-        parsed = self.state_layout.parsed(states)
+        return self.described(self.state_layout.parsed(states))
+
+    def described(
+        self, parsed: ParsedStates
+    ) -> tuple[
+        Float32[Tensor, "state feature"],
+        Float32[Tensor, "state agent agent_feature"],
+        Float32[Tensor, "state object object_feature"],
+    ]:
+        """As ``tensorize_state_compact``, of states that were looked at already."""
         tables, width = self.state_layout.on(parsed.rows.device), self.state_layout.layout.width
         ground = tables.ground[tables.object_cell]
         return (

@@ -107,6 +107,13 @@ def object_features(
     return torch.cat([is_kind.expand(*words.shape, -1), _place(words, width), details], -1).float()
 
 
+def object_fields(
+    ground: Int[Tensor, " object"],
+) -> Int64[Tensor, "object object_feature 3"]:
+    """Shift, mask and base of the features of objects that follow from their words."""
+    return _fields(ground.device).object[ground & 15]
+
+
 def _place(words: Int[Tensor, "state thing"], width: int) -> Int[Tensor, "state thing 2"]:
     """Column and row of the cell in a word."""
     cell = words & CELL_MASK
