@@ -41,6 +41,7 @@ class Stage:
         pays_goals: Whether learners are paid when humans arrive at the goals they pursue.
         goal_resample_prob: Chance per step that a human pursues another goal.
         steps_per_episode: Steps after which episodes are cut off; None cuts none.
+        terminal_observations: Whether ``WorldCopies.final`` has terminated episodes, too.
         start: The state that episodes start in.
         available: Which actions everybody has there.
     """
@@ -53,8 +54,10 @@ class Stage:
         reward: IntrinsicReward | None,
         goal_resample_prob: float = 0.0,
         steps_per_episode: int | None = None,
+        terminal_observations: bool = False,
     ) -> None:
         self.world, self.sight = world, sight
+        self.terminal_observations = terminal_observations
         self.steps_per_episode = steps_per_episode
         self.goal_resample_prob = goal_resample_prob
         self.pays_goals = reward is None
@@ -123,7 +126,7 @@ class Stage:
 
 @dataclass(slots=True)
 class FinalStates:
-    """Final states of the episodes that a step ended.
+    """Final states of episodes that a step cut off, or ended in any way.
 
     Attributes:
         env: Which copies they were in, ascending.
@@ -143,7 +146,8 @@ class WorldCopies:
 
     Everything about them is public and what its name says; ``reward``, ``terminated``,
     ``truncated`` and ``reason`` are what the last step led to, as ``TimeStep`` says, and
-    ``final`` is where the episodes stood that it ended. ``has_arrived`` says which humans have
+    ``final`` is where the episodes stood that it cut off (or ended in any way, with
+    ``Stage.terminal_observations``). ``has_arrived`` says which humans have
     reached the goal they pursue in this episode, where robots are paid for that.
     """
 
@@ -193,7 +197,7 @@ class WorldCopies:
         else:
             over = self._pay_helpers(over)
         over = self._cut_off(acted, over)
-        self.final = self._final(over)
+        self.final = self._final(over if stage.terminal_observations else self.truncated.any(1))
         self.reason = self.reason.masked_fill(~(self.terminated | self.truncated), -1)
         self._begin(over)
         if stage.goal_resample_prob:
@@ -243,8 +247,8 @@ class WorldCopies:
         self.reason = self.reason.masked_fill(self.truncated, CUT)
         return over | due
 
-    def _final(self, over: Bool[Tensor, " env"]) -> FinalStates | None:
-        env = over.nonzero()[:, 0]
+    def _final(self, ended: Bool[Tensor, " env"]) -> FinalStates | None:
+        env = ended.nonzero()[:, 0]
         if not len(env):
             return None
         goals = None if self.goals is None else self.goals[env]
@@ -261,7 +265,7 @@ class WorldCopies:
         self.cut[over] = stage.steps_per_episode or 0
         self.available[over] = stage.available
         self.acts = self.acts | over[:, None]
-        self.has_arrived = self.has_arrived & ~over[:, None]
+        self.has_arrived[over] = False
         if stage.goals is not None:
             assert self.goals is not None
             self.goals[over] = stage.goals.draw(int(over.sum()), self._generator)

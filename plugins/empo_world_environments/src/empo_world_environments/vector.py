@@ -76,7 +76,13 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         super().__init__(copies, blocks, first)
         self._sight = WorldObservation(world.spec, learners)
         self._stage = Stage(
-            world, self._sight, prior, reward, goal_resample_prob, steps_per_episode
+            world,
+            self._sight,
+            prior,
+            reward,
+            goal_resample_prob,
+            steps_per_episode,
+            terminal_observations,
         )
         self._desync, self._terminal = desync, terminal_observations
         self._features = StateCache(
