@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from empo_core.config import RunConfig, WorldModelRef, installed, library_file
 from empo_core.errors import ConfigError, EmpoError
-from empo_core.runs.files import open_regular
 from empo_core.trees import JsonData
 
 if TYPE_CHECKING:
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
     from empo_core.protocols import WorldModel
 
 
-FORMATS = (
-    ("a JANI model", re.compile(r'"jani-version"\s*:')),
-    (
-        "a PRISM model",
-        re.compile(r"(?m)^\s*(?:mdp|dtmc|ctmc|pomdp|smg|pta)\s*$[\s\S]*^\s*module\s"),
-    ),
-    ("a layout of the game Overcooked-AI", re.compile(r'"grid"\s*:\s*"""')),
-)
-"""Formats of other programs, and a sign of each."""
+FORMATS = {
+    "a JANI model": [r'"jani-version"'],
+    "a PRISM model": [
+        r"(?m)^[ \t]*(mdp|dtmc|ctmc|pomdp|smg|pta)[ \t]*$",
+        r"(?m)^[ \t]*module[ \t]",
+    ],
+    "a layout of the game Overcooked-AI": [r'"grid"[ \t]*:[ \t]*"""'],
+}
+"""Formats of other programs, and signs that files of each have; sought in time linear in a file."""
 
 
 def read_config_at(path: Path, overrides: list[str]) -> tuple[Document, RunConfig]:
@@ -80,8 +79,8 @@ def read_document(path: Path) -> Document:
     try:
         return read_yaml(path)
     except ConfigError as error:
-        if path.is_file() and _other_format(path):
-            raise _unreadable(path) from error
+        if other := _other_format(path):
+            raise _unreadable(path, other) from error
         raise
 
 
@@ -108,7 +107,7 @@ def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
     # The format it nearly fits is most likely the one that was meant: whose keys it has.
     size, nearest, failure = min(failures, key=lambda failure: failure[:2])
     if len(failures) > 1 and size[0] == sys.maxsize:
-        raise _unreadable(path) from failure
+        raise _unreadable(path, _other_format(path)) from failure
     if len(failures) > 1:
         # The file is named as it was typed.
         reason = str(failure).replace(str(path.absolute()), str(path))
@@ -127,9 +126,8 @@ def _world_models() -> list[str]:
     ]
 
 
-def _unreadable(path: Path) -> ConfigError:
+def _unreadable(path: Path, other: str | None) -> ConfigError:
     """The error of a file that is neither a config nor a world; quotes nothing of the file."""
-    other = _other_format(path)
     tried = ", ".join(_world_models())
     return ConfigError(
         f"{path}:1:1: is neither a config nor a world of any installed kind ({tried})"
@@ -138,12 +136,18 @@ def _unreadable(path: Path) -> ConfigError:
 
 
 def _other_format(path: Path) -> str | None:
-    """The format of another program that a file seems to have."""
+    """The format of another program that a file seems to have; None if it cannot be read."""
     from empo_core.config.yaml import MAX_BYTES
 
-    with open_regular(path) as file:
-        text = file.read(MAX_BYTES).decode("utf-8", "replace")
-    return next((name for name, sign in FORMATS if sign.search(text)), None)
+    try:
+        if not path.is_file():  # A pipe, which would be waited for.
+            return None
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):  # ValueError: a NUL byte in the path.
+        return None
+    matches = (name for name, signs in FORMATS.items() if all(re.search(s, text) for s in signs))
+    return next(matches, None)
 
 
 def build_named(name: str, file: Path) -> WorldModel:

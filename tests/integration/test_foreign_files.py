@@ -109,3 +109,12 @@ def test_a_file_of_another_program_is_told_as_such_with_the_kinds_that_were_trie
         assert result.stderr.startswith(f"{path}:1:1: ")
         assert "(bushworld, multigrid, table)" in result.stderr
         assert name in result.stderr
+
+
+def test_a_mistake_in_a_linked_file_is_shown_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "real.yaml").write_text("a: b\n  c: [")
+    link = tmp_path / "link.yaml"
+    link.symlink_to("real.yaml")
+    result = CliRunner().invoke(app, ["check", str(link)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{link}:2:4: ")

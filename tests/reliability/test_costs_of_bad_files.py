@@ -11,7 +11,7 @@ import pytest
 
 from empo_core.config.files import load_config
 from empo_core.config.yaml import MAX_BYTES, MAX_PROBLEMS, MAX_VALUES
-from empo_core.documents import build_named
+from empo_core.documents import build_named, read_document
 from empo_core.errors import ConfigError, EmpoError
 from empo_testing.processor_time import timed
 
@@ -114,6 +114,21 @@ def test_a_file_that_is_wrong_everywhere_is_answered_within_a_second(
     assert len(message.splitlines()) <= MAX_PROBLEMS + 1
     assert message.lower().count("did you mean") <= 10  # A key may have two.
     assert "a validator raises" not in message
+
+
+@pytest.mark.parametrize("line", ["\n", "mdp\n", '"grid" ', " "])
+def test_signs_of_other_formats_are_sought_within_a_second(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(line * ((MAX_BYTES - 5) // len(line)) + "\na: [")
+
+    def answer() -> str:
+        with pytest.raises(ConfigError) as caught:
+            read_document(path)
+        return str(caught.value)
+
+    message, seconds = timed(answer, SECONDS)
+    assert seconds <= SECONDS
+    assert message.startswith(f"{path}:")
 
 
 def test_mutants_that_repeat_parts_of_files_are_answered_within_a_second(tmp_path: Path) -> None:
