@@ -104,11 +104,10 @@ class Compute(Config):
         description="Refuse what makes this process larger; null means 80 % of the machine's RAM, "
         "or what is free where that is less.",
     )
-    graph: Literal["memory", "spill", "implicit"] = Field(
+    graph: Literal["memory", "spill"] = Field(
         "memory",
         description="Where transitions and values are while solving. memory: in RAM; spill: in "
-        "files of the run directory, one part after another; implicit: transitions are worked out "
-        "anew in every sweep.",
+        "files of the run directory, one part after another.",
     )
     parts: int | None = Field(
         None,
@@ -146,11 +145,11 @@ class ExactParams(PriorParams):
     compute: Compute = Field(
         default_factory=Compute, description="Processors and RAM that a run may take."
     )
-    keep: Literal["auto", "all", "disk", "root", "none"] = Field(
+    keep: Literal["auto", "all", "disk", "none"] = Field(
         "auto",
         description="all: keep the state graph and the values of all times, in RAM and then in the "
-        "run directory; disk: one file per time; root: only the values at the start; none: leave "
-        "the report and pictures only; auto: all where that takes at most 100 MB, else none.",
+        "run directory; disk: one file per time; none: leave the report and the picture of the "
+        "start only; auto: all where that takes at most 100 MB, else none.",
     )
     reduce: list[Literal["symmetry", "cone", "lump"]] = Field(
         default_factory=list,
@@ -170,8 +169,7 @@ class ExactParams(PriorParams):
     rollouts: int | None = Field(
         None,
         ge=0,
-        description="Rollouts to play and draw after solving; null means 1, or 0 with keep: root "
-        "or none.",
+        description="Rollouts to play and draw after solving; null means 1, or 0 with keep: none.",
     )
 
     inspector: bool | None = Field(
@@ -187,9 +185,7 @@ class ExactParams(PriorParams):
     @property
     def num_rollouts(self) -> int:
         """Rollouts to play after solving."""
-        return (
-            self.rollouts if self.rollouts is not None else int(self.keep not in ("root", "none"))
-        )
+        return self.rollouts if self.rollouts is not None else int(self.keep != "none")
 
     @model_validator(mode="after")
     def _uses_every_key(self) -> ExactParams:

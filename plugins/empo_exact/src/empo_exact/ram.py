@@ -105,8 +105,7 @@ def disk_bytes(sizes: Sizes, keep: str) -> int:
     """Bytes that a run leaves in its directory, pictures apart."""
     if keep == "none":
         return 0
-    states_by_time = sizes.by_time if keep != "root" else sizes.by_time[:2]
-    return sizes.graph_bytes + int(states_by_time.sum()) * state_bytes(sizes.spec)
+    return sizes.graph_bytes + int(sizes.by_time.sum()) * state_bytes(sizes.spec)
 
 
 def ram_bytes(
@@ -205,7 +204,7 @@ def check_horizon(spec: WorldSpec, params: ExactParams) -> None:
             f"world_model.params.max_steps: an episode of {spec.name!r} has {spec.horizon:,} "
             f"steps; one state alone at each of them takes {needed_bytes:,} bytes "
             f"({needed_bytes / GIB:,.1f} GiB) of RAM, and the limit is {allowed / GIB:,.1f} GiB. "
-            f"Choose less{', or set keep: root or none' if keeps_all else ''}."
+            f"Choose less{', or set keep: none' if keeps_all else ''}."
         )
 
 
@@ -258,7 +257,7 @@ def _remedies(sizes: Sizes, params: ExactParams, limit_bytes: int, *, keep_less:
     advice = ["use a smaller max_steps", "raise compute.ram_limit_gb"]
     in_memory = params.compute.graph == "memory"
     if keep_less:
-        advice.insert(0, "set keep: disk, root or none")
+        advice.insert(0, "set keep: disk or none")
     elif in_memory and least_spilling_bytes(sizes, params) <= limit_bytes:
         advice.insert(0, "set compute.graph: spill, so that only the states themselves are in RAM")
     *others, last = advice
@@ -340,7 +339,7 @@ def check_share(sizes: Sizes, params: ExactParams, parts: int, processes: int) -
         SolveError: if the share does not fit, with what is needed, what there is, and what to do.
     """
     # What was found is forgotten with the last part that a process makes of it.
-    twice = sizes.graph_bytes if params.compute.graph == "memory" and parts > processes else 0
+    twice = sizes.graph_bytes if parts > processes else 0
     whole = max(_more(sizes, params), twice)
     needed_bytes, allowed = _used() + whole // processes, _share_of_limit(params)
     if needed_bytes > allowed:
@@ -419,7 +418,7 @@ def announce(
     )
     if written > LARGE_BYTES:
         log.warning(
-            "keep: %s leaves %.2f GB in the run directory; keep: auto, root or none leave less",
+            "keep: %s leaves %.2f GB in the run directory; keep: auto or none leave less",
             params.keep,
             written / 1e9,
         )
@@ -461,7 +460,7 @@ def check(
     if directory is None:
         return
     stored_sizes = stored_sizes or sizes
-    advice = "Set keep: root or none, use a smaller max_steps, or run it on another disk"
+    advice = "Set keep: none, use a smaller max_steps, or run it on another disk"
     _refuse_disk(stored_sizes, disk_bytes(stored_sizes, params.keep), directory, advice)
 
 

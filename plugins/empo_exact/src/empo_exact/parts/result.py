@@ -167,7 +167,7 @@ class PartsResult(ExactResult):
         opening: Opening,
         seed: int,
     ) -> None:
-        store = ValueStore("root", None, "")
+        store = ValueStore("none", None, "")
         for time, values in opening.values.items():
             store.put(time, values)
         if params.keep == "auto":  # It means what there is.

@@ -34,7 +34,7 @@ from empo_exact.parts.peers import Peers
 from empo_exact.parts.result import Opening, PartsResult, opening, share_of_opening
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
 from empo_exact.parts.sweeps import Parts, PartSolver
-from empo_exact.parts.territory import hand_over, merge_codes
+from empo_exact.parts.territory import hand_over
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import pose
 from empo_exact.ram import Sizes
@@ -42,9 +42,6 @@ from empo_exact.result import ExactResult
 from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_at
 from empo_exact.values import ValueStore
-
-IMPLICIT_TRANSITIONS = 1 << 22
-"""Transitions of a part that are worked out at a time, where they are not stored."""
 
 log = logging.getLogger("empo_exact")
 
@@ -69,29 +66,24 @@ def build_parts(
         WorkerError: if another process is gone.
     """
     compute = params.compute
-    is_implicit = compute.graph == "implicit"
-    transition_store = None if is_implicit else store
     with exploring(world, params, tracker) as progress:
         words = first_words(world, compute.max_states)
         discovered = find_states(
-            world, expand, words, compute.max_states, transition_store, peers, progress, start
+            world, expand, words, compute.max_states, store, peers, progress, start
         )
     sizes = Sizes(
         world.spec, np.array(discovered.layers), discovered.layers[-2], discovered.transitions
     )
     partition = divide(discovered, words, _count(sizes, store, params, peers), peers)
-    territory = hand_over(
-        discovered, partition, transition_store, peers, world.spec.num_joint_actions
-    )
+    territory = hand_over(discovered, partition, store, peers, world.spec.num_joint_actions)
     del discovered
-    builder = PartBuilder(world, territory, store, expand, is_implicit=is_implicit)
+    builder = PartBuilder(world, territory, store)
     for done, part in enumerate(territory.parts):
         tracker.progress("transitions of parts", done, len(territory.parts))
         builder.build(part)
     tracker.progress("transitions of parts", 1, 1)
     complete_halos(territory, store, peers)
     store.flush()
-    merge_codes(builder.codes, peers)
     codes = builder.codes.rows.copy()
     part_numbers = np.arange(partition.count, dtype=np.int32)
     return Parts(
@@ -105,7 +97,6 @@ def build_parts(
         sizes=sizes,
         warning=_warning(world, params, peers.all(builder.terminal), codes),
         layout=partition.layout(peers.size),
-        builder=builder if is_implicit else None,
     )
 
 
@@ -128,8 +119,6 @@ def _count(sizes: Sizes, store: PartStore, params: ExactParams, peers: Peers) ->
         ram.check_spill(sizes, store.directory)
         # Each process has its own idea of how much RAM is free.
         count = params.compute.parts or max(peers.all(ram.parts_needed(sizes, params)))
-    elif params.compute.graph == "implicit" and params.compute.parts is None:
-        count = -(-sizes.transitions // IMPLICIT_TRANSITIONS)
     count = max(count, peers.size)
     if not isinstance(store, FileStore):
         ram.check_share(sizes, params, count, peers.size)
