@@ -18,8 +18,8 @@ from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_exact import forecast, ram
 from empo_exact.algorithm import Exact
+from empo_exact.exploration_progress import share_explored
 from empo_exact.graph import Explored, build_graph
-from empo_exact.growth import share_explored
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.solve import solve
@@ -205,7 +205,7 @@ def test_more_than_a_gigabyte_is_written_only_after_saying_so(
 def test_a_horizon_of_a_million_steps_keeps_nothing_unasked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ram, "_used", lambda: 2**28)
+    monkeypatch.setattr(ram, "used_bytes", lambda: 2**28)
     graph = build_graph(table_world(1_000_000), 1_000_000)
     sizes = Sizes.of(graph)
     assert ram.resolved(sizes, ExactParams()).keep == "none"
@@ -217,7 +217,7 @@ def test_a_horizon_of_a_million_steps_keeps_nothing_unasked(
 
 def test_advice_leaves_out_what_is_done_already(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = build_graph(table_world(), table_world().spec.horizon)
-    monkeypatch.setattr(ram, "_used", lambda: 2**30)
+    monkeypatch.setattr(ram, "used_bytes", lambda: 2**30)
     asked = ExactParams(keep="none", compute=Compute(workers=1, ram_limit_gb=0.5))
     with pytest.raises(SolveError, match=r"compute\.graph: spill[^:]* compute"):
         ram.check(Sizes.of(graph), asked)
@@ -230,7 +230,7 @@ def test_advice_leaves_out_what_is_done_already(monkeypatch: pytest.MonkeyPatch)
 def test_values_that_cannot_be_kept_are_refused_while_exploring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ram, "_used", lambda: 2**20)
+    monkeypatch.setattr(ram, "used_bytes", lambda: 2**20)
     world, found = library_world("multigrid/key_and_door"), Explored([1, 10], 10, 10**6, 1000)
     without = ram.sizes_found(found, world.spec).exploring_bytes + 2**28
     less, all_times = (ExactParams(keep=keep, compute=ONE) for keep in ("disk", "all"))

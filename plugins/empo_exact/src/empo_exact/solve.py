@@ -117,13 +117,13 @@ def solve(
         from empo_exact.parts.solve import solve_in_parts
 
         return solve_in_parts(request, peers)
-    reduced, images = None, None
+    unfolding, images = None, None
     if params.reduce:
         from empo_exact.reductions.original_states import reduce_graph
 
-        reduced = reduce_graph(request)
-        graph, images = reduced.reduced.graph, reduced.reduced.images
-        written, params = Sizes.of(reduced.graph), reduced.params
+        unfolding = reduce_graph(request)
+        graph, images = unfolding.reduced.graph, unfolding.reduced.images
+        written, params = Sizes.of(unfolding.graph), unfolding.params
     else:
         with exploring(world, params, tracker) as progress:
             graph = world_graph(world, params, progress, start=start)
@@ -144,8 +144,8 @@ def solve(
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(sweeps, done, threads, tracker, resume=resume)
     seconds.total = clock.perf_counter() - begin
-    if reduced:
-        return reduced.result(problem, store, request, seconds)
+    if unfolding:
+        return unfolding.result(problem, store, request, seconds)
     return ExactResult(problem, store, params, seconds, seed)
 
 

@@ -32,6 +32,13 @@ from empo_exact.parts.merge import Merger
 from empo_exact.parts.opening import opening, share_of_opening
 from empo_exact.parts.partition import Partition, first_words, key_order
 from empo_exact.parts.peers import Peers
+from empo_exact.parts.ram import (
+    check_merge,
+    check_share,
+    check_spill,
+    parts_needed,
+    return_freed,
+)
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
 from empo_exact.parts.sweeps import Parts, PartSolver
 from empo_exact.parts.territory import hand_over
@@ -117,12 +124,12 @@ def _count(sizes: Sizes, store: PartStore, params: ExactParams, peers: Peers) ->
     """Number of parts, of all processes."""
     count = params.compute.parts or peers.size
     if isinstance(store, FileStore):
-        ram.check_spill(sizes, store.directory)
+        check_spill(sizes, store.directory)
         # Each process has its own idea of how much RAM is free.
-        count = params.compute.parts or max(peers.all(ram.parts_needed(sizes, params)))
+        count = params.compute.parts or max(peers.all(parts_needed(sizes, params)))
     count = max(count, peers.size)
     if not isinstance(store, FileStore):
-        ram.check_share(sizes, params, count, peers.size)
+        check_share(sizes, params, count, peers.size)
     return count
 
 
@@ -217,7 +224,7 @@ def swept_parts(request: Request, peers: Peers) -> Iterator[tuple[PartSolver, in
     starts = starts_of(world, request.start)
     begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
     if spills:
-        ram.return_freed()
+        return_freed()
     if directory is not None:
         files = FileStore(directory / FOLDER, _identity(world, params, request.assumed, starts))
         if peers.rank == 0:
@@ -260,7 +267,7 @@ def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
         return params.model_copy(update={"keep": "none"})
     params = ram.resolved(parts.sizes, params)
     if params.keep in ("all", "disk"):
-        ram.check_merge(parts.sizes, params)
+        check_merge(parts.sizes, params)
     return params
 
 
