@@ -106,7 +106,7 @@ def induce(
     return done
 
 
-class WholeGraph(Sweeps):
+class GraphSweeps(Sweeps):
     """All states of a graph in one piece.
 
     Attributes:

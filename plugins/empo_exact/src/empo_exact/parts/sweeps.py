@@ -173,11 +173,11 @@ class Checkpoints(Protocol):
     def is_due(self) -> bool:
         """True if it is time to commit."""
 
-    def commit(self, solver: PartSolver, done: int) -> None:
+    def commit(self, sweeps: PartSweeps, done: int) -> None:
         """Make the values after so many sweeps safe."""
 
 
-class PartSolver(Sweeps):
+class PartSweeps(Sweeps):
     """Sweeps over all parts of one process; see ``induction.induce``.
 
     Attributes:
