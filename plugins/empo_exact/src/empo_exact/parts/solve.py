@@ -155,8 +155,7 @@ def solve_in_parts(request: Request, peers: Peers | None = None) -> ExactResult:
 
     Args:
         request: What is asked for; its directory keeps files until the result is saved.
-        peers: All processes, with a common directory; None: this one alone, or those that
-            ``compute.processes`` asks for.
+        peers: All processes, with a common directory; None: this one alone.
 
     Raises:
         SolveError: as in ``empo_exact.solve.solve``.
@@ -164,14 +163,6 @@ def solve_in_parts(request: Request, peers: Peers | None = None) -> ExactResult:
         WorkerError: if another process is gone.
     """
     peers, directory = peers or Peers(), request.directory
-    if request.params.compute.processes > 1:
-        if peers.size > 1:
-            raise SolveError("several processes solve this together: set compute.processes to 1")
-        if directory is None:
-            raise SolveError("processes need a directory that all of them reach; there is none")
-        from empo_exact.parts.processes import solve_in_processes
-
-        return solve_in_processes(request, directory)
     if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
         refuse_gone(directory)
         directory.mkdir(parents=True, exist_ok=True)
