@@ -28,8 +28,8 @@ from empo_exact.induction import induce
 from empo_exact.parts.builder import PartBuilder, complete_halos
 from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import divide, find_states, rank_of
+from empo_exact.parts.first_step import opening, share_of_opening
 from empo_exact.parts.merge import Merger
-from empo_exact.parts.opening import opening, share_of_opening
 from empo_exact.parts.partition import Partition, first_words, key_order
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.ram import (
