@@ -110,6 +110,7 @@ class Exact(Algorithm):
         from empo_exact.forecast import too_many_actions
 
         world = _world(world)
+        check_humans(world.spec)
         if reason := too_many_actions(world.spec):
             return {"states": reason}
         return self._forecast_of(world).needs()
@@ -124,7 +125,6 @@ class Exact(Algorithm):
     def _forecast_of(self, world: WorldModel) -> Forecast:
         from empo_exact.forecast import Forecast
 
-        check_humans(world.spec)
         if self._forecast is None or self._forecast.world is not world:
             self._forecast = Forecast(world, self._params)
         return self._forecast

@@ -199,7 +199,8 @@ class AlgorithmTests:
         needs = algorithm.check(world)
         assert isinstance(needs, Mapping)
         assert needs
-        assert is_json(needs), f"not JSON, or not finite: {needs}"
+        for report in (needs, algorithm.alternatives(world)):
+            assert is_json(report), f"not JSON, or not finite: {report}"
         assert not files(tmp_path), "checking must not write files"
 
     def test_a_run_without_a_world_works_or_says_why_not(
