@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 
+from empo_bounds.assumptions import Assumptions
 from empo_bounds.question import Question
 from empo_core.errors import WorldError
 
@@ -28,15 +29,13 @@ class Recorded:
     Attributes:
         question: The world and the theory.
         arrays: Arrays by name; see ``certificate.arrays_of``.
-        min_power: X_h that is assumed; None where nothing is.
-        never_ends_early: Whether that is assumed.
+        assumed: Claims about what was not expanded.
         is_timed: Whether durations other than 1 are allowed for where nothing was expanded.
     """
 
     question: Question
     arrays: Mapping[str, np.ndarray]
-    min_power: float | None
-    never_ends_early: bool
+    assumed: Assumptions
     is_timed: bool
 
     @property
@@ -49,19 +48,14 @@ class Recorded:
         first = self.arrays["first_pair"]
         return range(int(first[time]), int(first[time + 1]))
 
-    def row(self, landing: int) -> torch.Tensor:
-        """The state row of a landing, alone in a batch [1 word]."""
-        state = int(self.arrays["landing_state"][landing])
-        return torch.from_numpy(self.arrays["states"][state : state + 1].copy())
-
-    @property
+    @cached_property
     def time_of(self) -> Int64[np.ndarray, " pair"]:
         """Time of each pair."""
         time: Int64[np.ndarray, " pair"]
         time = np.repeat(np.arange(self.times), np.diff(self.arrays["first_pair"]))
         return time
 
-    @property
+    @cached_property
     def expanded(self) -> Bool[np.ndarray, " pair"]:
         """Pairs that were expanded."""
         is_expanded: Bool[np.ndarray, " pair"] = self.arrays["pair_moment"] >= 0
@@ -87,18 +81,18 @@ class Recorded:
         self._require_ranges()
         self._require_states()
         arrays, spec = self.arrays, self.question.spec
+        state = arrays["landing_state"][arrays["pair_landing"]]
         start = self.question.world.initial_state().tolist()
-        if self.row(int(arrays["pair_landing"][0]))[0].tolist() != start:
+        if arrays["states"][state[0]].tolist() != start:
             raise Contradiction("it begins in another state than this run's world")
         expanded, goes_on, time = self.expanded, self.goes_on, self.time_of
         _refuse(expanded & ~goes_on, "pair {} was expanded, where all episodes end")
-        state = arrays["landing_state"][arrays["pair_landing"]]
         is_of_state = np.zeros(len(state), np.bool_)
         is_of_state[expanded] = (
             arrays["moments"][arrays["pair_moment"][expanded], 0] == state[expanded]
         )
         _refuse(expanded & ~is_of_state, "pair {} has the transitions of another state")
-        if self.never_ends_early:
+        if self.assumed.never_ends_early:
             early = ~goes_on & (time != spec.horizon)
             _refuse(early, "an episode may end early in pair {}, and it says that none does")
         if not self.is_timed:

@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float64, Int32, Int64, Shaped
 from empo_bounds.kernels import DONE, Batch, Condensed, Scratch, condense
 from empo_bounds.question import Question
 from empo_core.errors import SolveError
-from empo_core.types import Expansion, WorldSpec
+from empo_core.types import Expansion
 from empo_worlds.contract import expansion_of, state_text, successors_of
-from empo_worlds.samples import action_names, joint_actions
+from empo_worlds.samples import action_names, joint_actions, part_index
 
 SHARE_OF_ALL = 0.5
 """Share of all joint actions from which on a world is asked about all of them, where that pays."""
@@ -52,7 +52,7 @@ class Transitions:
         spec = question.spec
         self._question = question
         self._actions = joint_actions(spec).numpy()
-        self._joint_robot = _mixed(spec, spec.robots, self._actions)
+        self._joint_robot = part_index(spec, spec.robots, self._actions)
         self._joint_action = self._actions[:, list(spec.humans)].T.copy()
         self._scratch = Scratch(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 0, 0)))
         self.asked_each = float(len(self._actions))
@@ -168,17 +168,6 @@ class Transitions:
             f"the successors of one state under ({names}) have probabilities that sum to "
             f"{total!r}, not 1. Correct the world model. {where}"
         )
-
-
-def _mixed(
-    spec: WorldSpec, agents: tuple[int, ...], actions: Int64[np.ndarray, "joint agent"]
-) -> Int64[np.ndarray, " joint"]:
-    """The index of some agents' joint action in each joint action of all; the first is fastest."""
-    mixed, stride = np.zeros(len(actions), np.int64), 1
-    for agent in agents:
-        mixed += actions[:, agent] * stride
-        stride *= spec.num_actions[agent]
-    return mixed
 
 
 def _chosen_items(

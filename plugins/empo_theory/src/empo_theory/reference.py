@@ -92,6 +92,7 @@ class Reference:
 
     def _solve(self, state: State, steps_left: int | None) -> Values:
         world, spec, theory = self._world, self._world.spec, self._theory
+        strides = spec.strides
         row = torch.tensor([state], dtype=spec.state_dtype)
         available = [[a for a, is_available in enumerate(agent) if is_available]
                      for agent in world.available(row)[0].tolist()]  # fmt: skip
@@ -117,7 +118,7 @@ class Reference:
         def profiles(policies: dict[int, Policy]) -> list[tuple[int, float]]:
             """What agents that act independently may do together, and with which probability."""
             return [
-                (sum(spec.strides[k] * a for k, (a, _) in zip(policies, choice, strict=True)),
+                (sum(strides[k] * a for k, (a, _) in zip(policies, choice, strict=True)),
                  math.prod(p for _, p in choice))
                 for choice in product(*(policy.items() for policy in policies.values()))
                 if all(p for _, p in choice)
@@ -132,7 +133,7 @@ class Reference:
             """What a human expects of the other humans: even chances, or what it believes."""
             if self._believed is None:
                 return profiles({k: even[k] for k in spec.humans if k != h})
-            return [(sum(spec.strides[k] * a for k, a in enumerate(actions) if a >= 0), p)
+            return [(sum(strides[k] * a for k, a in enumerate(actions) if a >= 0), p)
                     for p, actions in self._believed(state, h, a_h)]  # fmt: skip
 
         time = torch.tensor([steps_left or 1])
@@ -146,7 +147,7 @@ class Reference:
             if prior is not None:
                 v_m[g], pi_h[g] = math.nan, {a_h: prior[g][a_h] for a_h in available[h]}
                 continue
-            q_m = {a_h: sum(p * extreme(attained(a + spec.strides[h] * a_h + a_r, g, "v_m")
+            q_m = {a_h: sum(p * extreme(attained(a + strides[h] * a_h + a_r, g, "v_m")
                                         for a_r in robots) for a, p in others(h, a_h))
                    for a_h in available[h]}  # (1)  # fmt: skip
             pi_h[g] = self._human_policy(q_m, state, steps_left, g)  # (2)
