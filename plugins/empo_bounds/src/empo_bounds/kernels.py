@@ -1,7 +1,4 @@
-"""Compiled loops over transitions: condense them, and follow them forward.
-
-``plain_induction`` does the same without numba, one pair at a time.
-"""
+"""Compiled loops over transitions: condense them, and follow them forward."""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ from empo_worlds.base import BaseWorld
 from empo_worlds.contract import successors_of
 from empo_worlds.samples import joint_actions, part_index
 
+ValuesByPair = dict[tuple[State, int | None], Values]
+"""Values of pairs, as the reference takes what is given."""
 PAIRS_AT_ONCE = 32
 """Pairs between two reports."""
-Pair = tuple[State, None]
-"""A pair as the reference names it."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def reference_bounds(
     theory = CompleteTheory.model_validate(theory_data(question))
     humans, robots = RecordedHumans(recorded), RecordedRobots(recorded)
     frontier = frontier_bounds(question, assumed, recorded.times, is_timed=recorded.is_timed)
-    worst, best = dict[Pair, Values](), dict[Pair, Values]()
+    worst, best = ValuesByPair(), ValuesByPair()
     for time in range(recorded.times - 1, -1, -1):
         pairs = recorded.pairs(time)
         of_worst, of_best = (
