@@ -52,6 +52,10 @@ class Values:
     v_r: float
 
 
+Outcome = tuple[float, float, Values, list[bool]]
+"""Probability and duration of a transition, values in the next state, and which goals that has."""
+
+
 class Reference:
     """Values of a world, computed when they are first asked for.
 
@@ -100,20 +104,7 @@ class Reference:
             zeros = dict.fromkeys(range(len(spec.goals)), 0.0)
             return Values(zeros, {}, zeros, {}, 0.0, {}, {}, theory.terminal_value)
         even = [dict.fromkeys(actions, 1 / len(actions)) for actions in available]
-
-        later = None if steps_left is None else steps_left - 1
-        following = world.transitions(row)
-        lasting = torch.ones(len(following.prob), dtype=torch.float64)
-        lasting = lasting if following.duration is None else following.duration
-        states, prob = following.states.tolist(), following.prob.tolist()
-        successors = [
-            (p, d, self.at(tuple(after), later), achieved)
-            for p, d, after, achieved in zip(
-                prob, lasting.tolist(), states, world.achieved(following.states).tolist(),
-                strict=True,
-            )
-        ]  # fmt: skip
-        outcomes = [successors[i:j] for i, j in pairwise(following.offsets.tolist())]
+        outcomes = self._outcomes(row, None if steps_left is None else steps_left - 1)
 
         def profiles(policies: dict[int, Policy]) -> list[tuple[int, float]]:
             """What agents that act independently may do together, and with which probability."""
@@ -178,6 +169,22 @@ class Reference:
         accrued = {a_r: self._accrued([(p, d) for p, d, _ in ends[a_r]]) for a_r in robots}
         v_r = sum(pi_r[a_r] * (u_r * accrued[a_r] + q_r[a_r]) for a_r in robots)  # (9)
         return Values(v_m, pi_h, v_e, x_h, u_r, q_r, pi_r, v_r)
+
+    def _outcomes(self, row: Tensor, left: int | None) -> list[list[Outcome]]:
+        """What each joint action may lead to from a state."""
+        following = self._world.transitions(row)
+        duration = following.duration
+        outcomes = [
+            (p, d, self.at(tuple(after), left), achieved)
+            for p, d, after, achieved in zip(
+                following.prob.tolist(),
+                [1.0] * len(following.prob) if duration is None else duration.tolist(),
+                following.states.tolist(),
+                self._world.achieved(following.states).tolist(),
+                strict=True,
+            )
+        ]
+        return [outcomes[i:j] for i, j in pairwise(following.offsets.tolist())]
 
     def _human_policy(self, q_m: Policy, state: State, steps_left: int | None, g: int) -> Policy:
         """Equation (2): Boltzmann-rational, blended with a habit."""
