@@ -64,7 +64,10 @@ class ExpandedWorld(BaseWorld):
         )
         self._recorded, self._question = recorded, question
         self._states = torch.from_numpy(arrays["states"].copy())
-        self._state = torch.from_numpy(arrays["landing_state"][arrays["pair_landing"]]).long()
+        state = torch.from_numpy(arrays["landing_state"][arrays["pair_landing"]]).long()
+        expanded = torch.from_numpy(recorded.expanded)[:, None, None]
+        self._available = question.world.available(self._states)[state] & expanded
+        self._achieved = question.world.achieved(self._states)[state]
         self._actions = joint_actions(question.spec)
         self._time = recorded.time_of.tolist()
         met = zip(self._time, arrays["pair_landing"].tolist(), strict=True)
@@ -84,12 +87,11 @@ class ExpandedWorld(BaseWorld):
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
         """As in the world where a pair was expanded, and nothing elsewhere."""
-        available = self._question.world.available(self._rows(states))
-        return available & torch.from_numpy(self._recorded.expanded)[states[:, 0], None, None]
+        return self._available[states[:, 0]]
 
     def achieved(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state goal"]:
         """As in the world."""
-        return self._question.world.achieved(self._rows(states))
+        return self._achieved[states[:, 0]]
 
     def transitions(
         self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
@@ -126,10 +128,6 @@ class ExpandedWorld(BaseWorld):
             arriving = self._question.occupancy_discount ** durations[moment.landing]
             np.add.at(mass, self._following(pair), mass[pair] * moment.chance * arriving)
         return float(mass[self._recorded.goes_on & ~expanded].sum())
-
-    def _rows(self, states: Int[Tensor, "state 1"]) -> Int[Tensor, "state word"]:
-        """The world's states of some pairs."""
-        return self._states[self._state[states[:, 0]]]
 
     def _following(self, pair: int) -> list[int]:
         """The pair of the next time that each item leads to."""
