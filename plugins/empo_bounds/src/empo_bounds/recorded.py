@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.question import Question
@@ -70,6 +70,31 @@ class Recorded:
         goes_on: Bool[np.ndarray, " pair"]
         goes_on = alive[pair_state] & (self.time_of != self.question.spec.horizon)
         return goes_on
+
+    def states(self, pairs: Int64[np.ndarray, " pair"]) -> torch.Tensor:
+        """The state rows of some pairs [pair word]."""
+        landing = self.arrays["pair_landing"][pairs]
+        return torch.from_numpy(self.arrays["states"][self.arrays["landing_state"][landing]])
+
+    def robot_policy(
+        self, pairs: Int64[np.ndarray, " pair"]
+    ) -> Float64[np.ndarray, "pair robot_action"]:
+        """The joint policy of the robots in pairs that were expanded."""
+        moments = self.arrays["moments"][self.arrays["pair_moment"][pairs]]
+        policy: Float64[np.ndarray, "pair robot_action"]
+        policy = self.arrays["robot_policy"][moments[:, 1]]
+        return policy
+
+    def human_policy(
+        self, pairs: Int64[np.ndarray, " pair"]
+    ) -> Float64[np.ndarray, "pair goal action"]:
+        """The policies of each goal's human in pairs that were expanded."""
+        moments = self.arrays["moments"][self.arrays["pair_moment"][pairs]]
+        of_humans = [
+            self.arrays[f"human_policy_{human}"][moments[:, 2 + human]]
+            for human in range(len(self.question.goals))
+        ]
+        return np.concatenate(of_humans, 1)[:, np.argsort(self.question.order)]
 
     def require_sense(self) -> None:
         """Refuse arrays in which some pair is not what it is said to be.

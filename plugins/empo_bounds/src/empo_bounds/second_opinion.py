@@ -187,37 +187,17 @@ class ExpandedWorld(BaseWorld):
         return [self._landing[key] for key in keys]
 
 
-class RecordedRobots:
-    """The policy that robots are recorded with in pairs that were expanded."""
+@dataclass(frozen=True)
+class RecordedPolicy:
+    """Robots or humans who act in pairs as they are recorded."""
 
-    def __init__(self, recorded: Recorded) -> None:
-        self._arrays = recorded.arrays
-
-    def policy(
-        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
-    ) -> Tensor:
-        """Probability of each joint robot action [state robot_action]."""
-        moment = self._arrays["pair_moment"][states[:, 0].numpy()]
-        return torch.from_numpy(self._arrays["robot_policy"][self._arrays["moments"][moment, 1]])
-
-
-class RecordedHumans:
-    """The policies that humans are recorded with in pairs that were expanded."""
-
-    def __init__(self, recorded: Recorded) -> None:
-        self._arrays, self._question = recorded.arrays, recorded.question
+    recorded: Callable[[np.ndarray], np.ndarray]
 
     def policy(
-        self, states: Int[Tensor, "state word"], steps_left: Int[Tensor, " state"]
-    ) -> Tensor:
-        """Action probabilities of each goal's human [state goal action]."""
-        moment = self._arrays["moments"][self._arrays["pair_moment"][states[:, 0].numpy()]]
-        of_goals = [
-            self._arrays[f"human_policy_{human}"][moment[:, 2 + human]]
-            for human in range(len(self._question.goals))
-        ]
-        in_order = np.concatenate(of_goals, axis=1)
-        return torch.from_numpy(in_order[:, np.argsort(self._question.order)])
+        self, states: Int[Tensor, "state 1"], steps_left: Int[Tensor, " state"]
+    ) -> Float64[Tensor, "state ..."]:
+        """Probabilities of joint robot actions, or of actions of each goal's human."""
+        return torch.from_numpy(self.recorded(states[:, 0].numpy()))
 
 
 def reference_bounds(
@@ -235,7 +215,7 @@ def reference_bounds(
     """
     question, assumed = recorded.question, recorded.assumed
     theory = CompleteTheory.model_validate(theory_data(question))
-    humans, robots = RecordedHumans(recorded), RecordedRobots(recorded)
+    humans, robots = RecordedPolicy(recorded.human_policy), RecordedPolicy(recorded.robot_policy)
     frontier = frontier_bounds(question, assumed, recorded.times, is_timed=recorded.is_timed)
     worst, best = ValuesByPair(), ValuesByPair()
     for time in range(recorded.times - 1, -1, -1):

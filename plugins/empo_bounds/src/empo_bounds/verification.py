@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from empo_bounds.certificate import (
     FILE,
     FOLDER,
     Certificate,
-    Claims,
     Interval,
     StartBounds,
     interval,
@@ -33,11 +32,11 @@ from empo_bounds.second_opinion import ExpandedWorld, reference_bounds, vacuous_
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import StorageError
+from empo_core.experiment import Experiment
 from empo_core.protocols import Tracker
 from empo_core.runs.atomic import digest
 from empo_core.runs.directory import existing_run
 from empo_core.world_content import world_digest
-from empo_theory.solved_world import SolvedWorld
 
 INSIDE, OUTSIDE = 1e-11, 1e-6
 """Largest share by which a certified bound may be tighter than that of the reference, and by which
@@ -91,9 +90,7 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
         recorded.require_sense()
         compare_policies(recorded)
         numbers = _compare_bounds(recorded, certificate, tracker)
-        if claims.power_source == "run" and certificate.about.human_prior is not None:
-            raise Contradiction("its least power is that of a solution with other humans")
-        _compare_least_power(question, claims, lambda: saved_solution(run))
+        _compare_least_power(run, question, certificate)
     except Contradiction as error:
         raise StorageError(
             f"{directory}: this certificate is not confirmed: {error}. Make a new one with: "
@@ -102,10 +99,9 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     return Verified(certificate, certificate.pairs, numbers, VALUES[0] in arrays)
 
 
-def _compare_least_power(
-    question: Question, claims: Claims, solution: Callable[[], SolvedWorld | None]
-) -> None:
+def _compare_least_power(run: Experiment, question: Question, certificate: Certificate) -> None:
     """Compare the least power with what is proved, or with the run's solution."""
+    claims = certificate.claims
     power, source = claims.min_power, claims.power_source
     if (power is None) != (source is None) or (claims.power_states is None) != (source != "proved"):
         raise Contradiction("it does not say where its least power comes from")
@@ -115,9 +111,11 @@ def _compare_least_power(
         proof = prove(question, lambda: True)
         right, states = proof or (0.0, None)
         _require_equal("the number of states that can be reached", claims.power_states, states)
+    elif certificate.about.human_prior is not None:
+        raise Contradiction("its least power is that of a solution with other humans")
     else:
-        run_solution = solution()
-        right = (solved_power(question, run_solution) if run_solution is not None else None) or 0.0
+        solution = saved_solution(run)
+        right = (solved_power(question, solution) if solution is not None else None) or 0.0
     if not _agree(np.array(power), np.array(right), is_upper=False):
         raise Contradiction(
             f"its least power is {power!r} ({source}), and {right!r} is all that follows"
