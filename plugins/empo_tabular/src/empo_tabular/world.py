@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 
 from empo_core.config.files import joined, located_error, read_yaml, validate_document
+from empo_core.config.yaml import Limits
 from empo_core.errors import WorldError
 from empo_core.suggestions import few_suggestions
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
@@ -20,6 +22,11 @@ from empo_tabular.plugin import TableParams
 from empo_tabular.symmetries import Problem, symmetries_of
 from empo_tabular.table import ANY, Table, TableRule
 from empo_worlds.enumeration import EnumeratedWorld
+
+LIMITS = Limits(
+    bytes=2**22, values=200_000, remedy="write it as arrays, see docs/how-to/large_tables.md"
+)
+"""Of a file that names each state and transition; parsing one takes up to 20 seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +48,7 @@ def read_table(path: str | Path) -> Table:
     Raises:
         ConfigError: if the file cannot be used; one located line per problem.
     """
-    document = read_yaml(path)
+    document = read_yaml(path, LIMITS)
     table = validate_document(Table, document)
     if problems := find_problems(table):
         raise joined(located_error(document, loc, reason) for loc, reason in problems)
@@ -149,26 +156,29 @@ def _digits(table: Table) -> Int[np.ndarray, "agent joint"]:
 
 def _rules(table: Table) -> Int[np.ndarray, "state joint"]:
     """The rule that applies to each pair; -1 where none does or the pair is not possible."""
-    digits, number = _digits(table), {state: i for i, state in enumerate(table.states)}
-    rules = np.full((len(table.states), digits.shape[1]), -1)
+    number = {state: i for i, state in enumerate(table.states)}
+    rules = np.full(
+        (len(table.states), math.prod(len(agent.actions) for agent in table.agents)), -1
+    )
     # The first rule that fits counts, so it is written last.
     for i, rule in reversed(list(enumerate(table.transitions))):
-        named = table.states if ANY in rule.state else rule.state
-        states = np.array([number[state] for state in named])
-        rules[np.ix_(states, _fitting(table, rule, digits))] = i
-    rules[~_possible(table, digits)] = -1
+        if ANY in rule.state:
+            rules[:, _fitting(table, rule)] = i
+        else:
+            rules[np.ix_([number[state] for state in rule.state], _fitting(table, rule))] = i
+    rules[~_possible(table, _digits(table))] = -1
     return rules
 
 
-def _fitting(
-    table: Table, rule: TableRule, digits: Int[np.ndarray, "agent joint"]
-) -> Int[np.ndarray, " fitting"]:
+def _fitting(table: Table, rule: TableRule) -> Int[np.ndarray, " fitting"]:
     """The joint actions that a rule speaks about."""
-    fits = np.ones(digits.shape[1], dtype=bool)
-    for agent, actions, digit in zip(table.agents, rule.actions or (), digits, strict=False):
-        if ANY not in actions:
-            fits &= np.isin(digit, [agent.actions.index(action) for action in actions])
-    return np.flatnonzero(fits)
+    joint, stride = np.zeros(1, np.int64), 1
+    for k, agent in enumerate(table.agents):
+        actions = [ANY] if rule.actions is None else rule.actions[k]
+        chosen = range(len(agent.actions)) if ANY in actions else map(agent.actions.index, actions)
+        joint = np.add.outer(stride * np.array(list(chosen)), joint).ravel()
+        stride *= len(agent.actions)
+    return joint
 
 
 def _possible(
