@@ -161,6 +161,8 @@ def test_mistakes_in_large_json_are_located(
     [
         ("initial: hall", "initial: hal", "6:1: initial", "did you mean 'hall'?"),
         ("initial: hall", "initial: l", "6:1: initial", "episodes would end at once"),
+        ("initial: hall", "initial: {hall: 1/2, l: 1/2}", ":6:22: initial.l", "end at once"),
+        ("initial: hall", "initial: {hall: 1/2}", "6:1: initial", "sum to 0.5, not to 1"),
         ("initial: hall\n", "", "1:1: initial", ""),
         ("horizon: 7", "horizons: 7", "19:1: horizons", "horizon"),
         ("horizon: 7", "horizon: 0", "19:1: horizon", ""),
@@ -203,7 +205,9 @@ def test_a_rule_that_never_applies_is_an_error(tmp_path: Path) -> None:
 
 def test_a_table_made_in_python_is_checked_too() -> None:
     with pytest.raises(WorldError, match=r"initial: .*'begin'"):
-        world_of(read_table(LIBRARY / "commitment.yaml").model_copy(update={"initial": "begin"}))
+        world_of(
+            read_table(LIBRARY / "commitment.yaml").model_copy(update={"initial": {"begin": 1.0}})
+        )
 
 
 def test_a_game_with_too_many_pairs_is_refused_before_it_is_built(tmp_path: Path) -> None:

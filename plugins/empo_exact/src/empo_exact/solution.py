@@ -131,6 +131,19 @@ class Solution(SolvedWorld):
         """Steps per episode; None where the world ends by itself (all times are then 0)."""
         return self.problem.horizon
 
+    @cached_property
+    def start(self) -> Float64[np.ndarray, " start"]:
+        """The chance of each of the first states to be the one that episodes begin in.
+
+        Where rows were given to start from, that is the first one.
+        """
+        initial, start = (
+            self.problem.world.initial_states(),
+            self.graph.states[: self.graph.within(0)],
+        )
+        is_worlds_own = np.array_equal(initial.states.numpy(), start)
+        return initial.prob.double().numpy() if is_worlds_own else np.ones(1)
+
     @property
     def times(self) -> list[int]:
         """Times whose values were kept."""
@@ -216,6 +229,31 @@ class Solution(SolvedWorld):
             V_m=values.v_m[0, goals],
             V_e=values.v_e[0, goals],
             pi_h=policies.pi_h[0][:, goals].T,
+        )
+
+    def at_start(self) -> StateValues:
+        """Values and policies when an episode begins, in expectation over the initial states.
+
+        ``Q_r`` and ``V_m`` are NaN where they are in some initial state, which matters to nobody
+        where there is only one.
+        """
+        if len(self.start) == 1:
+            return self.at(0)
+        parts = [self.at(state) for state in range(len(self.start))]
+
+        def mean(part: Callable[[StateValues], Floats | float]) -> Floats:
+            return np.tensordot(self.start, np.array([part(values) for values in parts]), 1)
+
+        return StateValues(
+            terminal=all(values.terminal for values in parts),
+            V_r=float(mean(lambda values: values.V_r)),
+            U_r=float(mean(lambda values: values.U_r)),
+            Q_r=mean(lambda values: values.Q_r),
+            pi_r=mean(lambda values: values.pi_r),
+            X_h={human: float(mean(lambda v, h=human: v.X_h[h])) for human in self.spec.humans},
+            V_m=mean(lambda values: values.V_m),
+            V_e=mean(lambda values: values.V_e),
+            pi_h=mean(lambda values: values.pi_h),
         )
 
     def values(self, time: int) -> TimeValues:

@@ -85,8 +85,8 @@ def solve(
         tracker: Told about progress and values.
         resume: Continue from the files that an interrupted run left in ``directory``.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
-        start: State rows in which episodes start; None means the initial state. The first one is
-            the start of reports, chains and rollouts.
+        start: State rows in which episodes start; None means the initial states. The first of the
+            rows is the start of reports, chains and rollouts.
         peers: Processes that solve the world together, of which this is one; None: this alone.
 
     Returns:
@@ -103,6 +103,9 @@ def solve(
     check_humans(world.spec)
     ram.check_horizon(world.spec, params)
     starts_of(world, start)  # Refused before anything is compiled or explored.
+    has_parts = params.compute.has_parts or (peers is not None and peers.size > 1)
+    if start is None and (has_parts or params.reduce):
+        world.initial_state()  # Refuses several, which only a whole graph has.
     if idle := params.idle_checkpoints(peers.size if peers else 1):
         raise SolveError(idle)
     assumed = assumed or Assumptions()
@@ -111,7 +114,7 @@ def solve(
         with kernel_stage(tracker.progress):
             load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
     seconds.kernels = clock.perf_counter() - begin
-    if params.compute.has_parts or (peers is not None and peers.size > 1):
+    if has_parts:
         return _solve_in_parts(
             world, params, assumed, directory, tracker, resume, seed, peers, start
         )

@@ -135,7 +135,7 @@ class Phase2Actor:
         self._recorder = StateRecorder(world, slots, self._order, settings.store)
         starts = world.initial_state()[None]
         if isinstance(world, EnsembleWorld):
-            starts = world.initial_states()
+            starts = world.starts()
         check_starts(world, starts)
         self._episodes = Episodes(
             starts,

@@ -55,9 +55,9 @@ class EnsembleWorld(WorldModel):
 
     def initial_state(self) -> Int[Tensor, " word"]:
         """The row that episodes in the first world start from."""
-        return self.initial_states()[0]
+        return self.starts()[0]
 
-    def initial_states(self) -> Int[Tensor, "layout word"]:
+    def starts(self) -> Int[Tensor, "layout word"]:
         """The row that episodes start from, in each world."""
         rows = [
             self._wrapped(layout, world.initial_state()[None])

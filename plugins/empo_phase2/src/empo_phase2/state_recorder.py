@@ -38,7 +38,7 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
             "store 'rows'"
         )
     if isinstance(world, EnsembleWorld):
-        starts = world.compact(world.initial_states())
+        starts = world.compact(world.starts())
         assert starts is not None
         # Worlds whose goals are the same, too, have the same values.
         kinds = {

@@ -69,10 +69,12 @@ def _pairs(table: Table, rule: TableRule) -> int:
 
 def _states(table: Table, states: Collection[str]) -> Iterator[Problem]:
     yield from _repeated(("states",), "state", table.states)
-    yield from _unknown(("initial",), "state", [table.initial], states)
+    yield from _unknown(("initial",), "state", table.initial, states)
+    yield from _lottery(("initial",), table.initial)
     yield from _unknown(("terminal",), "state", table.terminal, states, listed=True)
-    if table.initial in table.terminal:
-        yield ("initial",), f"state {table.initial!r} is terminal; episodes would end at once"
+    for state in table.initial:
+        if state in table.terminal:
+            yield ("initial", state), f"state {state!r} is terminal; episodes would end at once"
 
 
 def _rule(
@@ -94,9 +96,13 @@ def _rule(
         names = [*agent.actions, ANY]
         yield from _unknown((*loc, "actions", k), f"action of {agent.name}", actions, names)
     yield from _unknown((*loc, "to"), "state", rule.to, states)
-    total = math.fsum(rule.to.values())
+    yield from _lottery((*loc, "to"), rule.to)
+
+
+def _lottery(loc: tuple[str | int, ...], prob: Mapping[str, float]) -> Iterator[Problem]:
+    total = math.fsum(prob.values())
     if abs(total - 1) > 1e-9:
-        yield (*loc, "to"), f"the probabilities sum to {total:.12g}, not to 1"
+        yield loc, f"the probabilities sum to {total:.12g}, not to 1"
 
 
 def _available(table: Table) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +114,7 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
         _successors(table),
         torch.from_numpy(_available(table)),
         achieved,
-        number[table.initial],
+        {number[state]: p for state, p in _normalised(table.initial)},
         symmetries=symmetries_of(table),
     )
 
@@ -123,6 +123,12 @@ def _indicator(states: Sequence[str], reached: Sequence[str]) -> tuple[float, ..
     """1 for each state that is reached, 0 for the others: a goal, as states are described."""
     members = set(reached)
     return tuple(float(state in members) for state in states)
+
+
+def _normalised(prob: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The states that are possible, and their probabilities, which sum to 1."""
+    total = sum(p for p in prob.values() if p > 0)
+    return [(state, p / total) for state, p in prob.items() if p > 0]
 
 
 def _weight(weight: float | None, goals: Sequence[object]) -> float:
@@ -218,11 +224,9 @@ def _problems_with_coverage(table: Table) -> list[Problem]:
 
 def _successors(table: Table) -> Successors:
     number = {state: i for i, state in enumerate(table.states)}
-    lotteries = [
-        [(number[state], p) for state, p in rule.to.items() if p > 0] for rule in table.transitions
-    ]
-    target = np.array([state for lottery in lotteries for state, _ in lottery], dtype=np.int32)
-    prob = np.array([p / sum(q for _, q in lottery) for lottery in lotteries for _, p in lottery])
+    lotteries = [_normalised(rule.to) for rule in table.transitions]
+    target = np.array([number[state] for lottery in lotteries for state, _ in lottery], np.int32)
+    prob = np.array([p for lottery in lotteries for _, p in lottery])
     size = np.array([len(lottery) for lottery in lotteries], dtype=np.int64)
     start = size.cumsum() - size
     rules = _rules(table).ravel()
