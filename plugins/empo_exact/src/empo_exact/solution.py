@@ -19,7 +19,7 @@ from torch import Tensor
 from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
 from empo_exact.game import Block, Floats, Policies, Values, make_scratch
-from empo_exact.graph import StateGraph
+from empo_exact.graph import StateGraph, start_chances
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
@@ -133,16 +133,8 @@ class Solution(SolvedWorld):
 
     @cached_property
     def start(self) -> Float64[np.ndarray, " start"]:
-        """The chance of each of the first states to be the one that episodes begin in.
-
-        Where rows were given to start from, that is the first one.
-        """
-        initial, start = (
-            self.problem.world.initial_states(),
-            self.graph.states[: self.graph.within(0)],
-        )
-        is_worlds_own = np.array_equal(initial.states.numpy(), start)
-        return initial.prob.double().numpy() if is_worlds_own else np.ones(1)
+        """Chances of the first states to be the one that episodes begin in; see ``start_chances``."""
+        return start_chances(self.problem.world, self.graph)
 
     @property
     def times(self) -> list[int]:
