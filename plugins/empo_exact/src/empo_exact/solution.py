@@ -133,7 +133,7 @@ class Solution(SolvedWorld):
 
     @cached_property
     def start(self) -> Float64[np.ndarray, " start"]:
-        """Chances of the first states to be the one that episodes begin in; see ``start_chances``."""
+        """Chances of the first states to be where episodes begin; see ``start_chances``."""
         return start_chances(self.problem.world, self.graph)
 
     @property
@@ -236,13 +236,14 @@ class Solution(SolvedWorld):
         def mean(part: Callable[[StateValues], Floats | float]) -> Floats:
             return np.tensordot(self.start, np.array([part(values) for values in parts]), 1)
 
+        powers = mean(lambda values: np.array([values.X_h[human] for human in self.spec.humans]))
         return StateValues(
             terminal=all(values.terminal for values in parts),
             V_r=float(mean(lambda values: values.V_r)),
             U_r=float(mean(lambda values: values.U_r)),
             Q_r=mean(lambda values: values.Q_r),
             pi_r=mean(lambda values: values.pi_r),
-            X_h={human: float(mean(lambda v, h=human: v.X_h[h])) for human in self.spec.humans},
+            X_h=dict(zip(self.spec.humans, powers.tolist(), strict=True)),
             V_m=mean(lambda values: values.V_m),
             V_e=mean(lambda values: values.V_e),
             pi_h=mean(lambda values: values.pi_h),

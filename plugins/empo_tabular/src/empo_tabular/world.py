@@ -16,7 +16,9 @@ from empo_core.config.yaml import Limits
 from empo_core.errors import WorldError
 from empo_core.suggestions import few_suggestions
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+from empo_tabular.arrays import read_npz, world_of_arrays
 from empo_tabular.checks import problems_with_names
+from empo_tabular.explicit import read_explicit
 from empo_tabular.features import OneHotFeatures
 from empo_tabular.plugin import TableParams
 from empo_tabular.symmetries import Problem, symmetries_of
@@ -37,8 +39,12 @@ def load_world(params: TableParams) -> EnumeratedWorld:
     Raises:
         ConfigError: if the file cannot be used; one located line per problem.
     """
-    table = read_table(params.file)
-    return world_of(table, params.max_steps)
+    if params.file.suffix == ".npz":
+        return world_of_arrays(read_npz(params.file), str(params.file), params.max_steps)
+    if params.file.suffix == ".tra":
+        arrays = read_explicit(params.file, params.labels, params.durations)
+        return world_of_arrays(arrays, str(params.file), params.max_steps)
+    return world_of(read_table(params.file), params.max_steps)
 
 
 @few_suggestions()
@@ -171,7 +177,8 @@ def _rules(table: Table) -> Int[np.ndarray, "state joint"]:
         if ANY in rule.state:
             rules[:, _fitting(table, rule)] = i
         else:
-            rules[np.ix_([number[state] for state in rule.state], _fitting(table, rule))] = i
+            states = np.array([number[state] for state in rule.state])
+            rules[np.ix_(states, _fitting(table, rule))] = i
     rules[~_possible(table, _digits(table))] = -1
     return rules
 
