@@ -119,10 +119,10 @@ def test_an_inspection_has_all_that_follows_any_start(by_chance: ExactResult) ->
 
 
 def test_a_chain_and_parts_and_reductions_take_one_start(by_chance: ExactResult) -> None:
-    with pytest.raises(SolveError, match="one of 2 states by chance"):
+    with pytest.raises(SolveError, match="one of 2"):
         by_chance.chain()
     for params in ({"reduce": ["lump"]}, {"compute": {"graph": "spill"}, "keep": "none"}):
-        with pytest.raises(WorldError, match="one of 2 states by chance"):
+        with pytest.raises(WorldError, match="one of 2"):
             solve(world(CHANCE), ExactParams.model_validate(params))
 
 
@@ -164,8 +164,8 @@ def test_states_of_a_model_in_python_have_chances() -> None:
     coin = enumerate_world(Coin())
     assert coin.initial_states().prob.tolist() == [0.5, 0.5]
     assert [coin.state_of(row) for row in coin.initial_states().states] == ["heads", "tails"]
-    with pytest.raises(WorldError, match="'coin' starts in one of 2 states by chance"):
+    with pytest.raises(WorldError, match="'coin' starts in one of 2"):
         coin.initial_state()
     Coin.start = {"heads": 0.5, "tails": 0.4}
-    with pytest.raises(WorldError, match="the chance of each"):
+    with pytest.raises(WorldError, match="a dict of"):
         enumerate_world(Coin())

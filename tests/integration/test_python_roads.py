@@ -388,9 +388,9 @@ def test_a_compiled_world_may_start_in_several_states() -> None:
     world = spoilt(mistaken, initial_state={(0, 0): 0.25, (1, 2): 0.75})
     assert world.initial_states().states.tolist() == [[0, 0], [1, 2]]
     assert world.initial_states().prob.tolist() == [0.25, 0.75]
-    with pytest.raises(WorldError, match="one of 2 states by chance"):
+    with pytest.raises(WorldError, match="one of 2"):
         world.initial_state()
-    with pytest.raises(WorldError, match="chance of each"):
+    with pytest.raises(WorldError, match="a dict of"):
         spoilt(mistaken, initial_state={(0, 0): 0.25, (1, 2): 0.25})
 
 

@@ -158,7 +158,7 @@ def test_availability_that_depends_on_others_is_located(tmp_path: Path) -> None:
     arrays["offsets"] = np.concatenate([[0], np.where(np.arange(30) == 0, 0, counts).cumsum()])
     for key in ("successors", "prob", "duration"):
         arrays[key] = arrays[key][first:]
-    with pytest.raises(ConfigError, match=r"offsets\[0\]: state 0 has no successors under joint"):
+    with pytest.raises(ConfigError, match=r"offsets\[0\]: state 0"):
         load(tmp_path / "game.npz", arrays)
 
 
@@ -187,7 +187,7 @@ def test_a_head_that_promises_more_than_the_file_has_is_refused(tmp_path: Path) 
     )
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("prob.npy", head.getvalue())
-    with pytest.raises(ConfigError, match=r"prob: .*its head and its data disagree"):
+    with pytest.raises(ConfigError, match=r"prob: .* disagree"):
         load_world(TableParams(file=path))
 
 

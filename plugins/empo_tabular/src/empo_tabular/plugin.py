@@ -44,8 +44,8 @@ class TableParams(Config):
         file = info.data.get("file")
         if path is not None or file is None or file.suffix != ".tra":
             return path
-        beside = file.with_suffix({"labels": ".lab", "durations": ".rew"}[info.field_name or ""])
-        return beside if beside.is_file() else None
+        sibling = file.with_suffix({"labels": ".lab", "durations": ".rew"}[info.field_name or ""])
+        return sibling if beside.is_file() else None
 
 
 @hookimpl
