@@ -45,7 +45,7 @@ class TableParams(Config):
         if path is not None or file is None or file.suffix != ".tra":
             return path
         sibling = file.with_suffix({"labels": ".lab", "durations": ".rew"}[info.field_name or ""])
-        return sibling if beside.is_file() else None
+        return sibling if sibling.is_file() else None
 
 
 @hookimpl
