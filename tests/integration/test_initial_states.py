@@ -17,8 +17,11 @@ from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
 from empo_learning.evaluation.starts import Starts
+from empo_phase2.algorithm import Phase2
+from empo_phase2.params import Phase2Params
 from empo_tabular.table import Table
 from empo_tabular.world import world_of
+from empo_testing.algorithm import fresh
 from empo_testing.environment import Player
 from empo_testing.world_model import WorldModelTests
 from empo_theory.inspection import InspectionScope
@@ -136,6 +139,33 @@ def test_copies_begin_each_episode_by_chance() -> None:
         assert len(begins) > 150
         assert set(begins.tolist()) == {1, 2}
         assert abs((begins == 1).mean() - 3 / 4) < 0.1
+
+
+def test_learning_begins_by_chance_and_reports_expectations(
+    by_chance: ExactResult, tmp_path: Path
+) -> None:
+    params = {
+        "human_prior": {"name": "exact", "params": {"theory": {"beta_h": 10.0}}},
+        "values": {"q_r": "lookup", "v_h_e": "lookup"},
+        "total_steps": 300,
+        "warm_up": {"v_h_e": 20, "x_h": 5, "u_r": 5, "q_r": 20, "v_r": 5, "ramp": 10},
+        "optimiser": {"lr": 0.5, "target_interval": 5, "publish_interval": 7},
+        "replay": {"batch_size": 16},
+        "collector": {"name": "sync", "params": {"min_env_steps": 50}},
+        "num_envs": 32,
+        "inspector": True,
+    }
+    context = fresh(world(CHANCE), tmp_path)
+    result = Phase2(Phase2Params.model_validate(params)).run(context)
+    start = by_chance.at_start()
+    summary: Any = result.summary()["root"]
+    assert summary["V_r"] == pytest.approx(start.V_r, rel=0.02)
+    assert [goal["V_e"] for goal in summary["goals"]] == pytest.approx(start.V_e, abs=0.02)
+    assert (tmp_path / "inspector.html").is_file()
+    compared = Phase2(Phase2Params.model_validate(params | {"reporting": {"compare": "exact"}}))
+    context = fresh(world(CHANCE), tmp_path / "again")
+    with pytest.raises(WorldError, match="one of 2"):
+        compared.run(context)
 
 
 def test_evaluations_draw_where_they_begin() -> None:
