@@ -204,7 +204,7 @@ def test_a_rule_that_never_applies_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_table_made_in_python_is_checked_too() -> None:
-    with pytest.raises(WorldError, match=r"initial: .*'begin'"):
+    with pytest.raises(WorldError, match=r"initial.begin: .*'begin'"):
         world_of(
             read_table(LIBRARY / "commitment.yaml").model_copy(update={"initial": {"begin": 1.0}})
         )
