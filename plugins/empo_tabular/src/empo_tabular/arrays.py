@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -101,8 +102,10 @@ def read_npz(path: Path) -> TableArrays:
                     f"{path}: the arrays take {total:,} bytes, more than {MAX_BYTES:,}"
                 )
             for name, info in members.items():
+                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ConfigError(f"{path}: {name}: is not compressed as numpy does it")
                 arrays[name] = _read_array(path, name, archive, info)
-    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+    except (OSError, zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: encrypted.
         raise ConfigError(f"{path}: cannot be read as an .npz file: {error}") from error
     return TableArrays(**arrays)
 
@@ -140,7 +143,7 @@ def _read_array(
                 raise ValueError("its head and its data disagree")
         with archive.open(info) as file:
             array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, KeyError, SyntaxError, EOFError) as error:
+    except (ValueError, KeyError, SyntaxError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path}: {name}: is no array that can be read: {error}") from error
     return array
 
