@@ -154,7 +154,7 @@ def write_npz(world: EnumeratedWorld, path: Path) -> None:
     Raises:
         WorldError: if the world's states have no names that are texts.
     """
-    spec, arrays = world.spec, world.arrays
+    spec, arrays = world.spec, world.successors
     width = max(spec.num_actions)
     initial = world.initial_states()
     content: dict[str, Any] = {

@@ -54,7 +54,7 @@ class EnumeratedWorld(BaseWorld):
 
     Attributes:
         labels: What each state stands for.
-        arrays: The successors of every state under every joint action, in that order.
+        successors: Those of every state under every joint action, in that order.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class EnumeratedWorld(BaseWorld):
         _check_arrays(spec, labels, successors, available, achieved, initial)
         self.spec = spec
         self.labels = labels
-        self.arrays = successors
+        self.successors = successors
         self._available = available
         self._achieved = achieved
         self._initial = {initial: 1.0} if isinstance(initial, int) else dict(initial)
@@ -102,7 +102,7 @@ class EnumeratedWorld(BaseWorld):
 
     def content(self) -> Sequence[object]:
         """All arrays and the start; see ``empo_core.protocols.WorldModel``."""
-        successors = self.arrays
+        successors = self.successors
         arrays = successors.offsets, successors.states, successors.prob, successors.duration
         initial = next(iter(self._initial)) if len(self._initial) == 1 else self._initial
         return *arrays, self._available, self._achieved, initial
@@ -129,18 +129,18 @@ class EnumeratedWorld(BaseWorld):
         else:
             chosen = torch.from_numpy(queries.checked_actions(self.spec, actions, len(states)))
             pairs = first + (chosen * self._strides).sum(1)
-        start = self.arrays.offsets[pairs]
-        counts = self.arrays.offsets[pairs + 1] - start
+        start = self.successors.offsets[pairs]
+        counts = self.successors.offsets[pairs + 1] - start
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         # Item i of the answer lies as far behind its pair's start here as it does there.
         items = torch.arange(int(offsets[-1])) + torch.repeat_interleave(
             start - offsets[:-1], counts
         )
-        duration = self.arrays.duration
+        duration = self.successors.duration
         return Successors(
             offsets,
-            self.arrays.states[items],
-            self.arrays.prob[items],
+            self.successors.states[items],
+            self.successors.prob[items],
             None if duration is None else duration[items],
         )
 
