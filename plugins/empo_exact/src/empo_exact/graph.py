@@ -96,6 +96,10 @@ class StateGraph:
         """Number of states that are reachable within this many steps."""
         return int(self.layers[min(steps, len(self.layers) - 1)])
 
+    def expanded_within(self, steps: int) -> int:
+        """Number of them that have their transitions stored."""
+        return min(self.within(steps), self.num_expanded)
+
 
 def transitions_of(
     graph: StateGraph, chosen: Int64[np.ndarray, " state"]

@@ -19,7 +19,7 @@ from empo_exact.game import Block, make_scratch
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.human_policies import uniform_policy
 from empo_exact.humans import phase1
-from empo_exact.induction import WholeGraph, induce
+from empo_exact.induction import GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Problem, pose
@@ -85,7 +85,7 @@ class ExactPrior:
         ram.check(Sizes.of(graph), params, assumed=self._assumed)
         problem = pose(world, graph, params, self._assumed)
         problem = replace(problem, horizon=steps, has_phase2=False)
-        sweeps = WholeGraph(problem, ValueStore("all", None, ""), Seconds())
+        sweeps = GraphSweeps(problem, ValueStore("all", None, ""), Seconds())
         with ThreadPoolExecutor(problem.workers) as threads:
             induce(sweeps, 0, threads, Tracker(), resume=False)
         return _Solved(problem, RowTable.of(graph.states), sweeps.store)

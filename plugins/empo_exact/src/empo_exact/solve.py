@@ -34,7 +34,7 @@ from empo_exact.assumptions import Assumptions
 from empo_exact.exploration_progress import exploring
 from empo_exact.game import Block, make_scratch
 from empo_exact.graph import Start, build_graph, starts_of, world_graph
-from empo_exact.induction import WholeGraph, induce
+from empo_exact.induction import GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
@@ -142,7 +142,7 @@ def solve(
         problem = pose(world, graph, params, assumed, images=images)
     digest = problem_digest(world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
-    sweeps = WholeGraph(problem, store, seconds)
+    sweeps = GraphSweeps(problem, store, seconds)
     done = sweeps.recover() if resume else 0
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(sweeps, done, threads, tracker, resume=resume)
