@@ -28,12 +28,12 @@ from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.decisive import worth_a_look
 from empo_inspector.error_sizes import histograms
-from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import compared
 from empo_inspector.saved_inspection import inspect_run
 from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons, goal_gains
 from empo_phase2.algorithm import Phase2
+from empo_phase2.learned_run import Estimates, LearnedRun
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import fresh
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope

@@ -6,9 +6,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.protocols import HumanPrior
-from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import with_right_values
 from empo_phase2.compare import SolvedStates
+from empo_phase2.learned_run import Estimates, LearnedRun
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import LEAST_Q
 from empo_phase2.state_queries import StateEncoder
