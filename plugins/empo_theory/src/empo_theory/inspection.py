@@ -6,11 +6,11 @@ learned its values. Symbols and equations: arXiv 2508.00159v2, Table 1, (1)-(9).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64, Integer, Shaped
+from jaxtyping import Bool, Float, Float64, Int64, Integer, Shaped
 from torch import Tensor
 
 from empo_core.errors import WorldError
@@ -177,6 +177,28 @@ class Inspection:
     def last_time(self) -> int:
         """The last time at which anybody acts."""
         return self.first_time + len(self.v_r) - 1
+
+    def with_right_values(
+        self,
+        place: Integer[np.ndarray, " item"],
+        steps_left: Integer[np.ndarray, " item"],
+        v_r: Float[np.ndarray, " item"],
+        v_e: Float[np.ndarray, "item goal"],
+    ) -> Inspection:
+        """The same with exact values beside the learned ones.
+
+        Args:
+            place: Positions of states in ``rows``; -1: that state is not kept.
+            steps_left: Steps left in each; 1 without a horizon.
+            v_r: V_r.
+            v_e: V_h^e.
+        """
+        time = (self.spec.horizon or 1) - steps_left - self.first_time
+        fits = (place >= 0) & (time >= 0)
+        right_r, right_e = np.full_like(self.v_r, np.nan), np.full_like(self.v_e, np.nan)
+        right_r[time[fits], place[fits]] = v_r[fits]
+        right_e[time[fits], place[fits]] = v_e[fits]
+        return replace(self, right=RightValues(v_r=right_r, v_e=right_e))
 
 
 @runtime_checkable
