@@ -133,7 +133,7 @@ def test_the_decision_at_the_start_is_complete_however_little_is_kept(
     assert part.num_states < 20
     assert (part.successor[: part.offsets[joint]] != NOT_KEPT).all()
     packed = write_page(part, solved.problem.world, tmp_path, tmp_path / "page.html", scope)
-    why, right = unpack(packed)[0].why, solved.explain().reasons
+    why, right = unpack(packed)[0].why, empo_inspector.explain(solved).reasons
     assert why is not None
     assert (why.first, why.second, why.gap) == (right.first, right.second, right.gap)
     np.testing.assert_allclose(np.sum(why.parts) + np.sum(why.ends), why.gap, 1e-9)
