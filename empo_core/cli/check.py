@@ -29,7 +29,7 @@ from empo_core.errors import ConfigError, EmpoError
 from empo_core.trees import JsonData
 
 if TYPE_CHECKING:
-    from empo_core.protocols import WorldModel
+    from empo_core.protocols import Algorithm, WorldModel
 
 
 @reserved()
@@ -50,6 +50,10 @@ def check(
         str | None,
         typer.Option("--as", help="The world model that reads a world file.", show_default=False),
     ] = None,
+    is_complete: Annotated[
+        bool,
+        typer.Option("--all", help="Say what other choices of an algorithm would take, too."),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -67,13 +71,13 @@ def check(
             config = load_config(document, overrides)
             with located(document, config, all_errors=True):
                 try:
-                    report = _check_config(path, config)
+                    report = _check_config(path, config, is_complete)
                 except Exception as error:
                     if not _is_lack_of_memory(error):
                         raise
                     raise _too_large(config, error) from error
         else:
-            report = _check_world(path, world_model)
+            report = _check_world(path, world_model, is_complete)
     if json:
         print_json(report)
         return
@@ -98,7 +102,7 @@ def sizes(world: WorldModel) -> dict[str, str | int | None]:
     }
 
 
-def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
+def _check_config(path: Path, config: RunConfig, is_complete: bool) -> dict[str, JsonData]:
     from empo_core.components import build_algorithm, build_world
     from empo_core.runs.directory import warn_of_silent_end
     from empo_core.runs.inputs import refuse_changed
@@ -109,8 +113,9 @@ def _check_config(path: Path, config: RunConfig) -> dict[str, JsonData]:
     report: dict[str, JsonData] = {"file": str(path), "is": "config"}
     if world is not None:
         report["world"] = sizes(world)
-        report |= _sizings(world, config.algorithm.name)
-    report["algorithm"] = {"name": config.algorithm.name, **build_algorithm(config).check(world)}
+        report |= _sizings(world, is_complete, config.algorithm.name)
+    needs = _needs(build_algorithm(config), world, is_complete)
+    report["algorithm"] = {"name": config.algorithm.name, **needs}
     return report
 
 
@@ -132,7 +137,7 @@ def _too_large(config: RunConfig, error: Exception) -> ConfigError:
     )
 
 
-def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
+def _check_world(path: Path, name: str | None, is_complete: bool) -> dict[str, JsonData]:
     candidate, world = world_in(path, name)
     spec = world.spec
     agents = {
@@ -144,13 +149,23 @@ def _check_world(path: Path, name: str | None) -> dict[str, JsonData]:
         "is": "world",
         "world_model": candidate,
         "world": sizes(world),
-        **_sizings(world),
+        **_sizings(world, is_complete),
         "agents": agents,
         "goals": goals,
     }
 
 
-def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData]:
+def _needs(
+    algorithm: Algorithm, world: WorldModel | None, is_complete: bool
+) -> dict[str, JsonData]:
+    """The needs of a run; if ``is_complete`` those by other choices, too."""
+    needs = dict(algorithm.check(world))
+    return needs | dict(algorithm.alternatives(world)) if is_complete else needs
+
+
+def _sizings(
+    world: WorldModel, is_complete: bool, chosen: str | None = None
+) -> dict[str, JsonData]:
     """The needs of the algorithms that size any world, with their defaults, but for one."""
     from empo_core.components import build
 
@@ -159,7 +174,8 @@ def _sizings(world: WorldModel, chosen: str | None = None) -> dict[str, JsonData
         if name == chosen or not registry.trait("algorithm", name, "sizes_worlds"):
             continue
         try:
-            sizes_by_name[name] = dict(build(AlgorithmRef.model_validate(name)).check(world))
+            algorithm: Algorithm = build(AlgorithmRef.model_validate(name))
+            sizes_by_name[name] = _needs(algorithm, world, is_complete)
         except EmpoError as error:
             sizes_by_name[name] = {"refused": str(error)}
     return sizes_by_name

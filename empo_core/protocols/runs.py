@@ -153,6 +153,10 @@ class Algorithm(ABC):
     def check(self, world: WorldModel | None) -> Mapping[str, JsonData]:
         """Estimated needs of a run (sizes, RAM), without running it; for ``empo check``."""
 
+    def alternatives(self, world: WorldModel | None) -> Mapping[str, JsonData]:
+        """What a run would need by other choices; for ``empo check --all``, after ``check``."""
+        return {}
+
     def reopen(self, context: RunContext) -> Result | None:
         """The whole result of the finished run in ``context.directory``.
 

@@ -97,7 +97,7 @@ def solved(params: str, horizon: int, noise: float, theory: str) -> tuple[RowTab
     world = kitchen(json.loads(params), horizon)
     rows = build_graph(world, None).states.copy()
     exact = ExactParams.model_validate(
-        {"preset": "paper", "theory": json.loads(theory), "keep": "root", "rollouts": 0}
+        {"preset": "paper", "theory": json.loads(theory), "keep": "none"}
     )
     assumed = Assumptions(human_prior=prior(world, noise))
     with tempfile.TemporaryDirectory() as folder:

@@ -113,9 +113,7 @@ def graph_table() -> Table:
 def solve_row(name: str, steps: int) -> tuple[str, ...]:
     """A full solve against the reference in plain Python."""
     world = world_named(name, steps)
-    params = ExactParams(
-        theory=CompleteTheory(**THEORY), compute=Compute(workers=1), keep="root", rollouts=0
-    )
+    params = ExactParams(theory=CompleteTheory(**THEORY), compute=Compute(workers=1), keep="none")
     fast, start = seconds(lambda: solve(world, params)), tuple(world.initial_state().tolist())
     slow, v_r = once(lambda: Reference(world, params.theory).at(start, steps).v_r)
     result = solve(world, params)
@@ -173,9 +171,7 @@ def bytes_per_step(graph: StateGraph, steps: int) -> tuple[int, int]:
 def sweep_row(name: str, steps: int) -> tuple[str, ...]:
     """One sweep (both phases, one time step) against streaming its arrays once."""
     world = world_named(name, steps)
-    params = ExactParams(
-        theory=CompleteTheory(**THEORY), compute=Compute(workers=1), keep="root", rollouts=0
-    )
+    params = ExactParams(theory=CompleteTheory(**THEORY), compute=Compute(workers=1), keep="none")
     arrays, traffic = bytes_per_step(solve(world, params).graph, steps)
     elapsed, result = once(lambda: solve(world, params))
     share = (result.seconds.phase1 + result.seconds.phase2) / result.seconds.total
@@ -218,13 +214,11 @@ def resident(field: str) -> float:
 
 def report_one(name: str, steps: int) -> None:
     """Subprocess body of :func:`measured_alone`; a first, small solve loads the compiled code."""
-    solve(
-        world_named(name, 2), ExactParams(theory=CompleteTheory(**THEORY), keep="root", rollouts=0)
-    )
+    solve(world_named(name, 2), ExactParams(theory=CompleteTheory(**THEORY), keep="none"))
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # Lets the peak start anew (Linux).
     world = world_named(name, steps)
-    result = solve(world, ExactParams(theory=CompleteTheory(**THEORY), keep="root", rollouts=0))
+    result = solve(world, ExactParams(theory=CompleteTheory(**THEORY), keep="none"))
     after = resident("VmHWM")
     found = {
         "states": result.graph.num_states,

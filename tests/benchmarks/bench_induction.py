@@ -64,7 +64,7 @@ def swept(result: ExactResult) -> int:
 
 def measured(world: WorldModel, workers: int) -> tuple[float, float, ExactResult]:
     """Seconds of the sweeps, on the clock and of the processor, and what they found."""
-    params = ExactParams(preset="paper", compute=Compute(workers=workers), keep="root", rollouts=0)
+    params = ExactParams(preset="paper", compute=Compute(workers=workers), keep="none")
     watch = SweepClock()
     result = solve(world, params, tracker=watch)
     return *watch.spent, result

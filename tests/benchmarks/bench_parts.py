@@ -29,7 +29,7 @@ from rich.table import Table
 from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import WorldModel
-from empo_exact.forecast import forecast
+from empo_exact.forecast import Forecast
 from empo_exact.graph import build_graph
 from empo_exact.parts.forecast import halo_share
 from empo_exact.parts.peers import joined
@@ -104,7 +104,7 @@ def child(options: dict[str, Any]) -> None:
     short = world(name, **{**choices, "max_steps": 2})
     solve(short, params.model_copy(update={"compute": plain}))  # Loads the kernels.
     if options.get("forecast"):
-        print(json.dumps(forecast(chosen, params)))
+        print(json.dumps(Forecast(chosen, params).alternatives()))
         return
     # A virtual machine may get its memory from its host page by page, which takes longer than to
     # write it, and is not to be counted to whoever is the first to use it.

@@ -45,7 +45,7 @@ def tasks() -> dict[str, Callable[[], object]]:
 
     # Other checkouts may have these params at other places.
     known = ExactParams.model_fields
-    given: dict[str, object] = {"keep": "root", "rollouts": 0}
+    given: dict[str, object] = {"keep": "none"}
     given |= {"theory": THEORY} if "theory" in known else THEORY
     given |= {"compute": {"workers": 1}} if "compute" in known else {"workers": 1}
     params = ExactParams.model_validate(given)

@@ -199,7 +199,7 @@ def test_the_sound_world_is_solved() -> None:
     assert math.isfinite(solve(Ring(), params()).at(0).V_r)
 
 
-@pytest.mark.parametrize("graph", ["spill", "implicit"])
+@pytest.mark.parametrize("graph", ["memory", "spill"])
 @pytest.mark.parametrize("name", ["negative", "backwards", "nothing follows", "achieved float"])
 def test_nor_is_it_in_parts(name: str, graph: str, tmp_path: Path) -> None:
     change, message = CASES[name]

@@ -26,14 +26,58 @@ def test_a_closed_pipe_ends_a_command_without_complaint(command: list[str]) -> N
     assert (done.returncode, done.stderr) == (1, "")
 
 
-RUN = "run table/pause_destroy algorithm=exact trackers=[] algorithm.params.inspector=false"
+def install(folder: Path, name: str, plugin: str, parts: str) -> None:
+    """Write a plugin into a folder, so that it is found where this is on Python's path."""
+    (folder / f"{name}_plugin.py").write_text(plugin)
+    (folder / f"{name}_parts.py").write_text(parts)
+    info = folder / f"empo_{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: empo-{name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[empo]\nempo-{name} = {name}_plugin\n")
 
 
-def shell(folder: Path, command: str, redirections: str) -> tuple[int, str]:
+@pytest.fixture
+def quick(tmp_path: Path) -> dict[str, str]:
+    """Environment variables with an algorithm that does nothing but log a number."""
+    install(
+        tmp_path,
+        "quick",
+        "from empo_core import Component, hookimpl\n"
+        "@hookimpl\n"
+        "def empo_components():\n"
+        "    yield Component(kind='algorithm', name='quick', params='empo_core:Config', api=1,\n"
+        "                    target='quick_parts:Quick')\n",
+        "from empo_core.protocols import Algorithm\n"
+        "class Result:\n"
+        "    def summary(self):\n"
+        "        return {'value': 1.0}\n"
+        "    def report(self):\n"
+        "        return 'all is well'\n"
+        "    def save(self, directory):\n"
+        "        pass\n"
+        "class Quick(Algorithm):\n"
+        "    def __init__(self, params):\n"
+        "        pass\n"
+        "    def check(self, world):\n"
+        "        return {}\n"
+        "    def run(self, context):\n"
+        "        context.tracker.log(0, {'value': 1.0})\n"
+        "        return Result()\n",
+    )
+    return os.environ | {"PYTHONPATH": str(tmp_path)}
+
+
+RUN = "run table/pause_destroy algorithm=quick trackers=[]"
+
+
+def shell(
+    folder: Path, command: str, redirections: str, environment: dict[str, str] | None = None
+) -> tuple[int, str]:
     """Exit code and standard error of a command of ``empo`` with its streams redirected."""
     done = subprocess.run(
         ["bash", "-c", f'"$0" -m empo_core {command} {redirections}', sys.executable],
         cwd=folder,
+        env=environment,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -47,15 +91,19 @@ def only_run(folder: Path) -> Path:
     return run
 
 
-def test_a_run_without_standard_output_is_whole_and_says_where_it_is(tmp_path: Path) -> None:
-    code, stderr = shell(tmp_path, f"{RUN} --json", ">&-")
+def test_a_run_without_standard_output_is_whole_and_says_where_it_is(
+    tmp_path: Path, quick: dict[str, str]
+) -> None:
+    code, stderr = shell(tmp_path, f"{RUN} --json", ">&-", quick)
     assert code == 0
     assert stderr.splitlines()[-1] == str(only_run(tmp_path))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-def test_a_run_with_a_full_standard_output_is_whole_and_says_so(tmp_path: Path) -> None:
-    code, stderr = shell(tmp_path, f"{RUN} -q", ">/dev/full")
+def test_a_run_with_a_full_standard_output_is_whole_and_says_so(
+    tmp_path: Path, quick: dict[str, str]
+) -> None:
+    code, stderr = shell(tmp_path, f"{RUN} -q", ">/dev/full", quick)
     assert code == 3
     first, second = stderr.splitlines()[-2:]
     assert first == "standard output cannot be written: No space left on device"
@@ -65,14 +113,16 @@ def test_a_run_with_a_full_standard_output_is_whole_and_says_so(tmp_path: Path) 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
 @pytest.mark.parametrize("redirections", [">/dev/null 2>/dev/full", ">&- 2>&- <&-"])
 def test_a_run_whose_standard_error_cannot_be_written_goes_on(
-    tmp_path: Path, redirections: str
+    tmp_path: Path, quick: dict[str, str], redirections: str
 ) -> None:
-    assert shell(tmp_path, RUN, redirections) == (0, "")
+    assert shell(tmp_path, RUN, redirections, quick) == (0, "")
     only_run(tmp_path)
 
 
-def test_a_run_whose_output_nobody_reads_says_where_it_is(tmp_path: Path) -> None:
-    _, stderr = shell(tmp_path, f"{RUN} --json", "| true")
+def test_a_run_whose_output_nobody_reads_says_where_it_is(
+    tmp_path: Path, quick: dict[str, str]
+) -> None:
+    _, stderr = shell(tmp_path, f"{RUN} --json", "| true", quick)
     assert stderr.splitlines()[-1] == str(only_run(tmp_path))
 
 
@@ -98,17 +148,17 @@ NOISES = {"loud print", "loud write", "loud child"}
 
 
 @pytest.fixture
-def loud(tmp_path: Path) -> dict[str, str]:
+def loud(tmp_path: Path, quick: dict[str, str]) -> dict[str, str]:
     """Environment variables with a plugin that prints in every way, at imports and at exit."""
-    (tmp_path / "loud_plugin.py").write_text(
+    install(
+        tmp_path,
+        "loud",
         LOUD + "from empo_core import Component, hookimpl\n"
         "@hookimpl\n"
         "def empo_components():\n"
         "    loud()\n"
         "    yield Component(kind='tracker', name='loud', params='loud_parts:Params', api=1,\n"
-        "                    target='loud_parts:Loud')\n"
-    )
-    (tmp_path / "loud_parts.py").write_text(
+        "                    target='loud_parts:Loud')\n",
         LOUD + "from pydantic import field_validator\n"
         "from empo_core import Config\n"
         "from empo_core.protocols import Tracker\n"
@@ -127,13 +177,9 @@ def loud(tmp_path: Path) -> dict[str, str]:
         "        if self._params.breaks:\n"
         "            raise BrokenPipeError(32, 'a pipe of a tracker')\n"
         "    def log(self, step, metrics):\n"
-        "        loud()\n"
+        "        loud()\n",
     )
-    info = tmp_path / "empo_loud-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: empo-loud\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[empo]\nempo-loud = loud_plugin\n")
-    return os.environ | {"PYTHONPATH": str(tmp_path)}
+    return quick
 
 
 def words(command: str) -> list[str]:

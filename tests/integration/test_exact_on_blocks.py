@@ -37,7 +37,7 @@ def start_policy(world: BlocksWorld, ties: str | None = None) -> Mapping[str, fl
     prior = None
     if ties is not None:
         prior = GreedyDistance(GreedyDistanceParams.model_validate({"ties": ties}), world)
-    result = solve(world, exact(keep="root"), Assumptions(human_prior=prior))
+    result = solve(world, exact(keep="none"), Assumptions(human_prior=prior))
     policy = np.asarray(result.at(world.initial_state(), 0).pi_r).ravel().tolist()
     return dict(zip(world.spec.agents[1].actions, policy, strict=True))
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from empo_core.components import build
-from empo_core.config import WorldModelRef
+from empo_core.config import WorldModelRef, merged
 from empo_core.protocols import WorldModel
 from empo_exact.game import Values
 from empo_exact.graph import build_graph
@@ -63,6 +63,50 @@ def test_slow_words_leave_few_values_to_exchange() -> None:
     chosen = world("multigrid/asymmetric_freeing", {"max_steps": 12})
     graph = build_graph(chosen, 12)
     assert 0 < halo_share(graph, 2) < halo_share(graph, 8) <= 0.3
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "solve_large_worlds.md"
+COLUMNS: list[list[dict[str, Any]]] = [
+    [{}],
+    [{"compute": {"parts": 2}}, {"compute": {"graph": "spill"}}],
+    [{"compute": {"processes": 2}}],
+    [{"reduce": [name]} for name in ("symmetry", "cone", "lump")],
+]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rollouts": {"rollouts": 1},
+    "inspector": {"inspector": True},
+    "count_unrolled": {"count_unrolled": True},
+    "checkpoint_s": {"compute": {"checkpoint_s": 1.0}},
+}
+
+
+def goes(*choices: dict[str, Any]) -> bool:
+    """Whether these choices go together."""
+    data: dict[str, Any] = {}
+    for choice in choices:
+        data = merged(data, choice)
+    try:
+        asked = ExactParams.model_validate(data)
+    except ValueError:
+        return False
+    return asked.idle_checkpoints(asked.compute.processes) is None
+
+
+def test_what_the_page_says_goes_together_does_and_nothing_else() -> None:
+    lines = PAGE.read_text().split("| | one piece in RAM |")[1].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    keeps = {row[0].strip("`").removeprefix("keep: "): row[1:] for row in rows if "keep:" in row[0]}
+    for column, contexts in enumerate(COLUMNS):
+        fitting = {keep for keep, cells in keeps.items() if cells[column] == "yes"}
+        said: list[tuple[dict[str, Any], set[str]]] = [({}, fitting)]
+        for names, *cells in (row for row in rows if "keep:" not in row[0]):
+            listed = {keep for keep in keeps if f"`{keep}`" in cells[column]}
+            expected = fitting if cells[column] == "yes" else listed
+            said += [(OPTIONS[name], expected) for name in names.replace("`", "").split(", ")]
+        for option, expected in said:
+            for context in contexts:
+                found = {keep for keep in keeps if goes(context, option, {"keep": keep})}
+                assert found == expected, (context, option)
 
 
 CONFIG = """\

@@ -174,7 +174,7 @@ def test_what_cannot_be_explained_is_said(arguments: dict[str, Any], message: st
 def test_values_that_were_not_kept_are_asked_for() -> None:
     world = solved("multigrid/two_robots").problem.world
     with pytest.raises(SolveError, match=r"algorithm\.params\.keep=all"):
-        explain(solve(world, ExactParams(keep="root")))
+        explain(solve(world, ExactParams(keep="none")))
 
 
 def explained(run_dir: str, *options: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def kitchen(max_steps: int, **params: Any) -> OvercookedWorld:
 def start_policy(world: OvercookedWorld) -> dict[str, float]:
     """Probabilities of the robot's actions at the start, beside humans who plan."""
     theory = {"gamma_h": 0.95, "gamma_r": 0.95, "beta_r": 30.0}
-    params = ExactParams.model_validate({"preset": "paper", "theory": theory, "keep": "root"})
+    params = ExactParams.model_validate({"preset": "paper", "theory": theory, "keep": "none"})
     prior = KitchenPlanner(KitchenPlannerParams(), world)
     result = solve(world, params, Assumptions(human_prior=prior))
     policy = np.asarray(result.at(world.initial_state(), 0).pi_r).ravel().tolist()

@@ -107,7 +107,6 @@ def test_inspections_and_episodes_are_of_original_states() -> None:
         ({"reduce": ["mirror"]}, "symmetry"),
         ({"reduce": ["lump", "lump"]}, "lump twice"),
         ({"reduce": ["lump"], "keep": "disk"}, "keep: disk"),
-        ({"reduce": ["lump"], "keep": "root"}, "keep: root"),
         ({"reduce": ["lump"], "compute": {"processes": 2}}, "one piece"),
         ({"reduce": ["lump"], "compute": {"graph": "spill"}}, "one piece"),
         ({"reduce": ["lump"], "count_unrolled": True}, "keep to"),

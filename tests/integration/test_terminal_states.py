@@ -75,7 +75,7 @@ def press(tmp_path: Path, text: str) -> WorldModel:
     return world
 
 
-@pytest.mark.parametrize("keep", ["all", "root"])
+@pytest.mark.parametrize("keep", ["all", "none"])
 def test_a_terminal_state_that_is_better_than_all_others_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: str
 ) -> None:

@@ -54,7 +54,7 @@ def runs(tmp_path: Path) -> Path:
     write_run(folder, "a", seed=2, params="{beta_r: 10.0, keep: all}")
     write_run(folder, "b", seed=10, params="{beta_r: 5.0, keep: all}")
     write_run(folder, "c", algorithm="rollout", summary={"return_mean": 3.5, "solved": True})
-    write_run(folder, "d", status="failed", error="SolveError: a circle", params="{keep: root}")
+    write_run(folder, "d", status="failed", error="SolveError: a circle", params="{keep: none}")
     return folder
 
 

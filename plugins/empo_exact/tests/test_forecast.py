@@ -18,8 +18,8 @@ from empo_core.protocols import RunContext, Tracker, WorldModel
 from empo_core.tracker_group import TrackerGroup
 from empo_exact import forecast, ram
 from empo_exact.algorithm import Exact
+from empo_exact.exploration_progress import share_explored
 from empo_exact.graph import Explored, build_graph
-from empo_exact.growth import share_explored
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.ram import Sizes
 from empo_exact.solve import solve
@@ -172,16 +172,15 @@ def test_what_is_kept_by_default_is_little(
     reopened = Exact(params).reopen(context)
     assert ("solved again" in caplog.text) == (keep == "none")
     assert reopened.values(1).v_r.tolist() == solve(world, params).values(1).v_r.tolist()
-    assert result.at(0).V_r == solve(world, ExactParams(compute=ONE, keep="root")).at(0).V_r
+    assert result.at(0).V_r == solve(world, ExactParams(compute=ONE, keep="none")).at(0).V_r
 
 
 def test_files_are_as_large_as_announced(tmp_path: Path) -> None:
     world = library_world("multigrid/key_and_door")
-    for keep in ("all", "root"):
-        result = solve(world, ExactParams(compute=ONE, keep=keep, rollouts=0))
-        result.save(tmp_path / keep)
-        written = sum(f.stat().st_size for f in (tmp_path / keep / "tables").iterdir())
-        assert ram.disk_bytes(Sizes.of(result.graph), keep) == pytest.approx(written, rel=0.1)
+    result = solve(world, ExactParams(compute=ONE, keep="all", rollouts=0))
+    result.save(tmp_path)
+    written = sum(f.stat().st_size for f in (tmp_path / "tables").iterdir())
+    assert ram.disk_bytes(Sizes.of(result.graph), "all") == pytest.approx(written, rel=0.1)
 
 
 def test_a_disk_that_is_too_small_is_refused_with_numbers(
@@ -206,7 +205,7 @@ def test_more_than_a_gigabyte_is_written_only_after_saying_so(
 def test_a_horizon_of_a_million_steps_keeps_nothing_unasked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ram, "_used", lambda: 2**28)
+    monkeypatch.setattr(ram, "used_bytes", lambda: 2**28)
     graph = build_graph(table_world(1_000_000), 1_000_000)
     sizes = Sizes.of(graph)
     assert ram.resolved(sizes, ExactParams()).keep == "none"
@@ -218,8 +217,8 @@ def test_a_horizon_of_a_million_steps_keeps_nothing_unasked(
 
 def test_advice_leaves_out_what_is_done_already(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = build_graph(table_world(), table_world().spec.horizon)
-    monkeypatch.setattr(ram, "_used", lambda: 2**30)
-    asked = ExactParams(keep="root", compute=Compute(workers=1, ram_limit_gb=0.5))
+    monkeypatch.setattr(ram, "used_bytes", lambda: 2**30)
+    asked = ExactParams(keep="none", compute=Compute(workers=1, ram_limit_gb=0.5))
     with pytest.raises(SolveError, match=r"compute\.graph: spill[^:]* compute"):
         ram.check(Sizes.of(graph), asked)
     spills = asked.compute.model_copy(update={"graph": "spill"})
@@ -231,12 +230,12 @@ def test_advice_leaves_out_what_is_done_already(monkeypatch: pytest.MonkeyPatch)
 def test_values_that_cannot_be_kept_are_refused_while_exploring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ram, "_used", lambda: 2**20)
+    monkeypatch.setattr(ram, "used_bytes", lambda: 2**20)
     world, found = library_world("multigrid/key_and_door"), Explored([1, 10], 10, 10**6, 1000)
     without = ram.sizes_found(found, world.spec).exploring_bytes + 2**28
     less, all_times = (ExactParams(keep=keep, compute=ONE) for keep in ("disk", "all"))
     ram.refuse_beyond(without, found, less, world.spec)
-    with pytest.raises(SolveError, match=r"all times.*keep: disk, root"):
+    with pytest.raises(SolveError, match=r"all times.*keep: disk or none"):
         ram.refuse_beyond(without, found, all_times, world.spec)
 
 

@@ -118,9 +118,7 @@ def test_the_numbers_of_states_do_not_depend_on_the_parts() -> None:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "graph", ["memory", pytest.param("spill", marks=SLOW), pytest.param("implicit", marks=SLOW)]
-)
+@pytest.mark.parametrize("graph", ["memory", pytest.param("spill", marks=SLOW)])
 def test_processes_find_the_same_start(tmp_path: Path, graph: str) -> None:
     world, params = TableWorld(TIMED), ExactParams(keep="none")
     plain = solve(world, ExactParams(keep="all"))
@@ -141,11 +139,6 @@ def test_every_task_is_shown_to_its_end() -> None:
     solve(TableWorld(TIMED), in_parts(ExactParams(keep="none"), parts=3), tracker=Tasks())
     assert {"state graph", "transitions of parts", "backward induction"} <= set(last)
     assert all(done == total for done, total in last.values()), last
-
-
-def test_implicit_transitions_give_the_same_values() -> None:
-    world, params = TableWorld(TIMED), ExactParams(keep="all")
-    assert_same(solve(world, in_parts(params, graph="implicit", parts=3)), solve(world, params))
 
 
 class At(Tracker):
@@ -211,7 +204,7 @@ def test_a_process_that_is_killed_changes_nothing(tmp_path: Path, table: Table, 
 
 
 @pytest.mark.parametrize("step", [1, 3])
-@pytest.mark.parametrize("graph", ["memory", "spill", "implicit"])
+@pytest.mark.parametrize("graph", ["memory", "spill"])
 def test_an_interrupted_solve_goes_on_from_its_checkpoint(
     tmp_path: Path, graph: str, step: int
 ) -> None:
@@ -225,7 +218,7 @@ def test_an_interrupted_solve_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.parametrize("keep", ["none", pytest.param("all", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("graph", ["memory", "spill", "implicit"])
+@pytest.mark.parametrize("graph", ["memory", "spill"])
 def test_without_a_horizon_a_solve_goes_on_from_its_last_sweep(
     tmp_path: Path, graph: str, keep: str
 ) -> None:
@@ -414,17 +407,6 @@ def test_too_little_ram_is_refused_with_numbers(tmp_path: Path) -> None:
             solve(TableWorld(TIMED), chosen, directory=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"keep": "root"}, "keep: root"), ({"count_unrolled": True}, "count_unrolled needs")],
-)
-def test_options_that_parts_cannot_have_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SolveError, match=message):
-        solve(TableWorld(TIMED), in_parts(ExactParams.model_validate(options), parts=2))
-    with pytest.raises(ValueError, match=message):
-        ExactParams.model_validate(merged(options, {"compute": {"parts": 2}}))
-
-
 @given(
     rows=st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=1, max_size=40, unique=True),
     parts=st.integers(1, 9),
@@ -448,7 +430,6 @@ def test_words_that_change_least_come_first() -> None:
     ("options", "message"),
     [
         ({"keep": "all"}, "keep: all"),
-        ({"keep": "root"}, "keep: root"),
         ({"rollouts": 1}, "rollouts needs"),
         ({"inspector": True}, "inspector needs"),
         ({"count_unrolled": True}, "count_unrolled needs"),

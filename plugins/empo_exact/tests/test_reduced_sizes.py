@@ -18,7 +18,7 @@ from empo_core.errors import SolveError
 from empo_core.protocols import Tracker
 from empo_exact import ram
 from empo_exact.assumptions import Assumptions
-from empo_exact.forecast import forecast
+from empo_exact.forecast import Forecast
 from empo_exact.graph import Explored, build_graph
 from empo_exact.plugin import Compute, ExactParams
 from empo_exact.ram import Sizes
@@ -80,7 +80,7 @@ def test_what_auto_keeps_and_a_check_says_never_takes_more_than_is_small(
     world, asked = Cells(5, NEIGHBOURS), params("auto", "symmetry")
     found = solve(world, asked)
     original = Sizes.of(build_graph(world, world.spec.horizon))
-    assert found.params.keep == forecast(world, asked)["keep"]
+    assert found.params.keep == Forecast(world, asked).needs()["keep"]
     if found.params.keep == "all":
         assert ram.disk_bytes(original, "all") <= limit
     # Whole orbits may be more than can be reached, half as many again here.
@@ -89,7 +89,7 @@ def test_what_auto_keeps_and_a_check_says_never_takes_more_than_is_small(
 
 def test_a_check_counts_the_files_of_all_original_states() -> None:
     world = Cells(7, [exchange(7, i, i + 1) for i in range(6)])
-    found = forecast(world, params("all", "symmetry"))
+    found = Forecast(world, params("all", "symmetry")).needs()
     written = ram.disk_bytes(Sizes.of(build_graph(world, world.spec.horizon)), "all") / 1e6
     text = str(found["disk (MB)"])
     assert text.startswith("up to ")

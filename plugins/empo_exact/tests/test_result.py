@@ -134,17 +134,17 @@ def test_whatever_is_kept_the_start_has_the_same_values(
     world: TableWorld, result: ExactResult, tmp_path: Path
 ) -> None:
     disk = solve(world, PARAMS.model_copy(update={"keep": "disk"}), directory=tmp_path)
-    root = solve(world, PARAMS.model_copy(update={"keep": "root"}))
+    start = solve(world, PARAMS.model_copy(update={"keep": "none"}))
     assert_same(disk, result)
-    assert root.at(0).V_r == result.at(0).V_r
-    np.testing.assert_array_equal(root.at(0).pi_r, result.at(0).pi_r)
-    np.testing.assert_array_equal(root.at(0).pi_h, result.at(0).pi_h)
+    assert start.at(0).V_r == result.at(0).V_r
+    np.testing.assert_array_equal(start.at(0).pi_r, result.at(0).pi_r)
+    np.testing.assert_array_equal(start.at(0).pi_h, result.at(0).pi_h)
 
 
 def test_values_that_were_not_kept_are_refused(world: TableWorld) -> None:
-    root = solve(world, PARAMS.model_copy(update={"keep": "root"}))
+    start = solve(world, PARAMS.model_copy(update={"keep": "none"}))
     with pytest.raises(SolveError, match=r"not kept.*keep: all"):
-        root.at(int(root.reachable(2)[0]), 2)
+        start.at(int(start.reachable(2)[0]), 2)
 
 
 def test_an_interrupted_run_goes_on_from_its_files(

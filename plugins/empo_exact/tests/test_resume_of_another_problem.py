@@ -28,7 +28,6 @@ WAYS = [
     {"keep": "none", "compute": {"parts": 3}},
     {"keep": "none", "compute": {"parts": 3, "graph": "spill"}},
     {"keep": "all", "compute": {"parts": 3, "graph": "spill"}},
-    {"keep": "none", "compute": {"parts": 3, "graph": "implicit"}},
 ]
 
 

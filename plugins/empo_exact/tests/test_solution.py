@@ -142,7 +142,7 @@ def test_a_run_without_results_cannot_be_played(world: TableWorld, tmp_path: Pat
 def test_a_run_that_kept_the_start_only_is_solved_again_to_be_played(
     world: TableWorld, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    params = PARAMS.model_copy(update={"keep": "root"})
+    params = PARAMS.model_copy(update={"keep": "none"})
     Exact(params).restore(solved_run(world, tmp_path, params))
     assert "solved again" in caplog.text
 

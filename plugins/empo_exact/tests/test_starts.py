@@ -22,7 +22,6 @@ IN_PARTS = [
     {"parts": 1},
     {"parts": 4},
     {"graph": "spill", "parts": 3},
-    {"graph": "implicit", "parts": 3},
 ]
 
 

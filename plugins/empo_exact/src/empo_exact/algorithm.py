@@ -24,6 +24,7 @@ from empo_theory.inspection import Inspection, InspectionScope, warn_without_ins
 from empo_worlds.roles import check_humans
 
 if TYPE_CHECKING:
+    from empo_exact.forecast import Forecast
     from empo_exact.parts.peers import Peers
 
 log = logging.getLogger("empo_exact")
@@ -37,6 +38,7 @@ class Exact(Algorithm):
     def __init__(self, params: ExactParams) -> None:
         self._params = params
         self._solved_again: ExactResult | None = None
+        self._forecast: Forecast | None = None
 
     def run(self, context: RunContext) -> ExactResult:
         """Solve ``context.world``; see ``empo_core.protocols.Algorithm``."""
@@ -103,11 +105,27 @@ class Exact(Algorithm):
 
     def check(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
         """Sizes, RAM, disk and time of a run, from a few seconds of exploration."""
-        from empo_exact.forecast import forecast
+        from empo_exact.forecast import too_many_actions
 
         world = _world(world)
+        if reason := too_many_actions(world.spec):
+            return {"states": reason}
+        return self._forecast_of(world).needs()
+
+    def alternatives(self, world: WorldModel | None) -> Mapping[str, JsonValue]:
+        """What reductions would leave and parts would take, from the exploration of ``check``."""
+        from empo_exact.forecast import too_many_actions
+
+        world = _world(world)
+        return {} if too_many_actions(world.spec) else self._forecast_of(world).alternatives()
+
+    def _forecast_of(self, world: WorldModel) -> Forecast:
+        from empo_exact.forecast import Forecast
+
         check_humans(world.spec)
-        return forecast(world, self._params)
+        if self._forecast is None or self._forecast.world is not world:
+            self._forecast = Forecast(world, self._params)
+        return self._forecast
 
     def _finished(self, context: RunContext) -> ExactResult:
         """The result of a finished run with the values of all times; solved again if not saved."""

@@ -6,6 +6,7 @@ import math
 import time as clock
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -13,22 +14,23 @@ from jaxtyping import Float64
 from pydantic import JsonValue
 
 from empo_core.protocols import WorldModel
+from empo_core.types import WorldSpec
 from empo_exact import ram
 from empo_exact.assumptions import Assumptions
+from empo_exact.exploration_progress import MOST, Layers, grown
 from empo_exact.graph import Explored, StateGraph, world_graph
-from empo_exact.growth import MOST, Layers, grown
-from empo_exact.parts.forecast import in_parts
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.problem import pose
 from empo_exact.ram import Sizes
-from empo_exact.reductions.prediction import predictions
-from empo_exact.reductions.preparation import prepare
-from empo_exact.reductions.reduced import Reduced, explored
 from empo_exact.sweep import Seconds, Solver, room, terminal_values
 from empo_exact.terminal_states import warning_before
 
+if TYPE_CHECKING:
+    from empo_exact.reductions.reduced import Reduced
+
+MIB = 1 << 20
 EXPLORE_S = 5.0
 """Seconds of exploration."""
 EXPLORE_BYTES = 256 << 20
@@ -78,61 +80,95 @@ class _Watch:
         return self._used / max(1, self._last - self._first)
 
 
-def forecast(world: WorldModel, params: ExactParams) -> dict[str, JsonValue]:
-    """The needs of a solve; ranges, where the exploration did not end in time."""
-    spec = world.spec
-    ram.check_horizon(spec, params)
-    if spec.num_joint_actions > MAX_JOINT:
-        return {"states": f"not counted, with {spec.num_joint_actions:,} joint actions in each"}
-    watch, compute = _Watch(_stopwatch(params.compute)), params.compute
-    graph, reduced = _explored(world, params, watch)
-    images = len(reduced.images.variant) if reduced else 0
-    sizes = [Sizes.of(graph, images)]
-    if watch.is_complete:
+class Forecast:
+    """The needs of a solve; ranges, where the exploration did not end in time.
+
+    Attributes:
+        world: The world that was explored.
+    """
+
+    def __init__(self, world: WorldModel, params: ExactParams) -> None:
+        """Explore for some seconds, and time a sweep over what was found.
+
+        Raises:
+            ConfigError: if the horizon alone takes more RAM than there is.
+            SolveError: if the world breaks its contract, or what it declares is refuted.
+        """
+        ram.check_horizon(world.spec, params)
+        self.world, self._params = world, params
+        self._watch = _Watch(_stopwatch(params.compute))
+        self._graph, self._reduced = _explored(world, params, self._watch)
+        images = len(self._reduced.images.variant) if self._reduced else 0
+        self._sizes = [Sizes.of(self._graph, images)]
+        if not self._watch.is_complete:
+            self._sizes.append(_extrapolated(world, self._graph, self._watch.depth, images))
+        # What is kept are the values of all original states.
+        self._written = [_original(size, self._reduced) for size in self._sizes]
+        self._keeps = [ram.resolved(size, params) for size in self._written]
+        sweep = sweep_seconds(world, self._graph, params)
+        self._sweeping = [int(size.by_time.sum()) * sweep for size in self._sizes]
+        self._exploring = [
+            (size.expanded + (size is not written and resolved.keep == "all") * written.expanded)
+            * self._watch.seconds_per_state
+            for size, written, resolved in zip(self._sizes, self._written, self._keeps, strict=True)
+        ]
+
+    def needs(self) -> dict[str, JsonValue]:
+        """Sizes, RAM, disk and seconds of the solve that was asked for."""
+        params, watch, horizon = self._params, self._watch, self.world.spec.horizon
         report: dict[str, JsonValue] = {
-            "states": graph.num_states,
-            "transitions": graph.num_transitions,
-            "depth": len(graph.layers) - 1,
+            "states": _range([size.states for size in self._sizes]),
+            "transitions": _range([size.transitions for size in self._sizes]),
         }
-    else:
-        sizes.append(_extrapolated(world, graph, watch.depth, images))
-        steps = "" if spec.horizon is None else f" of {spec.horizon}"
-        report = {
-            "states": _range([size.states for size in sizes]),
-            "transitions": _range([size.transitions for size in sizes]),
-            "explored": f"{watch.depth}{steps} steps, in {watch.seconds:.1f} s",
+        if watch.is_complete:
+            report = {
+                "states": self._graph.num_states,
+                "transitions": self._graph.num_transitions,
+                "depth": len(self._graph.layers) - 1,
+            }
+        else:
+            steps = "" if horizon is None else f" of {horizon}"
+            report["explored"] = f"{watch.depth}{steps} steps, in {watch.seconds:.1f} s"
+        peaks, disk = _bytes(self._sizes, self._written, self._keeps, params)
+        ram_range = (watch.base + peaks[0], watch.base + peaks[1])
+        took = np.add(self._exploring, self._sweeping).tolist()
+        report |= {
+            "RAM (MiB)": _range([size / MIB for size in ram_range]),
+            "RAM limit (MiB)": round(ram.limit(params) / MIB),
+            "keep": " or ".join(dict.fromkeys(size.keep for size in self._keeps)),
+            # Of the orbits that are met, some states may be out of reach.
+            "disk (MB)": "up to " * (self._reduced is not None and disk[-1] > 0)
+            + _range([size / 1e6 for size in disk]),
+            "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
+            "fits": _verdict(
+                self._sizes[0].states > params.compute.max_states, *ram_range, ram.limit(params)
+            ),
         }
-    # What is kept are the values of all original states.
-    written = [_original(size, reduced) for size in sizes] if reduced else sizes
-    keeps = [ram.resolved(size, params) for size in written]
-    peaks, disk = _bytes(sizes, written, keeps, params)
-    ram_range = (watch.base + peaks[0], watch.base + peaks[1])
-    sweep = sweep_seconds(world, graph, params, has_prior=params.human_prior is not None)
-    exploring = [
-        (size.expanded + (reduced is not None and resolved.keep == "all") * original.expanded)
-        * watch.seconds_per_state
-        for size, original, resolved in zip(sizes, written, keeps, strict=True)
-    ]
-    sweeping = [int(size.by_time.sum()) * sweep for size in sizes]
-    took = np.add(exploring, sweeping).tolist()
-    report |= {
-        "RAM (MiB)": _range([size / 2**20 for size in ram_range]),
-        "RAM limit (MiB)": round(ram.limit(params) / 2**20),
-        "keep": " or ".join(dict.fromkeys(size.keep for size in keeps)),
-        # Of the orbits that are met, some states may be out of reach.
-        "disk (MB)": "up to " * (reduced is not None and disk[-1] > 0)
-        + _range([size / 1e6 for size in disk]),
-        "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
-        "fits": _verdict(sizes[0].states > compute.max_states, *ram_range, ram.limit(params)),
-    }
-    report |= predictions(world, params, graph, is_complete=watch.is_complete)
-    if graph.num_transitions and not params.reduce:
-        report |= in_parts(graph, params, sizes, (exploring, sweeping), _range)
-    if idle := params.idle_checkpoints(1):
-        report["checkpoints"] = f"none, unless torchrun starts several processes: {idle}"
-    if warning := warning_before(world, graph, params.theory):
-        report["warning"] = warning
-    return report
+        if idle := params.idle_checkpoints(1):
+            report["checkpoints"] = f"none, unless torchrun starts several processes: {idle}"
+        if warning := warning_before(self.world, self._graph, params.theory):
+            report["warning"] = warning
+        return report
+
+    def alternatives(self) -> dict[str, JsonValue]:
+        """What each reduction would leave, and what 1, 2, 4 and 8 parts would take."""
+        from empo_exact.reductions.prediction import predictions
+
+        graph, params = self._graph, self._params
+        report = dict(predictions(self.world, params, graph, is_complete=self._watch.is_complete))
+        if graph.num_transitions and not params.reduce:
+            from empo_exact.parts.forecast import in_parts
+
+            seconds = self._exploring, self._sweeping
+            report |= in_parts(graph, params, self._sizes, seconds, _range)
+        return report
+
+
+def too_many_actions(spec: WorldSpec) -> str | None:
+    """Why nothing is explored, where expanding a single state would take too much RAM."""
+    if spec.num_joint_actions <= MAX_JOINT:
+        return None
+    return f"not counted, with {spec.num_joint_actions:,} joint actions in each"
 
 
 def _explored(
@@ -146,12 +182,17 @@ def _explored(
     params = params.model_copy(update={"reduce": reduce, "compute": compute})
     if not reduce:
         return world_graph(world, params, watch), None
+    from empo_exact.reductions.preparation import prepare
+    from empo_exact.reductions.reduced import explored
+
     reduced = explored(world, prepare(world, params, Assumptions()), params, watch)
     return reduced.graph, reduced
 
 
-def _original(sizes: Sizes, reduced: Reduced) -> Sizes:
-    """The sizes of the graph of all original states, by those of the reduced one."""
+def _original(sizes: Sizes, reduced: Reduced | None) -> Sizes:
+    """The sizes of the graph of all original states, by those of a reduced one."""
+    if reduced is None:
+        return sizes
     share = reduced.original_sizes.states / reduced.graph.num_states
     layers = (share * sizes.layers).astype(np.int64)
     return Sizes(sizes.spec, layers, int(share * sizes.expanded), int(share * sizes.transitions))
@@ -220,9 +261,7 @@ def most_layers(
     return grown(layers, num_states, horizon, recent=lambda rates: SPREAD * max(rates), fade=0.5)
 
 
-def sweep_seconds(
-    world: WorldModel, graph: StateGraph, params: ExactParams, *, has_prior: bool
-) -> float:
+def sweep_seconds(world: WorldModel, graph: StateGraph, params: ExactParams) -> float:
     """Seconds that both phases take per state and time, from a sweep over a sample.
 
     A prior may take long to build, or to answer; the uniform one stands for it.
@@ -232,7 +271,8 @@ def sweep_seconds(
     if not graph.num_transitions:
         return 0.0
     theory = params.theory.model_copy(update={"nu": 0.0})
-    assumed = Assumptions(human_prior=UniformPrior(UniformParams(), world) if has_prior else None)
+    prior = UniformPrior(UniformParams(), world) if params.human_prior is not None else None
+    assumed = Assumptions(human_prior=prior)
     problem = pose(world, graph, ExactParams(theory=theory, compute=params.compute), assumed)
     end = int(graph.offsets[sample * graph.spec.num_joint_actions])
     reached = max(sample, int(graph.successor[:end].max(initial=0)) + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -104,11 +104,10 @@ class Compute(Config):
         description="Refuse what makes this process larger; null means 80 % of the machine's RAM, "
         "or what is free where that is less.",
     )
-    graph: Literal["memory", "spill", "implicit"] = Field(
+    graph: Literal["memory", "spill"] = Field(
         "memory",
         description="Where transitions and values are while solving. memory: in RAM; spill: in "
-        "files of the run directory, one part after another; implicit: transitions are worked out "
-        "anew in every sweep.",
+        "files of the run directory, one part after another.",
     )
     parts: int | None = Field(
         None,
@@ -146,11 +145,11 @@ class ExactParams(PriorParams):
     compute: Compute = Field(
         default_factory=Compute, description="Processors and RAM that a run may take."
     )
-    keep: Literal["auto", "all", "disk", "root", "none"] = Field(
+    keep: Literal["auto", "all", "disk", "none"] = Field(
         "auto",
         description="all: keep the state graph and the values of all times, in RAM and then in the "
-        "run directory; disk: one file per time; root: only the values at the start; none: leave "
-        "the report and pictures only; auto: all where that takes at most 100 MB, else none.",
+        "run directory; disk: one file per time; none: leave the report and the picture of the "
+        "start only; auto: all where that takes at most 100 MB, else none.",
     )
     reduce: list[Literal["symmetry", "cone", "lump"]] = Field(
         default_factory=list,
@@ -170,8 +169,7 @@ class ExactParams(PriorParams):
     rollouts: int | None = Field(
         None,
         ge=0,
-        description="Rollouts to play and draw after solving; null means 1, or 0 with keep: root "
-        "or none.",
+        description="Rollouts to play and draw after solving; null means 1, or 0 with keep: none.",
     )
 
     inspector: bool | None = Field(
@@ -187,9 +185,7 @@ class ExactParams(PriorParams):
     @property
     def num_rollouts(self) -> int:
         """Rollouts to play after solving."""
-        return (
-            self.rollouts if self.rollouts is not None else int(self.keep not in ("root", "none"))
-        )
+        return self.rollouts if self.rollouts is not None else int(self.keep != "none")
 
     @model_validator(mode="after")
     def _uses_every_key(self) -> ExactParams:
@@ -211,56 +207,77 @@ class ExactParams(PriorParams):
         return self
 
     @model_validator(mode="after")
-    def _can_play(self) -> ExactParams:
-        if self.keep in ("root", "none") and self.rollouts:
-            raise ValueError(
-                "rollouts need the values of all times: set keep to all or disk, or rollouts to 0"
-            )
-        if self.keep in ("root", "none") and self.inspector:
-            raise ValueError("inspector needs the values of all times: set keep to all or disk")
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_in_parts(self) -> ExactParams:
-        if conflict := self.conflict_of_parts(self.compute.processes):
+    def _goes_together(self) -> ExactParams:
+        if conflict := self.conflict(self.compute.processes):
             raise ValueError(conflict)
         return self
 
-    @model_validator(mode="after")
-    def _can_be_reduced(self) -> ExactParams:
-        if self.reduce and (conflict := self._conflict_of_reductions()):
-            raise ValueError(conflict)
-        return self
+    def conflict(self, processes: int) -> str | None:
+        """Why these parameters do not go together where so many processes solve; None: they do."""
+        return next(self._conflicts(processes), None)
 
-    def _conflict_of_reductions(self) -> str | None:
-        """Why these parameters do not go with reductions; None: they do."""
-        if twice := [name for name in self.reduce if self.reduce.count(name) > 1]:
-            return f"reduce names {twice[0]} twice; name it once"
-        if self.compute.has_parts:
-            return (
-                "reduce needs the graph in one piece: leave compute.graph, compute.parts and "
-                "compute.processes out, or reduce"
-            )
-        if self.keep in ("disk", "root"):
-            return (
-                f"keep: {self.keep} does not go with reduce, which keeps the values of fewer "
-                "states than there are: set keep to all or none, or leave reduce out"
-            )
-        if self.count_unrolled and self.keep != "all":
-            return "count_unrolled with reduce needs the graph of all states: set keep to all"
+    def _conflicts(self, processes: int) -> Iterator[str]:
+        """All that does not go together; docs/how-to/solve_large_worlds.md has the same as a table.
+
+        Args:
+            processes: How many processes solve together.
+        """
+        compute, keep = self.compute, self.keep
+        in_parts = compute.has_parts or processes > 1
+        if keep == "none":
+            for key in self._given("rollouts", "inspector"):
+                yield (
+                    f"{key} needs the values of all times: set keep to all or disk, or leave {key} "
+                    "out"
+                )
+        if processes > 1:
+            if keep in ("all", "disk"):
+                yield (
+                    f"keep: {keep} keeps the whole graph, which processes that share it do not: "
+                    "set keep to none, or use one process"
+                )
+            for key in self._given("rollouts", "count_unrolled", "inspector"):
+                yield (
+                    f"{key} needs the whole graph, which processes that share it do not keep: "
+                    f"leave {key} out, or use one process"
+                )
+            if compute.parts is not None and compute.parts < processes:
+                yield (
+                    f"{processes} processes need as many parts at least; there are {compute.parts}"
+                )
+        if in_parts and self.count_unrolled and keep not in ("all", "disk"):
+            yield "count_unrolled needs the graph in one piece: set keep to all or disk"
+        if self.reduce:
+            for name in self.reduce:
+                if self.reduce.count(name) > 1:
+                    yield f"reduce names {name} twice; name it once"
+            if in_parts:
+                yield (
+                    "reduce needs the graph in one piece: leave compute.graph, compute.parts and "
+                    "compute.processes out and start one process, or leave reduce out"
+                )
+            if keep == "disk":
+                yield (
+                    "keep: disk does not go with reduce, which keeps the values of fewer states "
+                    "than there are: set keep to all or none, or leave reduce out"
+                )
+            if self.count_unrolled and keep != "all":
+                yield "count_unrolled with reduce needs the graph of all states: set keep to all"
         if "lump" in self.reduce:
-            for key, value in (("human_prior", self.human_prior), ("habit", self.habit)):
-                if value is not None:
-                    return (
-                        f"reduce: lump compares states by where actions lead, and {key} may tell "
-                        f"apart what that does not: leave lump out of reduce, or {key}"
-                    )
+            for key in self._given("human_prior", "habit"):
+                yield (
+                    f"reduce: lump compares states by where actions lead, and {key} may tell apart "
+                    f"what that does not: leave lump out of reduce, or {key}"
+                )
         if "symmetry" in self.reduce and self.believed_others is not None:
-            return (
+            yield (
                 "reduce: symmetry needs beliefs that are symmetric, too, and believed_others names "
                 "single humans and actions: leave symmetry out of reduce, or believed_others"
             )
-        return None
+
+    def _given(self, *keys: str) -> list[str]:
+        """Which of these parameters ask for something."""
+        return [key for key in keys if getattr(self, key)]
 
     def idle_checkpoints(self, processes: int) -> str | None:
         """Why ``checkpoint_s`` does nothing where so many processes solve; None: it does."""
@@ -272,32 +289,6 @@ class ExactParams(PriorParams):
             "where the graph is in one piece: set compute.parts, or leave compute.checkpoint_s out "
             "(keep: disk keeps each time once it is solved)"
         )
-
-    def conflict_of_parts(self, processes: int) -> str | None:
-        """Why so many processes cannot solve with these parameters; None: they can."""
-        compute = self.compute
-        if processes > 1:
-            if self.keep in ("all", "disk", "root"):
-                return (
-                    f"keep: {self.keep} keeps the whole graph, which processes that share it do "
-                    "not: set keep to none, or use one process"
-                )
-            for key in ("rollouts", "count_unrolled", "inspector"):
-                if getattr(self, key):
-                    return (
-                        f"{key} needs the whole graph, which processes that share it do not "
-                        f"keep: leave {key} out, or use one process"
-                    )
-        elif compute.has_parts and self.keep == "root":
-            return (
-                "keep: root keeps the graph, which is in parts: set keep to none, which leaves "
-                "the report and the summary of the start, or to all"
-            )
-        elif compute.has_parts and self.count_unrolled and self.keep not in ("all", "disk"):
-            return "count_unrolled needs the graph in one piece: set keep to all or disk"
-        if compute.parts is not None and compute.parts < processes:
-            return f"{processes} processes need as many parts at least; there are {compute.parts}"
-        return None
 
 
 class UniformParams(Config):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import math
 import shutil
@@ -33,8 +32,6 @@ LARGE_BYTES = 1_000_000_000
 """Files that take more are announced by a warning."""
 LEAST_ROOM = 64 << 20
 """RAM without which parts would be too small."""
-HALO = 5
-"""States of other parts that follow those of one, for each of its own; an upper bound."""
 HABITS = 3
 """Copies of the habitual policy in all states: as asked for, checked, and as the sweep reads it."""
 PRIOR_HABITS = 4
@@ -43,7 +40,6 @@ ASKED_ROW = 256
 """Bytes of a state as a tuple, and of the array of beliefs there, besides its numbers."""
 TIME_BYTES = 64
 """RAM per time of an episode, beside its values."""
-_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h.
 ITEM_BYTES = 110
 """RAM per transition of the blocks under way, measured; freed memory stays with the process."""
 
@@ -105,8 +101,7 @@ def disk_bytes(sizes: Sizes, keep: str) -> int:
     """Bytes that a run leaves in its directory, pictures apart."""
     if keep == "none":
         return 0
-    states_by_time = sizes.by_time if keep != "root" else sizes.by_time[:2]
-    return sizes.graph_bytes + int(states_by_time.sum()) * state_bytes(sizes.spec)
+    return sizes.graph_bytes + int(sizes.by_time.sum()) * state_bytes(sizes.spec)
 
 
 def ram_bytes(
@@ -179,14 +174,15 @@ def limit(params: ExactParams) -> int:
     if params.compute.ram_limit_gb is not None:
         return int(params.compute.ram_limit_gb * GIB)
     machine = psutil.virtual_memory()
-    all_bytes, free, here = machine.total, machine.available, _used()
+    all_bytes, free, here = machine.total, machine.available, used_bytes()
     # A container may allow less than the machine has.
     with contextlib.suppress(OSError, ValueError):
         all_bytes = min(all_bytes, int(CGROUP_LIMIT.read_text()))
     return int(min(SHARE * all_bytes, here + free))
 
 
-def _used() -> int:
+def used_bytes() -> int:
+    """Bytes of RAM that this process holds."""
     used: int = psutil.Process().memory_info().rss
     return used
 
@@ -205,7 +201,7 @@ def check_horizon(spec: WorldSpec, params: ExactParams) -> None:
             f"world_model.params.max_steps: an episode of {spec.name!r} has {spec.horizon:,} "
             f"steps; one state alone at each of them takes {needed_bytes:,} bytes "
             f"({needed_bytes / GIB:,.1f} GiB) of RAM, and the limit is {allowed / GIB:,.1f} GiB. "
-            f"Choose less{', or set keep: root or none' if keeps_all else ''}."
+            f"Choose less{', or set keep: none' if keeps_all else ''}."
         )
 
 
@@ -219,7 +215,7 @@ def refuse_beyond(
     """
     sizes = sizes_found(explored, spec)
     used, exploring_bytes = (
-        _used(),
+        used_bytes(),
         sizes.exploring_bytes if params.compute.graph == "memory" else 0,
     )
     kept_bytes = _least_kept_bytes(explored, spec) if params.keep == "all" else 0
@@ -258,7 +254,7 @@ def _remedies(sizes: Sizes, params: ExactParams, limit_bytes: int, *, keep_less:
     advice = ["use a smaller max_steps", "raise compute.ram_limit_gb"]
     in_memory = params.compute.graph == "memory"
     if keep_less:
-        advice.insert(0, "set keep: disk, root or none")
+        advice.insert(0, "set keep: disk or none")
     elif in_memory and least_spilling_bytes(sizes, params) <= limit_bytes:
         advice.insert(0, "set compute.graph: spill, so that only the states themselves are in RAM")
     *others, last = advice
@@ -283,75 +279,6 @@ def resolved(sizes: Sizes, params: ExactParams) -> ExactParams:
     return params.model_copy(update={"keep": "all" if is_small or params.rollouts else "none"})
 
 
-def return_freed() -> None:
-    """Let freed arrays go back to the system at once, where its C library can be told so.
-
-    GNU's otherwise keeps what it thinks will be needed again, and a limit could not be held.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
-
-
-def parts_needed(sizes: Sizes, params: ExactParams) -> int:
-    """Parts into which a graph has to be cut, so that one after another fits into RAM.
-
-    Raises:
-        SolveError: if no number of parts would fit.
-    """
-    used, allowed = _used(), _share_of_limit(params)
-    free = int(SHARE * (allowed - used))
-    free_to_build = free - block_bytes(sizes, params)
-    if free_to_build < LEAST_ROOM:
-        raise SolveError(
-            f"{sizes.spec.name!r} has {sizes.states} states; with them this process holds "
-            f"{used / GIB:.2f} of {allowed / GIB:.2f} GiB. To solve it in parts takes "
-            f"{(LEAST_ROOM + block_bytes(sizes, params)) / GIB:.2f} GiB more: raise "
-            "compute.ram_limit_gb or use a smaller max_steps."
-        )
-    num_parts = max(-(-_spilled_bytes(sizes) // free), -(-_building_bytes(sizes) // free_to_build))
-    return min(sizes.states, num_parts)
-
-
-def _building_bytes(sizes: Sizes) -> int:
-    """Bytes that the parts take at most, each while its transitions are worked out, added up."""
-    pairs = sizes.expanded * sizes.spec.num_joint_actions
-    # Targets and successors, codes, all but the last twice; counts of each pair, and offsets.
-    return 16 * sizes.transitions + 16 * pairs
-
-
-def _spilled_bytes(sizes: Sizes) -> int:
-    """Bytes that the parts take at most, each while it is swept, added up."""
-    goals = len(goal_order(sizes.spec))
-    # One graph is in use, the next one is read. Values: of two times, and those that are written.
-    rows = sizes.states * (3 * state_bytes(sizes.spec) + 2 * goals)
-    return 2 * sizes.graph_bytes + rows + (1 + HALO) * sizes.states * 16 * goals
-
-
-def _share_of_limit(params: ExactParams) -> int:
-    """Bytes that each process may hold: a limit that was set is for each of them."""
-    shared = params.compute.processes if params.compute.ram_limit_gb is None else 1
-    return limit(params) // shared
-
-
-def check_share(sizes: Sizes, params: ExactParams, parts: int, processes: int) -> None:
-    """Refuse parts in RAM whose share of the values does not fit beside what was explored.
-
-    Raises:
-        SolveError: if the share does not fit, with what is needed, what there is, and what to do.
-    """
-    # What was found is forgotten with the last part that a process makes of it.
-    twice = sizes.graph_bytes if params.compute.graph == "memory" and parts > processes else 0
-    whole = max(_more(sizes, params), twice)
-    needed_bytes, allowed = _used() + whole // processes, _share_of_limit(params)
-    if needed_bytes > allowed:
-        raise SolveError(
-            f"solving {sizes.spec.name!r} ({sizes.states} states, {sizes.transitions} transitions) "
-            f"needs {needed_bytes / GIB:.2f} GiB in each of {processes} processes; the limit is "
-            f"{allowed / GIB:.2f} GiB. Set compute.graph: spill, use more processes on other "
-            "machines, a smaller max_steps, or raise compute.ram_limit_gb."
-        )
-
-
 def least_spilling_bytes(sizes: Sizes, params: ExactParams) -> int:
     """Bytes of RAM that a solve from files takes at least: the states, and room for a part."""
     rows = (3 * _padded_row(sizes.spec) + 16) * sizes.states
@@ -366,35 +293,6 @@ def _padded_row(spec: WorldSpec) -> int:
 def spilled_disk_bytes(sizes: Sizes) -> int:
     """Bytes of the files of a solve: its graph, and what was found or values of four times."""
     return sizes.graph_bytes + max(sizes.graph_bytes, 4 * state_bytes(sizes.spec) * sizes.states)
-
-
-def check_spill(sizes: Sizes, directory: Path) -> None:
-    """Refuse to spill what does not fit onto the disk beside what was found.
-
-    Raises:
-        SolveError: if the solve does not fit, with what is needed, what there is, and what to do.
-    """
-    more = spilled_disk_bytes(sizes) - sizes.graph_bytes
-    _refuse_disk(sizes, more, directory, "Run it on another disk")
-
-
-def check_merge(sizes: Sizes, params: ExactParams) -> None:
-    """Refuse to bring together in RAM what does not fit.
-
-    Raises:
-        SolveError: if the merged result does not fit, with what is needed, what there is, and what
-            to do.
-    """
-    # Until then the values of all times are in RAM, unless they are in files.
-    merged_params = (
-        params if params.compute.graph == "spill" else params.model_copy(update={"keep": "all"})
-    )
-    needed_bytes, allowed = _used() + ram_bytes(sizes, merged_params), limit(params)
-    if needed_bytes > allowed:
-        raise SolveError(
-            f"keep: {params.keep} brings the parts of {sizes.spec.name!r} together, which needs "
-            f"{needed_bytes / GIB:.2f} GiB; the limit is {allowed / GIB:.2f} GiB. Set keep: none."
-        )
 
 
 def announce(
@@ -413,13 +311,13 @@ def announce(
         f"{graph.num_states:,}",
         f"{graph.num_transitions:,}",
         len(graph.spec.goals),
-        (_used() + _more(sizes, params, assumed)) / GIB,
+        (used_bytes() + remaining_bytes(sizes, params, assumed)) / GIB,
         written / 1e6,
         params.keep,
     )
     if written > LARGE_BYTES:
         log.warning(
-            "keep: %s leaves %.2f GB in the run directory; keep: auto, root or none leave less",
+            "keep: %s leaves %.2f GB in the run directory; keep: auto or none leave less",
             params.keep,
             written / 1e9,
         )
@@ -445,8 +343,8 @@ def check(
         SolveError: if the solve does not fit, with what is needed, what there is, and what to do.
     """
     allowed = limit(params)
-    used, more = _used(), _more(sizes, params, assumed)
-    without = _more(sizes, params.model_copy(update={"keep": "none"}), assumed)
+    used, more = used_bytes(), remaining_bytes(sizes, params, assumed)
+    without = remaining_bytes(sizes, params.model_copy(update={"keep": "none"}), assumed)
     spec = sizes.spec
     problem = (
         f"solving {spec.name!r} ({sizes.states} states, {sizes.transitions} transitions, "
@@ -461,11 +359,16 @@ def check(
     if directory is None:
         return
     stored_sizes = stored_sizes or sizes
-    advice = "Set keep: root or none, use a smaller max_steps, or run it on another disk"
-    _refuse_disk(stored_sizes, disk_bytes(stored_sizes, params.keep), directory, advice)
+    advice = "Set keep: none, use a smaller max_steps, or run it on another disk"
+    refuse_disk(stored_sizes, disk_bytes(stored_sizes, params.keep), directory, advice)
 
 
-def _refuse_disk(sizes: Sizes, needed_bytes: int, directory: Path, advice: str) -> None:
+def refuse_disk(sizes: Sizes, needed_bytes: int, directory: Path, advice: str) -> None:
+    """Refuse what does not fit onto the disk of a directory.
+
+    Raises:
+        SolveError: if it does not fit, with what is needed, what there is, and ``advice``.
+    """
     there = next(folder for folder in (directory, *directory.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     if needed_bytes > free:
@@ -476,7 +379,7 @@ def _refuse_disk(sizes: Sizes, needed_bytes: int, directory: Path, advice: str) 
         )
 
 
-def _more(sizes: Sizes, params: ExactParams, assumed: Assumptions | None = None) -> int:
+def remaining_bytes(sizes: Sizes, params: ExactParams, assumed: Assumptions | None = None) -> int:
     """Bytes of RAM that are still to come where the graph is there."""
     total_bytes = ram_bytes(sizes, params, assumed=assumed)
     return max(0, total_bytes - sizes.graph_bytes - block_bytes(sizes, params))

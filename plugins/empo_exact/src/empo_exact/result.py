@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -18,24 +19,48 @@ from empo_core.runs.environment import peak_memory_bytes
 from empo_core.trees import JsonData
 from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
+from empo_exact.game import Values
+from empo_exact.graph import StateGraph
 from empo_exact.inspection import inspect, nbytes
 from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem
+from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
 from empo_exact.reach import Unrolled, unrolled_sizes
 from empo_exact.reduction import Reduction
+from empo_exact.request import Request
 from empo_exact.rollout import Episode, play
 from empo_exact.solution import Solution, StateValues
 from empo_exact.storm import export_game
 from empo_exact.sweep import Seconds
 from empo_exact.terminal_states import warning_after
-from empo_exact.values import Store
+from empo_exact.values import Store, ValueStore
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import Frame
 from empo_theory.inspection import PAGE_BYTES, Inspection, InspectionScope
 
 CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """All that decides the first step of an episode, small enough to be sent about.
+
+    Attributes:
+        graph: The starts, with the states that follow them.
+        values: Values of these by time; of the starts alone at time 0 of a horizon.
+        sizes: Sizes of the whole graph.
+        warning: Of a terminal state that attracts robots; none where there is none.
+        seconds: Wall-clock time of the parts of the solve.
+        reductions: The reductions by which fewer states were solved than there are.
+    """
+
+    graph: StateGraph
+    values: dict[int, Values]
+    sizes: Sizes
+    warning: str | None
+    seconds: Seconds
+    reductions: tuple[Reduction, ...] = ()
 
 
 class ExactResult(NotebookReport, Solution):
@@ -58,6 +83,7 @@ class ExactResult(NotebookReport, Solution):
         seconds: Seconds,
         seed: int = 0,
         reductions: Sequence[Reduction] = (),
+        opening: Opening | None = None,
     ) -> None:
         super().__init__(problem, store)
         self.params = params
@@ -65,21 +91,34 @@ class ExactResult(NotebookReport, Solution):
         self.seed = seed
         self.reductions = tuple(reductions)
         self.clean_up: Callable[[], None] | None = None
+        self._opening = opening
         self._peak_memory = peak_memory_bytes()
+
+    @classmethod
+    def of_opening(cls, request: Request, opening: Opening) -> ExactResult:
+        """The result of a solve that keeps no more than the first step."""
+        store = ValueStore("none", None, "")
+        for time, values in opening.values.items():
+            store.put(time, values)
+        params = request.params.model_copy(update={"keep": "none"})
+        problem = pose(request.world, opening.graph, params, request.assumed)
+        return cls(
+            problem, store, params, opening.seconds, request.seed, opening.reductions, opening
+        )
 
     @property
     def sizes(self) -> Sizes:
         """Sizes of the state graph that was solved."""
-        return Sizes.of(self.graph)
+        return self._opening.sizes if self._opening else Sizes.of(self.graph)
 
     @property
     def is_whole(self) -> bool:
         """True if the result has the whole graph and not only its beginning."""
-        return self.graph.num_states == self.sizes.states
+        return self._opening is None
 
     def warnings(self) -> list[str]:
         """Advice to a reader who is about to trust the policies."""
-        warning = warning_after(self)
+        warning = self._opening.warning if self._opening else warning_after(self)
         return [warning] if warning else []
 
     @cached_property

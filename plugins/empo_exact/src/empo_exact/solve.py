@@ -40,6 +40,7 @@ from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.problem import pose
 from empo_exact.ram import Sizes
+from empo_exact.request import Request
 from empo_exact.result import ExactResult
 from empo_exact.robots import phase2
 from empo_exact.storage import problem_digest
@@ -97,31 +98,32 @@ def solve(
         SolveError: if the world has no humans or goals, is cyclic without a horizon, is too large,
             or leaves a human without any attainable goal; or a parameter would do nothing.
     """
-    params = params or ExactParams()
+    params, assumed = params or ExactParams(), assumed or Assumptions()
+    tracker = tracker or Tracker()
     begin, seconds = clock.perf_counter(), Seconds()
     require_world(world)
     check_humans(world.spec)
     ram.check_horizon(world.spec, params)
     starts_of(world, start)  # Refused before anything is compiled or explored.
-    if idle := params.idle_checkpoints(peers.size if peers else 1):
-        raise SolveError(idle)
-    assumed = assumed or Assumptions()
-    tracker = tracker or Tracker()
+    processes = max(params.compute.processes, peers.size if peers else 1)
+    if conflict := params.conflict(processes) or params.idle_checkpoints(processes):
+        raise SolveError(conflict)
     if not is_loaded(phase2):
         with kernel_stage(tracker.progress):
             load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
     seconds.kernels = clock.perf_counter() - begin
-    if params.compute.has_parts or (peers is not None and peers.size > 1):
-        return _solve_in_parts(
-            world, params, assumed, directory, tracker, resume, seed, peers, start
-        )
-    reduced, images = None, None
+    request = Request(world, params, assumed, start, directory, tracker, resume, seed)
+    if params.compute.has_parts or processes > 1:
+        from empo_exact.parts.solve import solve_in_parts
+
+        return solve_in_parts(request, peers)
+    unfolding, images = None, None
     if params.reduce:
         from empo_exact.reductions.original_states import reduce_graph
 
-        reduced = reduce_graph(world, params, assumed, tracker, start)
-        graph, images = reduced.reduced.graph, reduced.reduced.images
-        written, params = Sizes.of(reduced.graph), reduced.params
+        unfolding = reduce_graph(request)
+        graph, images = unfolding.reduced.graph, unfolding.reduced.images
+        written, params = Sizes.of(unfolding.graph), unfolding.params
     else:
         with exploring(world, params, tracker) as progress:
             graph = world_graph(world, params, progress, start=start)
@@ -142,8 +144,8 @@ def solve(
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(sweeps, done, threads, tracker, resume=resume)
     seconds.total = clock.perf_counter() - begin
-    if reduced:
-        return reduced.result(problem, store, assumed, seconds, seed)
+    if unfolding:
+        return unfolding.result(problem, store, request, seconds)
     return ExactResult(problem, store, params, seconds, seed)
 
 
@@ -160,51 +162,3 @@ def load_kernels(world: WorldModel, *, has_prior: bool) -> None:
     block, out = Block(np.zeros(1, np.int32), 0, 1), room(problem, 1)
     space = Workspace(0, make_scratch(problem.game), empty_policies(problem, 1))
     sweep_block(problem, block, payoffs, out, space, steps_left=1)
-
-
-def _solve_in_parts(
-    world: WorldModel,
-    params: ExactParams,
-    assumed: Assumptions,
-    directory: Path | None,
-    tracker: Tracker,
-    resume: bool,
-    seed: int,
-    peers: Peers | None,
-    start: Start | None,
-) -> ExactResult:
-    size = peers.size if peers else 1
-    if params.reduce:
-        raise SolveError("reduce is for one process: leave it out, or start one process")
-    if conflict := params.conflict_of_parts(max(size, params.compute.processes)):
-        raise SolveError(conflict)
-    if params.compute.processes > 1:
-        if size > 1:
-            raise SolveError("several processes solve this together: set compute.processes to 1")
-        if directory is None:
-            raise SolveError("processes need a directory that all of them reach; there is none")
-        from empo_exact.parts.processes import solve_in_processes
-
-        return solve_in_processes(
-            world,
-            params,
-            assumed,
-            directory=directory,
-            tracker=tracker,
-            resume=resume,
-            seed=seed,
-            start=start,
-        )
-    from empo_exact.parts.solve import solve_in_parts
-
-    return solve_in_parts(
-        world,
-        params,
-        assumed,
-        directory=directory,
-        tracker=tracker,
-        resume=resume,
-        seed=seed,
-        peers=peers,
-        start=start,
-    )

@@ -37,8 +37,7 @@ class ValueStore:
     """The values of all times, kept as asked.
 
     Attributes:
-        keep: What is kept; ``root`` and ``none`` keep times 0 and 1, which the policy at time 0
-            needs.
+        keep: What is kept; ``none`` keeps times 0 and 1, which the policy at time 0 needs.
     """
 
     def __init__(self, keep: str, directory: Path | None, digest: str) -> None:
@@ -62,7 +61,7 @@ class ValueStore:
 
     def put(self, time: int, values: Values, answers: int = 0) -> None:
         """Keep the values of one time, found with priors of these ``answers``."""
-        if self.keep in ("root", "none") and time > 1:
+        if self.keep == "none" and time > 1:
             return
         if self.keep == "disk":
             metadata = {"problem": self._digest, "answers": f"{answers:016x}"}

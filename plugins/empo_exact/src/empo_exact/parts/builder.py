@@ -10,12 +10,11 @@ import torch
 from jaxtyping import Int32, Int64, Shaped
 
 from empo_core.protocols import WorldModel
-from empo_exact.expansion import Expand
-from empo_exact.parts.exploration import blocks_of, rank_of
+from empo_exact.parts.exploration import rank_of
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import PartStore
 from empo_exact.parts.territory import Territory, transitions_of
-from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays, mark, renumber
+from empo_exact.transition_arrays import Codes, Offsets, mark, renumber
 from empo_worlds.compilation import compiled
 from empo_worlds.contract import achieved_in
 
@@ -56,40 +55,24 @@ class PartBuilder:
     """Works out the transitions of parts, one after another.
 
     Attributes:
-        is_implicit: They are not stored, but worked out whenever they are wanted.
         codes: Probabilities and durations by code.
         terminal: Depth and row of a terminal state that the fewest steps lead to.
     """
 
-    def __init__(
-        self,
-        world: WorldModel,
-        territory: Territory,
-        store: PartStore,
-        expand: Expand,
-        *,
-        is_implicit: bool,
-    ) -> None:
-        self.is_implicit = is_implicit
+    def __init__(self, world: WorldModel, territory: Territory, store: PartStore) -> None:
         self.codes = territory.pieces.codes
         self._world = world
         self._territory = territory
         self._store = store
-        self._expand = expand
         self.terminal: tuple[int, Shaped[np.ndarray, " word"]] | None = None
 
     def build(self, part: int) -> None:
-        """Store a part's transitions unless they are implicit, and which states are its halo."""
+        """Store a part's transitions, and which states are its halo."""
         arrays, halo = self._built(part)
         self._note_terminal(part, arrays)
-        if not self.is_implicit:
-            self._store.put(GRAPH, part, arrays)
+        self._store.put(GRAPH, part, arrays)
         num_own = np.diff(self._territory.begins)[part]
         self._store.put(HALO, part, {"number": halo, "own": np.array(num_own)})
-
-    def graph(self, part: int) -> dict[str, np.ndarray]:
-        """The transitions of a part, with halo states behind its own."""
-        return self._built(part)[0]
 
     def _built(self, part: int) -> tuple[dict[str, np.ndarray], Int64[np.ndarray, " halo_state"]]:
         """A graph, and the numbers of its halo states in the territory."""
@@ -97,10 +80,7 @@ class PartBuilder:
         first, last = (int(end) for end in territory.begins[part : part + 2])
         layers = territory.layers(part)
         expanded = int(layers[-2])
-        if self.is_implicit:
-            offsets, successor, code = self._expanded(first, expanded)
-        else:
-            offsets, successor, code = self._collected(part, first, expanded)
+        offsets, successor, code = self._collected(part, first, expanded)
         halo = self._halo(successor, first, last)
         rows = territory.table.rows
         states = np.concatenate([rows[first:last], rows[halo]])
@@ -115,14 +95,6 @@ class PartBuilder:
             "achieved": achieved_in(self._world, torch.from_numpy(states)).numpy(),
         }
         return arrays, halo
-
-    def _expanded(self, first: int, count: int) -> Transitions:
-        """The transitions of so many states, worked out."""
-        table, arrays = self._territory.table, TransitionArrays(self.codes)
-        rows = table.rows[first : first + count]
-        for expansion in self._expand(blocks_of(rows, self._world.spec.num_joint_actions)):
-            arrays.append(expansion, table.number(expansion.states.numpy()))
-        return arrays.whole()
 
     def _collected(self, part: int, first: int, count: int) -> Transitions:
         """The transitions of a part's states, from all pieces."""

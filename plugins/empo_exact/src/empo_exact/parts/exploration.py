@@ -71,7 +71,7 @@ def find_states(
     expand: Expand,
     words: Int64[np.ndarray, " word"],
     max_states: int,
-    store: PartStore | None,
+    store: PartStore,
     peers: Peers,
     progress: Progress,
     start: Rows,
@@ -83,7 +83,7 @@ def find_states(
         expand: Expands blocks of its states.
         words: Order of the words of a key.
         max_states: Give up beyond this many states.
-        store: Where transitions are kept; None: nowhere.
+        store: Keeps transitions.
         peers: All processes.
         progress: Told after every block.
         start: Distinct rows in which episodes start.
@@ -134,7 +134,7 @@ class _Finder:
         world: WorldModel,
         expand: Expand,
         words: Int64[np.ndarray, " word"],
-        store: PartStore | None,
+        store: PartStore,
         peers: Peers,
         progress: Progress,
         start: Rows,
@@ -175,29 +175,24 @@ class _Finder:
 
     def _find_piece(self, blocks: Iterator[tuple[Block, Expansion]]) -> bool:
         """Expand blocks until a piece is full; True if it is before there are no more."""
-        before, room = self.transitions, PIECE if self._store else 0
-        arrays = TransitionArrays(self.codes, room, room)
+        before, arrays = self.transitions, TransitionArrays(self.codes, PIECE, PIECE)
         is_alone, is_full = self._peers.size == 1, False
         expanded = self.ends[-1] if self.ends else 0
         # Most successors come more than once, so that their homes are found afterwards.
         layer = self.table if is_alone else RowTable(*self._row)
         for block, expansion in blocks:
-            number = layer.number(expansion.states.numpy())
-            if self._store:
-                arrays.append(expansion, number)
+            arrays.append(expansion, layer.number(expansion.states.numpy()))
             expanded += len(block)
             self.transitions += len(expansion.index)
             self._progress(Explored(self.layers, expanded, self._num_states, self.transitions))
             is_full = self.transitions - before >= PIECE
             if is_full:
                 break
-        address = None if is_alone else self._brought_home(layer.rows)
-        if self._store:
-            offsets, successor, code = arrays.whole()
-            if address is not None:
-                renumber(successor, address)
-            piece = {"offsets": offsets, "successor": successor, "code": code}
-            self._store.put(FOUND, piece_number(len(self.ends), self._peers), piece)
+        offsets, successor, code = arrays.whole()
+        if not is_alone:
+            renumber(successor, self._brought_home(layer.rows))
+        piece = {"offsets": offsets, "successor": successor, "code": code}
+        self._store.put(FOUND, piece_number(len(self.ends), self._peers), piece)
         self.ends.append(expanded)
         self.depths.append(len(self.layers) - 1)
         return is_full

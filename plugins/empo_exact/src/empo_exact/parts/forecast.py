@@ -8,7 +8,6 @@ import numpy as np
 from pydantic import JsonValue
 
 from empo_exact import ram
-from empo_exact.assumptions import Assumptions
 from empo_exact.graph import StateGraph
 from empo_exact.parts.partition import change_counts, choose_partition, slow_words
 from empo_exact.plugin import ExactParams
@@ -54,12 +53,14 @@ def in_parts(
         show_range: Shows a range of numbers.
     """
     report: dict[str, JsonValue] = {}
+    light = params.model_copy(update={"keep": "none"})
     for count in COUNTS:
         halo, needs = halo_share(graph, count), []
         for size, exploring, sweeping in zip(sizes, *seconds, strict=True):
             row = ram.state_bytes(size.spec)
-            part = (size.graph_bytes + 2 * (1 + halo) * row * size.states) / count
-            part += ram.assumed_bytes(size, params, Assumptions()) / count
+            # A share of what one piece takes, and what reaching the states of the halo pays.
+            whole = ram.ram_bytes(size, light) - ram.block_bytes(size, light)
+            part = (whole + halo * row * size.states) / count
             exchanged = halo * row * int(size.by_time.sum()) / count / EXCHANGE
             exchanged += MEETING_S * len(size.by_time) * (count > 1)
             needs.append((part / MIB, (exploring + sweeping) / count + exchanged))

@@ -8,7 +8,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ALL_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,11 @@ from empo_core.best_effort import best_effort
 from empo_core.components import build
 from empo_core.config import ExecutorRef
 from empo_core.errors import LostError, WorkerError
-from empo_core.protocols import Executor, Needs, Report, Tracker, WorldModel
-from empo_exact.assumptions import Assumptions
-from empo_exact.graph import Start
+from empo_core.protocols import Executor, Needs, Report, Tracker
 from empo_exact.parts.peers import GoneError, Peers
-from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.parts.solve import remove_files, shared_opening, swept_parts
-from empo_exact.plugin import ExactParams
+from empo_exact.request import Request
+from empo_exact.result import ExactResult, Opening
 from empo_executors.pickles import pickled
 from empo_executors.replaced_worker import ReplacedWorker
 
@@ -44,47 +42,24 @@ _TICK_S = 0.2
 Solve = Callable[[Peers, Path, Tracker, bool], Opening]
 
 
-def solve_in_processes(
-    world: WorldModel,
-    params: ExactParams,
-    assumed: Assumptions,
-    *,
-    directory: Path,
-    tracker: Tracker,
-    resume: bool,
-    seed: int,
-    start: Start | None = None,
-) -> PartsResult:
+def solve_in_processes(request: Request, directory: Path) -> ExactResult:
     """Solve a world by processes that have some of its parts each.
 
     Args:
-        world: The world.
-        params: Theory and solver parameters.
-        assumed: Assumptions about the humans beyond the parameters.
+        request: What is asked for.
         directory: A folder that all processes reach, on whatever machine they are.
-        tracker: Told about progress and values.
-        resume: Go on from the files that an interrupted run left.
-        seed: Seeds the rollouts that ``ExactResult.save`` draws.
-        start: State rows in which episodes start; None means the initial state.
 
     Raises:
         SolveError: as in ``empo_exact.solve.solve``.
         WorkerError: if processes fail too often.
     """
-    compute = params.compute
+    world, compute = request.world, request.params.compute
     executor: Executor = build(compute.executor or ExecutorRef.model_validate("local"))
+    without = replace(request, directory=None, tracker=Tracker())
 
     def solve(peers: Peers, folder: Path, worker_tracker: Tracker, again: bool) -> Opening:
-        with swept_parts(
-            world,
-            params,
-            assumed,
-            directory=folder,
-            tracker=worker_tracker,
-            resume=again,
-            peers=peers,
-            start=start,
-        ) as (solver, done):
+        here = replace(without, directory=folder, tracker=worker_tracker, resume=again)
+        with swept_parts(here, peers) as (solver, done):
             return shared_opening(solver, done)
 
     payload = pickled(solve, f"the world {world.spec.name!r} or what is assumed")
@@ -93,11 +68,11 @@ def solve_in_processes(
     is_new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        opening = _Attempts(slots, directory, tracker).solve(resume)
+        opening = _Attempts(slots, directory, request.tracker).solve(request.resume)
     finally:
         with best_effort("ending the processes"):
             executor.shutdown()
-    result = PartsResult(world, params, assumed, opening, seed)
+    result = ExactResult.of_opening(request, opening)
     result.clean_up = partial(_remove, directory, is_new=is_new)
     return result
 

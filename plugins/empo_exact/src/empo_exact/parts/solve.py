@@ -23,28 +23,33 @@ from empo_exact import ram
 from empo_exact.assumptions import Assumptions
 from empo_exact.expansion import Expand, expander
 from empo_exact.exploration_progress import exploring
-from empo_exact.graph import Start, build_graph, starts_of
+from empo_exact.graph import build_graph, starts_of
 from empo_exact.induction import induce
 from empo_exact.parts.builder import PartBuilder, complete_halos
 from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import divide, find_states, rank_of
 from empo_exact.parts.merge import Merger
+from empo_exact.parts.opening import opening, share_of_opening
 from empo_exact.parts.partition import Partition, first_words, key_order
 from empo_exact.parts.peers import Peers
-from empo_exact.parts.result import Opening, PartsResult, opening, share_of_opening
+from empo_exact.parts.ram import (
+    check_merge,
+    check_share,
+    check_spill,
+    parts_needed,
+    return_freed,
+)
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
 from empo_exact.parts.sweeps import Parts, PartSolver
-from empo_exact.parts.territory import hand_over, merge_codes
+from empo_exact.parts.territory import hand_over
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import pose
 from empo_exact.ram import Sizes
-from empo_exact.result import ExactResult
+from empo_exact.request import Request
+from empo_exact.result import ExactResult, Opening
 from empo_exact.storage import problem_digest
 from empo_exact.terminal_states import warning_at
 from empo_exact.values import ValueStore
-
-IMPLICIT_TRANSITIONS = 1 << 22
-"""Transitions of a part that are worked out at a time, where they are not stored."""
 
 log = logging.getLogger("empo_exact")
 
@@ -69,29 +74,24 @@ def build_parts(
         WorkerError: if another process is gone.
     """
     compute = params.compute
-    is_implicit = compute.graph == "implicit"
-    transition_store = None if is_implicit else store
     with exploring(world, params, tracker) as progress:
         words = first_words(world, compute.max_states)
         discovered = find_states(
-            world, expand, words, compute.max_states, transition_store, peers, progress, start
+            world, expand, words, compute.max_states, store, peers, progress, start
         )
     sizes = Sizes(
         world.spec, np.array(discovered.layers), discovered.layers[-2], discovered.transitions
     )
     partition = divide(discovered, words, _count(sizes, store, params, peers), peers)
-    territory = hand_over(
-        discovered, partition, transition_store, peers, world.spec.num_joint_actions
-    )
+    territory = hand_over(discovered, partition, store, peers, world.spec.num_joint_actions)
     del discovered
-    builder = PartBuilder(world, territory, store, expand, is_implicit=is_implicit)
+    builder = PartBuilder(world, territory, store)
     for done, part in enumerate(territory.parts):
         tracker.progress("transitions of parts", done, len(territory.parts))
         builder.build(part)
     tracker.progress("transitions of parts", 1, 1)
     complete_halos(territory, store, peers)
     store.flush()
-    merge_codes(builder.codes, peers)
     codes = builder.codes.rows.copy()
     part_numbers = np.arange(partition.count, dtype=np.int32)
     return Parts(
@@ -105,7 +105,6 @@ def build_parts(
         sizes=sizes,
         warning=_warning(world, params, peers.all(builder.terminal), codes),
         layout=partition.layout(peers.size),
-        builder=builder if is_implicit else None,
     )
 
 
@@ -125,14 +124,12 @@ def _count(sizes: Sizes, store: PartStore, params: ExactParams, peers: Peers) ->
     """Number of parts, of all processes."""
     count = params.compute.parts or peers.size
     if isinstance(store, FileStore):
-        ram.check_spill(sizes, store.directory)
+        check_spill(sizes, store.directory)
         # Each process has its own idea of how much RAM is free.
-        count = params.compute.parts or max(peers.all(ram.parts_needed(sizes, params)))
-    elif params.compute.graph == "implicit" and params.compute.parts is None:
-        count = -(-sizes.transitions // IMPLICIT_TRANSITIONS)
+        count = params.compute.parts or max(peers.all(parts_needed(sizes, params)))
     count = max(count, peers.size)
     if not isinstance(store, FileStore):
-        ram.check_share(sizes, params, count, peers.size)
+        check_share(sizes, params, count, peers.size)
     return count
 
 
@@ -154,75 +151,48 @@ def _warning(
     return warning
 
 
-def solve_in_parts(
-    world: WorldModel,
-    params: ExactParams,
-    assumed: Assumptions,
-    *,
-    directory: Path | None,
-    tracker: Tracker,
-    resume: bool = False,
-    seed: int = 0,
-    peers: Peers | None = None,
-    start: Start | None = None,
-) -> ExactResult:
+def solve_in_parts(request: Request, peers: Peers | None = None) -> ExactResult:
     """Solve a world whose graph is cut into parts; see ``empo_exact.solve.solve``.
 
     Args:
-        world: The world.
-        params: Theory and solver parameters.
-        assumed: Assumptions about the humans beyond the parameters.
-        directory: Where files are kept until the result is saved; None: nowhere, if ``graph``
-            allows that.
-        tracker: Told about progress and values.
-        resume: Go on from the files that an interrupted run left.
-        seed: Seeds the rollouts that ``ExactResult.save`` draws.
-        peers: All processes, with a common ``directory``; None: this one alone.
-        start: State rows in which episodes start; None means the initial state.
+        request: What is asked for; its directory keeps files until the result is saved.
+        peers: All processes, with a common directory; None: this one alone, or those that
+            ``compute.processes`` asks for.
 
     Raises:
         SolveError: as in ``empo_exact.solve.solve``.
         StorageError: if the disk refuses, or has files of another problem.
         WorkerError: if another process is gone.
     """
+    peers, directory = peers or Peers(), request.directory
+    if request.params.compute.processes > 1:
+        if peers.size > 1:
+            raise SolveError("several processes solve this together: set compute.processes to 1")
+        if directory is None:
+            raise SolveError("processes need a directory that all of them reach; there is none")
+        from empo_exact.parts.processes import solve_in_processes
+
+        return solve_in_processes(request, directory)
     if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
         refuse_gone(directory)
         directory.mkdir(parents=True, exist_ok=True)
-    with swept_parts(
-        world,
-        params,
-        assumed,
-        directory=directory,
-        tracker=tracker,
-        resume=resume,
-        peers=peers or Peers(),
-        start=start,
-    ) as (solver, done):
-        result = _result(world, params, assumed, solver, done, directory, seed)
-    is_first = peers is None or peers.rank == 0
-    if directory is not None and is_first:
+    with swept_parts(request, peers) as (solver, done):
+        result = _result(request, solver, done)
+    if directory is not None and peers.rank == 0:
         result.clean_up = partial(remove_files, directory)
     return result
 
 
-def _result(
-    world: WorldModel,
-    params: ExactParams,
-    assumed: Assumptions,
-    solver: PartSolver,
-    done: int,
-    directory: Path | None,
-    seed: int,
-) -> ExactResult:
+def _result(request: Request, solver: PartSolver, done: int) -> ExactResult:
     """The result of this process after the last sweep."""
     if not solver.keeps_all:
-        return PartsResult(world, params, assumed, shared_opening(solver, done), seed)
-    merger = Merger(solver.parts)
-    problem = pose(world, merger.graph(), params, assumed)
-    digest = problem_digest(problem, params) if solver.params.keep == "disk" else ""
-    store = ValueStore(solver.params.keep, directory, digest)
+        return ExactResult.of_opening(request, shared_opening(solver, done))
+    params, merger = solver.params, Merger(solver.parts)
+    problem = pose(request.world, merger.graph(), request.params, request.assumed)
+    digest = problem_digest(problem, params) if params.keep == "disk" else ""
+    store = ValueStore(params.keep, request.directory, digest)
     merger.fill(store, done)
-    return ExactResult(problem, store, solver.params, solver.seconds, seed)
+    return ExactResult(problem, store, params, solver.seconds, request.seed)
 
 
 def remove_files(directory: Path) -> None:
@@ -239,28 +209,24 @@ def shared_opening(solver: PartSolver, done: int) -> Opening:
 
 
 @contextmanager
-def swept_parts(
-    world: WorldModel,
-    params: ExactParams,
-    assumed: Assumptions,
-    *,
-    directory: Path | None,
-    tracker: Tracker,
-    resume: bool,
-    peers: Peers,
-    start: Start | None = None,
-) -> Iterator[tuple[PartSolver, int]]:
+def swept_parts(request: Request, peers: Peers) -> Iterator[tuple[PartSolver, int]]:
     """Parts with the values of all states, and how many sweeps they took.
 
     Files stay, so that the solve can be resumed until its result is saved; ``remove_files`` removes
-    them. See ``solve_in_parts`` for arguments and errors.
+    them. See ``solve_in_parts`` for errors.
     """
-    starts = starts_of(world, start)
+    world, params, directory, tracker = (
+        request.world,
+        request.params,
+        request.directory,
+        request.tracker,
+    )
+    starts = starts_of(world, request.start)
     begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
     if spills:
-        ram.return_freed()
+        return_freed()
     if directory is not None:
-        files = FileStore(directory / FOLDER, _identity(world, params, assumed, starts))
+        files = FileStore(directory / FOLDER, _identity(world, params, request.assumed, starts))
         if peers.rank == 0:
             files.claim()
         peers.all(None)
@@ -276,16 +242,18 @@ def swept_parts(
         expander(world, compute.workers, compute.start_method, executor) as expand,
         ThreadPoolExecutor(compute.workers) as threads,
     ):
-        parts = commits.recover_parts(world, expand) if commits and resume and spills else None
+        parts = (
+            commits.recover_parts(world, expand) if commits and request.resume and spills else None
+        )
         if parts is None:
             parts = build_parts(world, params, store, peers, tracker, expand, starts)
             if commits and spills:
                 commits.keep_parts(parts)
-        solver = PartSolver(parts, _with_keep(parts, params), assumed)
+        solver = PartSolver(parts, _with_keep(parts, params), request.assumed)
         solver.seconds.graph = clock.perf_counter() - begin
         solver.commits = commits
-        done = commits.recover(solver) if commits and resume else 0
-        done = induce(solver, done, threads, tracker, resume=resume)
+        done = commits.recover(solver) if commits and request.resume else 0
+        done = induce(solver, done, threads, tracker, resume=request.resume)
         solver.seconds.total = clock.perf_counter() - begin
         yield solver, done
     peers.all(None)  # Others may still read.
@@ -299,7 +267,7 @@ def _with_keep(parts: Parts, params: ExactParams) -> ExactParams:
         return params.model_copy(update={"keep": "none"})
     params = ram.resolved(parts.sizes, params)
     if params.keep in ("all", "disk"):
-        ram.check_merge(parts.sizes, params)
+        check_merge(parts.sizes, params)
     return params
 
 

@@ -20,7 +20,7 @@ from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknow
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph
 from empo_exact.induction import Report, Sweeps
-from empo_exact.parts.builder import GRAPH, HALO, PartBuilder
+from empo_exact.parts.builder import GRAPH, HALO
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import MemoryStore, PartStore
 from empo_exact.payoffs import Payoffs
@@ -67,7 +67,6 @@ class Parts:
         starts: Part of each state in which episodes start, and its number there [start 2].
         sizes: Sizes of the whole graph.
         layout: Identifies which states are in which part, and which process has it.
-        builder: Works out the graphs, where the store does not have them.
         warning: Of a terminal state that attracts robots; empty where there is none.
     """
 
@@ -81,12 +80,11 @@ class Parts:
     sizes: Sizes
     warning: str
     layout: str
-    builder: PartBuilder | None = None
 
     @property
     def stays_in_memory(self) -> bool:
-        """The graphs are neither read from files nor worked out again."""
-        return self.builder is None and isinstance(self.store, MemoryStore)
+        """The graphs are not read from files."""
+        return isinstance(self.store, MemoryStore)
 
     def graph(self, part: int) -> StateGraph:
         """A part's own states and its halo as a graph."""
@@ -117,7 +115,7 @@ class Parts:
 
     def graph_and_goals(self, part: int) -> tuple[StateGraph, np.ndarray]:
         """A part's own states and its halo as a graph, and the goals that they achieve."""
-        arrays = self.builder.graph(part) if self.builder else dict(self.store.get(GRAPH, part))
+        arrays = dict(self.store.get(GRAPH, part))
         achieved, expanded = arrays.pop("achieved"), int(arrays.pop("num_expanded"))
         prob, duration = (np.ascontiguousarray(column) for column in self.codes.T)
         graph = StateGraph(
@@ -200,8 +198,7 @@ class PartSolver(Sweeps):
         followers = parts.numbers[1:] + parts.numbers[:1]
         for part, following in zip(parts.numbers, followers, strict=True):
             problem = self.problem(part)
-            if parts.builder is None:
-                parts.store.fetch(GRAPH, following)
+            parts.store.fetch(GRAPH, following)
             values, count, wrong = self._sweep_part(problem, part, done, threads)
             valued += count
             bad += wrong

@@ -75,7 +75,7 @@ class Territory:
 def hand_over(
     discovered: DiscoveredStates,
     partition: Partition,
-    store: PartStore | None,
+    store: PartStore,
     peers: Peers,
     joint: int,
 ) -> Territory:
@@ -84,7 +84,7 @@ def hand_over(
     Args:
         discovered: States, wherever they were found; its codes become those of all processes.
         partition: Which part each is in; see ``rank_of`` for which process has a part.
-        store: Has their transitions; None: they are not kept.
+        store: Has their transitions.
         peers: All processes.
         joint: Number of joint actions of a state.
     """
@@ -148,7 +148,7 @@ def _by_part(
 def _exchanged(
     discovered: DiscoveredStates,
     partition: Partition,
-    store: PartStore | None,
+    store: PartStore,
     peers: Peers,
     joint: int,
 ) -> tuple[DiscoveredStates, Bool[np.ndarray, " address"]]:
@@ -169,25 +169,22 @@ def _exchanged(
             }
             for a, b in pairwise(cuts)
         ]
-        transition_store = (
-            store if piece < len(discovered.ends) else None
-        )  # The last states have no transitions.
-        if transition_store:
-            whole = transition_store.get(FOUND, piece_number(piece, peers))
+        has_transitions = piece < len(discovered.ends)  # The last states have none.
+        if has_transitions:
+            whole = store.get(FOUND, piece_number(piece, peers))
             for message, (a, b) in zip(outgoing, pairwise(cuts), strict=True):
                 message |= transitions_of(whole, a * joint, b * joint)
-            transition_store.drop(FOUND, [piece_number(piece, peers)])
+            store.drop(FOUND, [piece_number(piece, peers)])
         for home, got in enumerate(peers.swap(outgoing, lent_as="found")):
             rows.append(got["rows"].copy())
             address.append(got["address"].copy())
-            if piece < len(discovered.ends):
+            if has_transitions:
                 ends.append((ends[-1] if ends else 0) + len(got["rows"]))
-            if transition_store:
                 arrays = {name: got[name].copy() for name in ("offsets", "successor", "code")}
                 mark(arrays["successor"], follows)
                 if home in translations:
                     arrays["code"] = translations[home].take(arrays["code"], mode="clip")
-                transition_store.put(SHARED, piece_number(piece * peers.size + home, peers), arrays)
+                store.put(SHARED, piece_number(piece * peers.size + home, peers), arrays)
     share = replace(
         discovered,
         rows=np.concatenate(rows),

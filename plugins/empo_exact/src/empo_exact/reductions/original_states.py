@@ -16,7 +16,6 @@ from empo_core.errors import SolveError
 from empo_core.protocols import Tracker, WorldModel
 from empo_core.stages import stage
 from empo_exact import ram
-from empo_exact.assumptions import Assumptions
 from empo_exact.exploration_progress import exploring
 from empo_exact.game import Values
 from empo_exact.graph import (
@@ -27,12 +26,12 @@ from empo_exact.graph import (
     build_graph,
     world_graph,
 )
-from empo_exact.parts.result import Opening, PartsResult
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
 from empo_exact.reductions.reduced import Reduced, reduced_graph
-from empo_exact.result import ExactResult
+from empo_exact.request import Request
+from empo_exact.result import ExactResult, Opening
 from empo_exact.sweep import Seconds
 from empo_exact.terminal_states import terminal_warning
 from empo_exact.values import ValueStore
@@ -112,38 +111,30 @@ class Unfolding:
         self,
         problem: Problem,
         store: ValueStore,
-        assumed: Assumptions,
+        request: Request,
         seconds: Seconds,
-        seed: int,
     ) -> ExactResult:
         """The result for original states.
 
         Args:
             problem: The reduced problem.
             store: Its values.
-            assumed: Assumptions about the humans beyond the parameters.
+            request: What was asked for.
             seconds: Wall-clock time of the parts of the solve.
-            seed: Seeds rollouts.
         """
         world, params, reduced = problem.world, self.params, self.reduced
         original = OriginalValues(reduced, store, self.graph, self.representatives)
         if self.is_whole:
             reductions = reduced.reductions_of(self.graph)
-            posed = pose(world, self.graph, params, assumed)
-            return ExactResult(posed, original, params, seconds, seed, reductions)
+            posed = pose(world, self.graph, params, request.assumed)
+            return ExactResult(posed, original, params, seconds, request.seed, reductions)
         values = {time: original.at(time) for time in original.times}
         sizes, warning = Sizes.of(reduced.graph), terminal_warning(problem, store)
         opening = Opening(self.graph, values, sizes, warning, seconds, reduced.reductions)
-        return PartsResult(world, params, assumed, opening, seed)
+        return ExactResult.of_opening(request, opening)
 
 
-def reduce_graph(
-    world: WorldModel,
-    params: ExactParams,
-    assumed: Assumptions,
-    tracker: Tracker,
-    start: Start | None = None,
-) -> Unfolding:
+def reduce_graph(request: Request) -> Unfolding:
     """Explore the states that stand for all others, and the way back from them.
 
     The way back takes the graph of all original states if their values are kept.
@@ -154,19 +145,9 @@ def reduce_graph(
             there are too many states, or too many original ones, all of whose values are to be
             kept.
     """
-    reduced = reduced_graph(world, params, assumed, tracker, start)
-    # Before the values, which would be lost if there were too many original states.
-    return _unfolding(world, params, reduced, tracker, start)
-
-
-def _unfolding(
-    world: WorldModel,
-    params: ExactParams,
-    reduced: Reduced,
-    tracker: Tracker,
-    start: Start | None,
-) -> Unfolding:
-    """The way back."""
+    world, params, tracker, start = request.world, request.params, request.tracker, request.start
+    reduced = reduced_graph(world, params, request.assumed, tracker, start)
+    # The way back, before the values, which would be lost if there were too many original states.
     resolved = ram.resolved(reduced.original_sizes, params)
     graph = None
     if resolved.keep == "all":

@@ -1,49 +1,21 @@
-"""The result of a solve in parts: values and policies at starts, and sizes of the whole."""
+"""The first step of episodes, from what all parts know of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 
-from empo_core.protocols import WorldModel
-from empo_exact.assumptions import Assumptions
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph, transitions_of
 from empo_exact.parts.sweeps import PartSolver
-from empo_exact.plugin import ExactParams
-from empo_exact.problem import Problem, pose
-from empo_exact.ram import Sizes
-from empo_exact.reduction import Reduction
-from empo_exact.result import ExactResult
-from empo_exact.sweep import Seconds
+from empo_exact.problem import Problem
+from empo_exact.result import Opening
 from empo_exact.transition_arrays import Codes
-from empo_exact.values import ValueStore
 from empo_worlds.row_table import RowTable
-
-
-@dataclass(frozen=True)
-class Opening:
-    """All that decides the first step of an episode, small enough to be sent about.
-
-    Attributes:
-        graph: The starts, with the states that follow them.
-        values: Values of these by time; of the starts alone at time 0 of a horizon.
-        sizes: Sizes of the whole graph.
-        warning: Of a terminal state that attracts robots; none where there is none.
-        seconds: Wall-clock time of the parts of the solve.
-        reductions: The reductions by which fewer states were solved than there are.
-    """
-
-    graph: StateGraph
-    values: dict[int, Values]
-    sizes: Sizes
-    warning: str | None
-    seconds: Seconds
-    reductions: tuple[Reduction, ...] = ()
 
 
 class Share(NamedTuple):
@@ -154,38 +126,3 @@ def _rows(
 ) -> Values:
     table = solver.table(problem, part, done)
     return Values(*(array[states] for array in table))
-
-
-class PartsResult(ExactResult):
-    """Values and policies at the start; its graph ends after the first step."""
-
-    def __init__(
-        self,
-        world: WorldModel,
-        params: ExactParams,
-        assumed: Assumptions,
-        opening: Opening,
-        seed: int,
-    ) -> None:
-        store = ValueStore("root", None, "")
-        for time, values in opening.values.items():
-            store.put(time, values)
-        if params.keep == "auto":  # It means what there is.
-            params = params.model_copy(update={"keep": "none"})
-        problem = pose(world, opening.graph, params, assumed)
-        super().__init__(problem, store, params, opening.seconds, seed, opening.reductions)
-        self._opening = opening
-
-    @property
-    def sizes(self) -> Sizes:
-        """Sizes of the whole graph."""
-        return self._opening.sizes
-
-    @property
-    def is_whole(self) -> bool:
-        """The graph ends after the first step."""
-        return False
-
-    def warnings(self) -> list[str]:
-        """Advice to a reader who is about to trust the policies."""
-        return [self._opening.warning] if self._opening.warning else []
