@@ -187,6 +187,17 @@ def test_plugins_are_called_with_a_finished_run_and_cannot_fail_it(
         Experiment.start(failing, registry=Registry(registry.offers, [provider], (), hooks))
     assert not seen
 
+    def stop(run: Experiment) -> None:
+        raise KeyboardInterrupt
+
+    stopping = Registry(registry.offers, [provider], (), [RunHook(provider, stop)])
+    with pytest.raises(RunInterrupted) as stopped:
+        Experiment.start(config, registry=stopping)
+    looking = Registry(registry.offers, [provider], (), [RunHook(provider, look)])
+    again = Experiment.resume(stopped.value.directory, registry=looking)
+    assert read(again.directory / "status.json")["status"] == "finished"
+    assert len(seen) == 1
+
 
 def test_a_run_leaves_everything_needed_to_understand_it(
     config: RunConfig, registry: Registry
