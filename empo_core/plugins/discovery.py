@@ -63,12 +63,12 @@ def discover() -> Registry:
                 providers.append(replace(provider, problem=problem))
                 continue
             note(point.value.split(":")[0], f"plugin {provider.distribution!r}")
-            provider, offered = _load(provider, point)
+            provider, contents = _load(provider, point)
             providers.append(provider)
-            offers += [Offer(provider, component) for component in offered.components]
-            commands += [CommandOffer(provider, command) for command in offered.commands]
-            if offered.run_finished is not None:
-                run_hooks.append(RunHook(provider, offered.run_finished))
+            offers += [Offer(provider, component) for component in contents.components]
+            commands += [CommandOffer(provider, command) for command in contents.commands]
+            if contents.run_finished is not None:
+                run_hooks.append(RunHook(provider, contents.run_finished))
     return Registry(offers, providers, commands, run_hooks)
 
 
@@ -196,15 +196,15 @@ def _broken(distribution: Distribution, error: Exception) -> Provider:
     return Provider(name.replace("_", "-"), version, "", " ".join(problem.split()))
 
 
-class _Offered(NamedTuple):
+class _Contents(NamedTuple):
     components: Sequence[Component] = ()
     commands: Sequence[Command] = ()
     run_finished: Callable[..., Any] | None = None
 
 
-def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, _Offered]:
+def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, _Contents]:
     """What a plugin offers, and its provider with what became of it."""
-    offered, problem = _Offered(), ""
+    contents, problem = _Contents(), ""
     had_torch, start = "torch" in sys.modules, time.perf_counter()
     with put_back() as changed:
         try:
@@ -215,7 +215,7 @@ def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, _Offered]:
                 components = _offered(plugin, "empo_components", Component, provider)
             with _charged("its empo_commands", provider):
                 commands = _offered(plugin, "empo_commands", Command, provider)
-            offered = _Offered(components, commands, _hook(plugin, "empo_run_finished"))
+            contents = _Contents(components, commands, _hook(plugin, "empo_run_finished"))
         except PluginLoadError as error:
             problem = " ".join(str(error).split())  # A reason is one line.
     provider = replace(
@@ -225,7 +225,7 @@ def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, _Offered]:
         imports_torch="torch" in sys.modules and not had_torch,
         put_back=tuple(changed),
     )
-    return provider, offered
+    return provider, contents
 
 
 @contextlib.contextmanager

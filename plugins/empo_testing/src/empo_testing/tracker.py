@@ -168,8 +168,8 @@ class TrackerTests(_EpisodeTests):
         hooks = [name for name in vars(Tracker) if not name.startswith("_")]
         for name, member in vars(type(tracker)).items():
             if callable(member) and not name.startswith("_") and name not in hooks:
-                meant = nearest(name, hooks, cutoff=RESEMBLANCE)
-                assert meant is None, f"no run calls {name!r}; the hook of trackers is {meant!r}"
+                hook = nearest(name, hooks, cutoff=RESEMBLANCE)
+                assert hook is None, f"no run calls {name!r}; the hook of trackers is {hook!r}"
 
     @pytest.mark.parametrize("status", STATUSES)
     def test_a_whole_run_can_be_tracked(

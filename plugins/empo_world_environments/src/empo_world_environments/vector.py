@@ -21,21 +21,21 @@ from empo_world_environments.observation import Learners, WorldObservation
 from empo_worlds.roles import check_roles
 
 
-class _Observations:
+class _ObservationBuffer:
     """Observations of a block, and the states that they show; None: none yet."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self.array = np.zeros(shape, np.float32)
+        self.observations = np.zeros(shape, np.float32)
         self.rows: Tensor | None = None
 
     @property
-    def is_held(self) -> bool:
-        """Whether somebody else keeps the array, or a view of it."""
-        return sys.getrefcount(self.array) > _OWN_REFERENCES
+    def references(self) -> int:
+        """How many references to the array there are, those of its views among them."""
+        return sys.getrefcount(self.observations)
 
 
-_OWN_REFERENCES = 2
-"""That of an ``_Observations``, and the argument of ``getrefcount``."""
+UNHELD = _ObservationBuffer((0,)).references
+"""References to an array that only its buffer holds."""
 
 
 class WorldVectorEnv(BatchedCopies[WorldCopies]):
@@ -113,7 +113,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         )
         self._spec = world_spec(self._sight, copies, blocks, pays_goals=reward is None)
         self._shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
-        self._shown: list[list[_Observations]] = [[] for _ in range(blocks)]
+        self._buffers: list[list[_ObservationBuffer]] = [[] for _ in range(blocks)]
         featurizer = world.spec.featurizer
         self._featurizer = featurizer if featurizer.can_update else None
 
@@ -138,17 +138,17 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
 
     def time_step(self, block: int, copies: WorldCopies) -> TimeStep:
         """What the last step of a block led to."""
-        shown = self._unheld(block)
-        observation, (_, agents, words) = shown.array, self._shape
+        buffer = self._unheld(block)
+        observation, (_, agents, words) = buffer.observations, self._shape
         flags = copies.truncated | copies.terminated if self._terminal else copies.truncated
         ended = flags[:, :agents].numpy()
         final = copies.final if ended.any() else None
         if final is not None:  # Before the next episodes are seen, as a change of what was seen.
             last = observation.take(final.env.numpy(), 0)
-            before = None if shown.rows is None else shown.rows[final.env]
+            before = None if buffer.rows is None else buffer.rows[final.env]
             self._observe(last, final.rows, final.left, final.goals, before)
-        self._observe(observation, copies.rows, copies.left, copies.goals, shown.rows)
-        shown.rows = copies.rows.clone()
+        self._observe(observation, copies.rows, copies.left, copies.goals, buffer.rows)
+        buffer.rows = copies.rows.clone()
         final_row = np.flatnonzero(ended)
         if final is not None and len(final_row) == last.shape[0] * last.shape[1]:
             final_observation = last.reshape(-1, words)
@@ -177,22 +177,22 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         """Values of all agents in a row; those of a joint agent are those of its first robot."""
         return values[:, : self._shape[1]].numpy().reshape(-1)
 
-    def _unheld(self, block: int) -> _Observations:
+    def _unheld(self, block: int) -> _ObservationBuffer:
         """Observations to write to: the newest that nobody holds, or else a copy.
 
         Callers who drop observations once there are newer ones cost no copies: two take turns.
         """
-        newest = self._shown[block]
-        unheld = [shown for shown in newest if not shown.is_held]
+        newest = self._buffers[block]
+        unheld = [buffer for buffer in newest if buffer.references == UNHELD]
         if unheld:
-            shown = unheld[0]
+            buffer = unheld[0]
         else:
-            shown = _Observations(self._shape)
+            buffer = _ObservationBuffer(self._shape)
             if newest:
-                shown.array[:] = newest[0].array
-                shown.rows = newest[0].rows
-        self._shown[block] = [shown, *(other for other in newest if other is not shown)][:2]
-        return shown
+                buffer.observations[:] = newest[0].observations
+                buffer.rows = newest[0].rows
+        self._buffers[block] = [buffer, *(other for other in newest if other is not buffer)][:2]
+        return buffer
 
     def _observe(
         self,
