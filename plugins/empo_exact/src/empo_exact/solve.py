@@ -137,7 +137,7 @@ def solve(
     ram.announce(graph, params, written, assumed)
     with stage(tracker.progress, "arranging the problem"):
         problem = pose(world, graph, params, assumed, images=images)
-    digest = problem_digest(problem, params) if params.keep == "disk" else ""
+    digest = problem_digest(world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     sweeps = WholeGraph(problem, store, seconds)
     done = sweeps.recover() if resume else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time as clock
 
@@ -170,10 +169,8 @@ class Commits:
     def _problem(self, solver: PartSolver) -> str:
         """Identifies the graph of this process and what is assumed in its states."""
         if self._digest is None:
-            digest = hashlib.sha256()
-            for part in solver.parts.numbers:
-                digest.update(problem_digest(solver.problem(part), solver.params).encode())
-            self._digest = digest.hexdigest()
+            problems = map(solver.problem, solver.parts.numbers)
+            self._digest = problem_digest(solver.parts.world, problems, solver.params)
         return self._digest
 
 
