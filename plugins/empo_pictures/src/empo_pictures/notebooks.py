@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+from pathlib import Path
 
 from jaxtyping import Int
 from rich.console import Console, RenderableType
@@ -71,6 +72,13 @@ class NotebookReport(_NotebookView):
     def picture(self) -> Frame | None:
         """The result as a picture."""
         return None
+
+    def draw(self, directory: Path) -> None:
+        """Write the pictures of the result, where it has some, into a folder.
+
+        Raises:
+            StorageError: if a file cannot be written.
+        """
 
     def _content(self) -> tuple[RenderableType, Frame | None]:
         return self.report(), self.picture()
