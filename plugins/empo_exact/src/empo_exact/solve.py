@@ -105,7 +105,8 @@ def solve(
     check_humans(world.spec)
     ram.check_horizon(world.spec, params)
     starts_of(world, start)  # Refused before anything is compiled or explored.
-    processes = max(params.compute.processes, peers.size if peers else 1)
+    size = peers.size if peers else 1
+    processes = max(size, params.compute.processes)
     if conflict := params.conflict(processes) or params.idle_checkpoints(processes):
         raise SolveError(conflict)
     has_parts = params.compute.has_parts or processes > 1
@@ -116,6 +117,10 @@ def solve(
             load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
     seconds.kernels = clock.perf_counter() - begin
     request = Request(world, params, assumed, start, directory, tracker, resume, seed)
+    if params.compute.processes > 1:
+        from empo_exact.parts.processes import solve_in_processes
+
+        return solve_in_processes(request, peers)
     if has_parts:
         from empo_exact.parts.solve import solve_in_parts
 

@@ -25,8 +25,8 @@ from empo_exact.induction import induce
 from empo_exact.parts.builder import PartBuilder, complete_halos
 from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import divide, find_states, rank_of
+from empo_exact.parts.first_step import opening, share_of_opening
 from empo_exact.parts.merge import Merger
-from empo_exact.parts.opening import opening, share_of_opening
 from empo_exact.parts.partition import Partition, first_words, key_order
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.ram import (
@@ -152,8 +152,7 @@ def solve_in_parts(request: Request, peers: Peers | None = None) -> ExactResult:
 
     Args:
         request: What is asked for; its directory keeps files until the result is saved.
-        peers: All processes, with a common directory; None: this one alone, or those that
-            ``compute.processes`` asks for.
+        peers: All processes, with a common directory; None: this one alone.
 
     Raises:
         SolveError: as in ``empo_exact.solve.solve``.
@@ -161,14 +160,6 @@ def solve_in_parts(request: Request, peers: Peers | None = None) -> ExactResult:
         WorkerError: if another process is gone.
     """
     peers, directory = peers or Peers(), request.directory
-    if request.params.compute.processes > 1:
-        if peers.size > 1:
-            raise SolveError("several processes solve this together: set compute.processes to 1")
-        if directory is None:
-            raise SolveError("processes need a directory that all of them reach; there is none")
-        from empo_exact.parts.processes import solve_in_processes
-
-        return solve_in_processes(request, directory)
     if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
         refuse_gone(directory)
         directory.mkdir(parents=True, exist_ok=True)
