@@ -30,9 +30,11 @@ def walked_states(
         seed: Seeds the walks.
     """
     generator = torch.Generator().manual_seed(seed)
-    current = world.initial_state().repeat(WALKERS, 1)
+    initial_states = world.initial_states()
+    current = initial_states.states[initial_states.draw(WALKERS, generator)]
     steps = MOST_STEPS if world.spec.horizon is None else min(world.spec.horizon, MOST_STEPS)
-    states, met, visited = [current[:1]], [0], {tuple(current[0].tolist())}
+    initial = torch.unique(current, dim=0)
+    states, met, visited = [initial], [0] * len(initial), set(map(tuple, initial.tolist()))
     for step in range(1, steps + 1):
         available = world.available(current)
         goes_on = available.flatten(1).any(1)

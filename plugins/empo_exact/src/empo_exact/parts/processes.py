@@ -59,8 +59,8 @@ def solve_in_processes(request: Request, directory: Path) -> ExactResult:
 
     def solve(peers: Peers, folder: Path, worker_tracker: Tracker, again: bool) -> Opening:
         here = replace(without, directory=folder, tracker=worker_tracker, resume=again)
-        with swept_parts(here, peers) as (solver, done):
-            return shared_opening(solver, done)
+        with swept_parts(here, peers) as (sweeps, done):
+            return shared_opening(sweeps, done)
 
     payload = pickled(solve, f"the world {world.spec.name!r} or what is assumed")
     make, needs = partial(_PartWorker, payload), Needs(cpus=compute.workers)
