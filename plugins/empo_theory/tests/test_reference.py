@@ -118,10 +118,10 @@ def test_better_values_later_and_more_power_make_everything_better() -> None:
         """Values with a step left, where those without one are known for certain states."""
         goals = dict.fromkeys(range(len(Door().spec.goals)), v_e)
         later = Values({}, {}, goals, {}, 0.0, {}, {}, v_r)
-        given = {(state, 3): later for state in ((0, 0), (1, 0))}
-        return Reference(Door(), theory, prior, robots=robots, given=given, min_power=min_power).at(
-            start, 4
-        )
+        boundary = {(state, 3): later for state in ((0, 0), (1, 0))}
+        return Reference(
+            Door(), theory, prior, robots=robots, boundary=boundary, min_power=min_power
+        ).at(start, 4)
 
     worst, floor, best = bound(0.0, -9.0), bound(0.0, -9.0, 0.9), bound(1.0, -1.0)
     assert worst.v_r < floor.v_r < best.v_r

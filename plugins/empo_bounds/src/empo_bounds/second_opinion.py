@@ -32,7 +32,7 @@ from empo_worlds.contract import successors_of
 from empo_worlds.samples import joint_actions, part_index
 
 ValuesByPair = dict[tuple[State, int | None], Values]
-"""Values of pairs, as the reference takes what is given."""
+"""Values of pairs, as the reference takes what it need not compute."""
 PAIRS_AT_ONCE = 32
 """Pairs between two reports."""
 
@@ -160,11 +160,11 @@ class ExpandedWorld(BaseWorld):
         for position, acts in enumerate(may):
             others = may_on_average[:position] + may_on_average[position + 1 :]
             possible |= np.all([of_robots > 0, acts, *others], axis=0)
-        (taken,) = possible.nonzero()
-        rows = self._states[state].expand(len(taken), -1)
-        successors = successors_of(question.world, rows, self._actions[taken])
+        (joint,) = possible.nonzero()
+        rows = self._states[state].expand(len(joint), -1)
+        successors = successors_of(question.world, rows, self._actions[joint])
         counts = np.zeros(len(actions), np.int64)
-        counts[taken] = successors.offsets.diff().numpy()
+        counts[joint] = successors.offsets.diff().numpy()
         prob = successors.prob.double()
         chance = np.prod([of_robots, *means], axis=0).repeat(counts) * prob.numpy()
         offsets = torch.from_numpy(np.concatenate([[0], counts.cumsum()]))
@@ -221,8 +221,8 @@ def reference_bounds(
     for time in range(recorded.times - 1, -1, -1):
         pairs = recorded.pairs(time)
         of_worst, of_best = (
-            Reference(world, theory, humans, robots=robots, given=given, min_power=min_power)
-            for given, min_power in ((worst, assumed.min_power or 0.0), (best, 0.0))
+            Reference(world, theory, humans, robots=robots, boundary=boundary, min_power=min_power)
+            for boundary, min_power in ((worst, assumed.min_power or 0.0), (best, 0.0))
         )
         worst, best = {}, {}
         for pair in pairs:

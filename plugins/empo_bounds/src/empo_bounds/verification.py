@@ -176,21 +176,21 @@ def _compare_bounds(recorded: Recorded, certificate: Certificate, tracker: Track
     return numbers
 
 
-def _require_power(recorded: Recorded, most: np.ndarray, pairs: range) -> None:
+def _require_power(recorded: Recorded, upper: np.ndarray, pairs: range) -> None:
     """Refuse pairs in which a human has less power than there is everywhere.
 
     Args:
         recorded: Pairs and claims.
-        most: X_h from above in some pairs [pair human].
+        upper: X_h from above in some pairs [pair human].
         pairs: These.
     """
     min_power = recorded.assumed.min_power or 0.0
-    short = np.argwhere(most < min_power * (1.0 - INSIDE))
+    short = np.argwhere(upper < min_power * (1.0 - INSIDE))
     if len(short):
         pair, human = short[0].tolist()
         raise Contradiction(
-            f"X_h of pair {pairs[pair]} is at most {most[pair, human]:.6g}, and it says that it is "
-            f"at least {min_power:.6g} everywhere"
+            f"X_h of pair {pairs[pair]} is at most {upper[pair, human]:.6g}, and it says that it "
+            f"is at least {min_power:.6g} everywhere"
         )
 
 

@@ -65,7 +65,7 @@ class Reference:
         prior: How humans act; None computes it by equations (1)-(3).
         habit: The habitual policy of equation (2); None takes every available action alike.
         robots: How robots act; None computes it by equations (4) and (5).
-        given: Values that are not computed, by state and steps left.
+        boundary: Values that are known already, by state and steps left.
         min_power: X_h counts as at least this in equation (8).
         believed: What humans believe of each other in (1); None takes available actions alike.
         beta_h: Rationality in (2), in place of the theory's.
@@ -76,14 +76,14 @@ class Reference:
         self, world: WorldModel, theory: CompleteTheory,
         prior: HumanPrior | None = None, habit: HumanPrior | None = None,
         robots: RobotPolicy | None = None, *,
-        given: Mapping[tuple[State, int | None], Values] | None = None, min_power: float = 0.0,
+        boundary: Mapping[tuple[State, int | None], Values] | None = None, min_power: float = 0.0,
         believed: Believed | None = None, beta_h: OfGoal | None = None, nu: OfGoal | None = None,
     ) -> None:  # fmt: skip
         self._world, self._theory, self._prior, self._habit = world, theory, prior, habit
         self._robots, self._min_power, self._believed = robots, min_power, believed
         self._beta_h = beta_h or (lambda state, g: float(theory.beta_h))
         self._nu = nu or (lambda state, g: theory.nu)
-        self._values = dict(given or {})
+        self._values = dict(boundary or {})
 
     def at(self, state: State, steps_left: int | None) -> Values:
         """Values of a state, given as the words of its row, with some steps left.
