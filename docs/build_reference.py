@@ -180,7 +180,12 @@ def protocols_page() -> str:
     kinds = [getattr(protocols, name) for _, name in ABOUT_KINDS.values()]
     others = [
         member
-        for member in (*vars(protocols).values(), inspection.Inspectable, inspection.Sketchable)
+        for member in (
+            *vars(protocols).values(),
+            inspection.Inspectable,
+            inspection.InspectableResult,
+            inspection.Sketchable,
+        )
         if inspect.isclass(member) and (is_protocol(member) or inspect.isabstract(member))
     ]
     classes = kinds[:5] + [member for member in others if member not in kinds[:5]]

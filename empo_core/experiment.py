@@ -371,6 +371,7 @@ class Experiment:
                     self.result = self.algorithm.run(self.context)
                     with stage(_progress_of(tracker), "saving results"):
                         self._save_result()
+                    self._tell_plugins()
                 status = "finished"
             except KeyboardInterrupt as error:
                 termination.begin()
@@ -409,8 +410,22 @@ class Experiment:
         refuse_gone(results)
         results.mkdir(exist_ok=True)
         self.result.save(results)
+        self._write_summary()
+
+    def _write_summary(self) -> None:
         summary = with_warnings(self.result.summary(), self.warnings)
-        write_file(results / SUMMARY, strict_json(summary) + "\n")
+        write_file(self.directory / RESULTS / SUMMARY, strict_json(summary) + "\n")
+
+    def _tell_plugins(self) -> None:
+        """Call the hooks of plugins; the results are saved, and no failure ends the run."""
+        if process_rank():
+            return
+        logged = len(self.warnings)
+        for hook in self._registry.run_hooks:
+            with best_effort(f"empo_run_finished of {hook.provider.distribution}"):
+                hook.call(self)
+        if len(self.warnings) > logged:
+            self._write_summary()
 
 
 def seed_everything(seed: int) -> None:

@@ -49,6 +49,7 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
                 for offer in offers
                 if offer.provider == provider
             ],
+            "follows_runs": any(hook.provider == provider for hook in registry.run_hooks),
         }
         for provider in registry.providers
     ]
@@ -60,6 +61,8 @@ def plugins(context: typer.Context, json: Json = False, debug: Debug = False) ->
         entries = [["", f"not usable: {plugin['problem']}"]] if plugin["problem"] else []
         entries += [[f"{c['kind']} {c['name']}", c["summary"]] for c in plugin["components"]]
         entries += [[f"command {c['name']}", c["summary"]] for c in plugin["commands"]]
+        if plugin["follows_runs"]:
+            entries.append(["hook empo_run_finished", "Acts on each run that has finished."])
         if plugin["put_back"]:
             changed = ", ".join(plugin["put_back"])
             entries.append(["", f"its import changed {changed}; that was put back"])

@@ -14,16 +14,24 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from empo_core.errors import IncompatiblePluginError, PluginLoadError, event
 from empo_core.plugins.hookspecs import API_VERSION, HOOKS, KINDS, PROJECT, Command, Component
 from empo_core.plugins.imports import noted, put_back, warn_of_unfinished
-from empo_core.plugins.registry import BLOCK, NO_PLUGINS, CommandOffer, Offer, Provider, Registry
+from empo_core.plugins.registry import (
+    BLOCK,
+    NO_PLUGINS,
+    CommandOffer,
+    Offer,
+    Provider,
+    Registry,
+    RunHook,
+)
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """The names that components and commands may have."""
@@ -46,6 +54,7 @@ def discover() -> Registry:
             distributions_of[provider.entry_point].append(provider.distribution)
     offers: list[Offer] = []
     commands: list[CommandOffer] = []
+    run_hooks: list[RunHook] = []
     providers: list[Provider] = []
     with noted() as note:
         for provider, point in plugins:
@@ -54,11 +63,13 @@ def discover() -> Registry:
                 providers.append(replace(provider, problem=problem))
                 continue
             note(point.value.split(":")[0], f"plugin {provider.distribution!r}")
-            provider, components, sub_commands = _load(provider, point)
+            provider, contents = _load(provider, point)
             providers.append(provider)
-            offers += [Offer(provider, component) for component in components]
-            commands += [CommandOffer(provider, command) for command in sub_commands]
-    return Registry(offers, providers, commands)
+            offers += [Offer(provider, component) for component in contents.components]
+            commands += [CommandOffer(provider, command) for command in contents.commands]
+            if contents.run_finished is not None:
+                run_hooks.append(RunHook(provider, contents.run_finished))
+    return Registry(offers, providers, commands, run_hooks)
 
 
 def _canonical(name: str) -> str:
@@ -185,11 +196,15 @@ def _broken(distribution: Distribution, error: Exception) -> Provider:
     return Provider(name.replace("_", "-"), version, "", " ".join(problem.split()))
 
 
-def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, list[Component], list[Command]]:
+class _Contents(NamedTuple):
+    components: Sequence[Component] = ()
+    commands: Sequence[Command] = ()
+    run_finished: Callable[..., Any] | None = None
+
+
+def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, _Contents]:
     """What a plugin offers, and its provider with what became of it."""
-    components: list[Component] = []
-    commands: list[Command] = []
-    problem = ""
+    contents, problem = _Contents(), ""
     had_torch, start = "torch" in sys.modules, time.perf_counter()
     with put_back() as changed:
         try:
@@ -200,9 +215,9 @@ def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, list[Compone
                 components = _offered(plugin, "empo_components", Component, provider)
             with _charged("its empo_commands", provider):
                 commands = _offered(plugin, "empo_commands", Command, provider)
+            contents = _Contents(components, commands, _hook(plugin, "empo_run_finished"))
         except PluginLoadError as error:
             problem = " ".join(str(error).split())  # A reason is one line.
-            components = []
     provider = replace(
         provider,
         problem=problem,
@@ -210,7 +225,7 @@ def _load(provider: Provider, point: EntryPoint) -> tuple[Provider, list[Compone
         imports_torch="torch" in sys.modules and not had_torch,
         put_back=tuple(changed),
     )
-    return provider, components, commands
+    return provider, contents
 
 
 @contextlib.contextmanager
@@ -246,17 +261,21 @@ def _check_hooks(plugin: object, point: EntryPoint) -> None:
     if not hooks or not set(hooks) <= set(HOOKS):
         raise PluginLoadError(
             f"{point.value} has {', '.join(hooks) or 'nothing'} with @hookimpl; the hooks of a "
-            f"plugin are called {' and '.join(HOOKS)}, and it has one of them at least"
+            f"plugin are called {', '.join(HOOKS)}, and it has one of them at least"
         )
+
+
+def _hook(plugin: object, name: str) -> Callable[..., Any] | None:
+    """The hook of that name, if the plugin has it."""
+    function: Callable[..., Any] | None = getattr(plugin, name, None)
+    return function if _is_hook(function) else None
 
 
 def _offered(plugin: object, hook: str, kind: type[Value], provider: Provider) -> list[Value]:
     """The values of a hook, once each of them has proved to be usable; none without the hook."""
-    function = getattr(plugin, hook, None)
-    if function is None or not _is_hook(function):
-        return []
+    function = _hook(plugin, hook)
     values: dict[str, Value] = {}
-    for value in function():
+    for value in () if function is None else function():
         if not isinstance(value, kind):
             raise PluginLoadError(f"its {hook} yields {value!r}, not a {kind.__name__}")
         _check(value, provider.distribution)

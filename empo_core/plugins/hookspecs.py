@@ -29,11 +29,16 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-HOOKS = ("empo_components", "empo_commands")
-"""The functions a plugin may have, without arguments; they must not import torch.
+HOOKS = ("empo_components", "empo_commands", "empo_run_finished")
+"""The functions a plugin may have.
 
-``empo_components`` returns the components that the distribution provides, ``empo_commands`` the
-commands that it adds to ``empo``.
+``empo_components()`` returns the components that the distribution provides, ``empo_commands()`` the
+commands that it adds to ``empo``; neither may import torch.
+
+``empo_run_finished(run)`` follows each run once its results are saved. ``run`` is the run's
+``empo_core.experiment.Experiment``, whose ``config``, ``directory``, ``result`` and ``context``
+(world, seed, tracker) can be used. An error in the function is a warning of the run and ends
+nothing.
 """
 
 hookimpl = HookimplMarker(PROJECT)

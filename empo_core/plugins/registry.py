@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -75,12 +75,21 @@ class CommandOffer:
     command: Command
 
 
+@dataclass(frozen=True, slots=True)
+class RunHook:
+    """A plugin, and its function ``empo_run_finished``, which takes an ``Experiment``."""
+
+    provider: Provider
+    call: Callable[[Any], object]
+
+
 class Registry:
     """An immutable table of components and commands, built once and passed to whoever needs it.
 
     Attributes:
         providers: Every installed plugin.
         commands: The offers of commands by name; more than one where several plugins offer it.
+        run_hooks: What follows finished runs.
     """
 
     def __init__(
@@ -88,6 +97,7 @@ class Registry:
         offers: Iterable[Offer],
         providers: Sequence[Provider] = (),
         commands: Iterable[CommandOffer] = (),
+        run_hooks: Iterable[RunHook] = (),
     ) -> None:
         """Index the offers; two of one kind and name are kept and refused when asked for.
 
@@ -95,8 +105,10 @@ class Registry:
             offers: Of components.
             providers: Every installed plugin.
             commands: Offers of commands.
+            run_hooks: What follows finished runs, in this order.
         """
         self.providers = tuple(providers)
+        self.run_hooks = tuple(run_hooks)
         self.commands: dict[str, list[CommandOffer]] = {}
         for entry in sorted(commands, key=lambda offer: offer.command.name):
             self.commands.setdefault(entry.command.name, []).append(entry)

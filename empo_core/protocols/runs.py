@@ -60,7 +60,7 @@ class Result(Protocol):
         """The result for people, printed at the end of a run."""
 
     def save(self, directory: Path) -> None:
-        """Write tables and pictures into ``directory``."""
+        """Write the result as files into ``directory``; hooks may add pictures to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from empo_core.config.files import read_yaml, validate_document
 from empo_exact.result import ExactResult
+from empo_inspector import explain
 from empo_pictures.figures import new_figure, write_figure
 
 HERE = Path(__file__).parent
@@ -193,7 +194,7 @@ class Split:
 
 def split(result: ExactResult, row: list[int], time: int, goal: int, action: str) -> Split:
     """Reasons for staying still rather than moving the box off."""
-    why = result.explain(row, time, "still", action).reasons
+    why = explain(result, row, time, "still", action).reasons
     here, scale = result.at(row, time), abs(float(why.policies.q_r[0, why.first]))
     kinds = kinds_of_cells(round(len(here.V_e) ** 0.5), goal)
     parts = why.parts.sum(0) / scale

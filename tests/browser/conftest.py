@@ -12,6 +12,7 @@ import pytest
 
 from empo_core.experiment import seed_everything
 from empo_exact.plugin import ExactParams
+from empo_inspector.page import write_page
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import fresh
@@ -118,17 +119,19 @@ LEARNED: dict[str, Any] = {
     "optimiser": {"lr": 1.0, "target_interval": 5},
     "collector": {"name": "sync", "params": {"min_env_steps": 3000}},
     "reporting": {"compare": "exact", "evaluation_interval": 0},
-    "inspector": True,
 }
 
 
 @pytest.fixture(scope="session")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
-    """A learned run with the page that it wrote, and exact values beside its own."""
+    """A learned run with its page, and exact values beside its own."""
     directory = tmp_path_factory.mktemp("learned")
     context = fresh(world_of("multigrid/trivial", max_steps=5), directory)
     seed_everything(0)
     algorithm = Phase2(Phase2Params.model_validate(LEARNED))
     algorithm.run(context)
-    inspection = algorithm.inspection(context, InspectionScope())
-    return Learned(inspection, directory / "inspector.html")
+    scope, file = InspectionScope(), directory / "inspector.html"
+    inspection = algorithm.inspection(context, scope)
+    assert context.world is not None
+    write_page(inspection, context.world, directory, file, scope)
+    return Learned(inspection, file)

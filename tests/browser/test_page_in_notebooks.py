@@ -13,6 +13,7 @@ from pages import Open, Opened, world_of
 
 from empo_exact.plugin import ExactParams
 from empo_exact.solve import solve
+from empo_inspector import inspect
 from empo_inspector.notebook_page import NotebookPage
 from empo_pictures.notebooks import MOST_BYTES
 
@@ -39,7 +40,7 @@ async ([source, traits]) => {
 @pytest.fixture(scope="module")
 def page() -> NotebookPage:
     params = ExactParams.model_validate({"preset": "paper", "keep": "all"})
-    return solve(world_of("multigrid/trivial"), params).inspect(height=640)
+    return inspect(solve(world_of("multigrid/trivial"), params), height=640)
 
 
 def frame_of(opened: Opened) -> Any:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from pages import Open, Solved, solved_page, world_of
 
+import empo_inspector
 from empo_exact.plugin import ExactParams
 from empo_inspector.decision import OneStep
 from empo_inspector.explanation import explain
@@ -185,7 +186,7 @@ def test_reasons_of_what_is_kept_and_of_what_is_not_sum_to_the_difference(
     assert (found[:, 2] != 0).any()
     np.testing.assert_allclose(found[:, 1] + found[:, 2], found[:, 0], 1e-9, 1e-9)
     opened.show(view="why")
-    told = solved.result.explain().sentences()
+    told = empo_inspector.explain(solved.result).sentences()
     assert opened.ask("() => document.querySelector('#panel .sentence').textContent") == " ".join(
         told
     )

@@ -22,6 +22,7 @@ from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
+from empo_inspector import explain
 from empo_inspector.decision import OneStep
 from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons
@@ -140,16 +141,16 @@ def test_another_theory_changes_one_decision_and_not_what_follows() -> None:
 
 def test_a_result_explains_itself() -> None:
     result = solved("multigrid/free_the_human")
-    found = result.explain(action="forward", versus="still")
+    found = explain(result, action="forward", versus="still")
     assert found.reasons.gap == pytest.approx(result.at(0).Q_r[3] - result.at(0).Q_r[0], rel=1e-12)
     assert "forward rather than still: Q_r" in found.sentences()[0]
-    later = result.explain(state=5, time=3, action=0, versus=1).reasons
+    later = explain(result, state=5, time=3, action=0, versus=1).reasons
     assert (later.number, later.time) == (5, 3)
 
 
 def test_equally_good_actions_have_no_bars() -> None:
     """Rounding errors differ, and are not worth a bar."""
-    found = solved("multigrid/free_the_human").explain(action="right", versus="left")
+    found = explain(solved("multigrid/free_the_human"), action="right", versus="left")
     assert found.reasons.is_tie
     shown = found._repr_mimebundle_()["text/plain"]
     assert "█" not in shown[shown.index("By steps from now") :]
@@ -167,13 +168,13 @@ def test_equally_good_actions_have_no_bars() -> None:
 )
 def test_what_cannot_be_explained_is_said(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(WorldError, match=message):
-        solved("multigrid/free_the_human").explain(**arguments)
+        explain(solved("multigrid/free_the_human"), **arguments)
 
 
 def test_values_that_were_not_kept_are_asked_for() -> None:
     world = solved("multigrid/two_robots").problem.world
     with pytest.raises(SolveError, match=r"algorithm\.params\.keep=all"):
-        solve(world, ExactParams(keep="none")).explain()
+        explain(solve(world, ExactParams(keep="none")))
 
 
 def explained(run_dir: str, *options: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import sys
 import zlib
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import torch
 
 import empo_inspector
 from empo_core.components import build
-from empo_core.config import WorldModelRef
+from empo_core.config import RunConfig, WorldModelRef
 from empo_core.errors import StorageError
+from empo_core.experiment import Experiment
 from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
@@ -133,7 +135,7 @@ def test_the_decision_at_the_start_is_complete_however_little_is_kept(
     assert part.num_states < 20
     assert (part.successor[: part.offsets[joint]] != NOT_KEPT).all()
     packed = write_page(part, solved.problem.world, tmp_path, tmp_path / "page.html", scope)
-    why, right = unpack(packed)[0].why, solved.explain().reasons
+    why, right = unpack(packed)[0].why, empo_inspector.explain(solved).reasons
     assert why is not None
     assert (why.first, why.second, why.gap) == (right.first, right.second, right.gap)
     np.testing.assert_allclose(np.sum(why.parts) + np.sum(why.ends), why.gap, 1e-9)
@@ -197,3 +199,15 @@ def test_a_page_allows_its_own_script_and_style_only(packed: bytes) -> None:
     assert text.count("<script") == 2
     assert "<b>start" not in text
     assert " style=" not in text
+
+
+def test_a_page_that_is_wanted_where_no_inspector_is_installed_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "empo_inspector", None)  # Then it cannot be imported.
+    algorithm = {"name": "exact", "params": {"inspector": True}}
+    config = {"world_model": "table/belief", "algorithm": algorithm, "runs": str(tmp_path)}
+    run = Experiment.start(RunConfig.model_validate(config))
+    assert not (run.directory / "inspector.html").exists()
+    warnings = [record.getMessage() for record in caplog.records]
+    assert "no inspector.html: pip install empo-inspector" in warnings

@@ -15,6 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import empo_inspector
 from empo_core.cli.app import app
 from empo_core.components import build
 from empo_core.config import WorldModelRef
@@ -28,12 +29,12 @@ from empo_inspector.container import unpack
 from empo_inspector.decision import OneStep
 from empo_inspector.decisive import worth_a_look
 from empo_inspector.error_sizes import histograms
-from empo_inspector.learned import Estimates, LearnedRun
 from empo_inspector.right_values import compared
 from empo_inspector.saved_inspection import inspect_run
 from empo_inspector.sentences import sentences
 from empo_inspector.why import find_reasons, goal_gains
 from empo_phase2.algorithm import Phase2
+from empo_phase2.learned_run import Estimates, LearnedRun
 from empo_phase2.params import Phase2Params
 from empo_testing.algorithm import fresh
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
@@ -261,7 +262,7 @@ def test_a_learned_result_shows_and_explains_itself(network: str, tmp_path: Path
     world: WorldModel = build(WorldModelRef.model_validate(WORLD))
     algorithm, context = Phase2(Phase2Params.model_validate(settings)), fresh(world, tmp_path)
     result = algorithm.run(context)
-    data = re.search(r'id="data">([^<]*)<', result.inspect().text)
+    data = re.search(r'id="data">([^<]*)<', empo_inspector.inspect(result).text)
     assert data is not None
     _, arrays = unpack(base64.b64decode(data[1]))
     saved = algorithm.inspection(context, InspectionScope())
@@ -269,11 +270,11 @@ def test_a_learned_result_shows_and_explains_itself(network: str, tmp_path: Path
     start = result.root
     np.testing.assert_allclose(arrays["q_r"][0, 0], start.q_r[0], rtol=1e-5)
     np.testing.assert_allclose(arrays["v_e"][0, 0], start.v_h_e[0], rtol=1e-5, atol=1e-7)
-    told = result.explain(action="forward", versus="left")
+    told = empo_inspector.explain(result, action="forward", versus="left")
     gap = float(start.q_r[0, 3] - start.q_r[0, 1])
     assert told.reasons.gap == pytest.approx(gap, rel=1e-5)
     row = saved.rows[np.flatnonzero(~np.isnan(saved.v_r[2]))[3]]
-    later = result.explain(row.tolist(), time=2).reasons
+    later = empo_inspector.explain(result, row.tolist(), time=2).reasons
     assert later.parts.sum() + later.ends.sum() + later.remainder == pytest.approx(later.gap)
 
 

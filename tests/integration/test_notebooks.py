@@ -54,7 +54,7 @@ def test_a_result_is_its_report_and_picture() -> None:
     result = solve(world("multigrid/trivial"), ExactParams())
     assert "Robot" in shown(result)
     assert "data:image/png;base64," in shown(result)
-    assert "rather than" in shown(result.explain())
+    assert "rather than" in shown(empo_inspector.explain(result))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_is_too_large_is_cut() -> None:
 
 
 def test_a_page_can_be_written_where_there_is_no_notebook(tmp_path: Path) -> None:
-    page = solve(world("table/belief"), ExactParams()).inspect()
+    page = empo_inspector.inspect(solve(world("table/belief"), ExactParams()))
     assert ".write('inspector.html')" in repr(page)
     assert page.write(tmp_path / "own.html").read_text("utf-8") == page.text
 
@@ -92,7 +92,7 @@ def test_widgets_have_a_page_and_a_selection(tmp_path: Path) -> None:
     config = {"world_model": "table/belief", "algorithm": "exact", "runs": str(tmp_path)}
     result = empo_core.run(RunConfig.model_validate(config))
     assert isinstance(result, ExactResult)
-    page = result.inspect(height=300)
+    page = empo_inspector.inspect(result, height=300)
     (directory,) = tmp_path.iterdir()
     of_result, of_run = empo_inspector.widget(page), empo_inspector.widget(directory)
     assert (of_result.height, of_result.selection) == (300, {})

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ from empo_core.components import build
 from empo_core.config import WorldModelRef
 from empo_core.protocols import WorldModel
 from empo_exact.solve import solve
+from empo_world_environments.gym import WorldGymnasiumVector, WorldParallelVector
 from empo_world_environments.observation import WorldObservation
 
 COPIES = 64
@@ -44,3 +49,42 @@ def test_robots_are_paid_the_power_that_exact_finds() -> None:
             paid.add((state, time))
     assert {time for _, time in paid} == set(range(1, horizon))
     envs.close()
+
+
+@pytest.mark.parametrize("name", ["multigrid/two_robots", "multigrid/trivial"])
+@pytest.mark.parametrize("make", [WorldGymnasiumVector, WorldParallelVector])
+def test_observations_that_are_kept_stay_as_they_are_and_others_are_not_copied(
+    make: Any, name: str
+) -> None:
+    keeping, dropping = (make(name, COPIES, reward="goal") for _ in range(2))
+    kept, memory = [], set[int]()
+    observations, infos = keeping.reset(seed=1)
+    dropping.reset(seed=1)
+    random = np.random.default_rng(0)
+    for _ in range(12):
+        kept.append((observations, copy.deepcopy(observations)))
+        actions = available(infos, random)
+        observations, _, _, _, infos = keeping.step(actions)
+        others = dropping.step(actions)[0]
+        assert equal(observations, others)
+        memory.add(next(arrays(others)).ctypes.data)
+    assert all(equal(*pair) for pair in kept)
+    assert len(memory) <= 2
+
+
+def arrays(observations: Any) -> Iterator[np.ndarray]:
+    """The array, or one per agent."""
+    yield from observations.values() if isinstance(observations, dict) else [observations]
+
+
+def equal(first: Any, second: Any) -> bool:
+    return all(map(np.array_equal, arrays(first), arrays(second)))
+
+
+def available(infos: Any, random: np.random.Generator) -> Any:
+    """Actions that everybody has."""
+    if "action_mask" not in infos:
+        return {name: available(info, random) for name, info in infos.items()}
+    mask = infos["action_mask"].reshape(COPIES, -1, 4)
+    actions = (random.random(mask.shape) * mask).argmax(-1)
+    return actions if actions.shape[1] > 1 else actions[:, 0]

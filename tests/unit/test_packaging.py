@@ -12,13 +12,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OPTIONAL = {"empo_ray"}  # Of hundreds of MB, for the few who have several machines.
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
-LIBRARIES = ("empo-theory", "empo-pictures", "empo-worlds")
+LIBRARIES = ("empo-theory", "empo-worlds")
 """Foundations that offer no component, command or hook."""
 FOUNDATIONS = (
-    *LIBRARIES,
+    "empo-theory",
+    "empo-pictures",
+    "empo-worlds",
     "empo-learning",
     "empo-compare",
-    "empo-inspector",
     "empo-executors",
     "empo-environments",
     "empo-world-environments",

@@ -62,6 +62,14 @@ def provider(distribution: str) -> Provider:
     return found
 
 
+def test_a_plugin_may_have_nothing_but_a_hook_for_finished_runs(install: Install) -> None:
+    source = "from empo_core import hookimpl\n@hookimpl\ndef empo_run_finished(run): return run + 1"
+    install("empo-after", source)
+    (hook,) = (hook for hook in discover().run_hooks if hook.provider.distribution == "empo-after")
+    assert hook.call(1) == 2
+    assert not hook.provider.problem
+
+
 def test_a_good_plugin_offers_its_components(install: Install) -> None:
     install("empo-good", plugin("good"))
     offer = discover().offer("aggregator", "good")
@@ -215,7 +223,7 @@ BAD = {
     ),
     "misspells the hook": (
         plugin("bad").replace("def empo_components", "def empo_component"),
-        r"empo_bad\w* has empo_component with @hookimpl; the hooks .* called empo_components .*",
+        r"empo_bad\w* has empo_component with @hookimpl; the hooks .* called empo_components, .*",
     ),
     "gives the hook an argument": (
         plugin("bad").replace("empo_components()", "empo_components(registry)"),

@@ -29,7 +29,7 @@ from empo_core.config.files import load_config, parse_yaml
 from empo_core.config.yaml import MAX_NUMBER, dump_yaml, read_yaml
 from empo_core.errors import ConfigError, SolveError, StorageError
 from empo_core.experiment import Experiment, RunInterrupted, run
-from empo_core.plugins.registry import Offer, Provider, Registry
+from empo_core.plugins.registry import Offer, Provider, Registry, RunHook
 from empo_core.protocols import Algorithm, Tracker
 from empo_core.runs.atomic import write_file
 from empo_core.runs.directory import RunDirectory
@@ -158,6 +158,45 @@ def make(tmp_path: Path, registry: Registry, *overrides: str) -> RunConfig:
 
 def read(path: Path) -> Any:
     return json.loads(path.read_text())
+
+
+def test_plugins_are_called_with_a_finished_run_and_cannot_fail_it(
+    config: RunConfig, registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider, seen = registry.providers[0], []
+
+    def look(run: Experiment) -> None:
+        results = run.directory / "results"
+        seen.append((sorted(path.name for path in results.iterdir()), run.result.summary()))
+
+    def fail(run: Experiment) -> None:
+        raise SystemExit("no paper")
+
+    hooks = [RunHook(provider, call) for call in (fail, look)]
+    done = Experiment.start(config, registry=Registry(registry.offers, [provider], (), hooks))
+    assert seen == [(["numbers.txt", "summary.json"], done.result.summary())]
+    assert read(done.directory / "status.json")["status"] == "finished"
+    (warning,) = read(done.directory / "results" / "summary.json")["warnings"]
+    assert warning.startswith("empo_run_finished of dist-a failed (SystemExit: no paper)")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        warning
+    ]
+    seen.clear()
+    failing = make(config.runs.parent, registry, "algorithm.params.ends=failed")
+    with pytest.raises(SolveError):
+        Experiment.start(failing, registry=Registry(registry.offers, [provider], (), hooks))
+    assert not seen
+
+    def stop(run: Experiment) -> None:
+        raise KeyboardInterrupt
+
+    stopping = Registry(registry.offers, [provider], (), [RunHook(provider, stop)])
+    with pytest.raises(RunInterrupted) as stopped:
+        Experiment.start(config, registry=stopping)
+    looking = Registry(registry.offers, [provider], (), [RunHook(provider, look)])
+    again = Experiment.resume(stopped.value.directory, registry=looking)
+    assert read(again.directory / "status.json")["status"] == "finished"
+    assert len(seen) == 1
 
 
 def test_a_run_leaves_everything_needed_to_understand_it(

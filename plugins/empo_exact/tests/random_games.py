@@ -71,6 +71,14 @@ class TableWorld(WorldModel):
         )
         self._rows = torch.tensor([[x % 3 - 1, x] for x in table.labels], dtype=torch.int16)
         self._number = {tuple(row): i for i, row in enumerate(self._rows.tolist())}
+        states, agents = len(table.labels), len(table.roles)
+        self._available = torch.zeros(states, agents, max(table.num_actions), dtype=torch.bool)
+        for state, outcomes in enumerate(table.outcomes):
+            for agent, actions in enumerate(zip(*outcomes, strict=True)):
+                self._available[state, agent, list(set(actions))] = True
+        self._achieved = torch.zeros(states, len(goals), dtype=torch.bool)
+        for goal, (_, _, members) in enumerate(table.goals):
+            self._achieved[list(members), goal] = True
 
     def row(self, state: int) -> tuple[int, ...]:
         """The row of a state as a tuple."""
@@ -81,7 +89,7 @@ class TableWorld(WorldModel):
         return self._number[tuple(int(word) for word in row)]
 
     def _numbers(self, states: Tensor) -> list[int]:
-        return [self.number(row) for row in states.tolist()]
+        return [self._number[tuple(row)] for row in states.tolist()]
 
     def initial_state(self) -> Tensor:
         return self._rows[self.table.start].clone()
@@ -108,17 +116,10 @@ class TableWorld(WorldModel):
         )
 
     def available(self, states: Tensor) -> Tensor:
-        most = max(self.table.num_actions)
-        result = torch.zeros(len(states), len(self.table.roles), most, dtype=torch.bool)
-        for i, state in enumerate(self._numbers(states)):
-            for profile in self.table.outcomes[state]:
-                for agent, action in enumerate(profile):
-                    result[i, agent, action] = True
-        return result
+        return self._available[self._numbers(states)]
 
     def achieved(self, states: Tensor) -> Tensor:
-        flags = [[s in members for *_, members in self.table.goals] for s in self._numbers(states)]
-        return torch.tensor(flags, dtype=torch.bool).reshape(len(states), len(self.table.goals))
+        return self._achieved[self._numbers(states)]
 
     def step(self, states: Tensor, actions: Tensor, generator: torch.Generator) -> Tensor:
         found = self.transitions(states, actions)

@@ -143,6 +143,7 @@ def test_only_tasks_that_were_published_have_a_figure() -> None:
 def test_files_hold_everything(small: Any, tmp_path: Path) -> None:
     found = result(small)
     found.save(tmp_path / "results")
+    found.draw(tmp_path / "results")
     files = sorted(
         path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.rglob("*.*")
     )

@@ -161,6 +161,7 @@ def test_files_are_saved_and_saved_again(tmp_path: Path, compared: bool) -> None
     names |= {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg")}
     for _ in range(2):
         result.save(tmp_path / "results")
+        result.draw(tmp_path / "results")
         assert {path.name for path in (tmp_path / "results").iterdir()} == names
     values = json.loads((tmp_path / "results" / "values.json").read_text())
     assert values == result.summary()["root"]

@@ -184,6 +184,11 @@ class IsNoTracker:
     status, truncate, note = Tracker.status, Tracker.truncate, Right.note
 
 
+class Misspells(Right):
+    def on_progress(self, task: str, done: float, total: float) -> None:
+        super().progress(task, done, total)
+
+
 class KnowsTwoEndings(Right):
     def finish(self, status: str) -> None:
         super().finish(status)
@@ -298,6 +303,7 @@ class LeavesAFileOpen(Right):
 KNOWN = "test_nothing_is_known_of_episodes"
 FLAWS: list[tuple[type, list[str]]] = [
     (IsNoTracker, ["test_it_is_a_tracker"]),
+    (Misspells, ["test_no_hook_is_misspelt"]),
     (KnowsTwoEndings, ["test_a_whole_run_can_be_tracked"]),
     (NeedsALog, ["test_a_run_may_end_before_anything_happens"]),
     (NeedsFiniteNumbers, ["test_every_kind_of_number_is_taken"]),

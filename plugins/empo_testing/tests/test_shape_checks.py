@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import UserDict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from beartype import beartype
 from jaxtyping import Float, TypeCheckError
 from torch import Tensor
 
@@ -44,8 +43,7 @@ def sources() -> dict[str, str]:
 def test_the_robot_policy_refuses_masks_of_another_shape() -> None:
     # Checked anew, since other tests may have called it so often that few calls are looked at.
     robot_policy = shape_checks.check_new_shapes(
-        equations.robot_policy.__wrapped__,  # type: ignore[attr-defined]
-        typechecker=shape_checks._check_types,
+        equations.robot_policy.__wrapped__  # type: ignore[attr-defined]
     )
     q_r = -torch.ones(2, 3)
     robot_policy(q_r, 1, torch.ones(2, 3, dtype=torch.bool))  # Whole numbers are floats.
@@ -62,14 +60,14 @@ VECTOR = torch.zeros(2)
 MATRIX = torch.zeros(2, 2)
 
 
-def checked(parameter: Any, result: Any, typechecker: Callable[..., Any] = beartype) -> Any:
+def checked(parameter: Any, result: Any) -> Any:
     """The identity, with annotations that are checked."""
 
     def identity(value: Any) -> Any:
         return value
 
     identity.__annotations__ = {"value": parameter, "return": result}
-    return shape_checks.check_new_shapes(identity, typechecker=typechecker)
+    return shape_checks.check_new_shapes(identity)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +104,7 @@ def test_a_result_of_another_shape_is_noticed_for_arguments_that_passed() -> Non
         return next(results)
 
     draw.__annotations__["return"] = Float[Tensor, " row"]
-    function = shape_checks.check_new_shapes(draw, typechecker=beartype)
+    function = shape_checks.check_new_shapes(draw)
     for _ in range(2):
         assert function(2) is VECTOR
     with pytest.raises(TypeCheckError):
@@ -114,24 +112,38 @@ def test_a_result_of_another_shape_is_noticed_for_arguments_that_passed() -> Non
     assert function(2) is VECTOR
 
 
-def test_a_call_that_passed_is_not_checked_again() -> None:
-    looks = []
+def test_an_axis_is_as_long_in_the_result_as_in_the_arguments() -> None:
+    def first(value: Any, size: Any) -> Any:
+        return value[:size]
 
-    def typechecker(function: Callable[..., Any]) -> Callable[..., Any]:
-        def look(*args: Any, **kwargs: Any) -> Any:
-            looks.append(args)
-            return function(*args, **kwargs)
+    first.__annotations__ = {"value": Float[Tensor, " row"], "return": Float[Tensor, " row"]}
+    function = shape_checks.check_new_shapes(first)
+    function(VECTOR, 2)
+    with pytest.raises(TypeCheckError):
+        function(VECTOR, 1)
 
-        return look
 
-    function = checked(Float[Tensor, "..."], Any, typechecker)
-    function(VECTOR)
-    seen = len(looks)
-    function(torch.ones(2))
-    assert seen
-    assert len(looks) == seen
-    function(MATRIX)
-    assert len(looks) > seen
+def test_each_of_any_number_of_arguments_has_the_shape() -> None:
+    def first(*parts: Any, **named: Any) -> Any:
+        return [*parts, *named.values()][0]
+
+    first.__annotations__ = {"parts": Float[Tensor, " row"], "named": Float[Tensor, " row"]}
+    function = shape_checks.check_new_shapes(first)
+    assert function(VECTOR, VECTOR, other=VECTOR) is VECTOR
+    for call in (lambda: function(VECTOR, MATRIX), lambda: function(other=MATRIX)):
+        with pytest.raises(TypeCheckError):
+            call()
+
+
+def test_an_axis_may_be_as_long_as_an_argument_says() -> None:
+    def zeros(size: int) -> Any:
+        return torch.zeros(abs(size))
+
+    zeros.__annotations__["return"] = Float[Tensor, " {size}"]
+    function = shape_checks.check_new_shapes(zeros)
+    function(2)
+    with pytest.raises(TypeCheckError):
+        function(-2)
 
 
 def test_after_a_hundred_calls_with_nothing_new_some_are_looked_at() -> None:

@@ -6,24 +6,21 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from empo_core.best_effort import best_effort
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import Algorithm, CheckpointChoice, RunContext, WorldModel
 from empo_core.runs.directory import RESULTS, SUMMARY
-from empo_core.stages import stage
 from empo_core.threads import torch_threads
-from empo_exact.inspection import inspect, nbytes
+from empo_exact.inspection import inspect
 from empo_exact.plugin import ExactParams
 from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
-from empo_theory.inspection import Inspection, InspectionScope
+from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
 from empo_worlds.roles import check_humans
 
 if TYPE_CHECKING:
@@ -57,11 +54,12 @@ class Exact(Algorithm):
                 seed=context.seed,
                 peers=peers,
             )
-        if self._params.inspector is not False and find_spec("empo_inspector"):
-            with best_effort("writing inspector.html"):
-                self._write_page(context, result)
-        elif self._params.inspector:
-            log.warning("no inspector.html: pip install empo-inspector")
+        if self._params.inspector:
+            warn_without_inspector()
+            if not result.wants_page:
+                log.warning(
+                    "no inspector.html: it needs the values of all times; set keep to all or disk"
+                )
         return result
 
     def restore(
@@ -155,20 +153,6 @@ class Exact(Algorithm):
                     _world(context.world), params, tracker=context.tracker, seed=context.seed
                 )
         return self._solved_again
-
-    def _write_page(self, context: RunContext, result: ExactResult) -> None:
-        """Write the page that shows every decision, where it is wanted and can be written."""
-        from empo_inspector.page import MAX_BYTES, PAGE, write_page
-
-        inspector, size = self._params.inspector, nbytes(result) if result.is_whole else None
-        if inspector and size is None:
-            log.warning("no %s: it needs the values of all times; set keep to all or disk", PAGE)
-        if size is None or (inspector is None and size > MAX_BYTES):
-            return
-        with stage(context.tracker.progress, "writing the page"):
-            world, limits = _world(context.world), InspectionScope(max_bytes=MAX_BYTES)
-            inspection = inspect(result, self._params.theory, limits)
-            write_page(inspection, world, context.directory, context.directory / PAGE, limits)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ goals can so be done for ``LANES`` neighbours at a time, see ``simd``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph
 from empo_theory.equations import reward_weight
 from empo_theory.parameters import CompleteTheory
+from empo_worlds.samples import joint_actions, part_index
 
 LANES: Final = 4
 """Goals per human are a multiple of it."""
@@ -314,13 +314,10 @@ def make_game(
 ) -> Game:
     """The game as the kernels read it; ``achieved`` has the goals of ``spec.goals``."""
     spec = graph.spec
-    joint = np.arange(spec.num_joint_actions)
-    actions = {
-        agent: joint // spec.strides[agent] % spec.num_actions[agent]
-        for agent in range(len(spec.agents))
-    }
-    profile, profiles = _mixed(actions, spec.humans, spec)
-    robot, robots = _mixed(actions, spec.robots, spec)
+    joint, profiles = joint_actions(spec).numpy(), spec.num_human_actions
+    profile, robot = (
+        part_index(spec, agents, joint).astype(np.uint32) for agents in (spec.humans, spec.robots)
+    )
     listed = np.arange(profiles)
     action, strides = np.zeros((len(spec.humans), profiles), np.uint32), 1
     for h, human in enumerate(spec.humans):
@@ -364,7 +361,7 @@ def make_game(
         weight=padded(weight, spec),
         num_joint=len(joint),
         num_profiles=profiles,
-        num_robot_actions=robots,
+        num_robot_actions=spec.num_robot_actions,
     )
 
 
@@ -379,17 +376,6 @@ def plain_states(graph: StateGraph) -> NDArray[np.uint8]:
         counts = np.diff(graph.offsets[first * joint : last * joint + 1])
         is_plain[first:last] = (counts.reshape(-1, joint) == 1).all(axis=1)
     return is_plain
-
-
-def _mixed(
-    actions: Mapping[int, NDArray[np.int64]], agents: Sequence[int], spec: WorldSpec
-) -> tuple[Indices, int]:
-    """The index of some agents' joint action in each joint action, and how many there are."""
-    index, stride = np.zeros(spec.num_joint_actions, np.int64), 1
-    for agent in agents:
-        index += actions[agent] * stride
-        stride *= spec.num_actions[agent]
-    return index.astype(np.uint32), stride
 
 
 def make_theory(theory: CompleteTheory) -> Theory:

@@ -73,7 +73,7 @@ class ExactPrior:
 
     @cached_property
     def _solved(self) -> _Solved:
-        start = self._world.initial_state().numpy()[None]
+        start = self._world.initial_states().states.numpy()
         return self._solve(start, self._world.spec.horizon)
 
     def _solve(self, start: Shaped[np.ndarray, "start word"], steps: int | None) -> _Solved:

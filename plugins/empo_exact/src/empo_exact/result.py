@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,7 +13,6 @@ from jaxtyping import Float, Int, Int64
 from rich.console import RenderableType
 from torch import Tensor
 
-from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.runs.environment import peak_memory_bytes
@@ -23,7 +21,7 @@ from empo_exact import pictures, report, storage
 from empo_exact.chain import Chain, close_loop, occupancy
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph
-from empo_exact.inspection import inspect
+from empo_exact.inspection import inspect, nbytes
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import Problem, pose
 from empo_exact.ram import Sizes
@@ -31,18 +29,14 @@ from empo_exact.reach import Unrolled, unrolled_sizes
 from empo_exact.reduction import Reduction
 from empo_exact.request import Request
 from empo_exact.rollout import Episode, play
-from empo_exact.solution import Solution, State, StateValues
+from empo_exact.solution import Solution, StateValues
 from empo_exact.storm import export_game
 from empo_exact.sweep import Seconds
 from empo_exact.terminal_states import warning_after
 from empo_exact.values import Store, ValueStore
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import Frame
-from empo_theory.inspection import InspectionScope
-
-if TYPE_CHECKING:
-    from empo_inspector.explanation import Explanation
-    from empo_inspector.notebook_page import NotebookPage
+from empo_theory.inspection import PAGE_BYTES, Inspection, InspectionScope
 
 CHEAP_COUNT = 20_000_000
 """Steps of the unrolled graph below which it is counted without being asked for."""
@@ -75,7 +69,7 @@ class ExactResult(NotebookReport, Solution):
     Attributes:
         params: The parameters it was solved with.
         seconds: Wall-clock time of the parts of the solve.
-        seed: Seeds the rollouts that ``save`` draws.
+        seed: Seeds the rollouts that ``draw`` shows.
         reductions: The reductions by which fewer states were solved than there are.
         clean_up: Removes files that only a solve that goes on would need; called once the result
             is saved.
@@ -156,47 +150,22 @@ class ExactResult(NotebookReport, Solution):
         """The Markov chain that humans and robot form together, humans over all goals."""
         return close_loop(self)
 
-    def explain(
-        self,
-        state: State = 0,
-        time: int = 0,
-        action: int | str | None = None,
-        versus: int | str | None = None,
-    ) -> Explanation:
-        """Why the robots prefer one joint action to another.
+    @property
+    def world(self) -> WorldModel:
+        """The world."""
+        return self.problem.world
 
-        Args:
-            state: A state, by row or number; the start by default.
-            time: Steps of the episode so far.
-            action: A joint robot action, by index or name; None means the most probable one.
-            versus: Another one; None means the most probable one that is not equally good.
+    @property
+    def wants_page(self) -> bool:
+        """Whether the run is to have a page, and has what that takes: the values of all times."""
+        size = nbytes(self) if self.is_whole else None
+        if size is None or self.params.inspector is False:
+            return False
+        return bool(self.params.inspector) or size <= PAGE_BYTES
 
-        Raises:
-            WorldError: if the state cannot be reached by then, the episode is over there, or an
-                action is not available.
-            SolveError: if the values of later times were not kept.
-        """
-        from empo_inspector.explanation import explain
-
-        start = self.graph.states[self.index(state)]
-        inspection = inspect(self, self.params.theory, InspectionScope(start=start, time=time))
-        position = int(np.searchsorted(inspection.number, self.index(state)))
-        return explain(inspection, self.problem.world, position, time, action, versus)
-
-    def inspect(self, height: int = 760) -> NotebookPage:
-        """The page that shows every decision, for a notebook or, by ``write``, for a browser.
-
-        Args:
-            height: Its height in a notebook, in pixels.
-
-        Raises:
-            SolveError: if the values of later times were not kept.
-        """
-        from empo_inspector.notebook_page import notebook_page
-        from empo_inspector.page import MAX_BYTES
-
-        inspection = inspect(self, self.params.theory, InspectionScope(max_bytes=MAX_BYTES))
-        return notebook_page(inspection, self.problem.world, height)
+    def inspection(self, scope: InspectionScope) -> Inspection:
+        """See ``empo_theory.inspection.InspectableResult``."""
+        return inspect(self, self.params.theory, scope)
 
     def occupancy(
         self,
@@ -257,19 +226,21 @@ class ExactResult(NotebookReport, Solution):
         return report.tables(self, self.sizes, self.seconds, self.warnings(), notes, kind)
 
     def picture(self) -> Frame | None:
-        """The start with the robots' policy and the attainability of goals; see ``save``."""
+        """The start with the robots' policy and the attainability of goals; see ``draw``."""
         return pictures.start_frame(self)
 
     def save(self, directory: Path) -> None:
-        """Write tables that ``load`` reads unless nothing is kept, and pictures where possible."""
+        """Write tables that ``load`` reads, unless nothing is kept."""
         record = storage.Record(self.params, self.seconds, self.seed, self.reductions)
         if self.params.keep != "none":
             storage.save(self, record, directory)
-        rollouts = self.params.num_rollouts if self.is_whole else 0
-        with best_effort("drawing the start and rollouts"):
-            pictures.draw(self, directory, rollouts=rollouts, seed=self.seed)
         if self.clean_up:
             self.clean_up()
+
+    def draw(self, directory: Path) -> None:
+        """Write ``start.png``, ``start.svg`` and rollouts where the world can be drawn."""
+        rollouts = self.params.num_rollouts if self.is_whole else 0
+        pictures.draw(self, directory, rollouts=rollouts, seed=self.seed)
 
 
 def load(

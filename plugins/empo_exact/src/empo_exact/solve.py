@@ -86,8 +86,8 @@ def solve(
         tracker: Told about progress and values.
         resume: Continue from the files that an interrupted run left in ``directory``.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
-        start: State rows in which episodes start; None means the initial state. The first one is
-            the start of reports, chains and rollouts.
+        start: State rows in which episodes start; None means the initial states. The first of the
+            rows is the start of reports, chains and rollouts.
         peers: Processes that solve the world together, of which this is one; None: this alone.
 
     Returns:
@@ -109,6 +109,9 @@ def solve(
     processes = max(size, params.compute.processes)
     if conflict := params.conflict(processes) or params.idle_checkpoints(processes):
         raise SolveError(conflict)
+    has_parts = params.compute.has_parts or processes > 1
+    if start is None and (has_parts or params.reduce):
+        world.initial_state()  # Refuses several, which only a whole graph has.
     if not is_loaded(phase2):
         with kernel_stage(tracker.progress):
             load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
@@ -118,7 +121,7 @@ def solve(
         from empo_exact.parts.processes import solve_in_processes
 
         return solve_in_processes(request, peers)
-    if params.compute.has_parts or size > 1:
+    if has_parts:
         from empo_exact.parts.solve import solve_in_parts
 
         return solve_in_parts(request, peers)
@@ -142,7 +145,7 @@ def solve(
     ram.announce(graph, params, written, assumed)
     with stage(tracker.progress, "arranging the problem"):
         problem = pose(world, graph, params, assumed, images=images)
-    digest = problem_digest(problem, params) if params.keep == "disk" else ""
+    digest = problem_digest(world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     sweeps = GraphSweeps(problem, store, seconds)
     done = sweeps.recover() if resume else 0

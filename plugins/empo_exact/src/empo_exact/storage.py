@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -194,27 +195,32 @@ def _prior(
     return prior
 
 
-def problem_digest(problem: Problem, params: ExactParams) -> str:
+def problem_digest(world: WorldModel, problems: Iterable[Problem], params: ExactParams) -> str:
     """Identifies a problem but for its priors, so that values on disk are not taken for another's.
 
     What priors answer is compared time by time; see ``answers``.
+
+    Args:
+        world: The world.
+        problems: The problem of each part of its graph.
+        params: Theory and solver parameters.
     """
-    graph = problem.graph
     about = without_place(params).model_dump(mode="json", exclude=RESULT_IS_EQUAL)
     digest = hashlib.sha256(json.dumps(about).encode())
-    digest.update(json.dumps(identity(problem.world)).encode())
-    for array in (
-        graph.states,
-        graph.layers,
-        graph.offsets,
-        graph.successor,
-        graph.code,
-        graph.prob,
-        graph.duration,
-        problem.game.achieved,
-    ):
-        digest.update(np.ascontiguousarray(array).data)
-    digest.update(repr((problem.prior is None, problem.habit is None)).encode())
-    for part in problem.humans:
-        digest.update(np.ascontiguousarray(part).data)
+    digest.update(json.dumps(identity(world)).encode())
+    for problem in problems:
+        graph = problem.graph
+        for array in (
+            graph.states,
+            graph.layers,
+            graph.offsets,
+            graph.successor,
+            graph.code,
+            graph.prob,
+            graph.duration,
+            problem.game.achieved,
+            *problem.humans,
+        ):
+            digest.update(np.ascontiguousarray(array).data)
+        digest.update(repr((problem.prior is None, problem.habit is None)).encode())
     return digest.hexdigest()

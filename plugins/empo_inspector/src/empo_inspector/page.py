@@ -16,10 +16,13 @@ from string import Template
 import numpy as np
 from pydantic import JsonValue
 
+from empo_core.best_effort import best_effort
 from empo_core.errors import WorldError
+from empo_core.experiment import Experiment
 from empo_core.protocols import WorldModel
 from empo_core.runs.atomic import digest, read_json, write_file
 from empo_core.runs.directory import CONFIG, ENVIRONMENT
+from empo_core.stages import stage
 from empo_core.threads import torch_threads
 from empo_inspector.container import Header, pack, unpack
 from empo_inspector.decisive import worth_a_look
@@ -28,7 +31,12 @@ from empo_inspector.explanation import Explanation, explain
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
 from empo_inspector.why import Reasons
-from empo_theory.inspection import Inspection, InspectionScope
+from empo_theory.inspection import (
+    PAGE_BYTES,
+    InspectableResult,
+    Inspection,
+    InspectionScope,
+)
 from empo_theory.parameters import CompleteTheory
 
 MODULES = ("parts", "container", "decision", "why", "sentences", "play", "board", "views", "app")
@@ -115,8 +123,8 @@ def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else _json(value)
 
 
-PAGE, MAX_BYTES = "inspector.html", 20_000_000
-"""File name of a run's page, and bytes of data up to which one is written unasked."""
+PAGE = "inspector.html"
+"""File name of a run's page."""
 
 
 @torch_threads(1)
@@ -153,6 +161,8 @@ def start_of(inspection: Inspection, scope: InspectionScope) -> int:
     """Position of the state with which an inspection begins."""
     if scope.start is None:
         return int(np.flatnonzero(inspection.number == 0)[0])
+    if not scope.start.ndim:
+        return int(np.flatnonzero(inspection.number == scope.start)[0])
     return int(np.flatnonzero((inspection.rows == scope.start).all(1))[0])
 
 
@@ -196,6 +206,17 @@ def write_page(
     data, text = whole_page(inspection, world, scope, directory)
     write_file(file, text)
     return data
+
+
+def write_page_of(run: Experiment) -> None:
+    """Write the page of a finished run that wants one; a failure is a warning."""
+    result, scope = run.result, InspectionScope(max_bytes=PAGE_BYTES)
+    if not isinstance(result, InspectableResult) or not result.wants_page:
+        return
+    progress = run.context.tracker.progress
+    with best_effort(f"writing {PAGE}"), stage(progress, "writing the page"):
+        inspection = result.inspection(scope)
+        write_page(inspection, result.world, run.directory, run.directory / PAGE, scope)
 
 
 def _provenance(directory: Path | None, theory: CompleteTheory) -> dict[str, JsonValue]:

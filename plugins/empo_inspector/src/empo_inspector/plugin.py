@@ -1,10 +1,14 @@
-"""The commands of this distribution; imported to list plugins, so it must not import torch."""
+"""What this distribution offers; imported to list plugins, so it must not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from empo_core import Command, hookimpl
+
+if TYPE_CHECKING:
+    from empo_core.experiment import Experiment
 
 
 @hookimpl
@@ -28,3 +32,11 @@ def empo_commands() -> Iterable[Command]:
         target="empo_inspector.play_commands:play",
         api=1,
     )
+
+
+@hookimpl
+def empo_run_finished(run: Experiment) -> None:
+    """Write the page of a run that wants one."""
+    from empo_inspector.page import write_page_of
+
+    write_page_of(run)

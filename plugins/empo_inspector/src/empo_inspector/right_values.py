@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
 
 from empo_core.errors import ConfigError
 from empo_inspector.decision import OneStep
-from empo_theory.inspection import Inspection, RightValues
+from empo_theory.inspection import Inspection
 from empo_theory.parameters import TheoryParams
 from empo_worlds.row_table import RowTable
 
@@ -18,31 +15,6 @@ MOST_COMPARED = 200
 """States at each time in which humans' policies are compared."""
 SAME_POLICY = 1e-3
 """Difference of humans' probabilities above which two runs are about different humans."""
-
-
-def with_right_values(
-    learned: Inspection,
-    rows: Shaped[np.ndarray, "state word"],
-    steps_left: Int[np.ndarray, " state"],
-    v_r: Float[np.ndarray, " state"],
-    v_e: Float[np.ndarray, "state goal"],
-) -> Inspection:
-    """An inspection of learned values with exact ones beside them.
-
-    Args:
-        learned: The inspection.
-        rows: State rows of which exact values are known; others than the inspection's, too.
-        steps_left: Steps left in each; 1 without a horizon.
-        v_r: V_r.
-        v_e: V_h^e.
-    """
-    place = RowTable.of(learned.rows).find(rows)
-    time = (learned.spec.horizon or 1) - steps_left - learned.first_time
-    fits = (place >= 0) & (time >= 0)
-    right_r, right_e = np.full_like(learned.v_r, np.nan), np.full_like(learned.v_e, np.nan)
-    right_r[time[fits], place[fits]] = v_r[fits]
-    right_e[time[fits], place[fits]] = v_e[fits]
-    return replace(learned, right=RightValues(v_r=right_r, v_e=right_e))
 
 
 def compared(learned: Inspection, exact: Inspection) -> Inspection:
@@ -54,9 +26,8 @@ def compared(learned: Inspection, exact: Inspection) -> Inspection:
     _check_same(learned, exact)
     time, state = np.nonzero(~np.isnan(exact.v_r))
     left = (exact.spec.horizon or 1) - exact.first_time - time
-    return with_right_values(
-        learned, exact.rows[state], left, exact.v_r[time, state], exact.v_e[time, state]
-    )
+    place = RowTable.of(learned.rows).find(exact.rows[state])
+    return learned.with_right_values(place, left, exact.v_r[time, state], exact.v_e[time, state])
 
 
 def _check_same(learned: Inspection, exact: Inspection) -> None:

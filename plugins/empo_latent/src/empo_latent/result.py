@@ -119,15 +119,17 @@ class LatentResult(NotebookReport):
         return Group(*parts)
 
     def save(self, directory: Path) -> None:
-        """Write the model, the learning curve as numbers and as a picture, and the videos."""
+        """Write the model and the learning curve."""
         directory.mkdir(parents=True, exist_ok=True)
         save_model(directory / MODEL, self.model, self.params, self.spec)
-        rows = list(self.curve())
-        write_file(directory / CURVE, csv_text(CurveRow._fields, rows))
+        write_file(directory / CURVE, csv_text(CurveRow._fields, self.curve()))
         if self.history:
             names = [field.name for field in fields(self.history[0])]
             write_file(directory / TRAINING, csv_text(names, map(astuple, self.history)))
-        if rows:
+
+    def draw(self, directory: Path) -> None:
+        """Write the learning curve as a picture, and the videos."""
+        if rows := list(self.curve()):
             with best_effort(f"drawing {PICTURE}"):
                 write_figure(self._figure(rows), directory / PICTURE)
         videos = [videos for evaluation in self._newest.values() for videos in evaluation.videos]

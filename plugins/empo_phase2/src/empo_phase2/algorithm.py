@@ -30,10 +30,8 @@ from empo_core.protocols import (
 )
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_core.runs.directory import RESULTS
-from empo_core.stages import stage
 from empo_core.threads import torch_threads
 from empo_core.types import WorldSpec
-from empo_inspector.page import MAX_BYTES, PAGE, write_page
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.compute import require_device
 from empo_learning.loop import Loop, saved_state
@@ -61,7 +59,7 @@ from empo_phase2.successors import SuccessorQuery
 from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
-from empo_theory.inspection import Inspection, InspectionScope
+from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
 from empo_worlds.queries import is_terminal
 
 log = logging.getLogger(__name__)
@@ -168,7 +166,8 @@ class Problem:
             model_based=settings.model_based,
         )
         generator = torch.Generator().manual_seed(0)
-        start = world.initial_state()[None].repeat(WALKS, 1)
+        starts = world.initial_states().states
+        start = starts[torch.arange(WALKS) % len(starts)]
         rows, human, visited = (
             start,
             torch.zeros(WALKS, len(world.spec.humans), dtype=torch.long),
@@ -265,6 +264,8 @@ class Phase2(Algorithm):
         problem = Problem.of(params, context.world, context.world_model, context.seed)
         problem.warn()
         problem.require_room()
+        if params.inspector:
+            warn_without_inspector()
         team = ExplorerSet(params.exploration, problem.spec)
         timers = Timers(params.compute.device, enabled=params.reporting.time_stages)
         torch.manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
@@ -289,16 +290,8 @@ class Phase2(Algorithm):
         finally:
             with best_effort("ending the collector"):
                 collector.stop()
-        inspection = partial(self._inspect, problem, learned, encoder, comparison)
-        if params.inspector:
-            with (
-                best_effort(f"writing {PAGE}"),
-                stage(context.tracker.progress, "writing the page"),
-            ):
-                scope = InspectionScope(max_bytes=MAX_BYTES)
-                file = context.directory / PAGE
-                write_page(inspection(scope), encoder.world, context.directory, file, scope)
-        start = encoder.world.initial_state()[None]
+        initial = encoder.world.initial_states()
+        left = torch.full((len(initial.prob),), problem.spec.horizon or 1)
         return Phase2Result(
             params=params,
             spec=encoder.world.spec,
@@ -306,11 +299,11 @@ class Phase2(Algorithm):
             steps=run.steps,
             env_steps=env_steps,
             seconds=loop.seconds,
-            root=learned(start, torch.tensor([problem.spec.horizon or 1])),
+            root=learned(initial.states, left).expected(initial.prob),
             losses=run.losses,
             doubts=warnings,
             weights=learner.published(),
-            inspection=inspection,
+            inspection=partial(self._inspect, problem, learned, encoder, comparison),
             comparison=comparison,
             assessed=None if comparison is None else comparison.assess(learned),
         )

@@ -6,9 +6,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.protocols import HumanPrior
-from empo_inspector.learned import Estimates, LearnedRun
-from empo_inspector.right_values import with_right_values
 from empo_phase2.compare import SolvedStates
+from empo_phase2.learned_run import Estimates, LearnedRun
 from empo_phase2.params import Phase2Theory
 from empo_phase2.quantities import LEAST_Q
 from empo_phase2.state_queries import StateEncoder
@@ -16,6 +15,7 @@ from empo_phase2.values import ValueEstimator
 from empo_theory.inspection import Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory, TheoryParams
 from empo_worlds.policy_checks import checked_human_policy
+from empo_worlds.row_table import RowTable
 
 
 def inspect(
@@ -49,7 +49,7 @@ def inspect(
     result = run.inspection(scope)
     if right is None:
         return result
-    values = (right.v_r, right.v_h_e)
-    return with_right_values(
-        result, right.rows.numpy(), right.steps_left.numpy(), *(tensor.numpy() for tensor in values)
+    place = RowTable.of(result.rows).find(right.rows.numpy())
+    return result.with_right_values(
+        place, right.steps_left.numpy(), right.v_r.numpy(), right.v_h_e.numpy()
     )

@@ -8,19 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from empo_core.best_effort import best_effort
 from empo_core.protocols import Weights, WorldModel
 from empo_core.runs.atomic import strict_json, write_file
 from empo_core.tables import report_table
 from empo_core.types import WorldSpec
-from empo_inspector.explanation import Explanation, explain
-from empo_inspector.notebook_page import HEIGHT, NotebookPage, notebook_page
-from empo_inspector.page import MAX_BYTES, start_of
 from empo_learning.report import csv_text
 from empo_phase2.compare import Comparison
 from empo_phase2.ensemble import members_of
@@ -47,13 +42,13 @@ class Phase2Result(NotebookReport):
         steps: Training steps.
         env_steps: Steps of single environments.
         seconds: How long training took.
-        root: What is thought of the start state (one row).
+        root: What is thought of the start (one row), in expectation over initial states.
         losses: The loss of each quantity, now and then.
         doubts: Warnings of what was not learned well.
         weights: What the learner published last.
         comparison: How far values were from the right ones; None where that was not asked.
         assessed: What is thought of all situations of ``comparison``.
-        inspection: What is thought of the states that are wanted, for pages and explanations.
+        inspection: What is thought of states; see ``empo_theory.inspection.InspectableResult``.
     """
 
     params: Phase2Params
@@ -96,45 +91,18 @@ class Phase2Result(NotebookReport):
         tables += [Text(f"warning: {text}", style="yellow") for text in self._warnings()]
         return Group(*tables, *([self._gap_table()] if self.gap else []), self._effort())
 
-    def explain(
-        self,
-        state: Sequence[int] | None = None,
-        time: int = 0,
-        action: int | str | None = None,
-        versus: int | str | None = None,
-    ) -> Explanation:
-        """Why the robots prefer one joint action to another, as far as learned values say.
-
-        Args:
-            state: A state row; the start by default.
-            time: Steps of the episode so far.
-            action: A joint robot action, by index or name; None means the most probable one.
-            versus: Another one; None means the most probable one that is not equally good.
-
-        Raises:
-            WorldError: if the state cannot be reached by then, the episode is over there, or an
-                action is not available.
-        """
-        scope = InspectionScope(start=None if state is None else np.array(state), time=time)
-        inspection = self.inspection(scope)
-        return explain(inspection, self._world, start_of(inspection, scope), time, action, versus)
-
-    def inspect(self, height: int = HEIGHT) -> NotebookPage:
-        """The page that shows every decision, for a notebook or, by ``write``, for a browser.
-
-        Args:
-            height: Its height in a notebook, in pixels.
-        """
-        return notebook_page(
-            self.inspection(InspectionScope(max_bytes=MAX_BYTES)), self._world, height
-        )
-
     @property
-    def _world(self) -> WorldModel:
+    def world(self) -> WorldModel:
+        """The run's world."""
         return members_of(self.played)[0]
 
+    @property
+    def wants_page(self) -> bool:
+        """Whether the run is to have a page."""
+        return self.params.inspector
+
     def save(self, directory: Path) -> None:
-        """Write values, the policy, curves, and pictures where they can be drawn."""
+        """Write values, the policy, and curves as tables."""
         directory.mkdir(parents=True, exist_ok=True)
         write_file(directory / "values.json", strict_json(self._root()) + "\n")
         save_policy(directory / POLICY, self.params, self.played, self.weights)
@@ -143,8 +111,10 @@ class Phase2Result(NotebookReport):
         if self.comparison is not None and self.comparison.history:
             gaps = [(gap.step, gap.metrics) for gap in self.comparison.history]
             write_file(directory / "gap.csv", as_csv(gaps))
-        with best_effort("drawing the curves"):
-            draw(self.losses, self.comparison, self.assessed, directory)
+
+    def draw(self, directory: Path) -> None:
+        """Write the curves as pictures."""
+        draw(self.losses, self.comparison, self.assessed, directory)
 
     def _warnings(self) -> list[str]:
         """Of terminal states that robots are drawn to, and of what was not learned well."""
@@ -174,7 +144,9 @@ class Phase2Result(NotebookReport):
         }
 
     def _values(self) -> Table:
-        table = report_table(f"{self.spec.name}: start state", "quantity", *self._columns())
+        number = len(self.played.initial_states().prob)
+        where = "start state" if number == 1 else f"expectation over {number} initial states"
+        table = report_table(f"{self.spec.name}: {where}", "quantity", *self._columns())
         right = self.comparison.right if self.comparison is not None else None
         exact = [f"{float(right.v_r[0]):.6g}"] if right is not None else []
         table.add_row("V_r  robot's value", f"{float(self.root.v_r[0]):.6g}", *exact)
@@ -219,8 +191,9 @@ class Phase2Result(NotebookReport):
         return table
 
     def _achieved(self) -> list[bool]:
-        """Whether the start state is in each goal."""
-        achieved: list[bool] = self.played.achieved(self.played.initial_state()[None])[0].tolist()
+        """Whether each goal is achieved in every initial state."""
+        states = self.played.initial_states().states
+        achieved: list[bool] = self.played.achieved(states).all(0).tolist()
         return achieved
 
     def _gap_table(self) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+from pathlib import Path
 
 from jaxtyping import Int
 from rich.console import Console, RenderableType
@@ -72,6 +73,13 @@ class NotebookReport(_NotebookView):
         """The result as a picture."""
         return None
 
+    def draw(self, directory: Path) -> None:
+        """Write the pictures of the result, where it has some, into a folder.
+
+        Raises:
+            StorageError: if a file cannot be written.
+        """
+
     def _content(self) -> tuple[RenderableType, Frame | None]:
         return self.report(), self.picture()
 
@@ -91,5 +99,5 @@ class NotebookWorld(_NotebookView, WorldModel):
     """A world that notebooks show as its title and initial state."""
 
     def _content(self) -> tuple[RenderableType, Frame | None]:
-        text, frame = NotebookState(self, self.initial_state())._content()
+        text, frame = NotebookState(self, self.initial_states().states[0])._content()
         return f"{self.spec.name}\n{text}", frame

@@ -11,7 +11,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from empo_core.best_effort import best_effort
 from empo_core.protocols import WorldModel
 from empo_core.protocols.environments import EnvSpec
 from empo_core.runs.atomic import write_file
@@ -105,15 +104,17 @@ class RolloutResult(NotebookReport):
         return Group(*parts)
 
     def save(self, directory: Path) -> None:
-        """Write the policy, the learning curve, and a picture of it where it can be drawn."""
+        """Write the policy and the learning curve."""
         directory.mkdir(parents=True, exist_ok=True)
         world = None if self.humans_of is None else identity(self.humans_of)
         save_policy(directory / POLICY, self.policy, self.params, self.env_spec, world=world)
         names = [field.name for field in fields(Mark)]
         write_file(directory / CURVE, csv_text(names, map(astuple, self.history)))
+
+    def draw(self, directory: Path) -> None:
+        """Write the learning curve as a picture."""
         if self.history:
-            with best_effort("drawing curve.png"):
-                write_figure(self._figure(), directory / "curve.png")
+            write_figure(self._figure(), directory / "curve.png")
 
     @property
     def _is_solved(self) -> bool | None:

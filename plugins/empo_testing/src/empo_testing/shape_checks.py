@@ -8,17 +8,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import is_dataclass
-from functools import cache, partial, wraps
-from inspect import isclass
-from types import FunctionType
+from functools import cache, wraps
+from inspect import Parameter, Signature, isclass, signature
 from typing import Any, Literal, get_args, get_type_hints
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
+from beartype.door import is_bearable
+from jaxtyping import TypeCheckError
 
 _jaxtyped = jaxtyping.jaxtyped
 _UNKNOWN = object()
 """The kind of a value that must be looked at each time."""
+_CONF = BeartypeConf(is_pep484_tower=True)
+"""Whole numbers are floats too, as for static checks."""
 FAMILIAR, SELDOM = 100, 10
 """After so many calls without a new combination only every tenth one is looked at."""
 
@@ -26,49 +29,39 @@ FAMILIAR, SELDOM = 100, 10
 def install(modules: Sequence[str]) -> None:
     """Check the calls of all functions of these modules, which must not be imported yet."""
     jaxtyping.jaxtyped = check_new_shapes  # type: ignore[assignment]
-    jaxtyping.install_import_hook(modules, f"{__name__}.{_check_types.__name__}")
+    jaxtyping.install_import_hook(modules, None)
 
 
-def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> Any:
+def check_new_shapes(target: Any = None, *, typechecker: None = None) -> Any:
     """As ``jaxtyping.jaxtyped``, but checks each combination of types, dtypes and shapes once.
 
     Training calls the same functions with the same shapes thousands of times; to check every
     one of these calls takes longer than what they compute, and even to look at it takes long.
+    Only what says a shape is checked: static checks see to the rest.
 
     Args:
         target: A function, or a class, of which the constructor is checked if it is a dataclass.
-        typechecker: From a function to one that checks its arguments and its result.
+        typechecker: None, which ``jaxtyping`` passes on.
     """
     if target is None:
-        return partial(check_new_shapes, typechecker=typechecker)
+        return check_new_shapes
     if isclass(target):
         if is_dataclass(target):
-            initialise = check_new_shapes(target.__init__, typechecker=typechecker)
-            target.__init__ = initialise  # type: ignore[method-assign]
+            target.__init__ = check_new_shapes(target.__init__)  # type: ignore[method-assign]
         return target
     if any("{" in str(hint) for hint in target.__annotations__.values()):
-        return _jaxtyped(target, typechecker=typechecker)  # An axis as long as an argument says.
-    says_shapes: bool | None = None
+        # An axis as long as an argument says.
+        return _jaxtyped(target, typechecker=beartype(conf=_CONF))
+    shapes: _Shapes | None = None
     familiar = 0
-    results: list[Any] = []
     accepted: dict[Hashable, set[Hashable]] = {}
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return results.pop() if results else target(*args, **kwargs)
-
-    @cache
-    def checked() -> Callable[..., Any]:
-        # On the first call, since most functions of most modules are never called by a test.
-        # With the globals of the function, where jaxtyping looks for the names in annotations.
-        late = FunctionType(call.__code__, target.__globals__, closure=call.__closure__)
-        return _jaxtyped(wraps(target)(late), typechecker=typechecker)
 
     @wraps(target)
     def check(*args: Any, **kwargs: Any) -> Any:
-        nonlocal says_shapes, familiar
-        if says_shapes is None:
-            says_shapes = _says_shapes(target)
-        if not says_shapes or jaxtyping.config.jaxtyping_disable:
+        nonlocal shapes, familiar
+        if shapes is None:
+            shapes = _Shapes(target)
+        if not shapes.hints or jaxtyping.config.jaxtyping_disable:
             return target(*args, **kwargs)
         familiar += 1
         if familiar > FAMILIAR and familiar % SELDOM:
@@ -79,9 +72,12 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
             result = target(*args, **kwargs)
             if _kind(result) in returned:
                 return result
-            results.append(result)
         familiar = 0
-        result = checked()(*args, **kwargs)
+        with _jaxtyped("context"):
+            shapes.check_arguments(args, kwargs)
+            if returned is None:
+                result = target(*args, **kwargs)
+            shapes.check("return", result)
         if argument_kind is not _UNKNOWN:
             kind = _kind(result)
             accepted.setdefault(argument_kind, set()).update(() if kind is _UNKNOWN else (kind,))
@@ -90,36 +86,77 @@ def check_new_shapes(target: Any = None, *, typechecker: Callable[..., Any]) -> 
     return check
 
 
-def _says_shapes(target: Callable[..., Any]) -> bool:
-    """True where a signature has shapes, or names that cannot be looked up."""
-    try:
-        hints = get_type_hints(target)
-    except NameError:  # Imported for static checks only.
-        return True
-    return any(map(_has_shape, hints.values()))
+class _Shapes:
+    """What a function says of shapes.
+
+    Attributes:
+        hints: The annotations that have a shape, by parameter; ``return`` is that of the result.
+    """
+
+    def __init__(self, target: Callable[..., Any]) -> None:
+        self.hints = {name: hint for name, hint in _hints(target) if _has_shape(hint)}
+        self._signature: Signature = signature(target)
+        self._name = target.__qualname__
+
+    def check_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Check the arguments of a call; those that the function does not take, it refuses."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError:
+            return
+        for name, value in bound.arguments.items():
+            kind = self._signature.parameters[name].kind
+            values = [value]
+            if kind is Parameter.VAR_POSITIONAL:
+                values = value
+            elif kind is Parameter.VAR_KEYWORD:
+                values = value.values()
+            for item in values:
+                self.check(name, item)
+
+    def check(self, name: str, value: Any) -> None:
+        """Check one argument, or the result, whose name is ``return``.
+
+        Raises:
+            TypeCheckError: if it does not have the shape or the dtype of its annotation, or an
+                axis has another length than the same one of an argument checked before.
+        """
+        if name not in self.hints:
+            return
+        # Of a long list a random item is looked at, and what is tested may draw numbers too.
+        state = random.getstate()
+        try:
+            fits = is_bearable(value, self.hints[name], conf=_CONF)
+        finally:
+            random.setstate(state)
+        if not fits:
+            shape = getattr(value, "shape", None)
+            raise TypeCheckError(
+                f"{self._name}: {name} is not {self.hints[name]}: {type(value).__name__} "
+                f"{getattr(value, 'dtype', '')} {'' if shape is None else tuple(shape)}"
+            )
+
+
+def _hints(target: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """The annotations of a function, without those that name what only static checks import."""
+    for name, annotation in target.__annotations__.items():
+        try:
+            yield name, get_type_hints(_Annotated({name: annotation}), target.__globals__)[name]
+        except NameError:
+            continue
+
+
+class _Annotated:
+    """Has annotations, as a function does."""
+
+    def __init__(self, annotations: dict[str, Any]) -> None:
+        self.__annotations__ = annotations
 
 
 def _has_shape(hint: Any) -> bool:
     if isclass(hint):
         return issubclass(hint, jaxtyping.AbstractArray)
     return any(map(_has_shape, get_args(hint)))
-
-
-def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A type checker for jaxtyping."""
-    # Whole numbers are floats too, as for static checks.
-    checked = beartype(conf=BeartypeConf(is_pep484_tower=True))(function)
-
-    @wraps(function)
-    def check(*args: Any, **kwargs: Any) -> Any:
-        # Of a long list it looks at a random item, and what is tested may draw numbers too.
-        state = random.getstate()
-        try:
-            return checked(*args, **kwargs)
-        finally:
-            random.setstate(state)
-
-    return check
 
 
 def _kind(value: Any) -> Hashable:

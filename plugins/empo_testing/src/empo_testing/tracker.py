@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from empo_core.protocols import RunStatus, Tracker
+from empo_core.suggestions import nearest
 from empo_core.trees import JsonData
 from empo_core.types import Histogram
 from empo_learning.state_tree import flatten
@@ -41,6 +42,9 @@ METRICS: list[dict[str, Any]] = [
 ]
 GRACE_S = 1.0
 """Time in seconds within which a thread must notice that its tracker has finished."""
+RESEMBLANCE = 0.82
+"""Share of common letters from which a method counts as a misspelt hook; helpers may be called
+otherwise."""
 REASONS = ("won", "lost")
 ENVS = 5
 STATUSES: tuple[RunStatus, ...] = ("finished", "failed", "interrupted")
@@ -159,6 +163,13 @@ class TrackerTests(_EpisodeTests):
 
     def test_it_is_a_tracker(self, tracker: Tracker) -> None:
         assert isinstance(tracker, Tracker)
+
+    def test_no_hook_is_misspelt(self, tracker: Tracker) -> None:
+        hooks = [name for name in vars(Tracker) if not name.startswith("_")]
+        for name, member in vars(type(tracker)).items():
+            if callable(member) and not name.startswith("_") and name not in hooks:
+                hook = nearest(name, hooks, cutoff=RESEMBLANCE)
+                assert hook is None, f"no run calls {name!r}; the hook of trackers is {hook!r}"
 
     @pytest.mark.parametrize("status", STATUSES)
     def test_a_whole_run_can_be_tracked(

@@ -6,20 +6,26 @@ learned its values. Symbols and equations: arXiv 2508.00159v2, Table 1, (1)-(9).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64, Integer, Shaped
+from jaxtyping import Bool, Float, Float64, Int64, Integer, Shaped
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.protocols import RunContext
+from empo_core.protocols import RunContext, WorldModel
 from empo_core.types import WorldSpec
 from empo_theory.parameters import CompleteTheory
 
+log = logging.getLogger(__name__)
+
 NOT_KEPT = -1
 """Successor that an inspection left out."""
+PAGE_BYTES = 20_000_000
+"""Bytes of data that the page of a finished run, or of a notebook, has at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +33,8 @@ class InspectionScope:
     """The part of a run that an inspection is to cover.
 
     Attributes:
-        start: State row to begin with; None means the world's initial state [word].
+        start: State row to begin with [word], or the number of a state, where the run numbers its
+            states; None means the world's initial state.
         time: Steps of the episode that lie behind ``start``. Earlier times are left out.
         max_bytes: Size of the arrays at which states are left out, those that episodes visit
             least first; None keeps all.
@@ -36,7 +43,7 @@ class InspectionScope:
         compact: Whether values are to be kept in 32 bits in the end, which take half the room.
     """
 
-    start: Shaped[np.ndarray, " word"] | None = None
+    start: Shaped[np.ndarray, "*word"] | None = None
     time: int = 0
     max_bytes: int | None = None
     times: tuple[int, ...] | None = None
@@ -178,6 +185,28 @@ class Inspection:
         """The last time at which anybody acts."""
         return self.first_time + len(self.v_r) - 1
 
+    def with_right_values(
+        self,
+        place: Integer[np.ndarray, " item"],
+        steps_left: Integer[np.ndarray, " item"],
+        v_r: Float[np.ndarray, " item"],
+        v_e: Float[np.ndarray, "item goal"],
+    ) -> Inspection:
+        """The same with exact values beside the learned ones.
+
+        Args:
+            place: Positions of states in ``rows``; -1: that state is not kept.
+            steps_left: Steps left in each; 1 without a horizon.
+            v_r: V_r.
+            v_e: V_h^e.
+        """
+        time = (self.spec.horizon or 1) - steps_left - self.first_time
+        fits = (place >= 0) & (time >= 0)
+        right_r, right_e = np.full_like(self.v_r, np.nan), np.full_like(self.v_e, np.nan)
+        right_r[time[fits], place[fits]] = v_r[fits]
+        right_e[time[fits], place[fits]] = v_e[fits]
+        return replace(self, right=RightValues(v_r=right_r, v_e=right_e))
+
 
 @runtime_checkable
 class Inspectable(Protocol):
@@ -193,6 +222,36 @@ class Inspectable(Protocol):
             StorageError: if the run left nothing that can be loaded, or too little to explain.
             WorldError: if the state cannot be reached by that time.
         """
+
+
+@runtime_checkable
+class InspectableResult(Protocol):
+    """A result that can be explained, and whose run can have a page; optional.
+
+    Where ``empo-inspector`` is installed, it writes the page once the run has finished.
+    """
+
+    @property
+    def world(self) -> WorldModel:
+        """The world of the run."""
+
+    @property
+    def wants_page(self) -> bool:
+        """Whether the finished run is to have a page."""
+
+    def inspection(self, scope: InspectionScope, /) -> Inspection:
+        """The states and values of the result, from a state and time on.
+
+        Raises:
+            WorldError: if the state cannot be reached by that time.
+            SolveError: if values that an explanation needs were not kept.
+        """
+
+
+def warn_without_inspector() -> None:
+    """Warn that the page which a run wants cannot be written, unless it can."""
+    if find_spec("empo_inspector") is None:
+        log.warning("no inspector.html: pip install empo-inspector")
 
 
 @dataclass(frozen=True, kw_only=True)

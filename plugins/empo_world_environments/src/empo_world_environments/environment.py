@@ -8,7 +8,7 @@ from empo_core.components import build
 from empo_core.errors import ConfigError
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import Environment, HumanPrior
-from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorEnv, VectorLayout
+from empo_core.protocols.environments import EnvironmentContext, EnvSpec, VectorLayout
 from empo_world_environments.observation import WorldObservation
 from empo_world_environments.params import GoalReward, PowerReward, WorldParams
 from empo_world_environments.reward import Power, power_reward
@@ -59,8 +59,13 @@ class WorldEnvironment(Environment):
             pays_goals=isinstance(self._params.reward, GoalReward),
         )
 
-    def vector(self, num_envs: int, layout: VectorLayout) -> VectorEnv:
+    def vector(self, num_envs: int, layout: VectorLayout, *, joint: bool = False) -> WorldVectorEnv:
         """Copies, of which all of a block step in one call.
+
+        Args:
+            num_envs: How many.
+            layout: Their layout.
+            joint: Whether all robots of a copy are one agent; see ``WorldVectorEnv``.
 
         Raises:
             ConfigError: if the source of the reward does not fit; see ``power_reward``.
@@ -78,6 +83,7 @@ class WorldEnvironment(Environment):
             desync=layout.desync,
             terminal_observations=layout.terminal_observations,
             first=layout.first,
+            joint=joint,
         )
 
     @cached_property

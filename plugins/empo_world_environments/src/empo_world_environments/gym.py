@@ -49,7 +49,14 @@ class WorldStepper:
         reasons: Names of the reasons for which episodes end.
     """
 
-    def __init__(self, world: WorldModel | str, num_envs: int, params: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        world: WorldModel | str,
+        num_envs: int,
+        params: Mapping[str, Any],
+        *,
+        joint: bool,
+    ) -> None:
         """Make the copies.
 
         Args:
@@ -57,6 +64,7 @@ class WorldStepper:
             num_envs: Number of copies.
             params: Params of the environment ``world``. The reward can be ``"power"``, which
                 ``exact`` works out, or ``"goal"``.
+            joint: Whether all robots of a copy are one agent; see ``WorldVectorEnv``.
 
         Raises:
             ConfigError: if the world or the params are not right.
@@ -83,10 +91,11 @@ class WorldStepper:
         weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         context = EnvironmentContext(world=world, directory=Path(directory))
         environment = WorldEnvironment(checked, context)
-        self._vector = environment.vector(num_envs, VectorLayout(terminal_observations=True))
+        layout = VectorLayout(terminal_observations=True)
+        self._vector = environment.vector(num_envs, layout, joint=joint)
         self._step: TimeStep | None = None
         self.num_envs = num_envs
-        self.sight = WorldObservation(world.spec, checked.learners)
+        self.sight = WorldObservation(world.spec, checked.learners, joint)
         self.reasons = self._vector.spec.reasons
 
     def start(self, seed: int) -> TimeStep:
@@ -104,8 +113,9 @@ class WorldStepper:
         """
         if self._step is None:
             raise ResetNeeded("call reset before step")
-        mask, acts = self._step.mask, self._step.acts
-        assert mask is not None
+        acts = self._step.acts
+        assert self._step.mask is not None
+        mask = self._step.mask.reshape(-1, self.sight.num_options)
         shape = (self.num_envs, len(self.sight.agents))
         if options.shape != shape or not np.issubdtype(options.dtype, np.integer):
             raise InvalidAction(
@@ -115,14 +125,15 @@ class WorldStepper:
         rows = np.ascontiguousarray(options, dtype=np.int64).reshape(-1, 1)
         in_range = (rows >= 0) & (rows < mask.shape[1])
         is_available = np.take_along_axis(mask, np.where(in_range, rows, 0), 1) & in_range
-        wrong = np.flatnonzero(acts & ~is_available[:, 0])
+        wrong = np.flatnonzero(np.repeat(acts, len(rows) // len(acts)) & ~is_available[:, 0])
         if len(wrong):
             copy, learner = divmod(int(wrong[0]), shape[1])
+            name = self.sight.spec.agents[self.sight.agents[learner]].name
             raise InvalidAction(
-                f"{self.sight.names[learner]} in copy {copy} does not have action "
+                f"{name} in copy {copy} does not have action "
                 f"{int(rows[wrong[0], 0])}; its action_mask is {mask[wrong[0]].astype(int)}"
             )
-        self._vector.send(0, rows)
+        self._vector.send(0, rows.reshape(len(acts), -1))
         self._step = self._vector.recv()
         return self._step
 
@@ -136,8 +147,7 @@ def last_observations(
 ) -> Shaped[np.ndarray, " row"]:
     """The last observation of each episode that ended, None of the others, as Gymnasium does."""
     final = np.full(len(is_over), None, dtype=object)
-    for row, observation in zip(np.flatnonzero(is_over), last, strict=True):
-        final[row] = observation
+    final[is_over] = np.fromiter(last, object, len(last))
     return final
 
 
@@ -148,6 +158,9 @@ class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*_shape"], Any]):
     (where there is a horizon), and for a human which of its goals it pursues. Several robots are
     one actor with a choice per robot. Actions have to be available:
     ``infos["action_mask"]`` [env option] says which are, of several robots one after the other.
+
+    Observations stay as they are while somebody keeps them. Those that everybody has dropped are
+    written over, which spares copies.
 
     Episodes begin anew in the step that ends them (``AutoresetMode.SAME_STEP``);
     ``infos["final_obs"]`` has the last observation of each that ended, and
@@ -165,7 +178,7 @@ class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*_shape"], Any]):
         Raises:
             ConfigError: if several humans learn, or the world or the params are not right.
         """
-        self._stepper = WorldStepper(world, num_envs, params)
+        self._stepper = WorldStepper(world, num_envs, params, joint=True)
         sight = self._stepper.sight
         if sight.learners == "humans" and len(sight.agents) > 1:
             raise ConfigError(
@@ -174,13 +187,11 @@ class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*_shape"], Any]):
             )
         self.num_envs, self.reasons = num_envs, self._stepper.reasons
         counts = [sight.spec.num_actions[agent] for agent in sight.agents]
-        self._words = sight.observations.words
-        if len(counts) > 1:  # The rest says which of them sees it.
-            self._words = sight.num_features + (sight.spec.horizon is not None)
         self._options = np.concatenate(
             [learner * sight.num_options + np.arange(n) for learner, n in enumerate(counts)]
         )
-        self.single_observation_space = spaces.Box(-np.inf, np.inf, (self._words,), np.float32)
+        words = sight.observations.words
+        self.single_observation_space = spaces.Box(-np.inf, np.inf, (words,), np.float32)
         self.single_action_space = (
             spaces.Discrete(counts[0]) if len(counts) == 1 else spaces.MultiDiscrete(counts)
         )
@@ -201,7 +212,7 @@ class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*_shape"], Any]):
             raise Error("give one seed, from which the random numbers of all copies follow")
         super().reset(seed=seed)
         step = self._stepper.start(int(self.np_random.integers(2**63)))
-        return self._observations(step), self._infos(step)
+        return step.observation, self._infos(step)
 
     def step(
         self, actions: Shaped[np.ndarray, "*_shape"]
@@ -221,29 +232,23 @@ class WorldGymnasiumVector(VectorEnv[Rows, Shaped[np.ndarray, "*_shape"], Any]):
         learners = len(self._stepper.sight.agents)
         step = self._stepper.step(np.asarray(actions).reshape(-1, learners))
         infos = self._infos(step)
-        terminated, truncated = step.terminated[::learners], step.truncated[::learners]
-        is_over = terminated | truncated
+        is_over = step.terminated | step.truncated
         if is_over.any():
-            last = step.final_observation[step.final_row % learners == 0, : self._words]
-            final = last_observations(is_over, last)
-            reason = np.where(is_over, step.reasons[::learners], 0)
+            final = last_observations(is_over, step.final_observation)
+            reason = np.where(is_over, step.reasons, 0)
             infos |= {"final_obs": final, "_final_obs": is_over}
             infos |= {"final_info": {"reason": reason, "_reason": is_over}, "_final_info": is_over}
         return (
-            self._observations(step),
-            step.reward[::learners].astype(np.float64),
-            terminated.copy(),
-            truncated.copy(),
+            step.observation,
+            step.reward.astype(np.float64),
+            step.terminated.copy(),
+            step.truncated.copy(),
             infos,
         )
 
     def close_extras(self, **kwargs: Any) -> None:
         """Release the copies."""
         self._stepper.close()
-
-    def _observations(self, step: TimeStep) -> Rows:
-        first = step.observation[:: len(self._stepper.sight.agents)]
-        return first[:, : self._words].copy()
 
     def _infos(self, step: TimeStep) -> Infos:
         assert step.mask is not None
@@ -257,7 +262,8 @@ class WorldParallelVector:
     The methods are those of ``pettingzoo.ParallelEnv``; every observation, reward, flag and action
     has an axis of copies in front. Agents never leave: ``infos[agent]["acts"]`` [env] says where
     the agent's next action has an effect, ``["action_mask"]`` [env option] which actions it has.
-    Episodes begin anew in the step that ends them; ``["final_obs"]`` [env] then has the agent's
+    Observations stay as they are while somebody keeps them. Episodes begin anew in the step that
+    ends them; ``["final_obs"]`` [env] then has the agent's
     last observation where ``["_final_obs"]`` [env] is True, and None elsewhere.
 
     Attributes:
@@ -272,7 +278,7 @@ class WorldParallelVector:
 
     def __init__(self, world: WorldModel | str, num_envs: int = 1, **params: Any) -> None:
         """Make the copies; see ``WorldStepper`` for arguments and errors."""
-        self._stepper = WorldStepper(world, num_envs, params)
+        self._stepper = WorldStepper(world, num_envs, params, joint=False)
         sight = self._stepper.sight
         self.num_envs, self.reasons = num_envs, self._stepper.reasons
         self.possible_agents = list(sight.names)
@@ -308,7 +314,7 @@ class WorldParallelVector:
         if seed is not None:
             self._random, _ = seeding.np_random(seed)
         step = self._stepper.start(int(self._random.integers(2**63)))
-        return self._by_agent(step.observation), self._infos(step)
+        return self._observations(step), self._infos(step)
 
     def step(
         self, actions: Mapping[str, Shaped[np.ndarray, "*_shape"]]
@@ -332,7 +338,7 @@ class WorldParallelVector:
         joint = np.stack([np.asarray(actions[name]) for name in self.possible_agents], -1)
         step = self._stepper.step(joint)
         return (
-            self._by_agent(step.observation),
+            self._observations(step),
             self._by_agent(step.reward),
             self._by_agent(step.terminated),
             self._by_agent(step.truncated),
@@ -342,6 +348,10 @@ class WorldParallelVector:
     def close(self) -> None:
         """Release the copies."""
         self._stepper.close()
+
+    def _observations(self, step: TimeStep) -> dict[str, Rows]:
+        agents = len(self.agents)
+        return {name: step.observation[place::agents] for place, name in enumerate(self.agents)}
 
     def _by_agent(self, rows: Shaped[np.ndarray, "*rows"]) -> dict[str, Any]:
         agents = len(self.possible_agents)

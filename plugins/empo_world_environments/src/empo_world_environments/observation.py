@@ -32,25 +32,33 @@ class WorldObservation:
     Attributes:
         spec: The world.
         learners: Who sees.
+        is_joint: Whether one actor sees and chooses for all learners.
     """
 
     spec: WorldSpec
     learners: Learners
+    is_joint: bool = False
 
     @cached_property
     def agents(self) -> tuple[int, ...]:
-        """Indices of the agents who see and act, in the order of their rows."""
+        """Indices of the agents who see and act, in their order."""
         return self.spec.robots if self.learners == "robots" else self.spec.humans
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of those who see, in the order of their rows."""
+        if self.is_joint:
+            return (self.learners,)
         return tuple(self.spec.agents[agent].name for agent in self.agents)
 
     @cached_property
     def actions(self) -> ActionSpec:
-        """One choice; whoever has fewer options than others never has the last ones."""
-        return ActionSpec(choices=(max(self.spec.num_actions[agent] for agent in self.agents),))
+        """One choice, or one per learner of a joint actor.
+
+        Whoever has fewer options than others never has the last ones.
+        """
+        options = max(self.spec.num_actions[agent] for agent in self.agents)
+        return ActionSpec(choices=(options,) * (len(self.agents) if self.is_joint else 1))
 
     @cached_property
     def observations(self) -> ObservationSpec:
@@ -76,8 +84,7 @@ class WorldObservation:
 
     @cached_property
     def _goal_word(self) -> int:
-        several = len(self.agents) > 1
-        return self._agent_word + (len(self.agents) if several else 0)
+        return self._agent_word + (len(self.names) if len(self.names) > 1 else 0)
 
     @cached_property
     def _goal_words(self) -> int:
@@ -116,7 +123,7 @@ class WorldObservation:
         out[:, self.num_features :] = 0.0
         if self.spec.horizon is not None:
             out[:, self.num_features] = steps_left.numpy() / self.spec.horizon
-        if len(self.agents) > 1:
+        if len(self.names) > 1:
             out[:, self._agent_word + learner] = 1.0
         if goal is not None:
             out[np.arange(len(out)), self._goal_word + self._place[goal.numpy()]] = 1.0

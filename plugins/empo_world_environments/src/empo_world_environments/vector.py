@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float32, Int, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError
@@ -19,6 +21,23 @@ from empo_world_environments.observation import Learners, WorldObservation
 from empo_worlds.roles import check_roles
 
 
+class _ObservationBuffer:
+    """Observations of a block, and the states that they show; None: none yet."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.observations = np.zeros(shape, np.float32)
+        self.rows: Tensor | None = None
+
+    @property
+    def references(self) -> int:
+        """How many references to the array there are, those of its views among them."""
+        return sys.getrefcount(self.observations)
+
+
+UNHELD = _ObservationBuffer((0,)).references
+"""References to an array that only its buffer holds."""
+
+
 class WorldVectorEnv(BatchedCopies[WorldCopies]):
     """Many copies of a world, in which all robots learn, or all humans; a ``VectorEnv``.
 
@@ -30,6 +49,8 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
     Humans are paid 1 for arriving at such a goal, which ends their part: with one human
     the episode, with several whoever has arrived acts at random from then on and learns nothing,
     until all have arrived or the episode is over. Robots act at random while humans learn.
+
+    The observations of a time step stay as they are while somebody keeps them.
 
     Episodes end where the world is terminal, and at its horizon. Both are ``terminated``: in
     EMPO nothing is worth anything after the horizon, and how many steps are left is seen. Episodes
@@ -47,6 +68,7 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         desync: Whether to cut off first episodes, so that they do not all end together.
         terminal_observations: Whether to tell last observations of terminated episodes, too.
         first: Number of the first copy, which random numbers depend on.
+        joint: Whether all robots of a copy are one agent, with a choice per robot.
 
     Raises:
         ConfigError: if no agent could learn.
@@ -69,12 +91,13 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         desync: bool = False,
         terminal_observations: bool = False,
         first: int = 0,
+        joint: bool = False,
     ) -> None:
         check_learners(world.spec, learners, pays_goals=reward is None)
         if reward is not None and learners == "humans":
             raise ValueError("humans are paid for reaching their goals: leave out the reward")
         super().__init__(copies, blocks, first)
-        self._sight = WorldObservation(world.spec, learners)
+        self._sight = WorldObservation(world.spec, learners, joint)
         self._stage = Stage(
             world,
             self._sight,
@@ -89,11 +112,10 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
             lambda rows, _: self._sight.features(rows), world.spec.state_words, timeless=True
         )
         self._spec = world_spec(self._sight, copies, blocks, pays_goals=reward is None)
-        shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
-        self._observations = [torch.zeros(shape) for _ in range(blocks)]
+        self._shape = copies // blocks, len(self._spec.agents), self._spec.observations.words
+        self._buffers: list[list[_ObservationBuffer]] = [[] for _ in range(blocks)]
         featurizer = world.spec.featurizer
         self._featurizer = featurizer if featurizer.can_update else None
-        self._observed_rows: list[Tensor | None] = [None] * blocks
 
     @property
     def spec(self) -> EnvSpec:
@@ -111,43 +133,70 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
             ValueError: if these are no actions for the block.
             CollectError: if the reward is no number.
         """
-        check_action(self._spec, action, copies.acts.numpy().reshape(-1))
+        check_action(self._spec, action, self._of_agents(copies.acts))
         copies.step(torch.from_numpy(action).view(copies.acts.shape))
 
     def time_step(self, block: int, copies: WorldCopies) -> TimeStep:
         """What the last step of a block led to."""
-        observation, shown_rows = self._observations[block], self._observed_rows[block]
-        ended = copies.truncated | copies.terminated if self._terminal else copies.truncated
+        buffer = self._unheld(block)
+        observation, (_, agents, words) = buffer.observations, self._shape
+        flags = copies.truncated | copies.terminated if self._terminal else copies.truncated
+        ended = flags[:, :agents].numpy()
         final = copies.final if ended.any() else None
         if final is not None:  # Before the next episodes are seen, as a change of what was seen.
-            last = observation[final.env]
-            before = None if shown_rows is None else shown_rows[final.env]
+            last = observation.take(final.env.numpy(), 0)
+            before = None if buffer.rows is None else buffer.rows[final.env]
             self._observe(last, final.rows, final.left, final.goals, before)
-        self._observe(observation, copies.rows, copies.left, copies.goals, shown_rows)
-        self._observed_rows[block] = copies.rows.clone()
-        # Of several humans one can have arrived while the episode goes on.
-        final_observation = observation[ended]
-        if final is not None:
-            is_over = torch.zeros(len(ended), dtype=torch.bool)
-            is_over[final.env] = True
-            final_observation[is_over[ended.nonzero()[:, 0]]] = last[ended[final.env]]
+        self._observe(observation, copies.rows, copies.left, copies.goals, buffer.rows)
+        buffer.rows = copies.rows.clone()
+        final_row = np.flatnonzero(ended)
+        if final is not None and len(final_row) == last.shape[0] * last.shape[1]:
+            final_observation = last.reshape(-1, words)
+        else:
+            final_observation = observation.reshape(-1, words)[final_row]
+            if final is not None:
+                # Of several humans one can have arrived while the episode goes on.
+                env = final.env.numpy()
+                is_over = np.isin(final_row // agents, env)
+                final_observation[is_over] = last[ended[env]]
         return TimeStep(
             block=block,
-            observation=observation.flatten(0, 1).numpy(),
-            reward=copies.reward.numpy().reshape(-1),
-            terminated=copies.terminated.numpy().reshape(-1),
-            truncated=copies.truncated.numpy().reshape(-1),
-            starts=copies.starts.numpy().reshape(-1),
-            acts=copies.acts.numpy().reshape(-1),
-            final_row=np.flatnonzero(ended),
-            final_observation=final_observation.numpy(),
-            mask=self._sight.options(copies.available).flatten(0, 1).numpy(),
-            reason=copies.reason.numpy().reshape(-1),
+            observation=observation.reshape(-1, words),
+            reward=self._of_agents(copies.reward),
+            terminated=self._of_agents(copies.terminated),
+            truncated=self._of_agents(copies.truncated),
+            starts=self._of_agents(copies.starts),
+            acts=self._of_agents(copies.acts),
+            final_row=final_row,
+            final_observation=final_observation,
+            mask=self._sight.options(copies.available).reshape(len(ended) * agents, -1).numpy(),
+            reason=self._of_agents(copies.reason),
         )
+
+    def _of_agents(self, values: Shaped[Tensor, "env learner"]) -> Shaped[np.ndarray, " agent"]:
+        """Values of all agents in a row; those of a joint agent are those of its first robot."""
+        return values[:, : self._shape[1]].numpy().reshape(-1)
+
+    def _unheld(self, block: int) -> _ObservationBuffer:
+        """Observations to write to: the newest that nobody holds, or else a copy.
+
+        Callers who drop observations once there are newer ones cost no copies: two take turns.
+        """
+        newest = self._buffers[block]
+        unheld = [buffer for buffer in newest if buffer.references == UNHELD]
+        if unheld:
+            buffer = unheld[0]
+        else:
+            buffer = _ObservationBuffer(self._shape)
+            if newest:
+                buffer.observations[:] = newest[0].observations
+                buffer.rows = newest[0].rows
+        self._buffers[block] = [buffer, *(other for other in newest if other is not buffer)][:2]
+        return buffer
 
     def _observe(
         self,
-        out: Float[Tensor, "env agent feature"],
+        out: Float32[np.ndarray, "env agent feature"],
         rows: Int[Tensor, "env word"],
         left: Int[Tensor, " env"],
         goals: Int[Tensor, "env human"] | None,
@@ -156,13 +205,14 @@ class WorldVectorEnv(BatchedCopies[WorldCopies]):
         """Write observations to ``out``, which has those of the states ``shown_rows`` or none."""
         sight = self._sight
         if shown_rows is not None and self._featurizer is not None:
-            self._featurizer.update(out.numpy(), shown_rows, rows)
+            self._featurizer.update(out, shown_rows, rows)
         else:
-            self._features(rows, left, out[:, 0, : sight.num_features])
-            out[:, 1:, : sight.num_features] = out[:, :1, : sight.num_features]
+            features = torch.from_numpy(out)[:, :, : sight.num_features]
+            self._features(rows, left, features[:, 0])
+            features[:, 1:] = features[:, :1]
         for learner in range(out.shape[1]):
             goal = goals[:, learner] if goals is not None and sight.learners == "humans" else None
-            sight.annotate(out[:, learner].numpy(), left, learner, goal)
+            sight.annotate(out[:, learner], left, learner, goal)
 
 
 def world_spec(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time as clock
 
@@ -170,10 +169,8 @@ class Commits:
     def _problem(self, sweeps: PartSweeps) -> str:
         """Identifies the graph of this process and what is assumed in its states."""
         if self._digest is None:
-            digest = hashlib.sha256()
-            for part in sweeps.parts.numbers:
-                digest.update(problem_digest(sweeps.problem(part), sweeps.params).encode())
-            self._digest = digest.hexdigest()
+            problems = map(sweeps.problem, sweeps.parts.numbers)
+            self._digest = problem_digest(sweeps.parts.world, problems, sweeps.params)
         return self._digest
 
 

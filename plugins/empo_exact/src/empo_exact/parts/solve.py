@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time as clock
 from collections.abc import Iterator, Sequence
@@ -18,7 +16,6 @@ from jaxtyping import Float64, Int64, Shaped
 from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.runs.files import refuse_gone
-from empo_core.world_content import identity
 from empo_exact import ram
 from empo_exact.assumptions import Assumptions
 from empo_exact.expansion import Expand, expander
@@ -179,7 +176,7 @@ def _result(request: Request, sweeps: PartSweeps, done: int) -> ExactResult:
         return ExactResult.of_opening(request, shared_opening(sweeps, done))
     params, merger = sweeps.params, Merger(sweeps.parts)
     problem = pose(request.world, merger.graph(), request.params, request.assumed)
-    digest = problem_digest(problem, params) if params.keep == "disk" else ""
+    digest = problem_digest(problem.world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, request.directory, digest)
     merger.fill(store, done)
     return ExactResult(problem, store, params, sweeps.seconds, request.seed)
@@ -267,6 +264,4 @@ def _identity(
     The graph is not known yet; its first step, and what is assumed there, tell most others.
     """
     first = pose(world, build_graph(world, 1, start=start), params, assumed)
-    digest = hashlib.sha256(json.dumps(identity(world)).encode())
-    digest.update(problem_digest(first, params).encode())
-    return digest.hexdigest()
+    return problem_digest(world, [first], params)
