@@ -210,12 +210,12 @@ class Scratch(NamedTuple):
     """Working memory of one thread.
 
     Attributes:
-        at: The row of goal values that each joint action leads to [joint].
+        leads_to: The row of goal values that each joint action leads to [joint].
         is_available: Whether a profile is available [profile].
         free: Whether a joint robot action is available [robot]; here and in the last three
             there are as many more as make a multiple of ``LANES``, which never are.
         reply: What each profile is worth, given the robot's reply [profile goal].
-        rows: The available profiles with each action of one human [action which], flat.
+        profiles: The available profiles with each action of one human [action which], flat.
         believed: How likely the human takes them to be if it chooses that action, likewise.
         evenly: The same where all profiles are available, and evenly likely [human profile], flat.
         q: Values of own actions [action goal].
@@ -230,11 +230,11 @@ class Scratch(NamedTuple):
         accrual: Expected weight of U_r [robot].
     """
 
-    at: NDArray[np.int32]
+    leads_to: NDArray[np.int32]
     is_available: NDArray[np.uint8]
     free: NDArray[np.uint8]
     reply: Floats
-    rows: NDArray[np.int32]
+    profiles: NDArray[np.int32]
     believed: Floats
     evenly: Floats
     q: Floats
@@ -255,11 +255,11 @@ def make_scratch(game: Game) -> Scratch:
     profiles, robots = game.num_profiles, game.num_robot_actions
     padded = -(-robots // LANES) * LANES
     return Scratch(
-        at=np.zeros(profiles * robots, np.int32),
+        leads_to=np.zeros(profiles * robots, np.int32),
         is_available=np.zeros(profiles, np.uint8),
         free=np.zeros(padded, np.uint8),
         reply=aligned((profiles, goals)),
-        rows=np.zeros(profiles, np.int32),
+        profiles=np.zeros(profiles, np.int32),
         believed=np.zeros(profiles),
         evenly=np.repeat(1.0 / game.num_with_action, profiles),
         q=aligned((actions, goals)),

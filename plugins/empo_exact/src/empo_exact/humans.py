@@ -68,7 +68,7 @@ def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch
         for k in range(together):
             profile = entry(game.with_action, (human * game.num_profiles + first + k,))
             if entry(s.is_available, (profile,)):
-                s.rows[first + count] = profile
+                s.profiles[first + count] = profile
                 s.believed[first + count] = (
                     humans.belief[here, human, action, k] if believes else 1.0
                 )
@@ -77,7 +77,7 @@ def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch
         if not believes:
             for k in range(first, first + count):
                 s.believed[k] = 1.0 / count
-    return Mixture(s.rows, 0, s.believed, 0, game.num_profiles)
+    return Mixture(s.profiles, 0, s.believed, 0, game.num_profiles)
 
 
 @inlined

@@ -211,17 +211,17 @@ def find_rows(
                     for goal in range(table.shape[1]):
                         table[blank, goal] = nothing
                     spare += 1
-                s.at[action] = blank
+                s.leads_to[action] = blank
                 continue
             s.is_available[profile] = 1
             s.free[robot] = 1
             if last == first + 1 and not is_timed:
-                s.at[action] = game.successor[first]
+                s.leads_to[action] = game.successor[first]
                 continue
-            s.at[action] = spare
+            s.leads_to[action] = spare
             over_goals(expect, 0, table.shape[1], game, payoffs, first, last, spare)
             spare += 1
-    return Successors(s.at, np.int64(0))
+    return Successors(s.leads_to, np.int64(0))
 
 
 @inlined
