@@ -138,7 +138,7 @@ class Forecast:
             # Of the orbits that are met, some states may be out of reach.
             "disk (MB)": "up to " * (self._reduced is not None and disk[-1] > 0)
             + _range([size / 1e6 for size in disk]),
-            "seconds": _range([took[0] / (2 * SPREAD), took[-1] * 2 * SPREAD]),
+            "seconds": _seconds(took),
             "fits": _verdict(
                 self._sizes[0].states > params.compute.max_states, *ram_range, ram.limit(params)
             ),
@@ -159,7 +159,7 @@ class Forecast:
             from empo_exact.parts.forecast import in_parts
 
             seconds = self._exploring, self._sweeping
-            report |= in_parts(graph, params, self._sizes, seconds, _range)
+            report |= in_parts(graph, params, self._sizes, seconds, (_range, _seconds))
         return report
 
 
@@ -285,6 +285,11 @@ def sweep_seconds(world: WorldModel, graph: StateGraph, params: ExactParams) -> 
             solver.sweep(order, after, room(problem, sample), 1, threads, before)
             fastest = min(fastest, stopwatch() - begin)
     return fastest / sample
+
+
+def _seconds(ends: Sequence[float]) -> str:
+    """The least and the greatest time; other processes may work on the same cores."""
+    return _range([ends[0] / (2 * SPREAD), ends[-1] * 2 * SPREAD])
 
 
 def _range(ends: Sequence[float]) -> str:

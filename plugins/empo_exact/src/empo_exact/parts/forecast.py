@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from pydantic import JsonValue
@@ -19,6 +20,8 @@ EXCHANGE = 0.8e9
 MEETING_S = 0.005
 """Seconds that processes take to wait for each other and to agree, after every sweep."""
 MIB = 1 << 20
+Show: TypeAlias = Callable[[Sequence[float]], str]
+"""Text of the least and the greatest of some numbers."""
 
 
 def halo_share(graph: StateGraph, parts: int) -> float:
@@ -41,7 +44,7 @@ def in_parts(
     params: ExactParams,
     sizes: Sequence[Sizes],
     seconds: tuple[Sequence[float], Sequence[float]],
-    show_range: Callable[[Sequence[float]], str],
+    shown: tuple[Show, Show],
 ) -> dict[str, JsonValue]:
     """Bytes of each part, halo and time, with a process for each part.
 
@@ -50,9 +53,10 @@ def in_parts(
         params: Of the solver.
         sizes: Sizes of the whole graph; the least and the most, where it was not explored.
         seconds: Time of one process to explore once, and to sweep; each likewise.
-        show_range: Shows a range of numbers.
+        shown: Shows a range of bytes, and of seconds.
     """
     report: dict[str, JsonValue] = {}
+    show_mib, show_seconds = shown
     light = params.model_copy(update={"keep": "none"})
     for count in COUNTS:
         halo, needs = halo_share(graph, count), []
@@ -64,7 +68,9 @@ def in_parts(
             exchanged = halo * row * int(size.by_time.sum()) / count / EXCHANGE
             exchanged += MEETING_S * len(size.by_time) * (count > 1)
             needs.append((part / MIB, (exploring + sweeping) / count + exchanged))
-        mib, took = (show_range(column) for column in zip(*needs, strict=True))
+        mib, took = zip(*needs, strict=True)
         name = "1 part" if count == 1 else f"{count} parts"
-        report[name] = f"{mib} MiB each, halo {halo:.2f} rows a state, {took} s"
+        report[name] = (
+            f"{show_mib(mib)} MiB each, halo {halo:.2f} rows a state, {show_seconds(took)} s"
+        )
     return report
