@@ -24,6 +24,10 @@ FORMATS = {
         r"(?m)^[ \t]*(mdp|dtmc|ctmc|pomdp|smg|pta)[ \t]*$",
         r"(?m)^[ \t]*module[ \t]",
     ],
+    "a training config of the public implementation": [
+        r"\b(epsilon_r_start|warmup_v_h_e_steps|beta_r_rampup_steps|lr_v_h_e|use_sqrt_lr_decay"
+        r"|constant_lr_then_1_over_t|use_z_space_transform|num_training_steps)[\"']?[ \t]*:"
+    ],
     "a layout of the game Overcooked-AI": [r'"grid"[ \t]*:[ \t]*"""'],
 }
 """Formats of other programs, and signs that files of each have; sought in time linear in a file."""
@@ -55,7 +59,9 @@ def document_at(path: Path, overrides: Sequence[str], world_model: str | None = 
         world_model, path = world
     if world_model is None:
         document = read_document(path)
-        if is_config(document) or (world_model := _world_model_of(path, document)) is None:
+        if document is None:
+            world_model = world_in(path, None)[0]
+        elif is_config(document) or (world_model := _world_model_of(path)) is None:
             return document  # Whoever validates it says what a config has to have.
     if not any(override.startswith("algorithm") for override in overrides):
         algorithms = ", ".join(installed().names("algorithm")) or "none is installed"
@@ -68,24 +74,30 @@ def document_at(path: Path, overrides: Sequence[str], world_model: str | None = 
     return parse_yaml(dump_yaml(named), name=str(path))
 
 
-def read_document(path: Path) -> Document:
-    """The document in a file that may be a config or a world.
+def read_document(path: Path) -> Document | None:
+    """The document in a file that may be a config or a world; None where it is no config.
 
     Raises:
         ConfigError: if the file cannot be read, or is no YAML or JSON.
     """
-    from empo_core.config.yaml import read_yaml
+    from empo_core.config.yaml import FileTooLargeError, read_yaml
 
+    if _readers(path.suffix):
+        return None
     try:
         return read_yaml(path)
+    except FileTooLargeError:  # Worlds may be larger.
+        return None
     except ConfigError as error:
         if other := _other_format(path):
             raise _unreadable(path, other) from error
         raise
 
 
-def is_config(document: Document) -> bool:
+def is_config(document: Document | None) -> bool:
     """True if a file is meant as a config; everything else is taken for a world."""
+    if document is None:
+        return False
     data = document.data
     if not isinstance(data, dict):
         return data is None
@@ -95,8 +107,12 @@ def is_config(document: Document) -> bool:
 
 def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
     """The world model that reads a file (None: the one it fits best), and the world."""
+    from empo_core.config.files import ForeignFileError
+    from empo_core.config.yaml import FileTooLargeError
+
     failures: list[tuple[tuple[int, int], str, EmpoError]] = []
-    for candidate in [name] if name is not None else _world_models():
+    candidates = [name] if name is not None else _readers(path.suffix) or _world_models()
+    for candidate in candidates:
         try:
             return candidate, build_named(candidate, path)
         except EmpoError as error:
@@ -105,8 +121,10 @@ def world_in(path: Path, name: str | None) -> tuple[str, WorldModel]:
     if not failures:
         raise ConfigError(f"{path}: no installed world model reads files; see: empo plugins")
     # The format it nearly fits is most likely the one that was meant: whose keys it has.
-    size, nearest, failure = min(failures, key=lambda failure: failure[:2])
-    if len(failures) > 1 and size[0] == sys.maxsize:
+    _, nearest, failure = min(failures, key=lambda failure: failure[:2])
+    kinds = {type(error) for _, _, error in failures}
+    foreign = len(failures) > 1 and ForeignFileError in kinds
+    if foreign and kinds <= {ForeignFileError, FileTooLargeError}:
         raise _unreadable(path, _other_format(path)) from failure
     if len(failures) > 1:
         # The file is named as it was typed.
@@ -123,6 +141,16 @@ def _world_models() -> list[str]:
         name
         for name in registry.names("world_model")
         if "file" in registry.get("world_model", name).params_model().model_fields
+    ]
+
+
+def _readers(suffix: str) -> list[str]:
+    """Names of the world models whose ``suffixes`` say that files of such a name are theirs."""
+    registry = installed()
+    return [
+        name
+        for name in _world_models()
+        if suffix in getattr(registry.get("world_model", name).params_model(), "suffixes", ())
     ]
 
 
@@ -177,7 +205,7 @@ def library_world(name: str) -> tuple[str, Path] | None:
         raise ConfigError(str(error)) from error
 
 
-def _world_model_of(path: Path, document: Document) -> str | None:
+def _world_model_of(path: Path) -> str | None:
     """Name of the world model that a file fits; None where it has keys that none of them has."""
     logging.disable()  # The world is built again, and warns then.
     try:
@@ -193,8 +221,11 @@ def _world_model_of(path: Path, document: Document) -> str | None:
 def _num_foreign(error: EmpoError) -> int:
     """How many keys a world model does not know; more than any file has where it knows none."""
     from empo_core.config.files import ForeignFileError
+    from empo_core.config.yaml import FileTooLargeError
 
     if isinstance(error, ForeignFileError):
         return sys.maxsize
+    if isinstance(error, FileTooLargeError):  # The kind with the largest files is likeliest.
+        return sys.maxsize - 1 - error.limits.bytes
     lines = str(error).splitlines()
     return sum(bool(re.search(r": [^.\s]+: unknown key", line)) for line in lines)

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import Distribution
 
+from empo_core.errors import WorldError
 from empo_core.features import Features, Featurizer, RowFeatures
 
 Role = Literal["human", "robot", "other"]
@@ -134,6 +135,38 @@ class WorldSpec:
     def goals_of(self, human: int) -> tuple[int, ...]:
         """Positions on the ``goal`` axis of one human's goals."""
         return tuple(i for i, goal in enumerate(self.goals) if goal.human == human)
+
+
+@dataclass(frozen=True, slots=True)
+class InitialStates:
+    """The states that episodes start from, and how likely each is.
+
+    Attributes:
+        states: Distinct state rows.
+        prob: Probability of each, in (0, 1]; they sum to 1.
+    """
+
+    states: Int[Tensor, "start word"]
+    prob: Float[Tensor, " start"]
+
+    def only(self, name: str) -> Int[Tensor, " word"]:
+        """The one state that every episode of the world called ``name`` starts from.
+
+        Raises:
+            WorldError: if there are several.
+        """
+        if len(self.prob) > 1:
+            raise WorldError(
+                f"{name!r} starts in one of {len(self.prob)} states by chance, and what it is used "
+                "for here takes worlds with one initial state only; give it one"
+            )
+        return self.states[0].clone()
+
+    def draw(self, count: int, generator: torch.Generator) -> Int[Tensor, " draw"]:
+        """Positions of the initial states of episodes; the generator is left as it is for one."""
+        if len(self.prob) == 1:
+            return torch.zeros(count, dtype=torch.int64)
+        return torch.multinomial(self.prob, count, True, generator=generator)
 
 
 @dataclass(frozen=True)

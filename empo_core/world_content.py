@@ -125,7 +125,10 @@ def add_value(write: Write, value: Any) -> None:
 
 def _add_behaviour(write: Write, world: WorldModel) -> None:
     """Add what up to ``ROWS`` states of each of the first steps look like and lead to."""
-    states = world.initial_state()[None]
+    initial = world.initial_states()
+    if len(initial.prob) > 1:
+        add_value(write, np.round(initial.prob.double().numpy() * PRECISION).astype(np.int64))
+    states = initial.states
     features = world.spec.featurizer(states).flat().to(torch.float64)
     add_value(write, np.round(features.numpy() * PRECISION).astype(np.int64))
     for step in range(ROUNDS):

@@ -2,18 +2,21 @@
 
 The rules are those of YAML 1.2's core schema (``1e-3`` is a number, ``no`` is a string), with
 less to go wrong: no tags, anchors or aliases, one document, no key twice. A file has at most
-128 KiB, 6,000 keys and values, and 50 levels, so that any is answered within a second. JSON is a
-subset. ``empo_core.config.files`` is the public face of this module.
+128 KiB, 6,000 keys and values, and 50 levels, so that any is answered within a second; who reads
+data from files gives other limits. JSON is a subset. ``empo_core.config.files`` is the public face
+of this module.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,7 +35,7 @@ from empo_core.trees import JsonData
 MAX_BYTES = 2**17
 MAX_DEPTH = 50
 MAX_VALUES = 6_000
-"""Keys and values of a file: the parser takes some 50 microseconds for each."""
+"""Keys and values of a file: the parser takes some 100 microseconds for each."""
 MAX_PROBLEMS = 100
 """Lines of one error."""
 MAX_NUMBER = 2**53
@@ -87,6 +90,36 @@ _NO_ANCHORS = (
     "repeat the value"
 )
 _NO_TAGS = "a file is plain data, and tags make it into something else; remove it"
+
+
+class Limits(NamedTuple):
+    """How large a file may be.
+
+    Attributes:
+        bytes: Of the file.
+        values: Keys and values.
+        remedy: What to do about a file that is larger.
+    """
+
+    bytes: int = MAX_BYTES
+    values: int = MAX_VALUES
+    remedy: str = "shorten or split it"
+
+
+CONFIG_LIMITS = Limits()
+"""Of configs, and of worlds that are drawn or described by hand."""
+
+
+class FileTooLargeError(ConfigError):
+    """A file beyond its limits.
+
+    Attributes:
+        limits: Those limits.
+    """
+
+    def __init__(self, message: str, limits: Limits) -> None:
+        super().__init__(message)
+        self.limits = limits
 
 
 class Mark(NamedTuple):
@@ -156,6 +189,8 @@ class Document:
         return Document(self.name, deepcopy(self.value([key])), self.base, self.text, marks)
 
     def _mark(self, loc: Loc) -> Mark | str:
+        if not self.marks:  # Large JSON was read without places.
+            _read(self, math.inf)
         path = tuple(map(str, loc))
         while path not in self.marks and path:
             path = path[:-1]
@@ -186,32 +221,37 @@ def child(value: Plain, part: str | int) -> Plain:
     raise LookupError(part)
 
 
-def read_yaml(path: str | Path) -> Document:
+def read_yaml(path: str | Path, limits: Limits = CONFIG_LIMITS) -> Document:
     """Read a YAML or JSON file.
 
     Raises:
         ConfigError: if the file cannot be read, or is not YAML as this project accepts it; the
             message is ``file:line:column: reason``.
+        FileTooLargeError: if the file is beyond its limits.
     """
     path = Path(path)
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+            raw = file.read(limits.bytes + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path.
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise problems([f"{path}:1:1: cannot be read: {reason}; check the path"]) from error
-    return parse_yaml(raw, name=str(path), base=path.resolve().parent)
+    return parse_yaml(raw, name=str(path), base=path.resolve().parent, limits=limits)
 
 
-def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Document:
+def parse_yaml(
+    source: bytes | str, *, name: str, base: str | Path = ".", limits: Limits = CONFIG_LIMITS
+) -> Document:
     """Read YAML from memory; ``name`` stands for the file in messages.
 
     Raises:
         ConfigError: if the source cannot be parsed, as for ``read_yaml``.
+        FileTooLargeError: if the source is beyond its limits.
     """
     raw = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    if len(raw) > MAX_BYTES:
-        raise problems([f"{name}:1:1: is larger than {MAX_BYTES:,} bytes; shorten or split it"])
+    if len(raw) > limits.bytes:
+        reason = f"is larger than {limits.bytes:,} bytes; {limits.remedy}"
+        raise FileTooLargeError(str(problems([f"{name}:1:1: {reason}"])), limits)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -222,15 +262,47 @@ def parse_yaml(source: bytes | str, *, name: str, base: str | Path = ".") -> Doc
     if name.endswith(".json"):
         text = text.replace("\t", " ")  # JSON may be indented by tabs and has none in strings.
     document = Document(name=name, data=None, base=Path(base).resolve(), text=text)
+    if len(raw) > MAX_BYTES and (data := _plain_json(text, limits.values)) is not None:
+        document.data = data
+        return document
     try:
-        if (root := _compose(text)) is not None:
-            document.marks[()] = _mark_of(root, root)
-            document.data = _data(root, (), document)
+        document.data = _read(document, limits.values)
+    except _TooManyError as error:
+        (line, column), _, _ = error.args
+        reason = f"the file has more than {limits.values:,} keys and values; {limits.remedy}"
+        error_text = str(problems([f"{name}:{line}:{column}: {reason}"]))
+        raise FileTooLargeError(error_text, limits) from error
     except _MistakeError as error:
         (line, column), reason, path = error.args
         key = f"{dotted(path)}: " if path else ""
         raise problems([f"{name}:{line}:{column}: {key}{reason}"]) from error
     return document
+
+
+def _plain_json(text: str, max_values: int) -> Plain:
+    """The data of a JSON text, much sooner than as YAML; None where it has to be read as that."""
+
+    def mapping(pairs: list[tuple[str, Plain]]) -> dict[str, Plain]:
+        unique = dict(pairs)
+        if len(unique) < len(pairs):
+            raise ValueError("a key is given twice")
+        return unique
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant} is no JSON")
+
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
+    is_odd = re.search(r"\\u[dD][89a-fA-F]", text)  # Half of a surrogate pair may be missing.
+    too_deep = max(itertools.accumulate(steps, initial=0)) > MAX_DEPTH
+    if is_odd or too_deep or text.count(",") + text.count(":") >= max_values:
+        return None
+    try:
+        data: Plain = json.loads(
+            text, object_pairs_hook=mapping, parse_constant=refuse, parse_int=plain_scalar
+        )
+    except ValueError:  # Whoever reads it as YAML says what is wrong, and where.
+        return None
+    return data
 
 
 def parse_value(text: str) -> Plain:
@@ -265,6 +337,10 @@ class _MistakeError(Exception):
     """Line and column (from 1), reason and key path of what is not YAML as accepted here."""
 
 
+class _TooManyError(_MistakeError):
+    """As ``_MistakeError``, of what has more keys and values than it may."""
+
+
 class _Scanner(Scanner):
     """Stops at a bracket too deep, since it reads a thousand open ones before its first event."""
 
@@ -277,6 +353,7 @@ class _Scanner(Scanner):
 class _Composer(Composer):
     """Refuses what a file must not have where the parser meets it."""
 
+    max_values: float = math.inf
     _num_values = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -285,8 +362,8 @@ class _Composer(Composer):
         self._num_values += 1
         if isinstance(event, AliasEvent):
             reason = f"alias '*{event.anchor}' is not allowed: {_NO_ANCHORS}"
-        elif self._num_values > MAX_VALUES:
-            reason = f"the file has more than {MAX_VALUES:,} keys and values; shorten or split it"
+        elif self._num_values > self.max_values:
+            raise _TooManyError(_place(event.start_mark), "", ())
         elif event.anchor is not None:
             reason = f"anchor '&{event.anchor}' is not allowed: {_NO_ANCHORS}"
         elif event.tag is not None:
@@ -298,14 +375,17 @@ class _Composer(Composer):
         raise _MistakeError(_place(event.start_mark), reason, ())
 
 
-def _compose(text: str) -> Any:
+@lru_cache(maxsize=1)  # A large world is read first as what might be a config, and then as one.
+def _compose(text: str, max_values: float = math.inf) -> Any:
     """The text as a node with marks; None where the text is empty.
 
     Raises:
         _MistakeError: if the text is not YAML, or has more than plain data.
+        _TooManyError: if the text has more keys and values than it may.
     """
     parser = YAML(typ="safe", pure=True)
     parser.Scanner, parser.Composer = _Scanner, _Composer
+    parser.composer.max_values = max_values
     try:
         return parser.compose(text)
     except _MistakeError:
@@ -330,6 +410,19 @@ def _syntax_mistake(error: MarkedYAMLError) -> _MistakeError:
             reason = match.expand(words).format(opening.line + 1)
             return _MistakeError(_place(marks[place] or mark), reason, ())
     return _MistakeError(_place(mark), f"is not valid YAML: {' '.join(text.split())}", ())
+
+
+def _read(document: Document, max_values: float) -> Plain:
+    """The data of a document's text; the places of all values are noted in the document.
+
+    Raises:
+        _MistakeError: if the text is not YAML, or has more than plain data.
+    """
+    root = _compose(document.text, max_values)
+    if root is None:
+        return None
+    document.marks[()] = _mark_of(root, root)
+    return _data(root, (), document)
 
 
 def _data(node: Any, path: tuple[str, ...], document: Document) -> Plain:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from empo_core.features import Featurizer
-from empo_core.types import Expansion, Overlay, Successors, WorldSpec
+from empo_core.types import Expansion, InitialStates, Overlay, Successors, WorldSpec
 from empo_core.world_structure import Reads, Symmetry
 
 
@@ -34,7 +34,18 @@ class WorldModel(ABC):
 
     @abstractmethod
     def initial_state(self) -> Int[Tensor, " word"]:
-        """The row every episode starts from."""
+        """The row every episode starts from.
+
+        Raises:
+            WorldError: if episodes start from several states by chance; see ``initial_states``.
+                Whatever does not support that asks here, and so refuses such worlds.
+        """
+
+    def initial_states(self) -> InitialStates:
+        """The states that episodes start from, with probabilities; by default ``initial_state``."""
+        return InitialStates(
+            torch.stack([self.initial_state()]), torch.ones(1, dtype=torch.float64)
+        )
 
     @abstractmethod
     def transitions(

@@ -13,7 +13,6 @@ from forged_certificates import WORLD, Forger, made
 from torch import Tensor
 
 from empo_bounds.assumptions import Assumptions
-from empo_bounds.recorded import Recorded
 from empo_bounds.verification import verify_run
 from empo_core.protocols import Tracker
 from empo_worlds.enumeration import EnumeratedWorld
@@ -88,37 +87,32 @@ def less_expanded(forger: Forger) -> None:
     ],
 )
 def test_other_transitions_or_policies_than_the_runs_are_refused(
-    forger: Forger,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Forger], None],
-    message: str,
+    forger: Forger, change: Callable[[Forger], None], message: str
 ) -> None:
     change(forger)
-    forger.revalue(monkeypatch)
+    forger.revalue()
     assert message in forger.refused()
 
 
 def test_a_claim_that_no_episode_ends_early_is_refused_where_one_does(
-    forger: Forger, monkeypatch: pytest.MonkeyPatch
+    forger: Forger,
 ) -> None:
     forger.body["claims"]["never_ends_early"] = True
-    forger.revalue(monkeypatch)
+    forger.revalue()
     assert "end early" in forger.refused()
 
 
-def test_a_claim_of_more_power_than_there_is_is_refused(
-    start_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_of_more_power_than_there_is_is_refused(start_only: Path, tmp_path: Path) -> None:
     forger = Forger(start_only, tmp_path)
     forger.body["claims"]["min_power"] = 1.99
-    forger.revalue(monkeypatch)
+    forger.revalue()
     forger.body["claims"]["proved_pairs"] = 0
     assert "least 1.99" in forger.refused()
 
 
 @pytest.mark.parametrize("source", ["proved", "run"])
 def test_more_power_than_is_proved_or_than_the_run_has_is_refused(
-    unassumed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    unassumed: Path, tmp_path: Path, source: str
 ) -> None:
     forger = Forger(unassumed, tmp_path)
     claims = forger.body["claims"]
@@ -126,7 +120,7 @@ def test_more_power_than_is_proved_or_than_the_run_has_is_refused(
     if source == "run":
         claims |= {"power_source": "run", "power_states": None}
     claims["min_power"] = 1.1
-    forger.revalue(monkeypatch)
+    forger.revalue()
     assert f"1.1 ({source})" in forger.refused()
 
 
@@ -140,7 +134,7 @@ def test_a_proof_about_more_states_than_there_are_is_refused(
 
 
 def test_a_certificate_that_has_not_looked_further_is_one_about_less(
-    forger: Forger, monkeypatch: pytest.MonkeyPatch
+    forger: Forger,
 ) -> None:
     first = forger.arrays["first_pair"]
     forger.arrays |= {
@@ -149,7 +143,7 @@ def test_a_certificate_that_has_not_looked_further_is_one_about_less(
         "pair_moment": forger.arrays["pair_moment"][: first[2]],
     }
     less_expanded(forger)
-    forger.revalue(monkeypatch)
+    forger.revalue()
     forger.seal()
     assert verify_run(forger.run, Tracker()).pairs == 1
 
@@ -279,13 +273,13 @@ TIMED = """
 
 
 def test_a_claim_that_every_step_lasts_1_is_refused_where_one_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "made").mkdir()
     run = made(tmp_path / "made", TIMED, 0.05, Assumptions(0.5))
     forger = Forger(run, tmp_path)
     forger.body["claims"]["is_timed"] = False
-    forger.revalue(monkeypatch)
+    forger.revalue()
     assert "time than 1" in forger.refused()
 
 
@@ -347,7 +341,7 @@ def test_rows_by_which_a_world_indexes_out_of_range_are_refused_in_words(
 
 
 def test_a_certificate_without_expanded_pairs_is_confirmed(
-    start_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_only: Path, tmp_path: Path
 ) -> None:
     forger = Forger(start_only, tmp_path)
     forger.arrays |= {
@@ -355,17 +349,7 @@ def test_a_certificate_without_expanded_pairs_is_confirmed(
         "pair_landing": forger.arrays["pair_landing"][:1],
         "pair_moment": np.full(1, -1, np.int32),
     }
-    forger.revalue(monkeypatch)
+    forger.revalue()
     forger.drop_values()
     forger.seal()
     assert verify_run(forger.run, Tracker()).pairs == 0
-
-
-def test_arrays_are_checked_once(everything: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checked, check = list[Recorded](), Recorded.require_sense
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Recorded, "require_sense", lambda self: (checked.append(self), check(self))[1]
-        )
-        verify_run(everything, Tracker())
-    assert len(checked) == 1

@@ -95,6 +95,8 @@ def test_errors_quote_a_world_with_a_mistake(tmp_path: Path) -> None:
     [
         ('{"jani-version": 1, "name": "m", "type": "mdp", "automata": []}', "JANI"),
         ("// a model\nmdp\n\nmodule one\n  x : [0..1] init 0;\nendmodule\n", "PRISM"),
+        ("gamma_r: 0.99\nzeta: 2\nbeta_r: 10\nepsilon_r_start: 1\n", "public implementation"),
+        ('{"gamma_r": 0.99, "num_training_steps": 100000}', "public implementation"),
         ('{"grid": """XXP\n            XXX""", "orders": []}', "Overcooked-AI"),
     ],
 )

@@ -54,8 +54,8 @@ def gap(
 
 @pytest.mark.parametrize(
     "mode",
-    # Those are learned in test_phase2_learning.py, too.
-    [pytest.param(m, marks=pytest.mark.slow) if m == "expectations" else m for m in MODES],
+    # Expectations are learned in test_phase2_learning.py, and without a model all is sampled.
+    [m if m == "no model" else pytest.param(m, marks=pytest.mark.slow) for m in MODES],
 )
 def test_a_small_world_is_learned_though_everybody_explores(mode: str, tmp_path: Path) -> None:
     """Robots and humans act at random to the end, and goals are pursued all episode."""

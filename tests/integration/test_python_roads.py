@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from empo_core.errors import WorldError
 from empo_core.protocols import WorldModel
 from empo_core.types import AgentSpec, Successors
+from empo_core.world_structure import Symmetry
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
@@ -70,6 +71,20 @@ class LiftInBatches(Lift):
         return np.full(successors.shape[:3], 2), successors.reshape(-1, 2), prob.ravel()
 
 
+def upside_down(states: Any) -> Any:
+    human = states[:, 0]
+    return torch.stack([torch.where(human == INSIDE, human, 2 - human), 2 - states[:, 1]], 1)
+
+
+UPSIDE_DOWN = Symmetry(
+    name="upside down",
+    rows=upside_down,
+    agents=(0, 1),
+    actions=lambda states: torch.tensor([[0, 1, 2], [0, 2, 1]]).expand(len(states), -1, -1),
+    goals=(2, 1, 0),
+)
+
+
 @compiled_world(
     agents=AGENTS,
     values=(4, 3),
@@ -77,6 +92,7 @@ class LiftInBatches(Lift):
     goals={0: [(f"floor {n}", lambda s, n=n: s[:, 0] == n) for n in range(FLOORS)]},
     horizon=4,
     max_successors=2,
+    symmetries=[UPSIDE_DOWN],
 )
 def lift(state: Any, actions: Any, successors: Any, prob: Any) -> int:
     """The same, written into arrays."""
@@ -121,6 +137,9 @@ class RandomGame:
     def available_actions(self, state: Any, agent: int) -> list[int]:
         return [0, 1] if agent else [a for a in range(3) if self.has[state[0], a]]
 
+    def transition_durations(self, state: Any, actions: Any, transitions: Any) -> list[float]:
+        return [1 + (state[0] + successor[0]) % 3 + actions[0] for _, successor in transitions]
+
     def transition_probabilities(
         self, state: Any, actions: Any
     ) -> list[tuple[float, Hashable]] | None:
@@ -139,7 +158,10 @@ class RandomGameInBatches(RandomGame):
         possible = np.tile(self.has[at], 2) & ~self.ends[at][:, None]
         after = self.table[at][possible].ravel()
         counts = np.where(possible, self.width, 0)
-        return counts, np.stack([after, after % 2], 1), self.prob[at][possible].ravel()
+        row, pair = (place.repeat(self.width) for place in possible.nonzero())
+        duration = 1.0 + (at[row] + after) % 3 + pair % 3
+        chance = self.prob[at][possible].ravel()
+        return counts, np.stack([after, after % 2], 1), chance, duration
 
 
 def compiled_game(seed: int) -> CompiledWorld:
@@ -159,6 +181,7 @@ def compiled_game(seed: int) -> CompiledWorld:
         horizon=6,
         max_successors=3,
         available=available,
+        duration=lambda state, actions, successor: 1.0 + (state[0] + successor[0]) % 3 + actions[0],
     )
     def write(state: Any, actions: Any, successors: Any, prob: Any) -> int:
         if ends[state[0]]:
@@ -207,7 +230,15 @@ def roads(request: pytest.FixtureRequest) -> tuple[Any, ...]:
 
 
 def same(first: Successors, second: Successors) -> bool:
-    return torch.equal(first.offsets, second.offsets) and torch.equal(first.prob, second.prob)
+    durations = [
+        torch.ones(len(part.prob)) if part.duration is None else part.duration.float()
+        for part in (first, second)
+    ]
+    return (
+        torch.equal(first.offsets, second.offsets)
+        and torch.equal(first.prob, second.prob)
+        and torch.equal(*durations)
+    )
 
 
 def test_successors_are_equal_bit_for_bit(roads: tuple[Any, ...]) -> None:
@@ -345,6 +376,24 @@ def test_batches_need_states_of_integers() -> None:
         enumerate_world(Named())
 
 
+def test_a_solver_uses_the_symmetries_of_a_compiled_world() -> None:
+    whole, reduced = (solve(lift, ExactParams(reduce=reduce)) for reduce in ([], ["symmetry"]))
+    (reduction,) = reduced.reductions
+    assert reduction.after < whole.graph.num_states
+    assert reduced.at(0).V_r == pytest.approx(whole.at(0).V_r, rel=1e-12)
+    assert reduced.at(0).V_e == pytest.approx(whole.at(0).V_e, rel=1e-12)
+
+
+def test_a_compiled_world_may_start_in_several_states() -> None:
+    world = spoilt(mistaken, initial_state={(0, 0): 0.25, (1, 2): 0.75})
+    assert world.initial_states().states.tolist() == [[0, 0], [1, 2]]
+    assert world.initial_states().prob.tolist() == [0.25, 0.75]
+    with pytest.raises(WorldError, match="one of 2"):
+        world.initial_state()
+    with pytest.raises(WorldError, match="a dict of"):
+        spoilt(mistaken, initial_state={(0, 0): 0.25, (1, 2): 0.25})
+
+
 def spoilt(write: Callable[..., int], **changes: Any) -> CompiledWorld:
     described: dict[str, Any] = {
         "agents": AGENTS,
@@ -366,17 +415,20 @@ def mistaken(state: Any, actions: Any, successors: Any, prob: Any) -> int:
         prob[0] = -0.5
     if state[0] == 3:
         prob[0] = 0.5
-    return 1 if state[0] < 4 else int(actions[1] == 0)
+    return 1 if state[0] != 4 else int(actions[1] == 0)
 
 
 def test_mistakes_of_a_compiled_function_are_told_with_state_and_actions() -> None:
-    world = spoilt(mistaken, values=(5, 3))
+    world = spoilt(
+        mistaken, values=(6, 3), duration=lambda state, actions, successor: 5.0 - state[0]
+    )
     messages = [
         "mistaken((0, 0), (0, 0), ...) [wait, stay] returned 2; it may write at most 1 successors",
         "mistaken((1, 0), (0, 0), ...) [wait, stay] wrote successor 0, which is no state",
         "wrote successor 0 with something that is no probability",
         "mistaken((3, 0), (0, 0), ...) [wait, stay]: the probabilities sum to 0.5, not to 1",
         "mistaken((4, 0), (0, 1), ...) [wait, up] wrote successors, or none, unlike",
+        "[wait, stay] wrote successor 0, for which 'duration' gives no positive, finite number",
     ]
     for mistake, message in enumerate(messages):
         with pytest.raises(WorldError) as caught:

@@ -31,7 +31,7 @@ WORLDS = [
 def test_the_exact_solver_agrees_with_plain_induction(name: str, accrual: Accrual) -> None:
     component = installed().get("world_model", name.partition("/")[0])
     params = WorldModelRef.model_validate(name).params
-    steps = {"table/coma_pill": 40, "table/pause_destroy": 40}
+    steps = {"table/coma_pill": 12, "table/pause_destroy": 12}
     if name in steps:
         params = params.model_copy(update={"max_steps": steps[name]})
     world = component.load()(params)

@@ -19,12 +19,14 @@ from empo_bounds.certificate import (
     interval,
     manifest_digest,
     policies_digest,
+    start_bounds,
 )
 from empo_bounds.certified_run import certify_run
 from empo_bounds.effort import Effort
-from empo_bounds.plain_induction import PlainBounds, Summary, plain_bounds, vacuous_bounds
+from empo_bounds.induction import PairBounds
 from empo_bounds.recorded import VALUES, Recorded
 from empo_bounds.saved_question import saved_question
+from empo_bounds.second_opinion import ExpandedWorld, reference_bounds, vacuous_v_r
 from empo_bounds.verification import verify_run
 from empo_core.config import RunConfig
 from empo_core.errors import StorageError
@@ -78,44 +80,30 @@ class Forger:
     def recorded(self) -> Recorded:
         """What it says now."""
         claims, (_, question) = self.body["claims"], saved_question(self.run)
-        return Recorded(
-            question,
-            self.arrays,
-            claims["min_power"],
-            claims["never_ends_early"],
-            claims["is_timed"],
-        )
+        assumed = Assumptions(claims["min_power"], claims["never_ends_early"])
+        return Recorded(question, self.arrays, assumed, claims["is_timed"])
 
-    def revalue(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def revalue(self) -> None:
         """Have all values follow from pairs, policies and claims, whatever sense these make."""
-        summary, found = Summary(), dict[int, list[PlainBounds]]()
-        with monkeypatch.context() as patch:
-            patch.setattr("empo_bounds.plain_induction._require_power", lambda *_: None)
-            found = dict(plain_bounds(self.recorded, lambda done, of: None, summary))
-            vacuous = vacuous_bounds(self.recorded).loss
-        pairs = [pair for time in sorted(found) for pair in found[time]]
-        for name in ("x_h", "lack", "loss"):
-            for side, suffix in enumerate(("low", "high")):
-                values = np.array([getattr(pair, name)[side] for pair in pairs])
-                self.arrays[f"{name}_{suffix}"] = values
-        start, claims, last = self.body["start"], self.body["claims"], self.body["rounds"][-1]
-        first = found[0][0]
-        start["v_r"] = interval(-first.loss[1], -first.loss[0])
-        start["u_r"] = interval(-first.lack[1], -first.lack[0])
-        column, widths = 0, []
-        for position, human in enumerate(start["humans"]):
-            human["x_h"] = interval(*first.x_h[:, position])
-            for goal in human["goals"]:
-                goal["v_e"] = first.v_e[:, column].tolist()
-                widths.append(goal["v_e"][1] - goal["v_e"][0])
-                column += 1
-        self.body["vacuous_v_r"] = interval(-vacuous[1], -vacuous[0])
-        last |= {"v_r": start["v_r"], "transitions": summary.transitions}
-        last |= {"outside": summary.outside, "widest_v_e": max(widths)}
-        last |= {"median_v_e": float(np.median(widths))}
-        last["pairs"] = int(self.recorded.expanded.sum())
-        claims["open_pairs"] = int((self.recorded.goes_on & ~self.recorded.expanded).sum())
-        expanded = self.arrays["x_h_low"][self.recorded.expanded]
+        recorded = self.recorded
+        world = ExpandedWorld(recorded)
+        found: dict[int, PairBounds] = dict(
+            reference_bounds(recorded, world, lambda done, of: None)
+        )
+        for key in VALUES:
+            name, side = key.rsplit("_", 1)
+            sides = [getattr(getattr(found[time], name), side) for time in sorted(found)]
+            self.arrays[key] = np.concatenate(sides)
+        claims, last = self.body["claims"], self.body["rounds"][-1]
+        start = start_bounds(recorded.question, found[0])
+        self.body["start"] = start.model_dump(mode="json")
+        self.body["vacuous_v_r"] = interval(*vacuous_v_r(recorded))
+        last |= {"v_r": start.v_r, "transitions": world.num_transitions}
+        last |= {"outside": world.outside(), "widest_v_e": max(start.widths)}
+        last |= {"median_v_e": float(np.median(start.widths))}
+        last["pairs"] = int(recorded.expanded.sum())
+        claims["open_pairs"] = int((recorded.goes_on & ~recorded.expanded).sum())
+        expanded = self.arrays["x_h_low"][recorded.expanded]
         claims["proved_pairs"] = int((expanded >= claims["min_power"]).all(1).sum())
         claims["nearly_proved_pairs"] = 0
 

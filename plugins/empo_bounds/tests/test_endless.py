@@ -13,10 +13,10 @@ from random_policies import EndlessValues, PreciseValues, question_of, random_ga
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.certificate import arrays_of
 from empo_bounds.effort import Effort
-from empo_bounds.plain_induction import Summary, plain_bounds
 from empo_bounds.question import Question
 from empo_bounds.recorded import Recorded
 from empo_bounds.rounds import Certification, certify
+from empo_bounds.second_opinion import ExpandedWorld
 from empo_core.protocols import Tracker
 from empo_theory.parameters import TheoryParams
 
@@ -122,8 +122,6 @@ def test_without_discount_or_limit_it_ends_after_many_steps_and_says_so(
 def test_the_discounted_occupancy_is_worked_out_again() -> None:
     asked = endless(QUICK[0])
     found = certified(asked, 0.01)
-    claims = found.assumed.min_power, False, found.unrolled.is_timed
-    recorded, summary = Recorded(asked, arrays_of(found), *claims), Summary()
-    for _ in plain_bounds(recorded, lambda done, of: None, summary):
-        pass
-    assert 0 < summary.outside == pytest.approx(found.rounds[-1].outside, rel=1e-9)
+    recorded = Recorded(asked, arrays_of(found), found.assumed, found.unrolled.is_timed)
+    outside = ExpandedWorld(recorded).outside()
+    assert 0 < outside == pytest.approx(found.rounds[-1].outside, rel=1e-9)

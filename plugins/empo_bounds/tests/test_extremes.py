@@ -15,10 +15,10 @@ from torch import Tensor
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.certificate import arrays_of
 from empo_bounds.effort import Effort
-from empo_bounds.plain_induction import plain_bounds
 from empo_bounds.question import Question
 from empo_bounds.recorded import Recorded
 from empo_bounds.rounds import Certification, certify
+from empo_bounds.second_opinion import ExpandedWorld, reference_bounds
 from empo_core.protocols import Tracker
 from empo_theory.parameters import TheoryParams
 
@@ -67,11 +67,9 @@ def test_what_may_happen_with_a_chance_that_underflows_is_not_forgotten(
     start = found.rounds[-1].start
     assert start.loss.high[0] == math.inf
     assert 0 < start.loss.low[0] < math.inf
-    recorded = Recorded(
-        found.unrolled.question, arrays_of(found), None, never_ends_early=False, is_timed=False
-    )
-    *_, (_, plain) = plain_bounds(recorded, lambda done, of: None)
-    assert plain[0].loss[1] == math.inf
+    recorded = Recorded(found.unrolled.question, arrays_of(found), Assumptions(), is_timed=False)
+    *_, (_, plain) = reference_bounds(recorded, ExpandedWorld(recorded), lambda done, of: None)
+    assert plain.loss.high[0] == math.inf
 
 
 def test_a_weight_times_a_chance_that_underflows_is_still_possible() -> None:

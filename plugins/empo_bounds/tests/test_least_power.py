@@ -17,7 +17,6 @@ from torch import Tensor
 from empo_bounds.assumptions import Assumptions
 from empo_bounds.effort import Effort
 from empo_bounds.least_power import prove
-from empo_bounds.plain_power import plain_least_power
 from empo_bounds.question import Question
 from empo_bounds.rounds import certify
 from empo_core.protocols import Tracker
@@ -59,13 +58,9 @@ def reachable(question: Question) -> list[tuple[int, int]]:
 
 def check(seed: int) -> bool:
     asked = question(seed)
-    proof, right, found = prove(asked, lambda: True), PreciseValues(asked), plain_least_power(asked)
+    proof, right = prove(asked, lambda: True), PreciseValues(asked)
     if proof is None:
-        assert found[0] in (0.0, np.inf)
         return False
-    assert proof.min_power == pytest.approx(found[0], rel=1e-11)
-    assert proof.min_power < found[0]  # Rounded outwards.
-    assert proof.states == found[1]
     for state, time in reachable(asked):
         powers = right.at(state, time).x_h
         assert powers is not None

@@ -31,7 +31,7 @@ def compare(question: Question, other: Question | None = None, zero: float | Non
     if zero is not None:
         chances = arrays["robot_policy"]
         arrays["robot_policy"] = np.where(chances == 0, zero, chances)
-    compare_policies(Recorded(other or question, arrays, None, False, found.unrolled.is_timed))
+    compare_policies(Recorded(other or question, arrays, Assumptions(), found.unrolled.is_timed))
 
 
 class Altered:

@@ -23,12 +23,14 @@ from empo_exact.solve import solve
 TABLE = random_table(Shape(40, ("human", "robot"), (3, 2), 5, timed=True, masked=False), 3)
 ENDLESS = random_table(Shape(40, ("human", "robot"), (3, 2), None, timed=True, masked=False), 3)
 GOALS = len(TABLE.goals)
-WAYS = [
-    {"keep": "disk"},
-    {"keep": "none", "compute": {"parts": 3}},
+PARTS = [
     {"keep": "none", "compute": {"parts": 3, "graph": "spill"}},
-    {"keep": "all", "compute": {"parts": 3, "graph": "spill"}},
+    pytest.param({"keep": "none", "compute": {"parts": 3}}, marks=pytest.mark.slow),
+    pytest.param(
+        {"keep": "all", "compute": {"parts": 3, "graph": "spill"}}, marks=pytest.mark.slow
+    ),
 ]
+WAYS = [{"keep": "disk"}, *PARTS]
 
 
 def params(way: dict[str, Any], **theory: Any) -> ExactParams:
@@ -188,7 +190,7 @@ def test_values_of_another_world_are_not_taken_up(
         assert found.at(0).V_r == right.at(0).V_r
 
 
-@pytest.mark.parametrize("way", WAYS[1:], ids=str)
+@pytest.mark.parametrize("way", PARTS, ids=str)
 def test_without_a_horizon_values_of_another_prior_are_not_taken_up(
     way: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -139,14 +139,6 @@ def test_a_run_without_results_cannot_be_played(world: TableWorld, tmp_path: Pat
         Exact(PARAMS).restore(context_of(world, tmp_path))
 
 
-def test_a_run_that_kept_the_start_only_is_solved_again_to_be_played(
-    world: TableWorld, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    params = PARAMS.model_copy(update={"keep": "none"})
-    Exact(params).restore(solved_run(world, tmp_path, params))
-    assert "solved again" in caplog.text
-
-
 def test_a_damaged_run_cannot_be_played(world: TableWorld, tmp_path: Path) -> None:
     context = solved_run(world, tmp_path, PARAMS)
     file = tmp_path / "results" / "tables" / "time_0_v_r.npy"

@@ -54,10 +54,11 @@ def test_processes_change_nothing() -> None:
     assert solved(workers=2, executor=ExecutorRef.model_validate(spawned)) == alone
 
 
-def test_a_solve_in_ram_needs_neither_a_hash_seed_nor_executors_learning_or_the_inspector() -> None:
+def test_a_solve_in_ram_needs_neither_a_hash_seed_nor_what_it_was_not_asked_for() -> None:
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
-        "others = ['empo_executors', 'empo_learning', 'empo_inspector']; "
+        "others = ['empo_executors', 'empo_learning', 'empo_inspector', 'empo_exact.parts', "
+        "'empo_exact.reductions', 'empo_exact.forecast']; "
         "sys.modules |= dict.fromkeys(others); import test_workers, empo_exact.algorithm; "
         "print(test_workers.solved(workers=1)); print([m for m in others if sys.modules[m]])"
     )

@@ -13,7 +13,7 @@ from walks import Even, Street, favours_first, schedule
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Actor, WorldModel
-from empo_core.types import AgentSpec, Goal, Successors
+from empo_core.types import AgentSpec, Goal, InitialStates, Successors
 from empo_learning.state_tree import flatten, unflatten
 from empo_phase2.actor import ActorSettings, Phase2Actor, Phase2ActorFactory
 from empo_phase2.cached_prior import CachedPrior
@@ -88,6 +88,26 @@ WORLDS = {
 def _world(request: pytest.FixtureRequest) -> WorldModel:
     world: WorldModel = WORLDS[request.param]()
     return world
+
+
+class TwoStarts(DoorWorld):
+    """Episodes begin in the first state, or in the second, which is three times as likely."""
+
+    def initial_states(self) -> InitialStates:
+        rows = torch.tensor([[0, 0], [1, 0]], dtype=self.spec.state_dtype)
+        return InitialStates(rows, torch.tensor([0.25, 0.75]))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_episodes_begin_in_initial_states_by_chance(several: bool) -> None:
+    two = TwoStarts(4)
+    world = EnsembleWorld([DoorWorld(4), two]) if several else two
+    begun = []
+    for block in play(actor_in(world, environments=200), 9):
+        rows = block.states.rows[block.transitions.state[block.first]]
+        begun.append(rows[rows[:, 0] == 1, 1:] if several else rows)
+    assert len(torch.cat(begun)) > 200
+    assert abs(float(torch.cat(begun)[:, 0].double().mean()) - 0.75) < 0.1
 
 
 def test_it_fits_the_protocol(world: WorldModel) -> None:

@@ -110,7 +110,7 @@ class TestEnsembleWorld(WorldModelTests):
 
 def mixed(both: EnsembleWorld) -> Tensor:
     """Rows of both worlds in turn."""
-    starts = both.initial_states()
+    starts = torch.cat([initial.states for initial in both.starts()])
     rows = reachable_states(both)
     other = both.transitions(starts[1:].repeat(2, 1)).states
     return torch.cat([rows, other])[torch.randperm(len(rows) + len(other))]
@@ -158,7 +158,7 @@ def test_given_actions_are_those_of_their_rows(both: EnsembleWorld) -> None:
 
 
 def test_episodes_start_where_those_of_each_world_do(both: EnsembleWorld) -> None:
-    starts = both.initial_states()
+    starts = torch.cat([initial.states for initial in both.starts()])
     assert starts.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0]]
     assert torch.equal(both.initial_state(), starts[0])
     assert "layout 1" in both.describe(starts[1])
@@ -170,7 +170,7 @@ def test_a_layout_that_does_not_exist_is_refused(both: EnsembleWorld) -> None:
 
 
 def test_no_rows_get_no_answers(both: EnsembleWorld) -> None:
-    nothing = both.initial_states()[:0]
+    nothing = torch.cat([initial.states for initial in both.starts()])[:0]
     assert both.transitions(nothing).num_pairs == 0
     assert both.available(nothing).shape == (0, 3, 3)
     assert both.achieved(nothing).shape == (0, 8)
@@ -225,7 +225,7 @@ def test_features_of_each_world_are_padded_to_the_largest() -> None:
 
 
 def test_worlds_that_only_have_words_are_told_apart_by_the_layout(both: EnsembleWorld) -> None:
-    found = both.spec.featurizer(both.initial_states())
+    found = both.spec.featurizer(torch.cat([initial.states for initial in both.starts()]))
     assert found.globals.tolist() == [[0, 0, 0, 1, 0], [0, 0, 0, 0, 1]]
     assert both.spec.featurizer.shape.flat == 5
 
@@ -233,7 +233,7 @@ def test_worlds_that_only_have_words_are_told_apart_by_the_layout(both: Ensemble
 def test_compact_rows_of_equal_size_need_no_layout() -> None:
     both = EnsembleWorld([CompactDoors(5), CompactDoors(8)])
     assert both.compact_features is not None
-    rows = both.initial_states()[[1, 0, 1]]
+    rows = torch.cat([initial.states for initial in both.starts()])[[1, 0, 1]]
     assert both.compact(rows).tolist() == [[0, 0, 8], [0, 0, 5], [0, 0, 8]]
     assert both.compact(rows[:0]).shape == (0, 3)
     spec = learner_spec(both, "compact")

@@ -93,7 +93,7 @@ def test_a_policy_acts_as_it_did(tmp_path: Path, values: Any) -> None:
     expected = behaviour.policy(*encoder(STATES, STEPS), 3.0)
     chances = policy.policy(STATES, STEPS)
     torch.testing.assert_close(chances.float(), expected)
-    torch.testing.assert_close(chances.sum(1), torch.ones(3).double())
+    torch.testing.assert_close(chances.sum(1), torch.ones(3))
     assert chances[1].tolist() == [1.0, 0.0]  # An open door cannot be opened.
     assert 0 < chances[0, 0] < 1
     assert not torch.equal(chances[0], chances[2])

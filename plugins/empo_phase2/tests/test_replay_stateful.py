@@ -274,7 +274,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
 checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
 quick = settings(
-    max_examples=20, stateful_step_count=25, suppress_health_check=checks,
+    max_examples=8, stateful_step_count=25, suppress_health_check=checks,
 )  # fmt: skip
 TestReplayMachine = ReplayMachine.TestCase
 TestReplayMachine.settings = quick

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from empo_core.config import RunConfig, WorldModelRef
+from empo_core.config.yaml import CONFIG_LIMITS, FileTooLargeError, read_yaml
+from empo_core.documents import read_document, world_in
 from empo_core.errors import ConfigError, WorldError
 from empo_core.protocols import WorldModel
 from empo_tabular.plugin import TableParams, empo_components
@@ -98,11 +100,69 @@ def test_json_is_read_too(tmp_path: Path) -> None:
     assert load_world(TableParams(file=path)).num_states == 11
 
 
+def large_game(num_states: int, num_actions: int) -> dict[str, object]:
+    """A game as large as well-known tables: one rule for each state and action."""
+    names = [f"s{i}" for i in range(num_states)]
+    rules = [
+        {"state": names[i], "actions": [f"a{a}", "wait"], "to": names[(7 * i + a) % num_states]}
+        for i in range(num_states)
+        for a in range(num_actions)
+    ]
+    return {
+        "agents": [
+            {"name": "h", "role": "human", "actions": [f"a{a}" for a in range(num_actions)]},
+            {"name": "r", "role": "robot", "actions": ["wait"]},
+        ],
+        "states": names,
+        "initial": "s0",
+        "horizon": 3,
+        "transitions": rules,
+        "goals": {"h": [{"name": "any", "states": names}]},
+    }
+
+
+def test_a_table_may_be_larger_than_a_config(tmp_path: Path) -> None:
+    path = tmp_path / "game.json"
+    game = large_game(500, 6)
+    path.write_text(json.dumps(game))
+    assert path.stat().st_size > CONFIG_LIMITS.bytes
+    name, world = world_in(path, None)
+    rows = torch.arange(500, dtype=torch.int32)[:, None]
+    assert name == "table"
+    successors = world.transitions(rows).states.reshape(500, 6)
+    assert torch.equal(successors, (7 * rows + torch.arange(6)) % 500)
+    with pytest.raises(FileTooLargeError, match="131,072 bytes;"):
+        read_yaml(path)
+    assert read_document(path) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"to": "s1"', '"to": "sx"', r"transitions\.\d+\.to\.sx: there is no state"),
+        ('"horizon": 3', '"horizon": 3, "horizon": 4', r"key 'horizon' is already given"),
+        ('"horizon": 3', '"horizon": 9007199254740993', r"horizon: is beyond 2\^53"),
+        ('"horizon": 3', '"horizon": "\\ud800"', r"horizon: half of a surrogate pair"),
+        ('"horizon": 3', '"horizon": NaN', r"horizon: .*NaN"),
+    ],
+)
+def test_mistakes_in_large_json_are_located(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    text = json.dumps({"description": "x" * CONFIG_LIMITS.bytes} | large_game(3, 8), indent=1)
+    path = tmp_path / "game.json"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=rf":\d+:\d+: .*({reason})"):
+        read_table(path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place", "reason"),
     [
         ("initial: hall", "initial: hal", "6:1: initial", "did you mean 'hall'?"),
         ("initial: hall", "initial: l", "6:1: initial", "episodes would end at once"),
+        ("initial: hall", "initial: {hall: 1/2, l: 1/2}", ":6:22: initial.l", "end at once"),
+        ("initial: hall", "initial: {hall: 1/2}", "6:1: initial", "sum to 0.5, not to 1"),
         ("initial: hall\n", "", "1:1: initial", ""),
         ("horizon: 7", "horizons: 7", "19:1: horizons", "horizon"),
         ("horizon: 7", "horizon: 0", "19:1: horizon", ""),
@@ -144,8 +204,10 @@ def test_a_rule_that_never_applies_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_table_made_in_python_is_checked_too() -> None:
-    with pytest.raises(WorldError, match=r"initial: .*'begin'"):
-        world_of(read_table(LIBRARY / "commitment.yaml").model_copy(update={"initial": "begin"}))
+    with pytest.raises(WorldError, match=r"initial.begin: .*'begin'"):
+        world_of(
+            read_table(LIBRARY / "commitment.yaml").model_copy(update={"initial": {"begin": 1.0}})
+        )
 
 
 def test_a_game_with_too_many_pairs_is_refused_before_it_is_built(tmp_path: Path) -> None:

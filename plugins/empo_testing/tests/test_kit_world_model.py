@@ -13,7 +13,7 @@ from torch import Tensor
 
 from empo_core.features import FeatureShape, Featurizer, RowFeatures
 from empo_core.protocols import WorldModel
-from empo_core.types import Expansion, Successors, WorldSpec
+from empo_core.types import Expansion, InitialStates, Successors, WorldSpec
 from empo_core.world_structure import Reads, Symmetry
 from empo_testing.world_model import WorldModelTests
 from empo_testing.worlds import TinyWorld
@@ -122,6 +122,11 @@ class GoalOfTheRobot(Right):
 class LendsItsInitialState(Right):
     def initial_state(self) -> Tensor:
         return self._rows[0]
+
+
+class StartsWithHalfAChance(Right):
+    def initial_states(self) -> InitialStates:
+        return InitialStates(self._rows[:1].clone(), torch.tensor([0.5]))
 
 
 class Altered(Right):
@@ -387,6 +392,7 @@ FLAWS: list[tuple[type, list[str]]] = [
     (GoalOfTheRobot, ["test_the_spec_is_consistent_and_constant"]),
     (NoHorizon, ["test_the_spec_is_consistent_and_constant"]),
     (LendsItsInitialState, ["test_the_initial_state_is_a_row_of_its_own"]),
+    (StartsWithHalfAChance, ["test_initial_states_are_distinct_and_have_probabilities"]),
     (ForgetsTheFirstOffset, ["test_successors_are_well_formed"]),
     (WidensItsRows, ["test_successors_are_well_formed"]),
     (NegativeDuration, ["test_successors_are_well_formed"]),

@@ -77,3 +77,53 @@ def test_nobody_attains_anything_when_time_is_over() -> None:
 def test_more_time_is_never_worse_for_humans_that_are_not_discounted() -> None:
     fewer, more = (solved({"beta_h": "inf"}, steps) for steps in (2, 4))
     assert all(more.v_m[g] >= fewer.v_m[g] - 1e-12 for g in fewer.v_m)
+
+
+class Acting:
+    """Policies that a reference has computed, of the robots or of the humans."""
+
+    def __init__(self, reference: Reference, name: str) -> None:
+        self._reference, self._name, self._spec = reference, name, Door().spec
+
+    def policy(self, states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
+        moments = zip(states.tolist(), steps_left.tolist(), strict=True)
+        found = [self._reference.at(tuple(state), left) for state, left in moments]
+        spec, (robot,) = self._spec, self._spec.robots
+        if self._name == "pi_r":
+            shares = [spec.strides[robot] * a for a in range(spec.num_robot_actions)]
+            return torch.tensor([[one.pi_r.get(a, 0.0) for a in shares] for one in found])
+        actions, goals = range(max(spec.num_actions)), range(len(spec.goals))
+        return torch.tensor(
+            [[[one.pi_h[g].get(a, 0.0) for a in actions] for g in goals] for one in found]
+        )
+
+
+def test_given_policies_have_the_values_of_computed_ones() -> None:
+    theory, start = CompleteTheory(**THEORIES[0]), tuple(Door().initial_state().tolist())
+    computed = Reference(Door(), theory)
+    prior, robots = Acting(computed, "pi_h"), Acting(computed, "pi_r")
+    values = Reference(Door(), theory, prior, robots=robots).at(start, 4)
+    right = computed.at(start, 4)
+    assert values.v_r == pytest.approx(right.v_r, rel=1e-6)  # Policies are in single precision.
+    for name in ("v_e", "x_h", "q_r", "pi_r"):
+        assert getattr(values, name) == pytest.approx(getattr(right, name), rel=1e-6)
+
+
+def test_better_values_later_and_more_power_make_everything_better() -> None:
+    theory, start = CompleteTheory(**THEORIES[0]), tuple(Door().initial_state().tolist())
+    computed = Reference(Door(), theory)
+    prior, robots = Acting(computed, "pi_h"), Acting(computed, "pi_r")
+
+    def bound(v_e: float, v_r: float, min_power: float = 0.0) -> Values:
+        """Values with a step left, where those without one are known for certain states."""
+        goals = dict.fromkeys(range(len(Door().spec.goals)), v_e)
+        later = Values({}, {}, goals, {}, 0.0, {}, {}, v_r)
+        boundary = {(state, 3): later for state in ((0, 0), (1, 0))}
+        return Reference(
+            Door(), theory, prior, robots=robots, boundary=boundary, min_power=min_power
+        ).at(start, 4)
+
+    worst, floor, best = bound(0.0, -9.0), bound(0.0, -9.0, 0.9), bound(1.0, -1.0)
+    assert worst.v_r < floor.v_r < best.v_r
+    assert all(worst.v_e[g] <= computed.at(start, 4).v_e[g] <= best.v_e[g] for g in best.v_e)
+    assert worst.x_h == floor.x_h

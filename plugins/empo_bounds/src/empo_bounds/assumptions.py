@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int32
 
-from empo_bounds.kernels import SUM_TOLERANCE
 from empo_bounds.power import accrual_bounds, lack_bounds, power_bounds
 from empo_bounds.question import Question
 from empo_bounds.round_off import FUNCTION, Bounds, down, up
 from empo_bounds.unrolled import Unrolled
 from empo_core.errors import ConfigError, SolveError
+from empo_worlds.contract import SUM_TOLERANCE
 
 PowerSource = Literal["assumed", "proved", "run"]
 EXCESS = 2 * SUM_TOLERANCE

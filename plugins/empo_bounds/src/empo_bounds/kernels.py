@@ -1,11 +1,8 @@
-"""Compiled loops over transitions: condense them, and follow them forward.
-
-``plain_induction`` does the same without numba, one pair at a time.
-"""
+"""Compiled loops over transitions: condense them, and follow them forward."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +12,6 @@ from empo_worlds.compilation import compiled, inlined
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-
-DONE: Final = -1
-SUM_TOLERANCE: Final = 1e-9
-"""Allowed distance of a pair's sum of transition probabilities from 1."""
 
 
 class Batch(NamedTuple):
@@ -90,34 +83,20 @@ def is_possible(batch: Batch, pair: int, joint: int, human: int) -> bool:
 
 
 @compiled
-def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
-    """Sum up the transitions of each pair by human, its action, and where they lead.
-
-    Returns:
-        ``DONE``, or the position of an asked joint action whose probabilities are not all
-        positive, or do not sum to 1.
-    """
+def condense(batch: Batch, out: Condensed, s: Scratch) -> None:
+    """Sum up the transitions of each pair by human, its action, and where they lead."""
     humans, actions = s.dense.shape[0], s.dense.shape[1]
     for human in range(humans):
         out.offsets[human, 0] = 0
     for pair in range(batch.first.shape[0] - 1):
         slots, items = 0, 0
         for row in range(batch.first[pair], batch.first[pair + 1]):
-            total = 0.0
             for item in range(batch.offsets[row], batch.offsets[row + 1]):
-                outcome = batch.outcome[item]
-                landing = batch.landing[outcome]
-                prob = batch.prob[outcome]
-                # A sum of 1 says little where a part of it is negative; NaN makes NaN.
-                total += prob if prob > 0.0 else np.nan
+                landing = batch.landing[batch.outcome[item]]
                 if s.place[landing] < 0:
                     s.place[landing] = slots
                     s.touched[slots] = landing
                     slots += 1
-            if not abs(total - 1.0) <= SUM_TOLERANCE:
-                for slot in range(slots):
-                    s.place[s.touched[slot]] = -1
-                return row
             items += batch.offsets[row + 1] - batch.offsets[row]
         for row in range(batch.first[pair], batch.first[pair + 1]):
             joint = batch.joint[row]
@@ -149,7 +128,6 @@ def condense(batch: Batch, out: Condensed, s: Scratch) -> int:
         for slot in range(slots):
             s.place[s.touched[slot]] = -1
         out.items[pair] = items
-    return DONE
 
 
 class Steps(NamedTuple):

@@ -21,7 +21,7 @@ is in ``g``, and that is an average over what all others do of numbers that are 
 So the least right-hand side, over ``S``, times and humans, is a lower bound of everybody's X_h
 wherever a step is left. Where goals cover the states of ``S`` and a human whose goal is achieved
 stays in it, as exact humans do whose first action is to stand still, it is the least weight of a
-goal, or 1. ``plain_power`` does the same without ``RowTable`` and outward rounding.
+goal, or 1.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int32
-from torch import Tensor
+from jaxtyping import Float64, Int64
 
 from empo_bounds.recorded import Contradiction, Recorded
 from empo_worlds.policy_checks import checked_human_policy, checked_robot_policy
@@ -26,40 +25,36 @@ def compare_policies(recorded: Recorded) -> None:
         Contradiction: if a policy differs from the recorded one.
     """
     for time in range(recorded.times):
-        pairs = recorded.pairs(time)
-        moments = recorded.arrays["pair_moment"][pairs.start : pairs.stop]
-        moments = moments[moments >= 0]
-        for first in range(0, len(moments), AT_ONCE):
-            _compare(recorded, time, moments[first : first + AT_ONCE])
+        met = recorded.pairs(time)
+        pairs = met.start + np.flatnonzero(recorded.expanded[met.start : met.stop])
+        for first in range(0, len(pairs), AT_ONCE):
+            _compare(recorded, time, pairs[first : first + AT_ONCE])
 
 
-def _compare(recorded: Recorded, time: int, moment: Int32[np.ndarray, " pair"]) -> None:
-    question, arrays = recorded.question, recorded.arrays
-    state, robot, *humans = arrays["moments"][moment].T
-    rows = torch.from_numpy(arrays["states"][state].copy())
+def _compare(recorded: Recorded, time: int, pairs: Int64[np.ndarray, " pair"]) -> None:
+    question, rows = recorded.question, recorded.states(pairs)
     horizon = question.spec.horizon
-    left = 1 if horizon is None else horizon - time
-    steps_left = torch.full((len(rows),), left)
-    robot_policy = question.robots.policy(rows, steps_left)
-    checked = checked_robot_policy(question.world, rows, robot_policy)
-    _require_same(arrays["robot_policy"][robot], checked, robot_policy.dtype, time)
-    human_policy = question.humans.policy(rows, steps_left)
-    policies = checked_human_policy(question.world, rows, human_policy)
-    for human, number in enumerate(humans):
-        of_human = policies[:, question.goals[human]]
-        actions = min(of_human.shape[-1], question.num_actions)
-        stored = arrays[f"human_policy_{human}"][number]
-        _require_same(stored[..., :actions], of_human[..., :actions], human_policy.dtype, time)
-        if (stored[..., actions:] != 0).any() or bool((of_human[..., actions:] != 0).any()):
-            raise Contradiction(f"a human acts at time {time} as it cannot")
+    steps_left = torch.full((len(rows),), 1 if horizon is None else horizon - time)
+    robots = question.robots.policy(rows, steps_left)
+    right = checked_robot_policy(question.world, rows, robots).numpy()
+    _require_same(recorded.robot_policy(pairs), right, robots.dtype, time)
+    humans = question.humans.policy(rows, steps_left)
+    right = checked_human_policy(question.world, rows, humans).numpy()
+    stored = recorded.human_policy(pairs)
+    actions = min(right.shape[-1], question.num_actions)
+    _require_same(stored[..., :actions], right[..., :actions], humans.dtype, time)
+    if stored[..., actions:].any() or right[..., actions:].any():
+        raise Contradiction(f"a human acts at time {time} as it cannot")
 
 
 def _require_same(
-    stored: Float64[np.ndarray, "pair ..."], policies: Tensor, dtype: torch.dtype, time: int
+    stored: Float64[np.ndarray, "pair ..."],
+    right: Float64[np.ndarray, "pair ..."],
+    dtype: torch.dtype,
+    time: int,
 ) -> None:
     """Refuse other policies than these, which were asked for in a precision."""
-    normalised = policies.numpy()
-    normalised = normalised / normalised.sum(-1, keepdims=True)
+    normalised = right / right.sum(-1, keepdims=True)
     is_double = dtype == torch.float64
     if normalised.shape != stored.shape or not _agree(normalised, stored, is_double=is_double):
         raise Contradiction(f"a policy at time {time} is not that of this run")

@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 
+from empo_bounds.assumptions import Assumptions
 from empo_bounds.question import Question
 from empo_core.errors import WorldError
 
@@ -28,15 +29,13 @@ class Recorded:
     Attributes:
         question: The world and the theory.
         arrays: Arrays by name; see ``certificate.arrays_of``.
-        min_power: X_h that is assumed; None where nothing is.
-        never_ends_early: Whether that is assumed.
+        assumed: Claims about what was not expanded.
         is_timed: Whether durations other than 1 are allowed for where nothing was expanded.
     """
 
     question: Question
     arrays: Mapping[str, np.ndarray]
-    min_power: float | None
-    never_ends_early: bool
+    assumed: Assumptions
     is_timed: bool
 
     @property
@@ -49,19 +48,14 @@ class Recorded:
         first = self.arrays["first_pair"]
         return range(int(first[time]), int(first[time + 1]))
 
-    def row(self, landing: int) -> torch.Tensor:
-        """The state row of a landing, alone in a batch [1 word]."""
-        state = int(self.arrays["landing_state"][landing])
-        return torch.from_numpy(self.arrays["states"][state : state + 1].copy())
-
-    @property
+    @cached_property
     def time_of(self) -> Int64[np.ndarray, " pair"]:
         """Time of each pair."""
         time: Int64[np.ndarray, " pair"]
         time = np.repeat(np.arange(self.times), np.diff(self.arrays["first_pair"]))
         return time
 
-    @property
+    @cached_property
     def expanded(self) -> Bool[np.ndarray, " pair"]:
         """Pairs that were expanded."""
         is_expanded: Bool[np.ndarray, " pair"] = self.arrays["pair_moment"] >= 0
@@ -77,6 +71,31 @@ class Recorded:
         goes_on = alive[pair_state] & (self.time_of != self.question.spec.horizon)
         return goes_on
 
+    def states(self, pairs: Int64[np.ndarray, " pair"]) -> torch.Tensor:
+        """The state rows of some pairs [pair word]."""
+        landing = self.arrays["pair_landing"][pairs]
+        return torch.from_numpy(self.arrays["states"][self.arrays["landing_state"][landing]])
+
+    def robot_policy(
+        self, pairs: Int64[np.ndarray, " pair"]
+    ) -> Float64[np.ndarray, "pair robot_action"]:
+        """The joint policy of the robots in pairs that were expanded."""
+        moments = self.arrays["moments"][self.arrays["pair_moment"][pairs]]
+        policy: Float64[np.ndarray, "pair robot_action"]
+        policy = self.arrays["robot_policy"][moments[:, 1]]
+        return policy
+
+    def human_policy(
+        self, pairs: Int64[np.ndarray, " pair"]
+    ) -> Float64[np.ndarray, "pair goal action"]:
+        """The policies of each goal's human in pairs that were expanded."""
+        moments = self.arrays["moments"][self.arrays["pair_moment"][pairs]]
+        of_humans = [
+            self.arrays[f"human_policy_{human}"][moments[:, 2 + human]]
+            for human in range(len(self.question.goals))
+        ]
+        return np.concatenate(of_humans, 1)[:, np.argsort(self.question.order)]
+
     def require_sense(self) -> None:
         """Refuse arrays in which some pair is not what it is said to be.
 
@@ -87,18 +106,18 @@ class Recorded:
         self._require_ranges()
         self._require_states()
         arrays, spec = self.arrays, self.question.spec
+        state = arrays["landing_state"][arrays["pair_landing"]]
         start = self.question.world.initial_state().tolist()
-        if self.row(int(arrays["pair_landing"][0]))[0].tolist() != start:
+        if arrays["states"][state[0]].tolist() != start:
             raise Contradiction("it begins in another state than this run's world")
         expanded, goes_on, time = self.expanded, self.goes_on, self.time_of
         _refuse(expanded & ~goes_on, "pair {} was expanded, where all episodes end")
-        state = arrays["landing_state"][arrays["pair_landing"]]
         is_of_state = np.zeros(len(state), np.bool_)
         is_of_state[expanded] = (
             arrays["moments"][arrays["pair_moment"][expanded], 0] == state[expanded]
         )
         _refuse(expanded & ~is_of_state, "pair {} has the transitions of another state")
-        if self.never_ends_early:
+        if self.assumed.never_ends_early:
             early = ~goes_on & (time != spec.horizon)
             _refuse(early, "an episode may end early in pair {}, and it says that none does")
         if not self.is_timed:

@@ -76,7 +76,7 @@ class Certification:
     proof: Proof | None
 
 
-class Limits:
+class Budget:
     """Says when to stop, and why."""
 
     def __init__(self, effort: Effort, interrupts: Interrupts, unrolled: Unrolled) -> None:
@@ -149,22 +149,22 @@ def certify(
     assumed.require_sense(question)
     levels, was_timed = _levels(effort.epsilon), False
     with Interrupts() as interrupts:
-        limits = Limits(effort, interrupts, unrolled)
-        assumed, proof = _with_least_power(question, assumed, limits, solved_power)
+        budget = Budget(effort, interrupts, unrolled)
+        assumed, proof = _with_least_power(question, assumed, budget, solved_power)
         for number, epsilon in enumerate(levels):
 
             def report(time: int, number: int = number, epsilon: float = epsilon) -> None:
                 _report(tracker, unrolled, (number, len(levels)), epsilon, time)
 
-            frontier = deepen(unrolled, epsilon, limits.goes_on, report, occupancy)
+            frontier = deepen(unrolled, epsilon, budget.goes_on, report, occupancy)
             if not unrolled.pairs and interrupts.are_pending:
                 raise KeyboardInterrupt("interrupted before anything was expanded")
-            if not unrolled.pairs and limits.reason:
+            if not unrolled.pairs and budget.reason:
                 raise SolveError(
-                    f"{question.spec.name!r}: nothing could be expanded, for {limits.reason}; "
+                    f"{question.spec.name!r}: nothing could be expanded, for {budget.reason}; "
                     "give more minutes (--minutes) or more RAM (--memory)"
                 )
-            is_last = bool(limits.reason) or number == len(levels) - 1
+            is_last = bool(budget.reason) or number == len(levels) - 1
             if unrolled.is_timed != was_timed:
                 rounds.clear()  # They took it that every step lasts 1.
                 was_timed = unrolled.is_timed
@@ -172,7 +172,7 @@ def certify(
                 continue
             if not rounds and not is_last:
                 induce(unrolled, assumed)  # Which may compile, and that says nothing of time.
-            with limits.inducing():
+            with budget.inducing():
                 induced = induce(unrolled, assumed, keep=is_last)
             start = induced.start
             if rounds:
@@ -183,15 +183,15 @@ def certify(
                     unrolled.pairs,
                     unrolled.transitions,
                     float(frontier.outside.sum()),
-                    limits.seconds,
+                    budget.seconds,
                     start,
                     induced.proved,
                 )
             )
             if is_last:
                 break
-        ended = limits.reason or f"no pair with an occupancy of {effort.epsilon:g} is left"
-        if frontier.is_cut and not limits.reason:
+        ended = budget.reason or f"no pair with an occupancy of {effort.epsilon:g} is left"
+        if frontier.is_cut and not budget.reason:
             steps = most_steps(question, effort.epsilon)
             ended = f"{steps:,.0f} steps were followed, and episodes may go on for ever"
     tracker.progress(TASK, 1.0, 1.0)
@@ -202,13 +202,13 @@ def certify(
 def _with_least_power(
     question: Question,
     assumed: Assumptions,
-    limits: Limits,
+    budget: Budget,
     solved_power: Callable[[], float | None],
 ) -> tuple[Assumptions, Proof | None]:
     """Claims with a least power that is proved, or taken from a run, where none is assumed."""
     if assumed.min_power is not None:
         return assumed, None
-    proof = prove(question, limits.allow_proof)
+    proof = prove(question, budget.allow_proof)
     if proof is not None:
         return replace(assumed, min_power=proof.min_power, power_source="proved"), proof
     power = solved_power()

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int32, Int64, Shaped
 
-from empo_bounds.kernels import DONE, Batch, Condensed, Scratch, condense
+from empo_bounds.kernels import Batch, Condensed, Scratch, condense
 from empo_bounds.question import Question
-from empo_core.errors import SolveError
-from empo_core.types import Expansion, WorldSpec
-from empo_worlds.contract import expansion_of, state_text, successors_of
-from empo_worlds.samples import action_names, joint_actions
+from empo_core.types import Expansion
+from empo_worlds.contract import expansion_of, successors_of
+from empo_worlds.samples import joint_actions, part_index
 
 SHARE_OF_ALL = 0.5
 """Share of all joint actions from which on a world is asked about all of them, where that pays."""
@@ -52,7 +51,7 @@ class Transitions:
         spec = question.spec
         self._question = question
         self._actions = joint_actions(spec).numpy()
-        self._joint_robot = _mixed(spec, spec.robots, self._actions)
+        self._joint_robot = part_index(spec, spec.robots, self._actions)
         self._joint_action = self._actions[:, list(spec.humans)].T.copy()
         self._scratch = Scratch(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 0, 0)))
         self.asked_each = float(len(self._actions))
@@ -68,7 +67,6 @@ class Transitions:
             number: Is asked for the numbers of landings.
 
         Raises:
-            SolveError: if a policy acts where it cannot.
             BrokenWorldError: if the world breaks its contract.
         """
         is_possible = self._possible(acting)
@@ -89,7 +87,7 @@ class Transitions:
             self._joint_robot,
             self._joint_action,
         )
-        return self._condense(batch, rows)
+        return self._condense(batch)
 
     def _possible(self, acting: Acting) -> Bool[np.ndarray, "state joint"]:
         """Joint actions that matter: all but one human act on average, that one for any goal."""
@@ -119,7 +117,7 @@ class Transitions:
         successors = successors_of(world, states[torch.from_numpy(state)], actions)
         return Expansion.of(successors), False
 
-    def _condense(self, batch: Batch, rows: Shaped[np.ndarray, "state word"]) -> Condensed:
+    def _condense(self, batch: Batch) -> Condensed:
         humans, pairs = len(self._joint_action), len(batch.robot)
         landings, actions = int(batch.landing.max(initial=0)) + 1, self._question.num_actions
         pair_offsets = batch.offsets[batch.first]
@@ -137,48 +135,8 @@ class Transitions:
             np.zeros((humans, room)),
             np.zeros(pairs, np.int64),
         )
-        wrong = condense(batch, out, self._scratch)
-        if wrong != DONE:
-            self._refuse(batch, wrong, rows)
+        condense(batch, out, self._scratch)
         return out
-
-    def _refuse(
-        self, batch: Batch, item_index: int, rows: Shaped[np.ndarray, "state word"]
-    ) -> None:
-        """Say what is wrong with a joint action that is taken."""
-        spec, world = self._question.spec, self._question.world
-        pair = int(np.searchsorted(batch.first, item_index, side="right")) - 1
-        actions = self._actions[batch.joint[item_index]].tolist()
-        names = action_names(spec, int(batch.joint[item_index]))
-        row = torch.from_numpy(rows[pair])
-        where = state_text(world, row)
-        items = slice(int(batch.offsets[item_index]), int(batch.offsets[item_index + 1]))
-        if items.start == items.stop:
-            available = world.available(row[None])[0].numpy()
-            culprit = next(
-                (a for a, action in enumerate(actions) if not available[a, action]), None
-            )
-            culprit_name = "an agent" if culprit is None else spec.agents[culprit].name
-            raise SolveError(
-                f"{culprit_name} acts in a way that is not available in a state of {spec.name!r} "
-                f"({names}). The policy was made for another world, or has a bug. {where}"
-            )
-        total = float(batch.prob[batch.outcome[items]].sum())
-        raise SolveError(
-            f"the successors of one state under ({names}) have probabilities that sum to "
-            f"{total!r}, not 1. Correct the world model. {where}"
-        )
-
-
-def _mixed(
-    spec: WorldSpec, agents: tuple[int, ...], actions: Int64[np.ndarray, "joint agent"]
-) -> Int64[np.ndarray, " joint"]:
-    """The index of some agents' joint action in each joint action of all; the first is fastest."""
-    mixed, stride = np.zeros(len(actions), np.int64), 1
-    for agent in agents:
-        mixed += actions[:, agent] * stride
-        stride *= spec.num_actions[agent]
-    return mixed
 
 
 def _chosen_items(

@@ -90,8 +90,8 @@ class Unrolled:
             False where it did not.
 
         Raises:
-            SolveError: if a policy is none, or acts where it cannot; or the world's probabilities
-                do not sum to 1.
+            SolveError: if a policy is none, or acts where it cannot.
+            BrokenWorldError: if the world breaks its contract.
         """
         if len(self.layers) == time + 1:
             self.layers.append(Layer(np.zeros(0, np.int32), np.zeros(0, np.int32)))

@@ -1,7 +1,7 @@
 """Compiled loops of the backward induction: from bounds of later pairs to bounds of earlier ones.
 
 Bounds of one number lie side by side, from below and from above, and each is rounded outwards as
-in ``round_off``. ``plain_induction`` does the same without numba, one pair at a time.
+in ``round_off``. ``second_opinion`` has the same by the reference solver, one pair at a time.
 """
 
 from __future__ import annotations

@@ -1,48 +1,49 @@
-"""Verification of a certificate: everything is worked out again in plain loops, and compared."""
+"""Verification of a certificate: all is worked out by the reference solver, and compared."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from empo_bounds.assumptions import Proved, assumes_bounded_chances
+from empo_bounds.assumptions import Assumptions, Proved, assumes_bounded_chances
 from empo_bounds.certificate import (
     FILE,
     FOLDER,
     Certificate,
-    Claims,
     Interval,
     StartBounds,
+    interval,
     policies_digest,
     read_certificate,
+    start_bounds,
     theory_data,
 )
-from empo_bounds.least_power import solved_power
-from empo_bounds.plain_induction import PlainBounds, Summary, plain_bounds, vacuous_bounds
-from empo_bounds.plain_power import plain_least_power
+from empo_bounds.induction import PairBounds
+from empo_bounds.least_power import prove, solved_power
 from empo_bounds.policy_comparison import compare_policies
 from empo_bounds.question import Question
 from empo_bounds.recorded import VALUES, Contradiction, Recorded
 from empo_bounds.saved_question import saved_question, saved_solution
+from empo_bounds.second_opinion import ExpandedWorld, reference_bounds, vacuous_v_r
 from empo_core.config import HumanPriorRef, RunConfig
 from empo_core.config.files import parse_yaml, validate_document
 from empo_core.errors import StorageError
+from empo_core.experiment import Experiment
 from empo_core.protocols import Tracker
 from empo_core.runs.atomic import digest
 from empo_core.runs.directory import existing_run
 from empo_core.world_content import world_digest
-from empo_theory.solved_world import SolvedWorld
 
 INSIDE, OUTSIDE = 1e-11, 1e-6
-"""Largest share by which a certified bound may be tighter than the plain one, and by which it may
-be looser. Certified ones are rounded outwards and plain ones not at all, hence looser."""
+"""Largest share by which a certified bound may be tighter than that of the reference, and by which
+it may be looser. Certified ones are rounded outwards and the others not at all, hence looser."""
 NEGLIGIBLE, HUGE = 1e-290, 1e290
 """Numbers below and beyond which under- and overflow count; but where no bound follows from the
-plain induction, none may be certified."""
+reference, none may be certified."""
 NOT_CHECKED = (
     "earlier rounds",
     "seconds, and which occupancy rounds asked for",
@@ -81,18 +82,15 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     certificate, arrays = read_certificate(directory)
     run, question = saved_question(path, _prior(directory, certificate))
     claims = certificate.claims
-    recorded = Recorded(
-        question, arrays, claims.min_power, claims.never_ends_early, claims.is_timed
-    )
+    assumed = Assumptions(claims.min_power, claims.never_ends_early)
+    recorded = Recorded(question, arrays, assumed, claims.is_timed)
     try:
         _compare_names(run.config, question, certificate)
         _compare_digests(recorded, certificate)
         recorded.require_sense()
         compare_policies(recorded)
         numbers = _compare_bounds(recorded, certificate, tracker)
-        if claims.power_source == "run" and certificate.about.human_prior is not None:
-            raise Contradiction("its least power is that of a solution with other humans")
-        _compare_least_power(question, claims, lambda: saved_solution(run))
+        _compare_least_power(run, question, certificate)
     except Contradiction as error:
         raise StorageError(
             f"{directory}: this certificate is not confirmed: {error}. Make a new one with: "
@@ -101,21 +99,23 @@ def verify_run(path: str | Path, tracker: Tracker) -> Verified:
     return Verified(certificate, certificate.pairs, numbers, VALUES[0] in arrays)
 
 
-def _compare_least_power(
-    question: Question, claims: Claims, solution: Callable[[], SolvedWorld | None]
-) -> None:
+def _compare_least_power(run: Experiment, question: Question, certificate: Certificate) -> None:
     """Compare the least power with what is proved, or with the run's solution."""
+    claims = certificate.claims
     power, source = claims.min_power, claims.power_source
     if (power is None) != (source is None) or (claims.power_states is None) != (source != "proved"):
         raise Contradiction("it does not say where its least power comes from")
     if power is None or source == "assumed":
         return
     if source == "proved":
-        right, states = plain_least_power(question)
+        proof = prove(question, lambda: True)
+        right, states = proof or (0.0, None)
         _require_equal("the number of states that can be reached", claims.power_states, states)
+    elif certificate.about.human_prior is not None:
+        raise Contradiction("its least power is that of a solution with other humans")
     else:
-        run_solution = solution()
-        right = (solved_power(question, run_solution) if run_solution is not None else None) or 0.0
+        solution = saved_solution(run)
+        right = (solved_power(question, solution) if solution is not None else None) or 0.0
     if not _agree(np.array(power), np.array(right), is_upper=False):
         raise Contradiction(
             f"its least power is {power!r} ({source}), and {right!r} is all that follows"
@@ -162,80 +162,94 @@ def _compare_bounds(recorded: Recorded, certificate: Certificate, tracker: Track
     def report(done: int, of: int) -> None:
         tracker.progress(TASK, done, of)
 
-    numbers, summary, powers = 0, Summary(), []
-    for time, bounds in plain_bounds(recorded, report, summary):
+    numbers, powers, world = 0, list[np.ndarray](), ExpandedWorld(recorded)
+    for time, bounds in reference_bounds(recorded, world, report):
         numbers += _compare_arrays(recorded, time, bounds)
-        expanded = recorded.expanded[recorded.pairs(time).start : recorded.pairs(time).stop]
-        powers += [
-            pair_bounds.x_h[0] for pair_bounds, is_so in zip(bounds, expanded, strict=True) if is_so
-        ]
+        pairs = recorded.pairs(time)
+        expanded = recorded.expanded[pairs.start : pairs.stop]
+        _require_power(recorded, bounds.x_h.high, pairs)
+        powers.append(bounds.x_h.low[expanded])
         if time == 0:
-            numbers += _compare_start(recorded, certificate, bounds[0])
-    humans = len(recorded.question.spec.humans)
-    _compare_claims(recorded, certificate, np.array(powers).reshape(-1, humans))
-    _compare_last_round(recorded, certificate, summary)
+            numbers += _compare_start(recorded, certificate, bounds)
+    _compare_claims(recorded, certificate, np.concatenate(powers))
+    _compare_last_round(recorded, certificate, world)
     return numbers
 
 
-def _compare_arrays(recorded: Recorded, time: int, pair_bounds: list[PlainBounds]) -> int:
+def _require_power(recorded: Recorded, upper: np.ndarray, pairs: range) -> None:
+    """Refuse pairs in which a human has less power than there is everywhere.
+
+    Args:
+        recorded: Pairs and claims.
+        upper: X_h from above in some pairs [pair human].
+        pairs: These.
+    """
+    min_power = recorded.assumed.min_power or 0.0
+    short = np.argwhere(upper < min_power * (1.0 - INSIDE))
+    if len(short):
+        pair, human = short[0].tolist()
+        raise Contradiction(
+            f"X_h of pair {pairs[pair]} is at most {upper[pair, human]:.6g}, and it says that it "
+            f"is at least {min_power:.6g} everywhere"
+        )
+
+
+def _compare_arrays(recorded: Recorded, time: int, bounds: PairBounds) -> int:
     """Compare the bounds of all pairs of a time, where they were kept; how many there are."""
     numbers, pairs = 0, recorded.pairs(time)
     for key in VALUES if VALUES[0] in recorded.arrays else ():
         name, side = key.rsplit("_", 1)
         certified = recorded.arrays[key][pairs.start : pairs.stop]
-        plain = np.array([getattr(bounds, name)[int(side == "high")] for bounds in pair_bounds])
-        wrong = ~_agree(certified, plain.reshape(certified.shape), is_upper=side == "high")
-        if wrong.any():
-            pair = int(np.argwhere(wrong)[0, 0])
+        right = getattr(getattr(bounds, name), side)
+        wrong = np.argwhere(~_agree(certified, right, is_upper=side == "high"))
+        if len(wrong):
+            pair = int(wrong[0, 0])
             raise Contradiction(
-                f"{key} of pair {pair} at time {time} is {certified[pair]}, and {plain[pair]} "
+                f"{key} of pair {pair} at time {time} is {certified[pair]}, and {right[pair]} "
                 "follows"
             )
         numbers += certified.size
     return numbers
 
 
-def _agree(certified: np.ndarray, plain: np.ndarray, *, is_upper: bool) -> np.ndarray:
-    """True where a bound is the plain one, or looser by what outward rounding may do."""
+def _agree(certified: np.ndarray, right: np.ndarray, *, is_upper: bool) -> np.ndarray:
+    """True where a bound is that of the reference, or looser by what outward rounding may do."""
     unbounded = np.inf if is_upper else -np.inf
-    invented = (plain == unbounded) & (certified != unbounded)
-    certified, plain = np.clip(certified, -HUGE, HUGE), np.clip(plain, -HUGE, HUGE)
-    looser = certified - plain if is_upper else plain - certified
-    size = np.abs(plain)
+    invented = (right == unbounded) & (certified != unbounded)
+    certified, right = np.clip(certified, -HUGE, HUGE), np.clip(right, -HUGE, HUGE)
+    looser = certified - right if is_upper else right - certified
+    size = np.abs(right)
     agree: np.ndarray
     agree = (looser >= -INSIDE * size - NEGLIGIBLE) & (looser <= OUTSIDE * size + NEGLIGIBLE)
     agree = agree & ~invented
     return agree
 
 
-def _compare_start(recorded: Recorded, certificate: Certificate, start_bounds: PlainBounds) -> int:
-    bounds = list(_start(recorded.question, certificate.start, start_bounds))
-    vacuous = vacuous_bounds(recorded).loss
-    bounds.append((certificate.vacuous_v_r, (-vacuous[1], -vacuous[0]), "vacuous V_r"))
-    for certified, plain, quantity in bounds:
-        for side, unbounded in enumerate((-np.inf, np.inf)):
-            number = certified[side]
-            value = np.array(unbounded if number is None else number)
-            if not _agree(value, np.array(plain[side]), is_upper=side == 1):
+def _compare_start(recorded: Recorded, certificate: Certificate, bounds: PairBounds) -> int:
+    """Compare the bounds at the start, which is the only pair of its time; how many there are."""
+    names, certified = zip(*_intervals(certificate.start), strict=True)
+    _, right = zip(*_intervals(start_bounds(recorded.question, bounds)), strict=True)
+    names, certified = (*names, "vacuous V_r"), (*certified, certificate.vacuous_v_r)
+    right = (*right, interval(*vacuous_v_r(recorded)))
+    for side, unbounded in enumerate((-np.inf, np.inf)):
+        for name, *sides in zip(names, certified, right, strict=True):
+            numbers = [np.array(unbounded if it[side] is None else it[side]) for it in sides]
+            if not _agree(*numbers, is_upper=side == 1):
                 raise Contradiction(
-                    f"{quantity} at the start is {number!r} by it, and {float(plain[side])!r} "
+                    f"{name} at the start is {sides[0][side]!r} by it, and {float(numbers[1])!r} "
                     "follows"
                 )
-    return 2 * len(bounds)
+    return 2 * len(names)
 
 
-def _start(
-    question: Question, start: StartBounds, bounds: PlainBounds
-) -> Iterator[tuple[Interval, tuple[float, float], str]]:
-    """Certified intervals at the start, plain ones, and what they are of."""
-    yield start.v_r, (-bounds.loss[1], -bounds.loss[0]), "V_r"
-    yield start.u_r, (-bounds.lack[1], -bounds.lack[0]), "U_r"
-    for position, human in enumerate(start.humans):
-        x_h = bounds.x_h[:, position].tolist()
-        yield human.x_h, (x_h[0], x_h[1]), f"X_h of {human.name}"
-        for column, goal in enumerate(human.goals, question.first_goal[position]):
-            v_e = bounds.v_e[:, column].tolist()
-            yield goal.v_e, (v_e[0], v_e[1]), f"V_h^e of {human.name} for {goal.name!r}"
+def _intervals(start: StartBounds) -> Iterator[tuple[str, Interval]]:
+    """Names and intervals of everything that is bounded at the start."""
+    yield "V_r", start.v_r
+    yield "U_r", start.u_r
+    for human in start.humans:
+        yield f"X_h of {human.name}", human.x_h
+        for goal in human.goals:
+            yield f"V_h^e of {human.name} for {goal.name!r}", goal.v_e
 
 
 def _compare_claims(recorded: Recorded, certificate: Certificate, powers: np.ndarray) -> None:
@@ -269,14 +283,14 @@ def _compare_claims(recorded: Recorded, certificate: Certificate, powers: np.nda
             )
 
 
-def _compare_last_round(recorded: Recorded, certificate: Certificate, summary: Summary) -> None:
-    last, start = certificate.rounds[-1], certificate.start
+def _compare_last_round(recorded: Recorded, certificate: Certificate, world: ExpandedWorld) -> None:
+    last, start, outside = certificate.rounds[-1], certificate.start, world.outside()
     _require_equal("the number of pairs", last.pairs, int(recorded.expanded.sum()))
-    _require_equal("the number of transitions", last.transitions, summary.transitions)
+    _require_equal("the number of transitions", last.transitions, world.num_transitions)
     _require_equal("V_r of the last round", last.v_r, start.v_r)
     _require_equal("the widest V_h^e", last.widest_v_e, float(np.max(start.widths)))
     _require_equal("the median width of V_h^e", last.median_v_e, float(np.median(start.widths)))
-    if abs(last.outside - summary.outside) > OUTSIDE * max(summary.outside, OUTSIDE):
+    if abs(last.outside - outside) > OUTSIDE * max(outside, OUTSIDE):
         raise Contradiction(
-            f"the occupancy outside is {last.outside!r} by it, and {summary.outside!r} is right"
+            f"the occupancy outside is {last.outside!r} by it, and {outside!r} is right"
         )

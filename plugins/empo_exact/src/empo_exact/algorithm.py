@@ -131,10 +131,8 @@ class Exact(Algorithm):
         """The result of a finished run with the values of all times; solved again if not saved."""
         results = context.directory / RESULTS
         if (results / "tables").is_dir():
-            result = load(results, _world(context.world))
-            if result.horizon is None or len(result.times) == result.horizon:
-                return result
-        elif not (results / SUMMARY).is_file():
+            return load(results, _world(context.world))
+        if not (results / SUMMARY).is_file():
             raise StorageError(
                 f"{context.directory}: has no results; this algorithm saves them at its end. Go "
                 f"on with: empo resume {context.directory}"

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int, Int64, Shaped
 from torch import Tensor
 
+from empo_core.errors import SolveError
 from empo_exact.game import Game
 from empo_exact.solution import AT_ONCE, Solution
 from empo_exact.storm import write_labels, write_rewards
@@ -130,7 +131,16 @@ class Chain:
 
 
 def close_loop(solution: Solution) -> Chain:
-    """The chain of a solved world: the robot's policy, and humans over all their goals."""
+    """The chain of a solved world: the robot's policy, and humans over all their goals.
+
+    Raises:
+        SolveError: if episodes start from several states.
+    """
+    if (number := len(solution.start)) > 1:
+        raise SolveError(
+            f"{solution.spec.name!r} starts in one of {number} states by chance, and a chain has "
+            "one initial node; solve the world with start=, one row, for the chain from there"
+        )
     here = np.zeros(1, np.int64)
     times, states, rewards, counts, targets, probs = [], [], [], [], [], []
     first = 0
@@ -164,16 +174,17 @@ def close_loop(solution: Solution) -> Chain:
 
 
 def visits_over_time(
-    solution: Solution, start: int = 0, first_time: int = 0
+    solution: Solution, start: Float64[np.ndarray, " start"], first_time: int = 0
 ) -> Iterator[tuple[int, Int64[np.ndarray, " state"], Float64[np.ndarray, " state"]]]:
     """Time, states that episodes are in then, and the chance of each; of the closed loop.
 
     Args:
         solution: The solved world.
-        start: Number of the state that episodes begin in.
+        start: The chance of each of the first states to be the one that episodes begin in.
         first_time: The time at which they do.
     """
-    here, visits = np.array([start], np.int64), np.ones((1, 1))
+    here = np.flatnonzero(start)
+    visits = start[here, None]
     for time in itertools.count(first_time):
         if not len(here):
             return
@@ -186,7 +197,7 @@ def occupancy(
 ) -> Iterator[tuple[int, Int64[np.ndarray, " state"], Float64[np.ndarray, " state"]]]:
     """Time, states from which episodes go on, and expected visits; without a horizon all at 0."""
     total = np.zeros(solution.graph.num_states)
-    for time, here, visits in visits_over_time(solution):
+    for time, here, visits in visits_over_time(solution, solution.start):
         alive = solution.alive(here, time)
         if solution.horizon is None:
             total[here[alive]] += visits[alive]

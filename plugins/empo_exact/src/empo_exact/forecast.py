@@ -116,9 +116,11 @@ class Forecast:
     def needs(self) -> dict[str, JsonValue]:
         """Sizes, RAM, disk and seconds of the solve that was asked for."""
         params, watch, horizon = self._params, self._watch, self.world.spec.horizon
+        steps = "" if horizon is None else f" of {horizon}"
         report: dict[str, JsonValue] = {
             "states": _range([size.states for size in self._sizes]),
             "transitions": _range([size.transitions for size in self._sizes]),
+            "explored": f"{watch.depth}{steps} steps, in {watch.seconds:.1f} s",
         }
         if watch.is_complete:
             report = {
@@ -126,9 +128,6 @@ class Forecast:
                 "transitions": self._graph.num_transitions,
                 "depth": len(self._graph.layers) - 1,
             }
-        else:
-            steps = "" if horizon is None else f" of {horizon}"
-            report["explored"] = f"{watch.depth}{steps} steps, in {watch.seconds:.1f} s"
         peaks, disk = _bytes(self._sizes, self._written, self._keeps, params)
         ram_range = (watch.base + peaks[0], watch.base + peaks[1])
         took = np.add(self._exploring, self._sweeping).tolist()

@@ -9,7 +9,6 @@ goals can so be done for ``LANES`` neighbours at a time, see ``simd``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from empo_core.types import WorldSpec
 from empo_exact.graph import StateGraph
 from empo_theory.equations import reward_weight
 from empo_theory.parameters import CompleteTheory
+from empo_worlds.samples import joint_actions, part_index
 
 LANES: Final = 4
 """Goals per human are a multiple of it."""
@@ -50,13 +50,13 @@ class Game(NamedTuple):
         profile: The humans' part of each joint action, human 0 fastest [joint].
         robot: The robots' part of each joint action, robot 0 fastest [joint].
         action: Each human's action in each of the humans' profiles [human profile].
-        having: The profiles in which each human takes its first action, then those in which it
+        with_action: The profiles in which each human takes its first action, then those in which it
             takes its second, ..., each in the order of the others' part [human profile], flat.
         others: The other humans' part of each profile [human profile].
         profile_joint: The joint action made of a profile and the robots' first part [profile].
         robot_joint: What a robots' part adds to that [robot].
         num_actions: [human].
-        together: How many profiles contain any one action of a human [human].
+        num_with_action: How many profiles contain any one action of a human [human].
         first_goal: Where each human's goals begin, and the end [human + 1].
         last_goal: Where each human's goals end, padding left out [human].
         weight: [goal].
@@ -77,12 +77,12 @@ class Game(NamedTuple):
     profile: Indices
     robot: Indices
     action: Indices
-    having: NDArray[np.int32]
+    with_action: NDArray[np.int32]
     others: Indices
     profile_joint: NDArray[np.int32]
     robot_joint: NDArray[np.int32]
     num_actions: Longs
-    together: Longs
+    num_with_action: Longs
     first_goal: Longs
     last_goal: Longs
     weight: Floats
@@ -216,15 +216,15 @@ class Scratch(NamedTuple):
             there are as many more as make a multiple of ``LANES``, which never are.
         reply: What each profile is worth, given the robot's reply [profile goal].
         rows: The available profiles with each action of one human [action which], flat.
-        share: How likely the human takes them to be if it chooses that action, likewise.
-        even: The same where all profiles are available, and evenly likely [human profile], flat.
+        believed: How likely the human takes them to be if it chooses that action, likewise.
+        evenly: The same where all profiles are available, and evenly likely [human profile], flat.
         q: Values of own actions [action goal].
-        times: How many available profiles contain an own action [human action].
+        num_available: How many available profiles contain an own action [human action].
         weight: How likely own actions are, not yet normalised [action goal]; rounded up to a
             multiple of ``WIDEST`` numbers.
         marginal: Each human's action probabilities over all its goals [human action].
-        mass: Probability of what the others do, for each human [human others], flat.
-        chance: Probability of each profile [profile].
+        others_chance: Probability of what the others do, for each human [human others], flat.
+        profile_chance: Probability of each profile [profile].
         q_r: [robot].
         pi_r: [robot].
         accrual: Expected weight of U_r [robot].
@@ -235,14 +235,14 @@ class Scratch(NamedTuple):
     free: NDArray[np.uint8]
     reply: Floats
     rows: NDArray[np.int32]
-    share: Floats
-    even: Floats
+    believed: Floats
+    evenly: Floats
     q: Floats
-    times: Longs
+    num_available: Longs
     weight: Floats
     marginal: Floats
-    mass: Floats
-    chance: Floats
+    others_chance: Floats
+    profile_chance: Floats
     q_r: Floats
     pi_r: Floats
     accrual: Floats
@@ -260,14 +260,14 @@ def make_scratch(game: Game) -> Scratch:
         free=np.zeros(padded, np.uint8),
         reply=aligned((profiles, goals)),
         rows=np.zeros(profiles, np.int32),
-        share=np.zeros(profiles),
-        even=np.repeat(1.0 / game.together, profiles),
+        believed=np.zeros(profiles),
+        evenly=np.repeat(1.0 / game.num_with_action, profiles),
         q=aligned((actions, goals)),
-        times=np.zeros((humans, actions), np.int64),
+        num_available=np.zeros((humans, actions), np.int64),
         weight=aligned((actions + -(-(-actions * goals % WIDEST) // goals), goals)),
         marginal=np.zeros((humans, actions)),
-        mass=np.zeros(humans * profiles),
-        chance=np.zeros(profiles),
+        others_chance=np.zeros(humans * profiles),
+        profile_chance=np.zeros(profiles),
         q_r=np.zeros(padded),
         pi_r=np.zeros(padded),
         accrual=np.zeros(padded),
@@ -314,13 +314,10 @@ def make_game(
 ) -> Game:
     """The game as the kernels read it; ``achieved`` has the goals of ``spec.goals``."""
     spec = graph.spec
-    joint = np.arange(spec.num_joint_actions)
-    actions = {
-        agent: joint // spec.strides[agent] % spec.num_actions[agent]
-        for agent in range(len(spec.agents))
-    }
-    profile, profiles = _mixed(actions, spec.humans, spec)
-    robot, robots = _mixed(actions, spec.robots, spec)
+    joint, profiles = joint_actions(spec).numpy(), spec.num_human_actions
+    profile, robot = (
+        part_index(spec, agents, joint).astype(np.uint32) for agents in (spec.humans, spec.robots)
+    )
     listed = np.arange(profiles)
     action, strides = np.zeros((len(spec.humans), profiles), np.uint32), 1
     for h, human in enumerate(spec.humans):
@@ -351,18 +348,20 @@ def make_game(
         profile=profile,
         robot=robot,
         action=action,
-        having=np.argsort(action, axis=1, kind="stable").astype(np.int32).ravel(),
+        with_action=np.argsort(action, axis=1, kind="stable").astype(np.int32).ravel(),
         others=others,
         profile_joint=np.flatnonzero(robot == 0)[np.argsort(profile[robot == 0])].astype(np.int32),
         robot_joint=np.flatnonzero(profile == 0)[np.argsort(robot[profile == 0])].astype(np.int32),
         num_actions=np.array([spec.num_actions[human] for human in spec.humans], np.int64),
-        together=np.array([profiles // spec.num_actions[human] for human in spec.humans], np.int64),
+        num_with_action=np.array(
+            [profiles // spec.num_actions[human] for human in spec.humans], np.int64
+        ),
         first_goal=begins,
         last_goal=begins[:-1] + np.array(lengths),
         weight=padded(weight, spec),
         num_joint=len(joint),
         num_profiles=profiles,
-        num_robot_actions=robots,
+        num_robot_actions=spec.num_robot_actions,
     )
 
 
@@ -377,17 +376,6 @@ def plain_states(graph: StateGraph) -> NDArray[np.uint8]:
         counts = np.diff(graph.offsets[first * joint : last * joint + 1])
         is_plain[first:last] = (counts.reshape(-1, joint) == 1).all(axis=1)
     return is_plain
-
-
-def _mixed(
-    actions: Mapping[int, NDArray[np.int64]], agents: Sequence[int], spec: WorldSpec
-) -> tuple[Indices, int]:
-    """The index of some agents' joint action in each joint action, and how many there are."""
-    index, stride = np.zeros(spec.num_joint_actions, np.int64), 1
-    for agent in agents:
-        index += actions[agent] * stride
-        stride *= spec.num_actions[agent]
-    return index.astype(np.uint32), stride
 
 
 def make_theory(theory: CompleteTheory) -> Theory:

@@ -21,7 +21,7 @@ from empo_core.types import WorldSpec
 from empo_exact.expansion import expander, one_behind
 from empo_exact.plugin import ExactParams
 from empo_exact.transition_arrays import Codes, Offsets, TransitionArrays
-from empo_worlds.contract import initial_row
+from empo_worlds.contract import initial_states_of
 from empo_worlds.row_table import RowTable
 from empo_worlds.rows import state_rows
 
@@ -96,6 +96,10 @@ class StateGraph:
         """Number of states that are reachable within this many steps."""
         return int(self.layers[min(steps, len(self.layers) - 1)])
 
+    def expanded_within(self, steps: int) -> int:
+        """Number of them that have their transitions stored."""
+        return min(self.within(steps), self.num_expanded)
+
 
 def transitions_of(
     graph: StateGraph, chosen: Int64[np.ndarray, " state"]
@@ -146,14 +150,14 @@ def starts_of(world: WorldModel, start: Start | None) -> Shaped[np.ndarray, "sta
 
     Args:
         world: The world.
-        start: State rows; None means the initial state.
+        start: State rows; None means the initial states.
 
     Raises:
         SolveError: if there is no row.
         WorldError: if the rows are no state rows of the world.
     """
     if start is None:
-        return initial_row(world)
+        return initial_states_of(world).states.numpy()
     rows = state_rows(world.spec, start)
     if not len(rows):
         raise SolveError(f"start has no state rows of {world.spec.name!r}; give at least one")
@@ -161,6 +165,16 @@ def starts_of(world: WorldModel, start: Start | None) -> Shaped[np.ndarray, "sta
     table.number(rows)
     distinct: Shaped[np.ndarray, "start word"] = table.rows.copy()
     return distinct
+
+
+def start_chances(world: WorldModel, graph: StateGraph) -> Float64[np.ndarray, " start"]:
+    """The chance of each of the first states of a graph to be the one that episodes begin in.
+
+    Where rows were given to start from, that is the first one.
+    """
+    initial = world.initial_states()
+    is_worlds_own = np.array_equal(initial.states.numpy(), graph.states[: graph.within(0)])
+    return initial.prob.double().numpy() if is_worlds_own else np.ones(1)
 
 
 def build_graph(

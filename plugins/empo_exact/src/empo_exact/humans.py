@@ -38,6 +38,7 @@ from empo_exact.rows import (
     extreme_replies,
     find_rows,
     kind_of,
+    row_of,
 )
 from empo_exact.simd import (
     SIXTEEN,
@@ -59,31 +60,33 @@ from empo_worlds.compilation import inlined
 @inlined
 def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch) -> Mixture:
     """The available profiles with each own action, and how likely they seem, flat."""
-    here = state if humans.belief.shape[0] > 1 else 0
+    here = row_of(humans.belief, state)
     believes = humans.belief.shape[3] > 0
-    together = game.together[human]
+    together = game.num_with_action[human]
     for action in range(game.num_actions[human]):
         first, count = action * together, 0
         for k in range(together):
-            profile = entry(game.having, (human * game.num_profiles + first + k,))
+            profile = entry(game.with_action, (human * game.num_profiles + first + k,))
             if entry(s.is_available, (profile,)):
                 s.rows[first + count] = profile
-                s.share[first + count] = humans.belief[here, human, action, k] if believes else 1.0
+                s.believed[first + count] = (
+                    humans.belief[here, human, action, k] if believes else 1.0
+                )
                 count += 1
-        s.times[human, action] = count
+        s.num_available[human, action] = count
         if not believes:
             for k in range(first, first + count):
-                s.share[k] = 1.0 / count
-    return Mixture(s.rows, 0, s.share, 0, game.num_profiles)
+                s.believed[k] = 1.0 / count
+    return Mixture(s.rows, 0, s.believed, 0, game.num_profiles)
 
 
 @inlined
 def list_plainly(game: Game, human: int, s: Scratch) -> Mixture:
     """The same where all profiles are available and no beliefs are given."""
     for action in range(game.num_actions[human]):
-        s.times[human, action] = game.together[human]
+        s.num_available[human, action] = game.num_with_action[human]
     first = human * game.num_profiles
-    return Mixture(game.having, first, s.even, first, game.num_profiles)
+    return Mixture(game.with_action, first, s.evenly, first, game.num_profiles)
 
 
 @inlined
@@ -101,11 +104,11 @@ def find_gaps(
 
     ``listed`` has the available profiles with each own action.
     """
-    here = state if humans.beta.shape[0] > 1 else 0
+    here = row_of(humans.beta, state)
     beta, best = load(humans.beta, (here, goal), zero), zero - math.inf
-    actions, together = game.num_actions[human], game.together[human]
+    actions, together = game.num_actions[human], game.num_with_action[human]
     for action in range(actions):
-        first, count = action * together, s.times[human, action]
+        first, count = action * together, s.num_available[human, action]
         if count > 0:
             row, weight = listed.first_row + first, listed.first_weight + first
             others = Mixture(listed.rows, row, listed.weights, weight, count)
@@ -114,7 +117,7 @@ def find_gaps(
             best = larger(best, q)
     for action in range(actions):
         gap = zero - math.inf
-        if s.times[human, action] > 0:
+        if s.num_available[human, action] > 0:
             q = load(s.q, (action, goal), zero)
             gap = beta * (q - best)
             if humans.has_greedy:
@@ -129,10 +132,8 @@ def mix_habit(
     humans: Humans, state: int, action: int, policy: Lanes, goal: int, zero: Lanes
 ) -> Lanes:
     """The policy for a few goals with the habitual one mixed in, equation (2)."""
-    at = state if humans.nu.shape[0] > 1 else 0
-    here = state if humans.habit.shape[0] > 1 else 0
-    nu = load(humans.nu, (at, goal), zero)
-    habit = load(humans.habit, (here, action, goal), zero)
+    nu = load(humans.nu, (row_of(humans.nu, state), goal), zero)
+    habit = load(humans.habit, (row_of(humans.habit, state), action, goal), zero)
     return where_less(0.0, nu, (1.0 - nu) * policy + nu * habit, policy)
 
 
@@ -161,10 +162,10 @@ def decide(
         chosen = load(s.weight, (action, goal), zero) * share  # (2)
         if humans.has_habit:
             chosen = mix_habit(humans, here.state, action, chosen, goal, zero)
-        if s.times[human, action] > 0:
+        if s.num_available[human, action] > 0:
             value += chosen * load(s.q, (action, goal), zero)  # (3)
         chosen *= 1.0 - done
-        if idle and s.times[human, action] > 0:
+        if idle and s.num_available[human, action] > 0:
             chosen += done
             idle = False
         store(policies.pi_h, (here.position, action, goal), chosen)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int32
@@ -17,6 +15,7 @@ from empo_exact.acyclic import levels_of
 from empo_exact.answers import answers
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.game import Values
+from empo_exact.graph import start_chances
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
@@ -26,24 +25,8 @@ from empo_exact.values import ValueStore
 log = logging.getLogger("empo_exact")
 
 
-class Report(NamedTuple):
-    """Message of each process to the others after a sweep.
-
-    Attributes:
-        valued: How many states it has valued.
-        bad: How many of them have no finite U_r.
-        start: V_r of the first start; None where that is not there to be logged.
-        is_due: It is time for a checkpoint.
-    """
-
-    valued: int
-    bad: int
-    start: float | None
-    is_due: bool
-
-
 class Sweeps(ABC):
-    """The states that one process values: those of a whole graph, or of some of its parts.
+    """The states to be valued: those of a whole graph, or of parts that several processes may have.
 
     Attributes:
         horizon: Steps per episode; None where the world ends by itself.
@@ -54,24 +37,12 @@ class Sweeps(ABC):
     num_states: int
 
     @abstractmethod
-    def sweep(self, done: int, threads: ThreadPoolExecutor) -> Report:
-        """Value the states whose successors have values after so many sweeps."""
-
-    @abstractmethod
-    def shared(self, report: Report) -> Sequence[Report]:
-        """The reports of all processes."""
-
-    @abstractmethod
-    def refuse(self, done: int, reports: Sequence[Report], has_gaps: bool) -> bool:
-        """Refuse what the sweep found that makes ``done`` of them.
-
-        Args:
-            done: Number of sweeps.
-            reports: The reports of all processes about the last one.
-            has_gaps: Whether states out of reach may be without a value.
+    def sweep(self, done: int, threads: ThreadPoolExecutor) -> tuple[int, float | None]:
+        """Value the states whose successors have values after so many sweeps.
 
         Returns:
-            The same from now on.
+            How many states all processes have valued, and V_r of the first start, or None where
+            that is not there to be logged.
 
         Raises:
             SolveError: if a human is without power, or a world without a horizon is cyclic.
@@ -79,12 +50,16 @@ class Sweeps(ABC):
         """
 
     @abstractmethod
-    def keep(self, done: int, *, is_last: bool, is_due: bool) -> None:
+    def keep(self, done: int, *, is_last: bool) -> None:
         """Keep the values after so many sweeps, for as long as they are needed."""
 
     @abstractmethod
-    def valued(self, done: int) -> tuple[int, bool, float | None]:
-        """What so many sweeps of an earlier run left: states with a value, gaps, and V_r."""
+    def begin(self, done: int) -> tuple[int, float | None]:
+        """Begin after so many sweeps.
+
+        Returns:
+            How many states these have valued, and V_r, as in ``sweep``.
+        """
 
 
 def induce(
@@ -110,35 +85,29 @@ def induce(
         NonFiniteError: if there are numbers that no world makes.
     """
     horizon, task = sweeps.horizon, "backward induction"
-    valued, has_gaps, start = sweeps.valued(done)
+    valued, start = sweeps.begin(done)
 
     def share() -> tuple[int, int]:
         return (valued, sweeps.num_states) if horizon is None else (done, horizon)
 
+    def tell() -> None:
+        if start is not None:
+            tracker.log(done, {"exact/v_r": start})
+        tracker.progress(task, *share())
+
     if resume:  # Values are logged once they are kept; an earlier run may have ended in between.
         tracker.truncate(max(done - 1, 0))
-        tracker.progress(task, *share())
-        log_start([start], done, tracker)
+        tell()
     while share()[0] < share()[1]:
-        reports = sweeps.shared(sweeps.sweep(done, threads))
+        newly_valued, start = sweeps.sweep(done, threads)
         done += 1
-        valued += sum(report.valued for report in reports)
-        has_gaps = sweeps.refuse(done, reports, has_gaps)
-        is_last = share()[0] == share()[1]
-        sweeps.keep(done, is_last=is_last, is_due=reports[0].is_due)
-        log_start([report.start for report in reports], done, tracker)
-        tracker.progress(task, *share())
+        valued += newly_valued
+        sweeps.keep(done, is_last=share()[0] == share()[1])
+        tell()
     return done
 
 
-def log_start(values: Sequence[float | None], done: int, tracker: Tracker) -> None:
-    """Log V_r of the first start, which one process has; the first has the tracker that counts."""
-    for value in values:
-        if value is not None:
-            tracker.log(done, {"exact/v_r": value})
-
-
-class WholeGraph(Sweeps):
+class GraphSweeps(Sweeps):
     """All states of a graph in one piece.
 
     Attributes:
@@ -157,11 +126,13 @@ class WholeGraph(Sweeps):
         self.problem = problem
         self.store = store
         self._solver = Solver(problem, seconds)
+        self._chances = start_chances(problem.world, problem.graph)
         self._levels = levels_of(problem.graph, problem.world) if self.horizon is None else []
         last = self.num_states if self.horizon is None else problem.graph.within(self.horizon)
         self._values = terminal_values(problem, last)
         self._after: Payoffs | None = None
         self._before: Payoffs | None = None
+        self._has_gaps = False
 
     def recover(self) -> int:
         """Take up the values that an interrupted run left on disk; the sweeps that made them."""
@@ -179,7 +150,7 @@ class WholeGraph(Sweeps):
             log.info("all levels are solved anew: only with compute.parts are some of them kept")
         return done
 
-    def sweep(self, done: int, threads: ThreadPoolExecutor) -> Report:
+    def sweep(self, done: int, threads: ThreadPoolExecutor) -> tuple[int, float | None]:
         """See ``Sweeps``."""
         problem, states = self.problem, self._states(done)
         after = self._after or Payoffs.of(problem, self._values)
@@ -194,49 +165,41 @@ class WholeGraph(Sweeps):
         bad = self._solver.sweep(states, after, values, left, threads, before)
         self._values, self._after, self._before = values, before, after
         refuse_non_finite(problem, values, when)
-        return Report(len(states), bad, self._start(), False)
-
-    def shared(self, report: Report) -> Sequence[Report]:
-        """There is one process."""
-        return [report]
-
-    def refuse(self, done: int, reports: Sequence[Report], has_gaps: bool) -> bool:
-        """See ``Sweeps``."""
-        graph = self.problem.graph
-        time = None if self.horizon is None else self.horizon - done
-        if reports[0].bad:
-            reached = None if time is None else reachable_masks(graph, time)[time]
-            refuse_powerless(self.problem, self._values, time, reached)
+        time = None if self.horizon is None else self.horizon - done - 1
+        if bad:
+            reached = None if time is None else reachable_masks(problem.graph, time)[time]
+            refuse_powerless(problem, values, time, reached)
             # Out of reach a human may be without power, and whatever leads there without values.
-            has_gaps = True
-        refuse_unknown(self._values, time, has_gaps, graph.within(0))
-        return has_gaps
+            self._has_gaps = True
+        refuse_unknown(values, time, self._has_gaps, problem.graph.within(0))
+        return len(states), self._start()
 
-    def keep(self, done: int, *, is_last: bool, is_due: bool) -> None:
+    def keep(self, done: int, *, is_last: bool) -> None:
         """See ``Sweeps``."""
         if self.horizon is not None:
             self.store.put(self.horizon - done, self._values, self._solver.answers)
         elif is_last:
             self.store.put(0, self._values)
 
-    def valued(self, done: int) -> tuple[int, bool, float | None]:
+    def begin(self, done: int) -> tuple[int, float | None]:
         """See ``Sweeps``."""
-        has_gaps = self.horizon is not None and not math.isfinite(float(self._values.v_r.sum()))
+        is_finite = math.isfinite(float(self._values.v_r.sum()))
+        self._has_gaps = self.horizon is not None and not is_finite
         valued = sum(len(level) for level in self._levels[:done])
-        return valued, has_gaps, self._start() if done else None
+        return valued, self._start() if done else None
 
     def _states(self, done: int) -> Int32[np.ndarray, " state"]:
         """The states of a sweep after so many others."""
         graph = self.problem.graph
         if self.horizon is None:
             return self._levels[done]
-        time = self.horizon - done - 1
-        return np.arange(min(graph.within(time), graph.num_expanded), dtype=np.int32)
+        return np.arange(graph.expanded_within(self.horizon - done - 1), dtype=np.int32)
 
     def _start(self) -> float | None:
-        """V_r of the first start, which is reachable at any time, if only in thought."""
-        has_value = self.horizon is not None and self.problem.has_phase2
-        return float(self._values.v_r[0]) if has_value else None
+        """Expected V_r of the starts, which are reachable at any time, if only in thought."""
+        if self.horizon is None or not self.problem.has_phase2:
+            return None
+        return float(self._chances @ self._values.v_r[: len(self._chances)])
 
     def _check(self, values: Values) -> None:
         refuse_non_finite(self.problem, values, "on disk")

@@ -28,10 +28,14 @@ def inspect(solution: Solution, theory: CompleteTheory, scope: InspectionScope) 
     times = _times(solution, scope.time)
     scope.kept_times(solution.horizon)  # Refuses times at which nobody acts.
     graph = solution.graph
-    start = 0 if scope.start is None else solution.index(scope.start)
-    if solution.horizon is not None and start >= graph.within(scope.time):
+    start = solution.start
+    if scope.start is not None:
+        start = (np.arange(graph.num_states) == solution.index(scope.start)).astype(np.float64)
+    if solution.horizon is not None and start.nonzero()[0][-1] >= graph.within(scope.time):
         raise WorldError(f"{solution.spec.name!r} cannot be in that state after {scope.time} steps")
-    chosen = _closure(graph, start, None if solution.horizon is None else len(times))
+    chosen = _closure(
+        graph, np.flatnonzero(start), None if solution.horizon is None else len(times)
+    )
     if scope.max_bytes is not None and _nbytes(solution, scope, chosen) > scope.max_bytes:
         chosen = _most_visited(solution, start, scope, chosen, scope.max_bytes)
     offsets, items = transitions_of(graph, chosen)
@@ -83,8 +87,10 @@ def _times(solution: Solution, first: int) -> list[int]:
     return times
 
 
-def _closure(graph: StateGraph, start: int, steps: int | None) -> Int64[np.ndarray, " state"]:
-    """Numbers of all states that can follow one within so many steps, ascending."""
+def _closure(
+    graph: StateGraph, start: Int64[np.ndarray, " start"], steps: int | None
+) -> Int64[np.ndarray, " state"]:
+    """Numbers of all states that can follow some within so many steps, ascending."""
     newest = np.zeros(graph.num_states, np.bool_)
     newest[start] = True
     is_reached = newest.copy()
@@ -112,7 +118,7 @@ def _nbytes(solution: Solution, scope: InspectionScope, chosen: Numbers) -> int:
 
 
 def _most_visited(
-    solution: Solution, start: int, scope: InspectionScope, chosen: Numbers, max_bytes: int
+    solution: Solution, start: Floats, scope: InspectionScope, chosen: Numbers, max_bytes: int
 ) -> Int64[np.ndarray, " reached"]:
     """As many whole decisions as fit: the start, and states that episodes visit most.
 
@@ -122,7 +128,7 @@ def _most_visited(
     graph, visits = solution.graph, np.zeros(solution.graph.num_states)
     for _, here, chance in visits_over_time(solution, start, scope.time):
         visits[here] += chance
-    visits[start] = np.inf
+    visits[np.flatnonzero(start)] = np.inf
     order = chosen[np.lexsort((chosen, -visits[chosen]))]
 
     def first(number: int) -> Int64[np.ndarray, " reached"]:

@@ -19,7 +19,7 @@ from empo_exact.game import Block, make_scratch
 from empo_exact.graph import StateGraph, build_graph
 from empo_exact.human_policies import uniform_policy
 from empo_exact.humans import phase1
-from empo_exact.induction import WholeGraph, induce
+from empo_exact.induction import GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import ExactParams, PriorParams, UniformParams
 from empo_exact.problem import Problem, pose
@@ -73,7 +73,7 @@ class ExactPrior:
 
     @cached_property
     def _solved(self) -> _Solved:
-        start = self._world.initial_state().numpy()[None]
+        start = self._world.initial_states().states.numpy()
         return self._solve(start, self._world.spec.horizon)
 
     def _solve(self, start: Shaped[np.ndarray, "start word"], steps: int | None) -> _Solved:
@@ -85,7 +85,7 @@ class ExactPrior:
         ram.check(Sizes.of(graph), params, assumed=self._assumed)
         problem = pose(world, graph, params, self._assumed)
         problem = replace(problem, horizon=steps, has_phase2=False)
-        sweeps = WholeGraph(problem, ValueStore("all", None, ""), Seconds())
+        sweeps = GraphSweeps(problem, ValueStore("all", None, ""), Seconds())
         with ThreadPoolExecutor(problem.workers) as threads:
             induce(sweeps, 0, threads, Tracker(), resume=False)
         return _Solved(problem, RowTable.of(graph.states), sweeps.store)

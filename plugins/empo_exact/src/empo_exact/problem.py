@@ -83,9 +83,10 @@ class Problem:
             return self.humans
         last = self._last_humans
         if last is None or last[0] != steps_left:
-            count = self.graph.num_expanded
-            if self.horizon is not None:
-                count = min(count, self.graph.within(self.horizon - steps_left))
+            graph, horizon = self.graph, self.horizon
+            count = graph.num_expanded
+            if horizon is not None:
+                count = graph.expanded_within(horizon - steps_left)
             # One at a time is kept; it goes with the problem. Other threads may do the same.
             last = steps_left, self.humans_in(np.arange(count), steps_left)
             object.__setattr__(self, "_last_humans", last)

@@ -120,12 +120,12 @@ def ram_bytes(
         assumed: Assumptions about the humans beyond the parameters.
     """
     spec = sizes.spec
-    goals = len(goal_order(spec))
+    goals, payoff = len(goal_order(spec)), payoff_bytes(spec)
     now = sizes.by_time
     # One pair of tables is read and another written, both as large to the end as at first; without
     # times there is one.
-    tables = 16 * goals * (sizes.states + (int(now[-1]) if spec.horizon else 0))
-    tables += 16 * goals * sizes.images * (2 if spec.horizon else 1)
+    tables = payoff * (sizes.states + (int(now[-1]) if spec.horizon else 0))
+    tables += payoff * sizes.images * (2 if spec.horizon else 1)
     values = state_bytes(spec) * now
     later = np.zeros_like(values)
     later[:1] = values[1:2].sum()  # Whatever is kept, those of time 1 are.
@@ -167,6 +167,11 @@ def block_bytes(sizes: Sizes, params: ExactParams) -> int:
 def state_bytes(spec: WorldSpec) -> int:
     """Bytes of the values of one state at one time."""
     return 8 * (2 * len(goal_order(spec)) + 1)
+
+
+def payoff_bytes(spec: WorldSpec) -> int:
+    """Bytes of what reaching one state pays; see ``payoffs.Payoffs``."""
+    return 16 * len(goal_order(spec))
 
 
 def limit(params: ExactParams) -> int:

@@ -38,7 +38,7 @@ def tables(
         reductions: What was reduced.
         kind: Which states are counted, in words.
     """
-    root = solution.at(0)
+    root = solution.at_start()
     return Group(
         _values(solution, root),
         _robot(solution, root),
@@ -50,8 +50,8 @@ def tables(
 
 
 def root_data(solution: Solution) -> dict[str, JsonValue]:
-    """Values and policies of the start state as JSON data."""
-    root, achieved = solution.at(0), _achieved(solution)
+    """Values and policies at the start as JSON data, in expectation over the initial states."""
+    root, achieved = solution.at_start(), _achieved(solution)
     return {
         "V_r": root.V_r,
         "U_r": root.U_r,
@@ -73,14 +73,16 @@ def root_data(solution: Solution) -> dict[str, JsonValue]:
 
 
 def _achieved(solution: Solution) -> list[bool]:
-    """Whether the start state is in each goal."""
-    start = torch.from_numpy(solution.graph.states[:1].copy())
-    achieved: list[bool] = solution.problem.world.achieved(start)[0].tolist()
+    """Whether each goal is achieved in every initial state."""
+    start = torch.from_numpy(solution.graph.states[: len(solution.start)].copy())
+    achieved: list[bool] = solution.problem.world.achieved(start).all(0).tolist()
     return achieved
 
 
 def _values(solution: Solution, root: StateValues) -> Table:
-    table = report_table(f"{solution.spec.name}: start state", "quantity", "value")
+    number = len(solution.start)
+    where = "start state" if number == 1 else f"expectation over {number} initial states"
+    table = report_table(f"{solution.spec.name}: {where}", "quantity", "value")
     table.add_row("V_r  robot's value", f"{root.V_r:.6g}")
     table.add_row("U_r  intrinsic reward", f"{root.U_r:.6g}")
     for human, power in root.X_h.items():

@@ -19,7 +19,7 @@ class Request:
         world: The world.
         params: Theory and solver parameters.
         assumed: Assumptions about the humans beyond the parameters.
-        start: State rows in which episodes start; None means the initial state.
+        start: State rows in which episodes start; None means the initial states.
         directory: Where files go; None: nowhere.
         tracker: Told about progress and values.
         resume: Go on from the files that an interrupted run left.

@@ -91,18 +91,18 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
         for action in range(game.num_actions[human]):
             s.marginal[human, action] /= total
     for human in range(humans):
-        for k in range(game.together[human]):
+        for k in range(game.num_with_action[human]):
             # What the others do is the same whatever the human does, so take its first action.
-            profile, chance = entry(game.having, (human * profiles + k,)), 1.0
+            profile, chance = entry(game.with_action, (human * profiles + k,)), 1.0
             for other in range(humans):
                 if other != human:
                     chance *= s.marginal[other, entry(game.action, (other, profile))]
-            s.mass[human * profiles + k] = chance
+            s.others_chance[human * profiles + k] = chance
     for action in range(game.num_actions[0]):
         alone = s.marginal[0, action]
-        for k in range(game.together[0]):
-            profile = entry(game.having, (action * game.together[0] + k,))
-            s.chance[profile] = alone * entry(s.mass, (k,))
+        for k in range(game.num_with_action[0]):
+            profile = entry(game.with_action, (action * game.num_with_action[0] + k,))
+            s.profile_chance[profile] = alone * entry(s.others_chance, (k,))
 
 
 @inlined
@@ -112,12 +112,12 @@ def value_plainly(game: Game, successors: Successors, v_r: Floats, s: Scratch) -
     code = np.int64(entry(game.code, (successors.first,)))
     profiles, robots, certain = game.num_profiles, game.num_robot_actions, 0.0
     for profile in range(profiles):
-        certain += entry(s.chance, (profile,))
+        certain += entry(s.profile_chance, (profile,))
     whole = robots - robots % 4
     for robot in range(0, whole, 4):
         a, b, c, d = 0.0, 0.0, 0.0, 0.0  # Four sums that need not wait for each other.
         for profile in range(profiles):
-            chance = entry(s.chance, (profile,))
+            chance = entry(s.profile_chance, (profile,))
             if chance > 0:
                 rows = four_replies(game, successors, profile, robot)
                 a += chance * entry(v_r, (rows[0],))
@@ -128,7 +128,7 @@ def value_plainly(game: Game, successors: Successors, v_r: Floats, s: Scratch) -
     for robot in range(whole, robots):
         total = 0.0
         for profile in range(profiles):
-            chance = entry(s.chance, (profile,))
+            chance = entry(s.profile_chance, (profile,))
             if chance > 0:
                 total += chance * entry(v_r, (reply_row(game, successors, profile, robot),))
         s.q_r[robot] = total
@@ -144,7 +144,7 @@ def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None
         s.q_r[robot] = 0.0
         s.accrual[robot] = 0.0
         for profile in range(game.num_profiles):
-            chance = s.chance[profile]
+            chance = s.profile_chance[profile]
             pair = np.int64(state) * game.num_joint
             pair += game.profile_joint[profile] + game.robot_joint[robot]
             if chance == 0:
@@ -187,11 +187,11 @@ def attain(
     v_e: Floats,
 ) -> None:
     """V_h^e of a few goals of one human, equation (6), where the robot has replied."""
-    value, together = zero, game.together[human]
+    value, together = zero, game.num_with_action[human]
     first = human * game.num_profiles
     for action in range(game.num_actions[human]):
         row = first + action * together
-        others = Mixture(game.having, row, s.mass, first, together)
+        others = Mixture(game.with_action, row, s.others_chance, first, together)
         q = blend_some(s.reply, others, goal, zero)
         value += load(pi_h, (here.position, action, goal), zero) * q
     store(v_e, (here.state, goal), value)

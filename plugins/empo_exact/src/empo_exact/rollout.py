@@ -28,7 +28,8 @@ def play(solution: Solution, generator: torch.Generator, goals: Mapping[int, int
             raise SolveError(
                 f"goal {goal} is not one of agent {human}'s; those are {spec.goals_of(human)}"
             )
-    state, time = 0, 0
+    state = 0 if len(solution.start) == 1 else _draw(solution.start, generator)
+    time = 0
     episode: Episode = []
     while solution.alive(np.array([state]), time)[0]:
         policies = solution.policies_in(state, time)

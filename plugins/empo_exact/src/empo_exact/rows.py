@@ -65,6 +65,12 @@ class Successors(NamedTuple):
 
 
 @inlined
+def row_of(assumed: Floats, state: int) -> int:
+    """The row of a state in an array of ``Humans``, whose only row holds for all states."""
+    return state if assumed.shape[0] > 1 else 0
+
+
+@inlined
 def blend_some(table: Floats, mixture: Mixture, column: int, zero: Lanes) -> Lanes:
     """Weighted sum of rows of a table, in a few columns."""
     total = zero

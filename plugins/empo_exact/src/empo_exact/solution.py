@@ -19,7 +19,7 @@ from torch import Tensor
 from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
 from empo_exact.game import Block, Floats, Policies, Values, make_scratch
-from empo_exact.graph import StateGraph
+from empo_exact.graph import StateGraph, start_chances
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
@@ -131,6 +131,11 @@ class Solution(SolvedWorld):
         """Steps per episode; None where the world ends by itself (all times are then 0)."""
         return self.problem.horizon
 
+    @cached_property
+    def start(self) -> Float64[np.ndarray, " start"]:
+        """Chances of the first states to be where episodes begin; see ``start_chances``."""
+        return start_chances(self.problem.world, self.graph)
+
     @property
     def times(self) -> list[int]:
         """Times whose values were kept."""
@@ -216,6 +221,32 @@ class Solution(SolvedWorld):
             V_m=values.v_m[0, goals],
             V_e=values.v_e[0, goals],
             pi_h=policies.pi_h[0][:, goals].T,
+        )
+
+    def at_start(self) -> StateValues:
+        """Values and policies when an episode begins, in expectation over the initial states.
+
+        ``Q_r`` and ``V_m`` are NaN where they are in some initial state, which matters to nobody
+        where there is only one.
+        """
+        if len(self.start) == 1:
+            return self.at(0)
+        parts = [self.at(state) for state in range(len(self.start))]
+
+        def mean(part: Callable[[StateValues], Floats | float]) -> Floats:
+            return np.tensordot(self.start, np.array([part(values) for values in parts]), 1)
+
+        powers = mean(lambda values: np.array([values.X_h[human] for human in self.spec.humans]))
+        return StateValues(
+            terminal=all(values.terminal for values in parts),
+            V_r=float(mean(lambda values: values.V_r)),
+            U_r=float(mean(lambda values: values.U_r)),
+            Q_r=mean(lambda values: values.Q_r),
+            pi_r=mean(lambda values: values.pi_r),
+            X_h=dict(zip(self.spec.humans, powers.tolist(), strict=True)),
+            V_m=mean(lambda values: values.V_m),
+            V_e=mean(lambda values: values.V_e),
+            pi_h=mean(lambda values: values.pi_h),
         )
 
     def values(self, time: int) -> TimeValues:

@@ -34,7 +34,7 @@ from empo_exact.assumptions import Assumptions
 from empo_exact.exploration_progress import exploring
 from empo_exact.game import Block, make_scratch
 from empo_exact.graph import Start, build_graph, starts_of, world_graph
-from empo_exact.induction import WholeGraph, induce
+from empo_exact.induction import GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
@@ -86,8 +86,8 @@ def solve(
         tracker: Told about progress and values.
         resume: Continue from the files that an interrupted run left in ``directory``.
         seed: Seeds the rollouts that ``ExactResult.save`` draws.
-        start: State rows in which episodes start; None means the initial state. The first one is
-            the start of reports, chains and rollouts.
+        start: State rows in which episodes start; None means the initial states. The first of the
+            rows is the start of reports, chains and rollouts.
         peers: Processes that solve the world together, of which this is one; None: this alone.
 
     Returns:
@@ -105,15 +105,23 @@ def solve(
     check_humans(world.spec)
     ram.check_horizon(world.spec, params)
     starts_of(world, start)  # Refused before anything is compiled or explored.
-    processes = max(params.compute.processes, peers.size if peers else 1)
+    size = peers.size if peers else 1
+    processes = max(size, params.compute.processes)
     if conflict := params.conflict(processes) or params.idle_checkpoints(processes):
         raise SolveError(conflict)
+    has_parts = params.compute.has_parts or processes > 1
+    if start is None and (has_parts or params.reduce):
+        world.initial_state()  # Refuses several, which only a whole graph has.
     if not is_loaded(phase2):
         with kernel_stage(tracker.progress):
             load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
     seconds.kernels = clock.perf_counter() - begin
     request = Request(world, params, assumed, start, directory, tracker, resume, seed)
-    if params.compute.has_parts or processes > 1:
+    if params.compute.processes > 1:
+        from empo_exact.parts.processes import solve_in_processes
+
+        return solve_in_processes(request, peers)
+    if has_parts:
         from empo_exact.parts.solve import solve_in_parts
 
         return solve_in_parts(request, peers)
@@ -139,7 +147,7 @@ def solve(
         problem = pose(world, graph, params, assumed, images=images)
     digest = problem_digest(world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
-    sweeps = WholeGraph(problem, store, seconds)
+    sweeps = GraphSweeps(problem, store, seconds)
     done = sweeps.recover() if resume else 0
     with ThreadPoolExecutor(params.compute.workers) as threads:
         induce(sweeps, done, threads, tracker, resume=resume)

@@ -31,7 +31,7 @@ def write_rewards(path: Path, reward: Float64[np.ndarray, " state"]) -> None:
 def export_game(
     graph: StateGraph, achieved: Bool[np.ndarray, "state padded_goal"], directory: Path
 ) -> list[Path]:
-    """Write the game as a Markov decision process: game.tra, game.lab.
+    """Write the game as a Markov decision process: game.tra, game.lab, and durations as game.rew.
 
     Whoever solves it chooses the joint action of all agents; choice ``i`` of a state is its
     ``i``-th available joint action. States that were not expanded, because the horizon ends
@@ -40,6 +40,7 @@ def export_game(
     """
     directory.mkdir(parents=True, exist_ok=True)
     joint = graph.spec.num_joint_actions
+    rewards: list[str] = []
     final = np.ones(graph.num_states, np.bool_)
     lines = ["mdp"]
     for state in range(graph.num_states):
@@ -49,7 +50,9 @@ def export_game(
             items = range(int(graph.offsets[pair]), int(graph.offsets[pair + 1]))
             for item in items:
                 prob = float(graph.prob[graph.code[item]])
-                lines.append(f"{state} {choice} {graph.successor[item]} {prob!r}")
+                step = f"{state} {choice} {graph.successor[item]}"
+                lines.append(f"{step} {prob!r}")
+                rewards.append(f"{step} {float(graph.duration[graph.code[item]])!r}")
             choice += len(items) > 0
         final[state] = choice == 0
         if choice == 0:
@@ -60,4 +63,7 @@ def export_game(
     place = goal_places(graph.spec)
     labels |= {f"goal_{i}": achieved[:, place[i]] > 0 for i in range(len(place))}
     write_labels(files[1], labels)
+    if (graph.duration != 1).any():
+        files.append(directory / "game.rew")
+        files[2].write_text("\n".join(rewards) + "\n")
     return files

@@ -133,21 +133,20 @@ class Phase2Actor:
         )
         self._prior, self._profiles = CachedPrior(prior, world), HumanProfiles(spec, slots)
         self._recorder = StateRecorder(world, slots, self._order, settings.store)
-        starts = world.initial_state()[None]
-        if isinstance(world, EnsembleWorld):
-            starts = world.initial_states()
-        check_starts(world, starts)
+        starts = world.starts() if isinstance(world, EnsembleWorld) else [world.initial_states()]
+        check_starts(world, torch.cat([initial.states for initial in starts]))
+        seed = seed_of(stream(settings.seed, Stream.EPISODES, index))
+        self._generator = torch.Generator().manual_seed(seed)
         self._episodes = Episodes(
             starts,
             slots,
+            self._generator,
             environments=settings.environments,
             first=index * settings.environments,
             horizon=spec.horizon,
             steps_per_episode=settings.steps_per_episode,
             episodes_per_world=settings.episodes_per_world,
         )
-        seed = seed_of(stream(settings.seed, Stream.EPISODES, index))
-        self._generator = torch.Generator().manual_seed(seed)
         self._episodes.pursue(
             torch.ones_like(self._episodes.goal, dtype=torch.bool), self._random()
         )

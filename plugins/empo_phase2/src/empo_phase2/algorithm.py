@@ -166,7 +166,8 @@ class Problem:
             model_based=settings.model_based,
         )
         generator = torch.Generator().manual_seed(0)
-        start = world.initial_state()[None].repeat(WALKS, 1)
+        starts = world.initial_states().states
+        start = starts[torch.arange(WALKS) % len(starts)]
         rows, human, visited = (
             start,
             torch.zeros(WALKS, len(world.spec.humans), dtype=torch.long),
@@ -289,7 +290,8 @@ class Phase2(Algorithm):
         finally:
             with best_effort("ending the collector"):
                 collector.stop()
-        start = encoder.world.initial_state()[None]
+        initial = encoder.world.initial_states()
+        left = torch.full((len(initial.prob),), problem.spec.horizon or 1)
         return Phase2Result(
             params=params,
             spec=encoder.world.spec,
@@ -297,7 +299,7 @@ class Phase2(Algorithm):
             steps=run.steps,
             env_steps=env_steps,
             seconds=loop.seconds,
-            root=learned(start, torch.tensor([problem.spec.horizon or 1])),
+            root=learned(initial.states, left).expected(initial.prob),
             losses=run.losses,
             doubts=warnings,
             weights=learner.published(),

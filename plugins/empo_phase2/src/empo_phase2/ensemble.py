@@ -15,7 +15,7 @@ from empo_core.config import HumanPriorRef
 from empo_core.errors import SolveError, WorldError
 from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.protocols import HumanPrior, WorldModel
-from empo_core.types import Successors, WorldSpec
+from empo_core.types import InitialStates, Successors, WorldSpec
 from empo_core.world_content import world_digest
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.ragged import concatenate, select_pairs
@@ -54,16 +54,19 @@ class EnsembleWorld(WorldModel):
         return [world_digest(world) for world in self.worlds]
 
     def initial_state(self) -> Int[Tensor, " word"]:
-        """The row that episodes in the first world start from."""
-        return self.initial_states()[0]
+        """The row that episodes in the first world start from, if there is only one."""
+        return self.initial_states().only(self.spec.name)
 
-    def initial_states(self) -> Int[Tensor, "layout word"]:
-        """The row that episodes start from, in each world."""
-        rows = [
-            self._wrapped(layout, world.initial_state()[None])
-            for layout, world in enumerate(self.worlds)
+    def initial_states(self) -> InitialStates:
+        """The states that episodes in the first world start from."""
+        return self.starts()[0]
+
+    def starts(self) -> list[InitialStates]:
+        """The states that episodes start from, in each world."""
+        return [
+            InitialStates(self._wrapped(layout, initial.states), initial.prob)
+            for layout, initial in enumerate(world.initial_states() for world in self.worlds)
         ]
-        return torch.cat(rows)
 
     def layout_of(self, states: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:
         """Which world each state belongs to.
@@ -179,7 +182,7 @@ class EnsembleWorld(WorldModel):
 
 def _compact_form(world: WorldModel) -> tuple[int, FeatureShape] | None:
     """Words and features of a world's compact rows; None where it has none."""
-    rows, features = world.compact(world.initial_state()[None]), world.compact_features
+    rows, features = world.compact(world.initial_states().states[:1]), world.compact_features
     return None if rows is None or features is None else (rows.shape[1], features.shape)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.trees import StateDict
+from empo_core.types import InitialStates
 from empo_learning.saved_state import tensor_like
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.joint_actions import sample_actions
@@ -30,8 +33,9 @@ class Episodes:
 
     def __init__(
         self,
-        starts: Int[Tensor, "layout word"],
+        starts: Sequence[InitialStates],
         slots: GoalIndex,
+        generator: torch.Generator,
         *,
         environments: int,
         first: int,
@@ -41,17 +45,18 @@ class Episodes:
     ) -> None:
         """Start episodes; no goals are pursued before ``pursue``.
 
+        Episodes in a layout begin in one of its ``starts``, drawn with ``generator``.
         Environments of all actors take worlds in turn; ``first`` is the number of the first here.
         The world ends an episode after ``horizon`` steps, and it is cut after
         ``steps_per_episode``.
         """
-        self._starts, self._horizon = starts, horizon
+        self._starts, self._horizon, self._generator = starts, horizon, generator
         self._cut, self._per_world = steps_per_episode, episodes_per_world
         belongs = slots.human == torch.arange(int(slots.human[-1]) + 1)[:, None]
         self._weight = slots.weight[:, None] * belongs
         count = torch.arange(environments)
         self.layout = (first + count) % len(starts)
-        self.rows = starts[self.layout]
+        self.rows = self._begin(self.layout)
         self.steps_left = torch.full_like(count, 1 if horizon is None else horizon)
         self.steps_done, self.played = torch.zeros_like(count), torch.zeros_like(count)
         self.started = torch.ones_like(count, dtype=torch.bool)
@@ -109,11 +114,20 @@ class Episodes:
         self.played = self.played + over
         moves_on = over & (self.played % self._per_world == 0)
         self.layout = (self.layout + moves_on) % len(self._starts)
-        self.rows = torch.where(over[:, None], self._starts[self.layout], self.rows)
+        self.rows = self.rows.clone()
+        self.rows[over] = self._begin(self.layout[over])
         self.steps_done = self.steps_done.masked_fill(over, 0)
         self.searches = self.searches & ~over
         if self._horizon is not None:
             self.steps_left = self.steps_left.masked_fill(over, self._horizon)
+
+    def _begin(self, layout: Int[Tensor, " begun"]) -> Int[Tensor, "begun word"]:
+        """The states in which episodes in these layouts begin."""
+        rows = self._starts[0].states[[0]].repeat(len(layout), 1)
+        for number in sorted(set(layout.tolist())):
+            initial, here = self._starts[number], layout == number
+            rows[here] = initial.states[initial.draw(int(here.sum()), self._generator)]
+        return rows
 
     def state_dict(self) -> StateDict:
         """Everything about where the environments are."""

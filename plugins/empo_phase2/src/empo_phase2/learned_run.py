@@ -127,9 +127,10 @@ class LearnedRun:
 
     def _start(self, scope: InspectionScope) -> Int[Tensor, " word"]:
         """The state to begin with, if it can be reached by that time as far as one can tell."""
-        spec, initial = self.world.spec, self.world.initial_state()
+        spec = self.world.spec
         if scope.start is None:
-            return initial
+            return self.world.initial_states().states[0]
+        initial = self.world.initial_state()
         if scope.start.shape != initial.shape:
             raise WorldError(
                 f"state rows of {spec.name!r} have {spec.state_words} words, not {scope.start.size}"

@@ -93,7 +93,9 @@ class LearnedPolicy:
             )
             parts.append(policy.double())
         chances = torch.cat(parts)
-        return chances / chances.sum(1, keepdim=True)
+        # Networks say slightly different things in batches of different sizes; single precision
+        # does not promise more than that.
+        return (chances / chances.sum(1, keepdim=True)).float()
 
 
 def save_policy(

@@ -42,7 +42,7 @@ class Phase2Result(NotebookReport):
         steps: Training steps.
         env_steps: Steps of single environments.
         seconds: How long training took.
-        root: What is thought of the start state (one row).
+        root: What is thought of the start (one row), in expectation over initial states.
         losses: The loss of each quantity, now and then.
         doubts: Warnings of what was not learned well.
         weights: What the learner published last.
@@ -144,7 +144,9 @@ class Phase2Result(NotebookReport):
         }
 
     def _values(self) -> Table:
-        table = report_table(f"{self.spec.name}: start state", "quantity", *self._columns())
+        number = len(self.played.initial_states().prob)
+        where = "start state" if number == 1 else f"expectation over {number} initial states"
+        table = report_table(f"{self.spec.name}: {where}", "quantity", *self._columns())
         right = self.comparison.right if self.comparison is not None else None
         exact = [f"{float(right.v_r[0]):.6g}"] if right is not None else []
         table.add_row("V_r  robot's value", f"{float(self.root.v_r[0]):.6g}", *exact)
@@ -189,8 +191,9 @@ class Phase2Result(NotebookReport):
         return table
 
     def _achieved(self) -> list[bool]:
-        """Whether the start state is in each goal."""
-        achieved: list[bool] = self.played.achieved(self.played.initial_state()[None])[0].tolist()
+        """Whether each goal is achieved in every initial state."""
+        states = self.played.initial_states().states
+        achieved: list[bool] = self.played.achieved(states).all(0).tolist()
         return achieved
 
     def _gap_table(self) -> Table:

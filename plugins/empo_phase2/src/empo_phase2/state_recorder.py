@@ -28,7 +28,7 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
     """
     if store == "rows":
         return world.spec
-    rows, features = world.compact(world.initial_state()[None]), world.compact_features
+    rows, features = world.compact(world.initial_states().states[:1]), world.compact_features
     if rows is None or features is None:
         why = "has no compact rows"
         if isinstance(world, EnsembleWorld):
@@ -38,7 +38,7 @@ def learner_spec(world: WorldModel, store: str) -> WorldSpec:
             "store 'rows'"
         )
     if isinstance(world, EnsembleWorld):
-        starts = world.compact(world.initial_states())
+        starts = world.compact(torch.cat([initial.states[:1] for initial in world.starts()]))
         assert starts is not None
         # Worlds whose goals are the same, too, have the same values.
         kinds = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Float, Int
@@ -38,6 +38,15 @@ class ValueEstimates:
     u_r: Float[Tensor, " state"]
     x_h: Float[Tensor, "state human"]
     v_h_e: Float[Tensor, "state goal"]
+
+    def expected(self, prob: Float[Tensor, " state"]) -> ValueEstimates:
+        """Expectations where the state is random, as those of one state."""
+        if len(prob) == 1:
+            return self
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ValueEstimates(
+            **{name: (prob.to(part.dtype) @ part)[None] for name, part in parts.items()}
+        )
 
 
 class ValueEstimator:

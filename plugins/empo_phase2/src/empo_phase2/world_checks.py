@@ -45,7 +45,7 @@ def check_world(spec: WorldSpec) -> None:
             )
 
 
-def check_starts(world: WorldModel, starts: Int[Tensor, "layout word"]) -> None:
+def check_starts(world: WorldModel, starts: Int[Tensor, "start word"]) -> None:
     """Refuse worlds that start in a terminal state.
 
     Raises:
@@ -113,22 +113,24 @@ class Reach:
     """All states that a small world can get into, and where each of them can lead in a step.
 
     Attributes:
-        rows: The states, the first of them the start.
+        rows: The states, the first of them those in which episodes start.
         achieved: Whether each goal is achieved [state goal].
         source: The state before each step that is possible, in rising order [step].
         after: The state after it [step].
+        num_starts: Number of states in which episodes start.
     """
 
     rows: Shaped[np.ndarray, "state word"]
     achieved: Bool[np.ndarray, "state goal"]
     source: Int[np.ndarray, " step"]
     after: Int[np.ndarray, " step"]
+    num_starts: int = 1
 
     @classmethod
     def of(cls, world: WorldModel) -> Reach | None:
         """The states of a world; None if it is too large."""
         spec = world.spec
-        start = world.initial_state()[None]
+        start = world.initial_states().states
         table = RowTable(spec.state_words, start.numpy().dtype)
         table.number(start.numpy())
         num_known, steps = 0, []
@@ -148,7 +150,11 @@ class Reach:
         pairs = np.concatenate(steps)
         all_rows = torch.from_numpy(table.rows.copy())
         return cls(
-            all_rows.numpy(), achieved_in(world, all_rows).numpy(), pairs >> 32, pairs & 0xFFFFFFFF
+            all_rows.numpy(),
+            achieved_in(world, all_rows).numpy(),
+            pairs >> 32,
+            pairs & 0xFFFFFFFF,
+            len(start),
         )
 
     def dead_end(
@@ -173,7 +179,7 @@ class Reach:
         goes_on = np.zeros(count, np.bool_)
         goes_on[self.source] = True
         here = np.zeros(count, np.bool_)
-        here[0] = True
+        here[: self.num_starts] = True
         if horizon is None:
             stuck = np.flatnonzero(goes_on & ~can[-1])
             return (int(stuck[0]), 0) if len(stuck) else None

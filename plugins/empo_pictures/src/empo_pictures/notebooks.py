@@ -99,5 +99,5 @@ class NotebookWorld(_NotebookView, WorldModel):
     """A world that notebooks show as its title and initial state."""
 
     def _content(self) -> tuple[RenderableType, Frame | None]:
-        text, frame = NotebookState(self, self.initial_state())._content()
+        text, frame = NotebookState(self, self.initial_states().states[0])._content()
         return f"{self.spec.name}\n{text}", frame

@@ -14,7 +14,7 @@ MAX_PAIRS = 4_000_000
 """More (state, joint action) pairs than this belong into code, not into a file."""
 
 MAX_WORK = 25_000_000
-"""Pairs times rules and agents: every one is held against every pair."""
+"""Pairs that all rules and agents speak about."""
 
 
 def problems_with_names(table: Table) -> list[Problem]:
@@ -44,23 +44,37 @@ def _agents(table: Table) -> Iterator[Problem]:
         yield (
             ("states",),
             f"the game has {pairs} pairs of a state and a joint action, more than {MAX_PAIRS}; "
-            "write it in Python (empo_worlds.enumeration)",
+            "write it as arrays, see docs/how-to/large_tables.md",
         )
-    elif pairs * (len(table.transitions) + len(table.agents)) > MAX_WORK:
+    elif pairs * len(table.agents) + sum(_pairs(table, r) for r in table.transitions) > MAX_WORK:
         yield (
             ("transitions",),
             f"{len(table.transitions)} rules and {len(table.agents)} agents are too many for "
-            f"{pairs} pairs of a state and a joint action; write the game in Python "
-            "(empo_worlds.enumeration)",
+            f"{pairs} pairs of a state and a joint action; write the game as arrays, see "
+            "docs/how-to/large_tables.md",
         )
+
+
+def _pairs(table: Table, rule: TableRule) -> int:
+    """How many pairs of a state and a joint action a rule speaks about."""
+    actions = rule.actions if rule.actions is not None else [[ANY]] * len(table.agents)
+    return math.prod(
+        [len(table.states if ANY in rule.state else rule.state)]
+        + [
+            len(agent.actions if ANY in chosen else chosen)
+            for agent, chosen in zip(table.agents, actions, strict=False)
+        ]
+    )
 
 
 def _states(table: Table, states: Collection[str]) -> Iterator[Problem]:
     yield from _repeated(("states",), "state", table.states)
-    yield from _unknown(("initial",), "state", [table.initial], states)
+    yield from _unknown(("initial",), "state", table.initial, states)
+    yield from _lottery(("initial",), table.initial)
     yield from _unknown(("terminal",), "state", table.terminal, states, listed=True)
-    if table.initial in table.terminal:
-        yield ("initial",), f"state {table.initial!r} is terminal; episodes would end at once"
+    for state in table.initial:
+        if state in table.terminal:
+            yield ("initial", state), f"state {state!r} is terminal; episodes would end at once"
 
 
 def _rule(
@@ -82,9 +96,13 @@ def _rule(
         names = [*agent.actions, ANY]
         yield from _unknown((*loc, "actions", k), f"action of {agent.name}", actions, names)
     yield from _unknown((*loc, "to"), "state", rule.to, states)
-    total = math.fsum(rule.to.values())
+    yield from _lottery((*loc, "to"), rule.to)
+
+
+def _lottery(loc: tuple[str | int, ...], prob: Mapping[str, float]) -> Iterator[Problem]:
+    total = math.fsum(prob.values())
     if abs(total - 1) > 1e-9:
-        yield (*loc, "to"), f"the probabilities sum to {total:.12g}, not to 1"
+        yield loc, f"the probabilities sum to {total:.12g}, not to 1"
 
 
 def _available(table: Table) -> Iterator[Problem]:

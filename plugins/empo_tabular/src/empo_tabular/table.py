@@ -116,7 +116,10 @@ class Table(Config):
         min_length=1, max_length=32, description="Everybody who acts, in order."
     )
     states: list[Name] = Field(min_length=1, description="The names of all states.")
-    initial: Name = Field(description="The state that episodes start from.")
+    initial: Lottery = Field(
+        description="The state that episodes start from, or the probability of each, "
+        "e.g. {a: 1/3, b: 2/3}."
+    )
     terminal: list[Name] = Field(
         default_factory=list, description="The states in which an episode ends."
     )

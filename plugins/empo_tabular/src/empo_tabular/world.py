@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,23 @@ import torch
 from jaxtyping import Bool, Int
 
 from empo_core.config.files import joined, located_error, read_yaml, validate_document
+from empo_core.config.yaml import Limits
 from empo_core.errors import WorldError
 from empo_core.suggestions import few_suggestions
 from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+from empo_tabular.arrays import read_npz, world_of_arrays
 from empo_tabular.checks import problems_with_names
+from empo_tabular.explicit import read_explicit
 from empo_tabular.features import OneHotFeatures
 from empo_tabular.plugin import TableParams
 from empo_tabular.symmetries import Problem, symmetries_of
 from empo_tabular.table import ANY, Table, TableRule
 from empo_worlds.enumeration import EnumeratedWorld
+
+LIMITS = Limits(
+    bytes=2**22, values=200_000, remedy="write it as arrays, see docs/how-to/large_tables.md"
+)
+"""Of a file that names each state and transition; parsing one takes up to 20 seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +39,12 @@ def load_world(params: TableParams) -> EnumeratedWorld:
     Raises:
         ConfigError: if the file cannot be used; one located line per problem.
     """
-    table = read_table(params.file)
-    return world_of(table, params.max_steps)
+    if params.file.suffix == ".npz":
+        return world_of_arrays(read_npz(params.file), str(params.file), params.max_steps)
+    if params.file.suffix == ".tra":
+        arrays = read_explicit(params.file, params.labels, params.durations)
+        return world_of_arrays(arrays, str(params.file), params.max_steps)
+    return world_of(read_table(params.file), params.max_steps)
 
 
 @few_suggestions()
@@ -41,7 +54,7 @@ def read_table(path: str | Path) -> Table:
     Raises:
         ConfigError: if the file cannot be used; one located line per problem.
     """
-    document = read_yaml(path)
+    document = read_yaml(path, LIMITS)
     table = validate_document(Table, document)
     if problems := find_problems(table):
         raise joined(located_error(document, loc, reason) for loc, reason in problems)
@@ -107,7 +120,7 @@ def world_of(table: Table, max_steps: int | None = None) -> EnumeratedWorld:
         _successors(table),
         torch.from_numpy(_available(table)),
         achieved,
-        number[table.initial],
+        {number[state]: p for state, p in _normalised(table.initial)},
         symmetries=symmetries_of(table),
     )
 
@@ -116,6 +129,12 @@ def _indicator(states: Sequence[str], reached: Sequence[str]) -> tuple[float, ..
     """1 for each state that is reached, 0 for the others: a goal, as states are described."""
     members = set(reached)
     return tuple(float(state in members) for state in states)
+
+
+def _normalised(prob: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The states that are possible, and their probabilities, which sum to 1."""
+    total = sum(p for p in prob.values() if p > 0)
+    return [(state, p / total) for state, p in prob.items() if p > 0]
 
 
 def _weight(weight: float | None, goals: Sequence[object]) -> float:
@@ -149,26 +168,30 @@ def _digits(table: Table) -> Int[np.ndarray, "agent joint"]:
 
 def _rules(table: Table) -> Int[np.ndarray, "state joint"]:
     """The rule that applies to each pair; -1 where none does or the pair is not possible."""
-    digits, number = _digits(table), {state: i for i, state in enumerate(table.states)}
-    rules = np.full((len(table.states), digits.shape[1]), -1)
+    number = {state: i for i, state in enumerate(table.states)}
+    rules = np.full(
+        (len(table.states), math.prod(len(agent.actions) for agent in table.agents)), -1
+    )
     # The first rule that fits counts, so it is written last.
     for i, rule in reversed(list(enumerate(table.transitions))):
-        named = table.states if ANY in rule.state else rule.state
-        states = np.array([number[state] for state in named])
-        rules[np.ix_(states, _fitting(table, rule, digits))] = i
-    rules[~_possible(table, digits)] = -1
+        if ANY in rule.state:
+            rules[:, _fitting(table, rule)] = i
+        else:
+            states = np.array([number[state] for state in rule.state])
+            rules[np.ix_(states, _fitting(table, rule))] = i
+    rules[~_possible(table, _digits(table))] = -1
     return rules
 
 
-def _fitting(
-    table: Table, rule: TableRule, digits: Int[np.ndarray, "agent joint"]
-) -> Int[np.ndarray, " fitting"]:
+def _fitting(table: Table, rule: TableRule) -> Int[np.ndarray, " fitting"]:
     """The joint actions that a rule speaks about."""
-    fits = np.ones(digits.shape[1], dtype=bool)
-    for agent, actions, digit in zip(table.agents, rule.actions or (), digits, strict=False):
-        if ANY not in actions:
-            fits &= np.isin(digit, [agent.actions.index(action) for action in actions])
-    return np.flatnonzero(fits)
+    joint, stride = np.zeros(1, np.int64), 1
+    for k, agent in enumerate(table.agents):
+        actions = [ANY] if rule.actions is None else rule.actions[k]
+        chosen = range(len(agent.actions)) if ANY in actions else map(agent.actions.index, actions)
+        joint = np.add.outer(stride * np.array(list(chosen)), joint).ravel()
+        stride *= len(agent.actions)
+    return joint
 
 
 def _possible(
@@ -208,11 +231,9 @@ def _problems_with_coverage(table: Table) -> list[Problem]:
 
 def _successors(table: Table) -> Successors:
     number = {state: i for i, state in enumerate(table.states)}
-    lotteries = [
-        [(number[state], p) for state, p in rule.to.items() if p > 0] for rule in table.transitions
-    ]
-    target = np.array([state for lottery in lotteries for state, _ in lottery], dtype=np.int32)
-    prob = np.array([p / sum(q for _, q in lottery) for lottery in lotteries for _, p in lottery])
+    lotteries = [_normalised(rule.to) for rule in table.transitions]
+    target = np.array([number[state] for lottery in lotteries for state, _ in lottery], np.int32)
+    prob = np.array([p for lottery in lotteries for _, p in lottery])
     size = np.array([len(lottery) for lottery in lotteries], dtype=np.int64)
     start = size.cumsum() - size
     rules = _rules(table).ravel()

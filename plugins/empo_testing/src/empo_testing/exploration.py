@@ -20,13 +20,13 @@ from empo_worlds.samples import joint_actions as joint_actions
 
 
 def reachable_states(world: WorldModel, limit: int = 48) -> Int[Tensor, "state word"]:
-    """The first states a breadth-first search finds, the initial state first.
+    """The first states a breadth-first search finds, initial states first.
 
     Args:
         world: Any world model.
         limit: Stop once there are this many.
     """
-    reached = {tuple(world.initial_state().tolist()): None}
+    reached = dict.fromkeys(map(tuple, world.initial_states().states.tolist()))
     rows = list(reached)
     while rows and len(reached) < limit:
         batch = torch.tensor(rows[: limit // 4 + 1], dtype=world.spec.state_dtype)

@@ -53,7 +53,7 @@ class InspectableTests:
 
     def test_it_begins_with_the_start(self, inspection: Inspection, world: WorldModel) -> None:
         first = np.flatnonzero(inspection.number == 0)
-        assert np.array_equal(inspection.rows[first], world.initial_state().numpy()[None])
+        assert np.array_equal(inspection.rows[first], world.initial_states().states[:1].numpy())
         assert len(np.unique(inspection.rows, axis=0)) == inspection.num_states
         assert (np.diff(inspection.number) > 0).all()
 

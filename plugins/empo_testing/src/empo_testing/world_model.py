@@ -22,6 +22,7 @@ from empo_testing.exploration import (
     reachable_states,
 )
 from empo_testing.world_structure import StructureTests
+from empo_worlds.contract import initial_states_of
 from empo_worlds.queries import is_terminal
 
 SAMPLES = 4000
@@ -264,12 +265,22 @@ class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
         assert spec.horizon is None or spec.horizon >= 1
 
     def test_the_initial_state_is_a_row_of_its_own(self, world: WorldModel) -> None:
-        first = world.initial_state()
+        is_one = len(world.initial_states().prob) == 1
+        first = world.initial_state() if is_one else world.initial_states().states[0]
         assert first.shape == (world.spec.state_words,)
         assert first.dtype == world.spec.state_dtype
         copy = first.clone()
         first.zero_().sub_(1)
-        assert torch.equal(world.initial_state(), copy), "writing to the row changed the world"
+        again = world.initial_states().states[0]
+        assert torch.equal(again, copy), "writing to the row changed the world"
+
+    def test_initial_states_are_distinct_and_have_probabilities(self, world: WorldModel) -> None:
+        initial = initial_states_of(world)
+        if len(initial.prob) == 1:
+            assert torch.equal(world.initial_state(), initial.states[0])
+        else:
+            with pytest.raises(WorldError):
+                world.initial_state()
 
     def test_asking_changes_nothing(self, world: WorldModel, states: Tensor) -> None:
         rows = states.clone()
@@ -281,7 +292,7 @@ class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
             world.step(starts, actions, torch.Generator().manual_seed(0))
             world.available(states)
             world.achieved(states)
-            world.initial_state()
+            world.initial_states()
             world.describe(states[-1])
             again = world.transitions(states)
         assert_same(again, first)
@@ -333,7 +344,8 @@ class WorldModelTests(_TransitionTests, _StepTests, StructureTests):
     ) -> None:
         copy = cloudpickle.loads(cloudpickle.dumps(world))
         assert copy.spec == world.spec
-        assert torch.equal(copy.initial_state(), world.initial_state())
+        assert torch.equal(copy.initial_states().states, world.initial_states().states)
+        assert torch.equal(copy.initial_states().prob, world.initial_states().prob)
         assert_same(copy.transitions(states), world.transitions(states))
         assert world_digest(copy) == world_digest(world), "content() of the copy differs"
 

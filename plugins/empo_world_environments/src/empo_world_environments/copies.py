@@ -14,7 +14,7 @@ from empo_core.trees import StateDict
 from empo_learning.state_cache import StateCache
 from empo_world_environments.goals import Goals, arrived, draw
 from empo_world_environments.observation import WorldObservation
-from empo_worlds.contract import available_in, initial_row
+from empo_worlds.contract import available_in, initial_states_of
 from empo_worlds.policy_checks import checked_human_policy
 
 REASONS = ("terminal", "horizon", "cut", "goal")
@@ -42,7 +42,7 @@ class Stage:
         goal_resample_prob: Chance per step that a human pursues another goal.
         steps_per_episode: Steps after which episodes are cut off; None cuts none.
         terminal_observations: Whether ``WorldCopies.final`` has terminated episodes, too.
-        start: The state that episodes start in.
+        initial: The states that episodes start in.
         available: Which actions everybody has there.
     """
 
@@ -62,8 +62,8 @@ class Stage:
         self.goal_resample_prob = goal_resample_prob
         self.pays_goals = reward is None
         self.goals = Goals(world.spec) if self.pays_goals or prior is not None else None
-        self.start = torch.from_numpy(initial_row(world)[0])
-        self.available = available_in(world, self.start[None])[0]
+        self.initial = initial_states_of(world)
+        self.available = available_in(world, self.initial.states)
         self._reward = reward
         words = world.spec.state_words
         self._prior = None
@@ -155,9 +155,10 @@ class WorldCopies:
         """Begin an episode in each copy; ``cut`` cuts these off, each at another length."""
         self._stage, self._generator = stage, generator
         agents = len(stage.sight.agents)
-        self.rows = stage.start.expand(count, -1).clone()
+        begin = stage.initial.draw(count, generator)
+        self.rows = stage.initial.states[begin]
         self.left = torch.full((count,), stage.episode_steps)
-        self.available = stage.available.expand(count, -1, -1).clone()
+        self.available = stage.available[begin]
         self.goals = None if stage.goals is None else stage.goals.draw(count, generator)
         self.cut = torch.full((count,), stage.steps_per_episode or 0)
         if cut:
@@ -260,10 +261,11 @@ class WorldCopies:
         self.starts = over[:, None].expand_as(self.acts)
         if not over.any():
             return
-        self.rows[over] = stage.start
+        begin = stage.initial.draw(int(over.sum()), self._generator)
+        self.rows[over] = stage.initial.states[begin]
         self.left[over] = stage.episode_steps
         self.cut[over] = stage.steps_per_episode or 0
-        self.available[over] = stage.available
+        self.available[over] = stage.available[begin]
         self.acts = self.acts | over[:, None]
         self.has_arrived[over] = False
         if stage.goals is not None:

@@ -19,11 +19,13 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.features import Featurizer
-from empo_core.types import AgentSpec, Successors, WorldSpec
+from empo_core.types import AgentSpec, InitialStates, Successors, WorldSpec
+from empo_core.world_structure import Symmetry
 from empo_worlds import queries
 from empo_worlds.base import BaseWorld
 from empo_worlds.batches import PairItems, rescale
 from empo_worlds.enumeration import goals_of
+from empo_worlds.expansion import checked_chances
 from empo_worlds.rows import state_rows
 from empo_worlds.successor_kernels import DONE, FULL, MISTAKES, Kernels, compile_kernels
 
@@ -38,24 +40,28 @@ class CompiledModel:
     name: str
     agents: Sequence[AgentSpec]
     values: Sequence[int]
-    start: Sequence[int]
+    start: Mapping[tuple[int, ...], float]
     goals: Mapping[int, Sequence[tuple[Any, ...]]]
     horizon: int | None
     max_successors: int
     features: Featurizer | None
     available: Callable[..., bool] | None
     write: WriteSuccessors
+    duration: Callable[..., float] | None = None
+    symmetries: Sequence[Symmetry] = ()
 
 
 def compiled_world(
     *,
     agents: Sequence[AgentSpec],
     values: Sequence[int],
-    initial_state: Sequence[int],
+    initial_state: Sequence[int] | Mapping[tuple[int, ...], float],
     goals: Mapping[int, Sequence[tuple[Any, ...]]],
     horizon: int | None = None,
     max_successors: int = 1,
     available: Callable[..., bool] | None = None,
+    duration: Callable[..., float] | None = None,
+    symmetries: Sequence[Symmetry] = (),
     features: Featurizer | None = None,
     name: str | None = None,
 ) -> Callable[[WriteSuccessors], CompiledWorld]:
@@ -71,7 +77,8 @@ def compiled_world(
     Args:
         agents: The agents, their roles, and the names of their actions.
         values: How many values each word of a state has: word ``k`` is in ``0 .. values[k] - 1``.
-        initial_state: The words of the state every episode starts from.
+        initial_state: The words of the state every episode starts from, or the chance of each of
+            several.
         goals: ``{human index: [(name, predicate, weight)]}``; a predicate takes many states at
             once, as integers ``[state, word]``, and returns booleans ``[state]``. Without weights
             each of a human's ``n`` goals weighs ``1 / n``.
@@ -79,6 +86,9 @@ def compiled_world(
         max_successors: The most successors that the function ever writes.
         available: ``available(state, agent, action) -> bool``, compiled too; None means that all
             actions always are.
+        duration: ``duration(state, actions, successor) -> float``, compiled too: how long the
+            transition takes, positive; None means that each takes 1.
+        symmetries: Symmetries by which solvers may save states, which check them first.
         features: Reads states as numbers for networks; None leaves the words as they are.
         name: Title of the world; None means the function's name.
 
@@ -92,13 +102,17 @@ def compiled_world(
                 name or function.__name__,
                 tuple(agents),
                 tuple(values),
-                tuple(initial_state),
+                checked_chances(dict(initial_state))
+                if isinstance(initial_state, Mapping)
+                else {tuple(initial_state): 1.0},
                 goals,
                 horizon,
                 max_successors,
                 features,
                 available,
                 function,
+                duration,
+                tuple(symmetries),
             )
         )
 
@@ -141,8 +155,20 @@ class CompiledWorld(BaseWorld):
         return CompiledWorld, (self.model,)
 
     def initial_state(self) -> Int[Tensor, " word"]:
-        """The row every episode starts from."""
-        return torch.tensor(self.model.start, dtype=self.spec.state_dtype)
+        """The row every episode starts from, if there is only one."""
+        return self.initial_states().only(self.spec.name)
+
+    def initial_states(self) -> InitialStates:
+        """The states that episodes start from; see ``empo_core.protocols.WorldModel``."""
+        start = self.model.start
+        return InitialStates(
+            torch.tensor(list(start), dtype=self.spec.state_dtype),
+            torch.tensor(list(start.values()), dtype=torch.float64),
+        )
+
+    def symmetries(self) -> Sequence[Symmetry]:
+        """Declared symmetries; see ``empo_core.protocols.WorldModel``."""
+        return self.model.symmetries
 
     def transitions(
         self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
@@ -154,8 +180,8 @@ class CompiledWorld(BaseWorld):
         else:
             chosen = queries.checked_actions(self.spec, actions, len(states))
         per_state = len(chosen) if actions is None else 1
-        counts, successors, prob = self._list_successors(rows, chosen, per_state)
-        pair_items = PairItems(counts, np.arange(len(prob)), prob, None)
+        counts, successors, prob, duration = self._list_successors(rows, chosen, per_state)
+        pair_items = PairItems(counts, np.arange(len(prob)), prob, duration)
         if (prob != 1).any():
             pair_items = rescale(pair_items, partial(self._call, rows, chosen, per_state))
         offsets = np.concatenate([[0], pair_items.counts.cumsum()])
@@ -163,6 +189,7 @@ class CompiledWorld(BaseWorld):
             torch.from_numpy(offsets),
             torch.from_numpy(successors),
             torch.from_numpy(pair_items.prob),
+            None if duration is None else torch.from_numpy(duration),
         )
 
     def available(self, states: Int[Tensor, "state word"]) -> Bool[Tensor, "state agent action"]:
@@ -200,7 +227,12 @@ class CompiledWorld(BaseWorld):
     def _kernels(self) -> Kernels:
         model = self.model
         return compile_kernels(
-            model.write, model.available, model.max_successors, model.values, self.spec.num_actions
+            model.write,
+            model.available,
+            model.duration,
+            model.max_successors,
+            model.values,
+            self.spec.num_actions,
         )
 
     def _checked(self, states: Int[Tensor, "state word"]) -> Int[np.ndarray, "state word"]:
@@ -218,24 +250,31 @@ class CompiledWorld(BaseWorld):
         rows: Int[np.ndarray, "state word"],
         chosen: Int[np.ndarray, "choice agent"],
         per_state: int,
-    ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, "item word"], Float[np.ndarray, " item"]]:
-        """Counts, successors and probabilities, as the function writes them."""
+    ) -> tuple[
+        Int[np.ndarray, " pair"],
+        Int[np.ndarray, "item word"],
+        Float[np.ndarray, " item"],
+        Float[np.ndarray, " item"] | None,
+    ]:
+        """Counts, successors, probabilities and durations, as the function writes them."""
         counts = np.zeros(len(rows) * per_state, dtype=np.int64)
         dtype = np.int16 if self.spec.state_dtype == torch.int16 else np.int32
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        is_timed = self.model.duration is not None
+        parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         pair, code = 0, FULL
         while code == FULL:
             room = len(counts) - pair + self.model.max_successors
             successors, prob = np.empty((room, rows.shape[1]), dtype), np.empty(room)
+            duration = np.empty(room if is_timed else 0)
             code, pair, used = self._kernels.list_successors(
-                rows, chosen, per_state, pair, counts, successors, prob
+                rows, chosen, per_state, pair, counts, successors, prob, duration
             )
-            parts.append((successors[:used], prob[:used]))
+            parts.append((successors[:used], prob[:used], duration[:used]))
         if code != DONE:
             mistake = MISTAKES[code].format(used, self.model.max_successors)
             raise WorldError(f"{self._call(rows, chosen, per_state, pair)} {mistake}")
-        successors, prob = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return counts, successors, prob
+        successors, prob, duration = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return counts, successors, prob, duration if is_timed else None
 
     def _call(
         self,
@@ -255,10 +294,15 @@ class CompiledWorld(BaseWorld):
 def _check(model: CompiledModel) -> None:
     problems = [
         (not model.values or min(model.values) < 1, "each word of a state has at least one value"),
-        (len(model.start) != len(model.values), "initial_state has another length than values"),
+        (
+            any(len(state) != len(model.values) for state in model.start),
+            "initial_state has another length than values",
+        ),
         (
             not all(
-                0 <= word < size for word, size in zip(model.start, model.values, strict=False)
+                0 <= word < size
+                for state in model.start
+                for word, size in zip(state, model.values, strict=False)
             ),
             "a word of initial_state is beyond its values",
         ),

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from empo_core.errors import BrokenWorldError, WorldError
 from empo_core.protocols.worlds import WorldModel
-from empo_core.types import Expansion, Successors, WorldSpec
-from empo_worlds.rows import state_row, state_rows
+from empo_core.types import Expansion, InitialStates, Successors, WorldSpec
+from empo_worlds.rows import state_rows
 
 SUM_TOLERANCE = 1e-9
 """Tolerance of the sum of one pair's probabilities around 1."""
@@ -138,19 +138,32 @@ def achieved_in(world: WorldModel, states: Int[Tensor, "state word"]) -> Bool[Te
     return achieved
 
 
-def initial_row(world: WorldModel) -> Int[np.ndarray, "1 word"]:
-    """The initial state by ``world.initial_state``, checked, as a batch of one row.
+def initial_states_of(world: WorldModel) -> InitialStates:
+    """The states that episodes start from by ``world.initial_states``, checked.
 
     Raises:
-        BrokenWorldError: if the initial state is no state row.
+        BrokenWorldError: if they are no distinct state rows with probabilities that sum to 1.
     """
-    row = world.initial_state()
-    if not isinstance(row, Tensor):
-        raise broken(world, f"initial_state() returned {type(row).__name__}, not a tensor")
     try:
-        return state_row(world.spec, row)
+        initial = world.initial_states()
+    except TypeError as error:
+        raise broken(world, f"initial_state() returned no tensor: {error}") from error
+    if not isinstance(initial, InitialStates):
+        raise broken(world, f"initial_states() returned {type(initial).__name__}")
+    try:
+        rows = torch.from_numpy(state_rows(world.spec, initial.states))
     except WorldError as error:
-        raise broken(world, f"initial_state() returned no state row: {error}") from None
+        raise broken(world, f"initial_states() returned no state rows: {error}") from None
+    prob = initial.prob.double()
+    if (
+        not len(rows)
+        or tuple(prob.shape) != (len(rows),)
+        or len(np.unique(rows.numpy(), axis=0)) < len(rows)
+    ):
+        raise broken(world, "initial_states() must return distinct states, one probability each")
+    if not bool((prob > 0).all()) or abs(float(prob.sum()) - 1) > SUM_TOLERANCE:
+        raise broken(world, "initial_states() returned probabilities that do not sum to 1")
+    return InitialStates(rows, prob)
 
 
 def possible_pairs(

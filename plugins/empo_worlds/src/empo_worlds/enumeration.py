@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from empo_core.errors import WorldError
-from empo_core.types import Goal, Segments, Successors, WorldSpec
+from empo_core.types import Goal, InitialStates, Segments, Successors, WorldSpec
 from empo_core.world_structure import Symmetry
 from empo_worlds import queries
 from empo_worlds.base import BaseWorld
@@ -51,6 +51,10 @@ class EnumeratedWorld(BaseWorld):
     """A world model made of arrays over numbered states; a state's row is its number.
 
     Conforms to ``empo_core.protocols.WorldModel``.
+
+    Attributes:
+        labels: What each state stands for.
+        successors: Those of every state under every joint action, in that order.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class EnumeratedWorld(BaseWorld):
         successors: Successors,
         available: Bool[Tensor, "state agent action"],
         achieved: Bool[Tensor, "state goal"],
-        initial: int = 0,
+        initial: int | Mapping[int, float] = 0,
         symmetries: Sequence[Symmetry] = (),
     ) -> None:
         """Check the arrays and keep them.
@@ -71,7 +75,7 @@ class EnumeratedWorld(BaseWorld):
             successors: Those of every state under every joint action, in that order.
             available: Which actions each agent has in each state.
             achieved: Whether each goal is achieved in each state.
-            initial: Number of the state that episodes start from.
+            initial: Number of the state that episodes start from, or the probability of each.
             symmetries: Symmetries that it is known to have.
 
         Raises:
@@ -79,19 +83,18 @@ class EnumeratedWorld(BaseWorld):
         """
         _check_arrays(spec, labels, successors, available, achieved, initial)
         self.spec = spec
-        self._labels = labels
-        self._index = {label: index for index, label in enumerate(labels)}
-        self._successors = successors
+        self.labels = labels
+        self.successors = successors
         self._available = available
         self._achieved = achieved
-        self._initial = initial
+        self._initial = {initial: 1.0} if isinstance(initial, int) else dict(initial)
         self._symmetries = tuple(symmetries)
         self._strides = torch.tensor(spec.strides)
 
     @property
     def num_states(self) -> int:
         """Number of states."""
-        return len(self._labels)
+        return len(self.labels)
 
     def symmetries(self) -> tuple[Symmetry, ...]:
         """Declared symmetries; see ``empo_core.protocols.WorldModel``."""
@@ -99,13 +102,21 @@ class EnumeratedWorld(BaseWorld):
 
     def content(self) -> Sequence[object]:
         """All arrays and the start; see ``empo_core.protocols.WorldModel``."""
-        successors = self._successors
+        successors = self.successors
         arrays = successors.offsets, successors.states, successors.prob, successors.duration
-        return *arrays, self._available, self._achieved, self._initial
+        initial = next(iter(self._initial)) if len(self._initial) == 1 else self._initial
+        return *arrays, self._available, self._achieved, initial
 
     def initial_state(self) -> Int[Tensor, " word"]:
-        """The row every episode starts from."""
-        return torch.tensor([self._initial], dtype=torch.int32)
+        """The row every episode starts from, if there is only one."""
+        return self.initial_states().only(self.spec.name)
+
+    def initial_states(self) -> InitialStates:
+        """The states that episodes start from; see ``empo_core.protocols.WorldModel``."""
+        return InitialStates(
+            torch.tensor(list(self._initial), dtype=torch.int32)[:, None],
+            torch.tensor(list(self._initial.values()), dtype=torch.float64),
+        )
 
     def transitions(
         self, states: Int[Tensor, "state word"], actions: Int[Tensor, "state agent"] | None = None
@@ -118,18 +129,18 @@ class EnumeratedWorld(BaseWorld):
         else:
             chosen = torch.from_numpy(queries.checked_actions(self.spec, actions, len(states)))
             pairs = first + (chosen * self._strides).sum(1)
-        start = self._successors.offsets[pairs]
-        counts = self._successors.offsets[pairs + 1] - start
+        start = self.successors.offsets[pairs]
+        counts = self.successors.offsets[pairs + 1] - start
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         # Item i of the answer lies as far behind its pair's start here as it does there.
         items = torch.arange(int(offsets[-1])) + torch.repeat_interleave(
             start - offsets[:-1], counts
         )
-        duration = self._successors.duration
+        duration = self.successors.duration
         return Successors(
             offsets,
-            self._successors.states[items],
-            self._successors.prob[items],
+            self.successors.states[items],
+            self.successors.prob[items],
             None if duration is None else duration[items],
         )
 
@@ -148,7 +159,7 @@ class EnumeratedWorld(BaseWorld):
 
     def state_of(self, row: Int[Tensor, " word"]) -> Hashable:
         """The hashable state behind a row."""
-        return self._labels[int(self._numbers(row[None])[0])]
+        return self.labels[int(self._numbers(row[None])[0])]
 
     def index_of(self, state: Hashable) -> int:
         """The number of a hashable state, which is the only word of its row.
@@ -156,12 +167,17 @@ class EnumeratedWorld(BaseWorld):
         Raises:
             WorldError: if the world has no such state.
         """
-        if state not in self._index:
+        try:
+            return self._index[state]
+        except KeyError:
             raise WorldError(
                 f"{self.spec.name} has no state {state!r}; its {self.num_states} states are "
-                f"those that can be reached, from {self._labels[0]!r} to {self._labels[-1]!r}"
-            )
-        return self._index[state]
+                f"those that can be reached, from {self.labels[0]!r} to {self.labels[-1]!r}"
+            ) from None
+
+    @cached_property
+    def _index(self) -> dict[Hashable, int]:
+        return {label: index for index, label in enumerate(self.labels)}
 
     def _numbers(self, states: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:
         numbers = torch.from_numpy(state_rows(self.spec, states))[:, 0].long()
@@ -223,16 +239,16 @@ def enumerate_world(
 
 def _search(
     spec: WorldSpec,
-    initial: Hashable,
+    initial: Mapping[Hashable, float],
     chunk: int,
     max_states: int,
     expand: Callable[[Iterable[_Task]], Iterator[_Answer]],
 ) -> EnumeratedWorld:
     """Breadth-first search, one level of equal distance after the other."""
-    number: dict[Hashable, int] = {initial: 0}
-    order: list[Hashable] = [initial]
+    order: list[Hashable] = list(initial)
+    number: dict[Hashable, int] = {state: i for i, state in enumerate(order)}
     parts: list[tuple[Expansion, Int[np.ndarray, " _item"]]] = []
-    frontier = [initial]
+    frontier = list(order)
     depth = 0
     while frontier:
         goes_on = spec.horizon is None or depth < spec.horizon
@@ -257,6 +273,7 @@ def _search(
         _successors(parts),
         torch.from_numpy(np.concatenate([part.available for part, _ in parts])),
         torch.from_numpy(np.concatenate([part.achieved for part, _ in parts])),
+        dict(enumerate(initial.values())),
     )
 
 
@@ -303,9 +320,10 @@ def _check_arrays(
     successors: Successors,
     available: Bool[Tensor, "state agent action"],
     achieved: Bool[Tensor, "state goal"],
-    initial: int,
+    initial: int | Mapping[int, float],
 ) -> None:
     states, items = len(labels), len(successors.prob)
+    prob = {initial: 1.0} if isinstance(initial, int) else initial
     shape = (states, len(spec.agents), max(spec.num_actions))
     counts = successors.offsets.diff()
     total = Segments.from_offsets(successors.offsets)
@@ -321,8 +339,18 @@ def _check_arrays(
     )
     problems = [
         (spec.state_words != 1 or spec.state_dtype != torch.int32, "rows must be one int32"),
-        (not 0 <= initial < states, f"the initial state {initial} is not one of {states} states"),
-        (len(set(labels)) != states, "two states have the same label"),
+        (
+            not all(0 <= state < states for state in prob),
+            f"an initial state of {list(prob)[:8]} is not one of {states} states",
+        ),
+        (
+            not all(p > 0 for p in prob.values()) or abs(sum(prob.values()) - 1) > SUM_TOLERANCE,
+            "the probabilities of the initial states do not sum to 1",
+        ),
+        (
+            not isinstance(labels, range) and len(set(labels)) != states,
+            "two states have the same label",
+        ),
         (possible is None, f"available must be booleans of the shape {shape}"),
         (
             tuple(achieved.shape) != (states, len(spec.goals)) or achieved.dtype != torch.bool,

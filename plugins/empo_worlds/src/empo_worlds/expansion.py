@@ -9,7 +9,7 @@ import enum
 import itertools
 import math
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
@@ -48,8 +48,8 @@ class EnumerableModel(Protocol):
     def agents(self) -> Sequence[AgentSpec]:
         """The agents, their roles, and the names of their actions."""
 
-    def initial_state(self) -> Hashable:
-        """The initial state of every episode."""
+    def initial_state(self) -> Hashable | Mapping[Hashable, float]:
+        """The initial state of every episode, or a dict of several and the chance of each."""
 
     def transition_probabilities(
         self, state: Hashable, actions: tuple[int, ...]
@@ -65,8 +65,8 @@ class BatchModel(Protocol):
     def agents(self) -> Sequence[AgentSpec]:
         """The agents, their roles, and the names of their actions."""
 
-    def initial_state(self) -> Hashable:
-        """The initial state of every episode, a tuple of integers."""
+    def initial_state(self) -> Hashable | Mapping[Hashable, float]:
+        """The initial state of every episode, a tuple of integers, or the chance of several."""
 
     def transitions_batch(self, states: Int[np.ndarray, "state word"]) -> tuple[Any, ...]:
         """Successors of each state under every joint action.
@@ -143,15 +143,20 @@ class Expander:
         except WorldError as error:
             return error
 
-    def initial(self) -> Hashable:
-        """The model's initial state.
+    def initial(self) -> dict[Hashable, float]:
+        """The model's initial states, and the chance of each.
 
         Raises:
-            WorldError: if the state is not hashable or compares by identity, or the model raises.
+            WorldError: if a state is not hashable or compares by identity, chances do not sum to
+                1, or the model raises.
         """
-        state: Hashable = self._answer(lambda: "initial_state()", self._model.initial_state)
-        _check_state(state, lambda: "initial_state() returned")
-        return state
+        answer: Any = self._answer(lambda: "initial_state()", self._model.initial_state)
+        if not isinstance(answer, dict):
+            _check_state(answer, lambda: "initial_state() returned")
+            answer = {answer: 1.0}
+        for state in answer:
+            _check_state(state, lambda: "initial_state() returned")
+        return checked_chances(answer)
 
     def _expand(self, states: Sequence[Hashable], goes_on: bool) -> Expansion:
         spec = self._spec
@@ -412,6 +417,21 @@ def _is_duration(value: object) -> bool:
 
 def _is_index(value: object, size: int) -> bool:
     return isinstance(value, int | np.integer) and 0 <= int(value) < size
+
+
+def checked_chances(prob: dict[Any, float]) -> dict[Any, float]:
+    """Initial states and their chances.
+
+    Raises:
+        WorldError: if the chances are not positive numbers that sum to 1.
+    """
+    numbers = [p for p in prob.values() if isinstance(p, int | float) and p > 0]
+    if not prob or len(numbers) < len(prob) or abs(math.fsum(numbers) - 1) > SUM_TOLERANCE:
+        raise WorldError(
+            f"a dict of initial states has the chance of each, positive and 1 in sum; got {prob!r}"
+            " (states are tuples and frozen dataclasses, not dicts)"
+        )
+    return prob
 
 
 def _check_state(state: object, describe_source: Callable[[], str]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from empo_core.protocols import WorldModel
@@ -29,9 +30,11 @@ def walked_states(
         seed: Seeds the walks.
     """
     generator = torch.Generator().manual_seed(seed)
-    current = world.initial_state().repeat(WALKERS, 1)
+    initial_states = world.initial_states()
+    current = initial_states.states[initial_states.draw(WALKERS, generator)]
     steps = MOST_STEPS if world.spec.horizon is None else min(world.spec.horizon, MOST_STEPS)
-    states, met, visited = [current[:1]], [0], {tuple(current[0].tolist())}
+    initial = torch.unique(current, dim=0)
+    states, met, visited = [initial], [0] * len(initial), set(map(tuple, initial.tolist()))
     for step in range(1, steps + 1):
         available = world.available(current)
         goes_on = available.flatten(1).any(1)
@@ -63,6 +66,17 @@ def joint_actions(spec: WorldSpec) -> Int[Tensor, "joint agent"]:
         for stride, count in zip(spec.strides, spec.num_actions, strict=True)
     ]
     return torch.stack(columns, dim=1)
+
+
+def part_index(
+    spec: WorldSpec, agents: Sequence[int], actions: Int64[np.ndarray, "joint agent"]
+) -> Int64[np.ndarray, " joint"]:
+    """The index of some agents' part of joint actions among all their parts, the first fastest."""
+    index, stride = np.zeros(len(actions), np.int64), 1
+    for agent in agents:
+        index += actions[:, agent] * stride
+        stride *= spec.num_actions[agent]
+    return index
 
 
 def action_names(spec: WorldSpec, joint: int) -> str:

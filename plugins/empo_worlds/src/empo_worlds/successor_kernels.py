@@ -17,13 +17,14 @@ Rows = NDArray[np.int16] | NDArray[np.int32]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-DONE, FULL, MANY, NO_STATE, NO_PROBABILITY, SOMETIMES = range(6)
+DONE, FULL, MANY, NO_STATE, NO_PROBABILITY, SOMETIMES, NO_DURATION = range(7)
 """Why ``list_successors`` returned."""
 
 MISTAKES = {
     MANY: "returned {}; it may write at most {} successors (max_successors)",
     NO_STATE: "wrote successor {}, which is no state: a word is beyond its values",
     NO_PROBABILITY: "wrote successor {} with something that is no probability, or only zeros",
+    NO_DURATION: "wrote successor {}, for which 'duration' gives no positive, finite number",
     SOMETIMES: "wrote successors, or none, unlike it did for other actions in this state; a state "
     "is terminal under all actions or none, and 'available' says which actions there are",
 }
@@ -34,9 +35,10 @@ class Kernels:
     """The compiled kernels of an author's function.
 
     Attributes:
-        list_successors: ``(states, choices, per_state, first pair, counts, successors, prob)``:
-            fills the last three from a pair on until they are full, and returns why it ended, the
-            pair at which, and the number of successors (or what was wrong).
+        list_successors: ``(states, choices, per_state, first pair, counts, successors, prob,
+            duration)``: fills the last four (durations only where there is room for them) from a
+            pair on until they are full, and returns why it ended, the pair at which, and the
+            number of successors (or what was wrong).
         list_available: ``(states, available)``: fills the second; returns the first state in
             which only some agents have an action, or the number of states.
     """
@@ -48,6 +50,7 @@ class Kernels:
 def compile_kernels(
     write: Callable[..., int],
     available: Callable[..., bool] | None,
+    duration: Callable[..., float] | None,
     max_successors: int,
     values: Sequence[int],
     num_actions: Sequence[int],
@@ -57,6 +60,7 @@ def compile_kernels(
     Args:
         write: The author's function.
         available: The author's function for what is available; None means everything.
+        duration: The author's function for durations; None means 1.
         max_successors: The most successors that ``write`` may write.
         values: How many values each word has.
         num_actions: How many actions each agent has.
@@ -66,6 +70,7 @@ def compile_kernels(
     """
     try:
         write_one, may_do = compiled_closure(write), compiled_closure(available or _always)
+        time_of = compiled_closure(duration or _one)
     except ImportError as error:
         raise WorldError(
             "compiled worlds need numba, which is not installed; pip install 'empo-core[compiling]'"
@@ -89,7 +94,15 @@ def compile_kernels(
 
     @compiled_closure
     def keep(
-        written: Ints, chance: Floats, number: int, successors: Rows, prob: Floats, used: int
+        state: Ints,
+        actions: Ints,
+        written: Ints,
+        chance: Floats,
+        number: int,
+        successors: Rows,
+        prob: Floats,
+        times: Floats,
+        used: int,
     ) -> tuple[int, int]:
         num_distinct = 0
         for item in range(number):
@@ -109,6 +122,10 @@ def compile_kernels(
             for word in range(len(limits)):
                 successors[place, word] = written[item, word]
             prob[place] = chance[item]
+            if len(times):
+                times[place] = time_of(state, actions, written[item])
+                if not 0 < times[place] < math.inf:
+                    return NO_DURATION, item
             num_distinct += 1
         return (DONE, num_distinct) if num_distinct or not number else (NO_PROBABILITY, 0)
 
@@ -121,6 +138,7 @@ def compile_kernels(
         counts: Ints,
         successors: Rows,
         prob: Floats,
+        times: Floats,
     ) -> tuple[int, int, int]:
         written, chance = (
             np.empty((max_successors, len(limits)), np.int64),
@@ -137,7 +155,9 @@ def compile_kernels(
             number = fill(state, actions, written, chance)
             if not 0 <= number <= max_successors:
                 return MANY, pair, number
-            code, num_distinct = keep(written, chance, number, successors, prob, used)
+            code, num_distinct = keep(
+                state, actions, written, chance, number, successors, prob, times, used
+            )
             if code != DONE:
                 return code, pair, num_distinct
             if last_state == index and lives != (number > 0):
@@ -171,6 +191,10 @@ def compile_kernels(
         return len(states)
 
     return Kernels(list_successors, list_available)
+
+
+def _one(state: Ints, actions: Ints, successor: Ints) -> float:
+    return 1.0
 
 
 def _always(state: Ints, agent: int, action: int) -> bool:

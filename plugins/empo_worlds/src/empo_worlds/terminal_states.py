@@ -29,7 +29,7 @@ def best_reward(world: WorldModel, theory: TheoryParams) -> float:
 
 def first_terminal(world: WorldModel) -> Int[Tensor, " word"] | None:
     """A terminal state near the start; None without one within ``MOST_PAIRS`` pairs."""
-    start = world.initial_state()[None]
+    start = world.initial_states().states
     table = RowTable(world.spec.state_words, start.numpy().dtype)
     table.number(start.numpy())
     num_expanded = 0

@@ -14,7 +14,7 @@ from empo_exact.parts.builder import GRAPH, HALO
 from empo_exact.parts.comparison import difference
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import FileStore
-from empo_exact.parts.sweeps import Parts, PartSolver, values_kind
+from empo_exact.parts.sweeps import Parts, PartSweeps, values_kind
 from empo_exact.ram import Sizes
 from empo_exact.storage import problem_digest
 
@@ -94,41 +94,41 @@ class Commits:
         """True if it is time to commit, by this process's clock."""
         return clock.monotonic() - self._last >= self._every_s
 
-    def commit(self, solver: PartSolver, done: int) -> None:
+    def commit(self, sweeps: PartSweeps, done: int) -> None:
         """Make the values after so many sweeps safe."""
-        parts, kind = solver.parts, values_kind(done)
+        parts, kind = sweeps.parts, values_kind(done)
         if parts.store is not self._files:
             for part in parts.numbers:
                 self._files.put(kind, part, parts.store.get(kind, part))
         self._files.sync(kind, parts.numbers)
         # No process says so before all have their values, nor forgets before all have said so.
         self._peers.all(done)
-        self._files.put(_DONE, self._peers.rank, self._done(solver, done))
+        self._files.put(_DONE, self._peers.rank, self._done(sweeps, done))
         self._files.sync(_DONE, [self._peers.rank])
         self._peers.all(done)
         if parts.store is not self._files:  # Else they are dropped once no sweep needs them.
             self._files.drop(values_kind(self.done), parts.numbers)
         self.done, self._last = done, clock.monotonic()
 
-    def recover(self, solver: PartSolver) -> int:
+    def recover(self, sweeps: PartSweeps) -> int:
         """Sweeps that an earlier run of the same problem made safe; they are in the store again.
 
         Args:
-            solver: Has the graph and what is assumed; values of others are not used.
+            sweeps: Has the graph and what is assumed; values of others are not used.
         """
-        parts, done = solver.parts, self._recovered(solver)
-        if solver.keeps_times and not all(self._has(sweep, parts) for sweep in range(1, done)):
+        parts, done = sweeps.parts, self._recovered(sweeps)
+        if sweeps.keeps_times and not all(self._has(sweep, parts) for sweep in range(1, done)):
             done = 0
         self.done = min(self._peers.all(done))
         kind = values_kind(self.done)
         for part in parts.numbers if self.done and parts.store is not self._files else ():
             parts.store.put(kind, part, self._files.get(kind, part))
         if self.done < done:
-            solver.answers = solver.answered(self.done, self._files)
+            sweeps.answers = sweeps.answered(self.done, self._files)
         return self.done
 
-    def _recovered(self, solver: PartSolver) -> int:
-        parts = solver.parts
+    def _recovered(self, sweeps: PartSweeps) -> int:
+        parts = sweeps.parts
         try:
             saved = self._files.get(_DONE, self._peers.rank)
         except StorageError:
@@ -136,16 +136,16 @@ class Commits:
         if saved["layout"].tobytes().decode() != parts.layout:
             log.warning("the checkpoint is of other parts, and is not used")
             return 0
-        if saved["problem"].tobytes().decode() != self._problem(solver):
+        if saved["problem"].tobytes().decode() != self._problem(sweeps):
             log.warning("the checkpoint is of another world or other assumptions, and is not used")
             return 0
         done = int(saved["done"])
         if not self._has(done, parts):
             return 0
-        solver.answers = solver.answered(done, self._files)
-        if solver.answers != int(saved["answers"]):
+        sweeps.answers = sweeps.answered(done, self._files)
+        if sweeps.answers != int(saved["answers"]):
             log.warning("the checkpoint is of a prior that answers otherwise, and is not used")
-            solver.answers = 0
+            sweeps.answers = 0
             return 0
         return done
 
@@ -158,19 +158,19 @@ class Commits:
             return False
         return True
 
-    def _done(self, solver: PartSolver, done: int) -> dict[str, np.ndarray]:
+    def _done(self, sweeps: PartSweeps, done: int) -> dict[str, np.ndarray]:
         return {
             "done": np.array(done),
-            "layout": _text(solver.parts.layout),
-            "problem": _text(self._problem(solver)),
-            "answers": np.array(solver.answers, np.uint64),
+            "layout": _text(sweeps.parts.layout),
+            "problem": _text(self._problem(sweeps)),
+            "answers": np.array(sweeps.answers, np.uint64),
         }
 
-    def _problem(self, solver: PartSolver) -> str:
+    def _problem(self, sweeps: PartSweeps) -> str:
         """Identifies the graph of this process and what is assumed in its states."""
         if self._digest is None:
-            problems = map(solver.problem, solver.parts.numbers)
-            self._digest = problem_digest(solver.parts.world, problems, solver.params)
+            problems = map(sweeps.problem, sweeps.parts.numbers)
+            self._digest = problem_digest(sweeps.parts.world, problems, sweeps.params)
         return self._digest
 
 

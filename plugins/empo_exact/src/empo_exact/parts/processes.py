@@ -20,7 +20,7 @@ import torch.distributed as dist
 from empo_core.best_effort import best_effort
 from empo_core.components import build
 from empo_core.config import ExecutorRef
-from empo_core.errors import LostError, WorkerError
+from empo_core.errors import LostError, SolveError, WorkerError
 from empo_core.protocols import Executor, Needs, Report, Tracker
 from empo_exact.parts.peers import GoneError, Peers
 from empo_exact.parts.solve import remove_files, shared_opening, swept_parts
@@ -42,25 +42,29 @@ _TICK_S = 0.2
 Solve = Callable[[Peers, Path, Tracker, bool], Opening]
 
 
-def solve_in_processes(request: Request, directory: Path) -> ExactResult:
+def solve_in_processes(request: Request, peers: Peers | None = None) -> ExactResult:
     """Solve a world by processes that have some of its parts each.
 
     Args:
-        request: What is asked for.
-        directory: A folder that all processes reach, on whatever machine they are.
+        request: What is asked for; all processes reach its directory, on whatever machine they are.
+        peers: Processes that solve together already; there must be no others than this one.
 
     Raises:
         SolveError: as in ``empo_exact.solve.solve``.
         WorkerError: if processes fail too often.
     """
-    world, compute = request.world, request.params.compute
+    world, compute, directory = request.world, request.params.compute, request.directory
+    if peers is not None and peers.size > 1:
+        raise SolveError("several processes solve this together: set compute.processes to 1")
+    if directory is None:
+        raise SolveError("processes need a directory that all of them reach; there is none")
     executor: Executor = build(compute.executor or ExecutorRef.model_validate("local"))
     without = replace(request, directory=None, tracker=Tracker())
 
     def solve(peers: Peers, folder: Path, worker_tracker: Tracker, again: bool) -> Opening:
         here = replace(without, directory=folder, tracker=worker_tracker, resume=again)
-        with swept_parts(here, peers) as (solver, done):
-            return shared_opening(solver, done)
+        with swept_parts(here, peers) as (sweeps, done):
+            return shared_opening(sweeps, done)
 
     payload = pickled(solve, f"the world {world.spec.name!r} or what is assumed")
     make, needs = partial(_PartWorker, payload), Needs(cpus=compute.workers)

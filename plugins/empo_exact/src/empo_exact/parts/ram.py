@@ -16,6 +16,7 @@ from empo_exact.ram import (
     Sizes,
     block_bytes,
     limit,
+    payoff_bytes,
     ram_bytes,
     refuse_disk,
     remaining_bytes,
@@ -67,10 +68,10 @@ def _building_bytes(sizes: Sizes) -> int:
 
 def _spilled_bytes(sizes: Sizes) -> int:
     """Bytes that the parts take at most, each while it is swept, added up."""
-    goals = len(goal_order(sizes.spec))
+    spec = sizes.spec
     # One graph is in use, the next one is read. Values: of two times, and those that are written.
-    rows = sizes.states * (3 * state_bytes(sizes.spec) + 2 * goals)
-    return 2 * sizes.graph_bytes + rows + (1 + HALO) * sizes.states * 16 * goals
+    row = 3 * state_bytes(spec) + 2 * len(goal_order(spec)) + (1 + HALO) * payoff_bytes(spec)
+    return 2 * sizes.graph_bytes + sizes.states * row
 
 
 def _share_of_limit(params: ExactParams) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 
 from empo_core.errors import SolveError
-from empo_core.protocols import Tracker, WorldModel
+from empo_core.protocols import WorldModel
 from empo_core.runs.files import refuse_gone
 from empo_exact import ram
 from empo_exact.assumptions import Assumptions
@@ -25,8 +25,8 @@ from empo_exact.induction import induce
 from empo_exact.parts.builder import PartBuilder, complete_halos
 from empo_exact.parts.commits import Commits
 from empo_exact.parts.exploration import divide, find_states, rank_of
+from empo_exact.parts.first_step import opening, share_of_opening
 from empo_exact.parts.merge import Merger
-from empo_exact.parts.opening import opening, share_of_opening
 from empo_exact.parts.partition import Partition, first_words, key_order
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.ram import (
@@ -37,7 +37,7 @@ from empo_exact.parts.ram import (
     return_freed,
 )
 from empo_exact.parts.store import FileStore, MemoryStore, PartStore
-from empo_exact.parts.sweeps import Parts, PartSolver
+from empo_exact.parts.sweeps import Parts, PartSweeps
 from empo_exact.parts.territory import hand_over
 from empo_exact.plugin import ExactParams
 from empo_exact.problem import pose
@@ -55,11 +55,9 @@ FOLDER = "parts"
 
 
 def build_parts(
-    world: WorldModel,
-    params: ExactParams,
+    request: Request,
     store: PartStore,
     peers: Peers,
-    tracker: Tracker,
     expand: Expand,
     start: Shaped[np.ndarray, "start word"],
 ) -> Parts:
@@ -70,6 +68,7 @@ def build_parts(
         StorageError: if the disk refuses.
         WorkerError: if another process is gone.
     """
+    world, params, tracker = request.world, request.params, request.tracker
     compute = params.compute
     with exploring(world, params, tracker) as progress:
         words = first_words(world, compute.max_states)
@@ -153,8 +152,7 @@ def solve_in_parts(request: Request, peers: Peers | None = None) -> ExactResult:
 
     Args:
         request: What is asked for; its directory keeps files until the result is saved.
-        peers: All processes, with a common directory; None: this one alone, or those that
-            ``compute.processes`` asks for.
+        peers: All processes, with a common directory; None: this one alone.
 
     Raises:
         SolveError: as in ``empo_exact.solve.solve``.
@@ -162,34 +160,26 @@ def solve_in_parts(request: Request, peers: Peers | None = None) -> ExactResult:
         WorkerError: if another process is gone.
     """
     peers, directory = peers or Peers(), request.directory
-    if request.params.compute.processes > 1:
-        if peers.size > 1:
-            raise SolveError("several processes solve this together: set compute.processes to 1")
-        if directory is None:
-            raise SolveError("processes need a directory that all of them reach; there is none")
-        from empo_exact.parts.processes import solve_in_processes
-
-        return solve_in_processes(request, directory)
     if directory is not None:  # Once: a folder that is removed meanwhile must not come back.
         refuse_gone(directory)
         directory.mkdir(parents=True, exist_ok=True)
-    with swept_parts(request, peers) as (solver, done):
-        result = _result(request, solver, done)
+    with swept_parts(request, peers) as (sweeps, done):
+        result = _result(request, sweeps, done)
     if directory is not None and peers.rank == 0:
         result.clean_up = partial(remove_files, directory)
     return result
 
 
-def _result(request: Request, solver: PartSolver, done: int) -> ExactResult:
+def _result(request: Request, sweeps: PartSweeps, done: int) -> ExactResult:
     """The result of this process after the last sweep."""
-    if not solver.keeps_all:
-        return ExactResult.of_opening(request, shared_opening(solver, done))
-    params, merger = solver.params, Merger(solver.parts)
+    if not sweeps.keeps_all:
+        return ExactResult.of_opening(request, shared_opening(sweeps, done))
+    params, merger = sweeps.params, Merger(sweeps.parts)
     problem = pose(request.world, merger.graph(), request.params, request.assumed)
     digest = problem_digest(problem.world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, request.directory, digest)
     merger.fill(store, done)
-    return ExactResult(problem, store, params, solver.seconds, request.seed)
+    return ExactResult(problem, store, params, sweeps.seconds, request.seed)
 
 
 def remove_files(directory: Path) -> None:
@@ -197,27 +187,22 @@ def remove_files(directory: Path) -> None:
     FileStore(directory / FOLDER, "").remove()
 
 
-def shared_opening(solver: PartSolver, done: int) -> Opening:
+def shared_opening(sweeps: PartSweeps, done: int) -> Opening:
     """The first step after the last sweep, in all processes."""
     if done > 1:
-        solver.offer(done - 1)
-    shares = solver.parts.peers.all(share_of_opening(solver, done))
-    return opening(solver, [share for of_rank in shares for share in of_rank])
+        sweeps.offer(done - 1)
+    shares = sweeps.parts.peers.all(share_of_opening(sweeps, done))
+    return opening(sweeps, [share for of_rank in shares for share in of_rank])
 
 
 @contextmanager
-def swept_parts(request: Request, peers: Peers) -> Iterator[tuple[PartSolver, int]]:
+def swept_parts(request: Request, peers: Peers) -> Iterator[tuple[PartSweeps, int]]:
     """Parts with the values of all states, and how many sweeps they took.
 
     Files stay, so that the solve can be resumed until its result is saved; ``remove_files`` removes
     them. See ``solve_in_parts`` for errors.
     """
-    world, params, directory, tracker = (
-        request.world,
-        request.params,
-        request.directory,
-        request.tracker,
-    )
+    world, params, directory = request.world, request.params, request.directory
     starts = starts_of(world, request.start)
     begin, files, spills = clock.perf_counter(), None, params.compute.graph == "spill"
     if spills:
@@ -243,16 +228,16 @@ def swept_parts(request: Request, peers: Peers) -> Iterator[tuple[PartSolver, in
             commits.recover_parts(world, expand) if commits and request.resume and spills else None
         )
         if parts is None:
-            parts = build_parts(world, params, store, peers, tracker, expand, starts)
+            parts = build_parts(request, store, peers, expand, starts)
             if commits and spills:
                 commits.keep_parts(parts)
-        solver = PartSolver(parts, _with_keep(parts, params), request.assumed)
-        solver.seconds.graph = clock.perf_counter() - begin
-        solver.commits = commits
-        done = commits.recover(solver) if commits and request.resume else 0
-        done = induce(solver, done, threads, tracker, resume=request.resume)
-        solver.seconds.total = clock.perf_counter() - begin
-        yield solver, done
+        sweeps = PartSweeps(parts, _with_keep(parts, params), request.assumed)
+        sweeps.seconds.graph = clock.perf_counter() - begin
+        sweeps.commits = commits
+        done = commits.recover(sweeps) if commits and request.resume else 0
+        done = induce(sweeps, done, threads, request.tracker, resume=request.resume)
+        sweeps.seconds.total = clock.perf_counter() - begin
+        yield sweeps, done
     peers.all(None)  # Others may still read.
     if files and peers.rank == 0:
         files.mark_solved()

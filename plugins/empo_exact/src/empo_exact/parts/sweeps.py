@@ -19,7 +19,7 @@ from empo_exact.assumptions import Assumptions
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph
-from empo_exact.induction import Report, Sweeps
+from empo_exact.induction import Sweeps
 from empo_exact.parts.builder import GRAPH, HALO
 from empo_exact.parts.peers import Peers
 from empo_exact.parts.store import MemoryStore, PartStore
@@ -145,6 +145,22 @@ def find_ready(
                 break
 
 
+class Report(NamedTuple):
+    """Message of each process to the others after a sweep.
+
+    Attributes:
+        valued: How many states it has valued.
+        bad: How many of them have no finite U_r.
+        start: V_r of the first start; None in processes that do not have it.
+        is_due: It is time for a checkpoint.
+    """
+
+    valued: int
+    bad: int
+    start: float | None
+    is_due: bool
+
+
 class Checkpoints(Protocol):
     """Make values safe; see ``commits.Commits``.
 
@@ -157,11 +173,11 @@ class Checkpoints(Protocol):
     def is_due(self) -> bool:
         """True if it is time to commit."""
 
-    def commit(self, solver: PartSolver, done: int) -> None:
+    def commit(self, sweeps: PartSweeps, done: int) -> None:
         """Make the values after so many sweeps safe."""
 
 
-class PartSolver(Sweeps):
+class PartSweeps(Sweeps):
     """Sweeps over all parts of one process; see ``induction.induce``.
 
     Attributes:
@@ -189,8 +205,10 @@ class PartSolver(Sweeps):
         self._posed: dict[int, Problem] = {}
         self._payoffs: Payoffs | None = None
         self._stored: list[int] = []
+        self._has_gaps = False
+        self._is_due = False
 
-    def sweep(self, done: int, threads: ThreadPoolExecutor) -> Report:
+    def sweep(self, done: int, threads: ThreadPoolExecutor) -> tuple[int, float | None]:
         """See ``Sweeps``."""
         valued, bad, outgoing = 0, 0, self._nothing()
         self.doubtful.clear()
@@ -211,34 +229,35 @@ class PartSolver(Sweeps):
         parts.store.flush()
         self.receive(outgoing)
         is_due = bool(self.commits and self.commits.is_due())
-        return Report(valued, bad, self.start_value(done + 1), is_due)
+        # All at once, since a message takes milliseconds.
+        reports = parts.peers.all(Report(valued, bad, self.start_value(done + 1), is_due))
+        self._is_due = reports[0].is_due
+        self._refuse(done + 1, reports)
+        start = next((report.start for report in reports if report.start is not None), None)
+        return sum(report.valued for report in reports), start
 
-    def shared(self, report: Report) -> Sequence[Report]:
-        """See ``Sweeps``: all at once, since a message takes milliseconds."""
-        return self.parts.peers.all(report)
-
-    def refuse(self, done: int, reports: Sequence[Report], has_gaps: bool) -> bool:
-        """See ``Sweeps``."""
+    def _refuse(self, done: int, reports: Sequence[Report]) -> None:
+        """Refuse what the sweep found that makes ``done`` of them."""
         parts, time = self.parts, None if self.horizon is None else self.horizon - done
         if any(report.bad for report in reports):
-            has_gaps = time is not None
+            self._has_gaps = time is not None
             reached = None if time is None else self.reached(time)
             for part in self.doubtful:
                 problem, values = self.problem(part), self.values(part, done)
                 refuse_powerless(problem, values, time, reached[part] if reached else None)
         for part, order in self.doubtful.items():
             starts = len(parts.starts_in(part))
-            if not has_gaps or starts:
+            if not self._has_gaps or starts:
                 values = self.values(part, done)
-                refuse_unknown(values._replace(v_r=values.v_r[order]), time, has_gaps, starts)
+                valued = values._replace(v_r=values.v_r[order])
+                refuse_unknown(valued, time, self._has_gaps, starts)
         if not any(report.valued for report in reports):
             rows = [row for of_rank in parts.peers.all(self.unvalued(done)) for row in of_rank]
             raise cyclic(parts.world, rows[0])
-        return has_gaps
 
-    def keep(self, done: int, *, is_last: bool, is_due: bool) -> None:
+    def keep(self, done: int, *, is_last: bool) -> None:
         """See ``Sweeps``."""
-        if self.commits and is_due and not is_last:
+        if self.commits and self._is_due and not is_last:
             self.commits.commit(self, done)
         self._stored.append(done)
         required = {done, done - 1, self.commits.done if self.commits else done}
@@ -246,19 +265,19 @@ class PartSolver(Sweeps):
             self.parts.store.drop(values_kind(older), self.parts.numbers)
             self._stored.remove(older)
 
-    def valued(self, done: int) -> tuple[int, bool, float | None]:
+    def begin(self, done: int) -> tuple[int, float | None]:
         """See ``Sweeps``."""
-        has_gaps = not math.isfinite(self.params.theory.terminal_value)
+        self._has_gaps = not math.isfinite(self.params.theory.terminal_value)
         if not done:
-            return 0, has_gaps, None
+            return 0, None
         self._stored = [done]
         self.offer(done)
         starts = self.parts.peers.all(self.start_value(done))
         parts = [self.values(part, done).v_r for part in self.parts.numbers]
         valued = self.parts.peers.sum(sum(int(np.count_nonzero(~np.isnan(v_r))) for v_r in parts))
         if self.horizon is not None:
-            has_gaps = any(self.parts.peers.all(bool(self.unvalued(done))))
-        return valued, has_gaps, next(value for value in starts if value is not None)
+            self._has_gaps = any(self.parts.peers.all(bool(self.unvalued(done))))
+        return valued, next(value for value in starts if value is not None)
 
     def offer(self, done: int) -> None:
         """Send the values after ``done`` sweeps that other processes want, from the store."""
@@ -379,7 +398,7 @@ class PartSolver(Sweeps):
             left = 1
         else:
             left = done + 1
-            count = min(graph.within(self.horizon - left), graph.num_expanded)
+            count = graph.expanded_within(self.horizon - left)
             order, values = np.arange(count, dtype=np.int32), room(problem, count)
         solver = Solver(problem, self.seconds)
         bad = solver.sweep(order, after, values, left, threads)
@@ -401,7 +420,7 @@ class PartSolver(Sweeps):
                 digest = answers(problem, np.flatnonzero(valued).astype(np.int32), 1)
             horizon = self.horizon or 0
             for left in range(1, done + 1) if horizon else ():
-                count = min(problem.graph.within(horizon - left), problem.graph.num_expanded)
+                count = problem.graph.expanded_within(horizon - left)
                 order = np.arange(count, dtype=np.int32)
                 digest = combined(digest, answers(problem, order, left))
             total = combined(total, self._of_part(part, digest))

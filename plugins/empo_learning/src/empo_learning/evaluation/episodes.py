@@ -102,7 +102,7 @@ class EpisodeSampler:
         Raises:
             SolveError: if a policy is no probability distribution, or weights of goals are all 0.
         """
-        chosen = self.begins.chosen(goal_index, turn)
+        chosen = self.begins.chosen(goal_index, turn, generator)
         times = self.begins.time[chosen]
         for begin in torch.unique(times).tolist():
             for episode in torch.split(torch.nonzero(times == begin)[:, 0], AT_ONCE):

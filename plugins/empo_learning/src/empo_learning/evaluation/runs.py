@@ -154,7 +154,7 @@ def _in_world(
     num_episodes = EPISODES_IN_WORLD if episodes is None else episodes
     evaluation = evaluate(sampler, episodes=num_episodes, seed=seed)
     if gifs is None:
-        gifs = 0 if sampler.world.render(sampler.world.initial_state()) is None else 3
+        gifs = 0 if sampler.world.render(sampler.begins.states[0]) is None else 3
     directory = _fresh(path)
     return evaluation, film(sampler, directory, episodes=gifs, seed=seed) if gifs else []
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from pydantic import Field, ValidationError
 from torch import Tensor
 
@@ -43,16 +43,21 @@ class Starts:
         states: The states.
         goal: The goal that is pursued from there, as a position in ``spec.goals``; ``ANY_GOAL``.
         time: Steps of the episode that lie before.
+        prob: How likely each start is, if starts are drawn and not taken in turn.
     """
 
     states: Int[Tensor, "start word"]
     goal: Int[Tensor, " start"]
     time: Int[Tensor, " start"]
+    prob: Float[Tensor, " start"] | None = None
 
     @classmethod
     def initial(cls, world: WorldModel) -> Starts:
-        """The world's own start, for all goals."""
-        return cls(world.initial_state()[None], torch.tensor([ANY_GOAL]), torch.tensor([0]))
+        """The world's own starts, for all goals."""
+        initial = world.initial_states()
+        nothing = torch.zeros(len(initial.prob), dtype=torch.int64)
+        prob = initial.prob if len(initial.prob) > 1 else None
+        return cls(initial.states, nothing + ANY_GOAL, nothing, prob)
 
     def goals(self, spec: WorldSpec) -> Int[Tensor, " goal"]:
         """Goals that are pursued from some start, as positions in ``spec.goals``."""
@@ -61,9 +66,14 @@ class Starts:
         return torch.tensor(sorted(set(self.goal.tolist())))
 
     def chosen(
-        self, goal_index: Int[Tensor, " episode"], turn: Int[Tensor, " episode"]
+        self,
+        goal_index: Int[Tensor, " episode"],
+        turn: Int[Tensor, " episode"],
+        generator: torch.Generator,
     ) -> Int[Tensor, " episode"]:
         """The start of each episode, given its goal and how many of this goal came before."""
+        if self.prob is not None:
+            return torch.multinomial(self.prob, len(goal_index), True, generator=generator)
         result = torch.empty_like(goal_index)
         for goal in torch.unique(goal_index).tolist():
             fitting = torch.nonzero((self.goal == goal) | (self.goal == ANY_GOAL))[:, 0]
@@ -153,7 +163,7 @@ def _start(line: str, world: WorldModel, place: str) -> tuple[list[int], int, in
 
 def _example(world: WorldModel) -> str:
     """A line of a file of starts."""
-    return json.dumps({"state": world.initial_state().tolist()})
+    return json.dumps({"state": world.initial_states().states[0].tolist()})
 
 
 def _goal(spec: WorldSpec, goal: int | str | None) -> int:

@@ -41,7 +41,9 @@ class LearnedRobots:
             policy = chances(self._policy, observation, options[:, learner], learner)
             policy = policy[:, : spec.num_actions[robot]]
             joint = (policy[:, :, None] * joint[:, None, :]).flatten(1)
-        return joint
+        # Networks say slightly different things in batches of different sizes; single precision
+        # does not promise more than that.
+        return joint.to(torch.float32)
 
 
 class LearnedHumans:
@@ -73,9 +75,7 @@ class LearnedHumans:
             even = mine.to(torch.float64) / mine.sum(1, keepdim=True)
             learned = chances(self._policy, observation, mine, learner)
             policies[:, index] = self._exploration * even + (1 - self._exploration) * learned
-        # Networks say slightly different things in batches of different sizes; single precision
-        # does not promise more than that.
-        return policies.to(torch.float32)
+        return policies.to(torch.float32)  # As for robots.
 
 
 class UniformHumans:

@@ -30,7 +30,7 @@ class SelfPlay:
             StorageError: if the policy is missing or damaged, remembers, or was learned by agents
                 of other names, who saw or did other things.
         """
-        views = world.views(world.initial_state()[None])
+        views = world.views(world.initial_states().states[:1])
         if views is None:
             raise ConfigError(
                 f"human_prior 'self-play' needs a world whose agents have views: "

@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64, Shaped
 
 from empo_exact.game import Values
 from empo_exact.graph import StateGraph, transitions_of
-from empo_exact.parts.sweeps import PartSolver
+from empo_exact.parts.sweeps import PartSweeps
 from empo_exact.problem import Problem
 from empo_exact.result import Opening
 from empo_exact.transition_arrays import Codes
@@ -40,14 +40,14 @@ class Share(NamedTuple):
     values: dict[int, Values]
 
 
-def share_of_opening(solver: PartSolver, done: int) -> list[Share]:
+def share_of_opening(sweeps: PartSweeps, done: int) -> list[Share]:
     """What the parts of this process contribute to the first step after the last sweep."""
-    parts, shares = solver.parts, []
+    parts, shares = sweeps.parts, []
     for part in parts.numbers:
         numbers = parts.starts_in(part)
         if not len(numbers):
             continue
-        problem = solver.problem(part)
+        problem = sweeps.problem(part)
         graph = problem.graph
         offsets, items = transitions_of(graph, numbers)
         successor = graph.successor[items]
@@ -57,9 +57,9 @@ def share_of_opening(solver: PartSolver, done: int) -> list[Share]:
         position[states] = np.arange(len(states))
         # With a horizon, values of time 1 follow those of time 0; else all are of time 0.
         later = done if problem.horizon is None else done - 1
-        values = {} if later == 0 else {done - later: _rows(solver, problem, part, later, states)}
+        values = {} if later == 0 else {done - later: _rows(sweeps, problem, part, later, states)}
         if problem.horizon is not None:
-            values[0] = _rows(solver, problem, part, done, numbers)
+            values[0] = _rows(sweeps, problem, part, done, numbers)
         shares.append(
             Share(
                 starts=np.flatnonzero(parts.starts[:, 0] == part),
@@ -74,9 +74,9 @@ def share_of_opening(solver: PartSolver, done: int) -> list[Share]:
     return shares
 
 
-def opening(solver: PartSolver, shares: Sequence[Share]) -> Opening:
+def opening(sweeps: PartSweeps, shares: Sequence[Share]) -> Opening:
     """The first step after the last sweep, from what all parts contribute."""
-    spec, count = solver.parts.world.spec, len(solver.parts.starts)
+    spec, count = sweeps.parts.world.spec, len(sweeps.parts.starts)
     table = RowTable(spec.state_words, shares[0].rows.dtype)
     first = np.concatenate([share.starts for share in shares])
     order = np.argsort(first)
@@ -118,11 +118,11 @@ def opening(solver: PartSolver, shares: Sequence[Share]) -> Opening:
         for number, part_values in zip(numbers, time_values, strict=True):
             for array, rows in zip(values[time], part_values, strict=True):
                 array[number[: len(rows)]] = rows
-    return Opening(graph, values, solver.parts.sizes, solver.parts.warning, solver.seconds)
+    return Opening(graph, values, sweeps.parts.sizes, sweeps.parts.warning, sweeps.seconds)
 
 
 def _rows(
-    solver: PartSolver, problem: Problem, part: int, done: int, states: Int64[np.ndarray, " state"]
+    sweeps: PartSweeps, problem: Problem, part: int, done: int, states: Int64[np.ndarray, " state"]
 ) -> Values:
-    table = solver.table(problem, part, done)
+    table = sweeps.table(problem, part, done)
     return Values(*(array[states] for array in table))
