@@ -153,7 +153,6 @@ def test_learning_begins_by_chance_and_reports_expectations(
         "replay": {"batch_size": 16},
         "collector": {"name": "sync", "params": {"min_env_steps": 50}},
         "num_envs": 32,
-        "inspector": True,
     }
     context = fresh(world(CHANCE), tmp_path)
     result = Phase2(Phase2Params.model_validate(params)).run(context)
@@ -161,7 +160,8 @@ def test_learning_begins_by_chance_and_reports_expectations(
     summary: Any = result.summary()["root"]
     assert summary["V_r"] == pytest.approx(start.V_r, rel=0.02)
     assert [goal["V_e"] for goal in summary["goals"]] == pytest.approx(start.V_e, abs=0.02)
-    assert (tmp_path / "inspector.html").is_file()
+    rows = result.inspection(InspectionScope()).rows
+    assert 2 in rows[:, 0].tolist()  # The first start, and what follows it.
     compared = Phase2(Phase2Params.model_validate(params | {"reporting": {"compare": "exact"}}))
     context = fresh(world(CHANCE), tmp_path / "again")
     with pytest.raises(WorldError, match="one of 2"):
@@ -194,8 +194,8 @@ def test_states_of_a_model_in_python_have_chances() -> None:
     coin = enumerate_world(Coin())
     assert coin.initial_states().prob.tolist() == [0.5, 0.5]
     assert [coin.state_of(row) for row in coin.initial_states().states] == ["heads", "tails"]
-    with pytest.raises(WorldError, match="'coin' starts in one of 2"):
+    with pytest.raises(WorldError, match=r"coin.* 2 "):
         coin.initial_state()
     Coin.start = {"heads": 0.5, "tails": 0.4}
-    with pytest.raises(WorldError, match="a dict of"):
+    with pytest.raises(WorldError, match="dict"):
         enumerate_world(Coin())

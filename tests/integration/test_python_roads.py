@@ -390,7 +390,7 @@ def test_a_compiled_world_may_start_in_several_states() -> None:
     assert world.initial_states().prob.tolist() == [0.25, 0.75]
     with pytest.raises(WorldError, match="one of 2"):
         world.initial_state()
-    with pytest.raises(WorldError, match="a dict of"):
+    with pytest.raises(WorldError, match="dict"):
         spoilt(mistaken, initial_state={(0, 0): 0.25, (1, 2): 0.25})
 
 

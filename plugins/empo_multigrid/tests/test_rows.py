@@ -34,6 +34,16 @@ def test_a_word_beyond_its_bounds_is_refused(name: str) -> None:
                 world.transitions(row[None])
 
 
+@pytest.mark.parametrize("place", [0, 63, 64, 199])
+def test_one_wrong_row_among_many_is_refused(place: int) -> None:
+    world = world_called("trivial")
+    rows = world.initial_state().repeat(200, 1)
+    world.available(rows)
+    rows[place, 0] = -1
+    with pytest.raises(WorldError, match="has -1 as word 0"):
+        world.available(rows)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_within_bounds_are_safe_to_expand_whatever_they_mean(name: str) -> None:
     world = world_called(name)

@@ -145,5 +145,5 @@ class WorldObservation:
         self, available: Bool[Tensor, "state agent action"]
     ) -> Bool[Tensor, "state learner option"]:
         """Which options each learner has; all where it has none."""
-        mine = available[:, list(self.agents), : self.num_options]
+        mine = available.index_select(1, torch.tensor(self.agents))[:, :, : self.num_options]
         return mine | ~mine.any(-1, keepdim=True)

@@ -112,11 +112,11 @@ def available_in(
             f"{spec.num_actions[agent]} actions, numbered from 0",
             states[state],
         )
-    acts: Bool[np.ndarray, "state agent"] = np.any(flags, 2)
+    acts = available.any(2)
     is_mixed = acts.any(1) & ~acts.all(1)
     if is_mixed.any():
-        state = int(is_mixed.argmax())
-        agent = int(acts[state].argmin())
+        state = int(is_mixed.int().argmax())
+        agent = int(acts[state].int().argmin())
         raise broken(
             world,
             f"available() gives {spec.agents[agent].name} no action where others have some; give "
