@@ -25,7 +25,7 @@ FORMATS = {
         r"(?m)^[ \t]*module[ \t]",
     ],
     "a training config of the public implementation": [
-        r"\b(epsilon_r_start|warmup_v_h_e_steps|beta_r_rampup_steps|lr_v_h_e|use_sqrt_lr_decay"
+        r"\b(epsilon_r_start|beta_r_rampup_steps|lr_v_h_e|use_sqrt_lr_decay"
         r"|constant_lr_then_1_over_t|use_z_space_transform|num_training_steps)[\"']?[ \t]*:"
     ],
     "a layout of the game Overcooked-AI": [r'"grid"[ \t]*:[ \t]*"""'],

@@ -53,6 +53,24 @@ def test_policies_sum_to_one_and_values_are_chances(theory: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("theory", THEORIES)
+def test_what_humans_hope_for_does_not_depend_on_how_robots_act(theory: dict[str, Any]) -> None:
+    world, params = Door(), CompleteTheory(**theory)
+    start = tuple(world.initial_state().tolist())
+
+    class Second:
+        """Robots that always take the last of their joint actions."""
+
+        def policy(self, states: torch.Tensor, steps_left: torch.Tensor) -> torch.Tensor:
+            policy = torch.zeros(len(states), world.spec.num_robot_actions, dtype=torch.float64)
+            policy[:, -1] = 1.0
+            return policy
+
+    given = Reference(world, params, robots=Second()).at(start, 4)
+    values = solved(theory, 4)
+    assert (given.v_m, given.pi_h) == (values.v_m, values.pi_h)
+
+
+@pytest.mark.parametrize("theory", THEORIES)
 def test_equations_on_tensors_agree(theory: dict[str, Any]) -> None:
     values, spec, params = solved(theory, 4), Door().spec, CompleteTheory(**theory)
     q_r = torch.tensor(list(values.q_r.values()), dtype=torch.float64)

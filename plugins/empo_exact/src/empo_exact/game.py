@@ -39,7 +39,7 @@ class Game(NamedTuple):
     Attributes:
         offsets: Start of each pair's transitions [pair + 1].
         successor: [transition].
-        code: [transition].
+        code: Position of the transition's numbers in the next four [transition].
         prob: Probability behind each code [code].
         discounted_h: Probability times the humans' discount [code].
         discounted_r: Probability times the robot's discount [code].
@@ -160,13 +160,13 @@ class CurrentState(NamedTuple):
 class GoalPayoffs(NamedTuple):
     """Payoff of reaching a state to each goal, one step later.
 
-    Where all transitions take as long, an entry is 1 where the goal is achieved and the discounted
-    value elsewhere; where durations differ, it is 0 and the undiscounted value.
+    Where all transitions take one unit of time, an entry is 1 where the goal is achieved and the
+    discounted value elsewhere; otherwise it is 0 and the undiscounted value, see ``rows.expect``.
 
     Attributes:
         table: A row per state, then scratch rows, one per joint action [row goal].
         spare: First scratch row of this thread.
-        is_timed: Durations of transitions differ.
+        is_timed: Some transition takes another time than one unit.
     """
 
     table: Floats
@@ -212,15 +212,16 @@ class Scratch(NamedTuple):
     Attributes:
         leads_to: The row of goal values that each joint action leads to [joint].
         is_available: Whether a profile is available [profile].
-        free: Whether a joint robot action is available [robot]; here and in the last three
-            there are as many more as make a multiple of ``LANES``, which never are.
-        reply: What each profile is worth, given the robot's reply [profile goal].
+        is_robot_available: Whether a joint robot action is available [robot]; here and in the last
+            three there are as many more as make a multiple of ``LANES``, which never are.
+        reply: By the humans' profile: min, or max, over a_r in (1), E over a_r in (6)
+            [profile goal].
         profiles: The available profiles with each action of one human [action which], flat.
         believed: How likely the human takes them to be if it chooses that action, likewise.
         evenly: The same where all profiles are available, and evenly likely [human profile], flat.
         q: Values of own actions [action goal].
         num_available: How many available profiles contain an own action [human action].
-        weight: How likely own actions are, not yet normalised [action goal]; rounded up to a
+        scores: beta_h (Q_h^m - max Q_h^m) in (2), then e to that [action goal]; rounded up to a
             multiple of ``WIDEST`` numbers.
         marginal: Each human's action probabilities over all its goals [human action].
         others_chance: Probability of what the others do, for each human [human others], flat.
@@ -232,14 +233,14 @@ class Scratch(NamedTuple):
 
     leads_to: NDArray[np.int32]
     is_available: NDArray[np.uint8]
-    free: NDArray[np.uint8]
+    is_robot_available: NDArray[np.uint8]
     reply: Floats
     profiles: NDArray[np.int32]
     believed: Floats
     evenly: Floats
     q: Floats
     num_available: Longs
-    weight: Floats
+    scores: Floats
     marginal: Floats
     others_chance: Floats
     profile_chance: Floats
@@ -257,14 +258,14 @@ def make_scratch(game: Game) -> Scratch:
     return Scratch(
         leads_to=np.zeros(profiles * robots, np.int32),
         is_available=np.zeros(profiles, np.uint8),
-        free=np.zeros(padded, np.uint8),
+        is_robot_available=np.zeros(padded, np.uint8),
         reply=aligned((profiles, goals)),
         profiles=np.zeros(profiles, np.int32),
         believed=np.zeros(profiles),
         evenly=np.repeat(1.0 / game.num_with_action, profiles),
         q=aligned((actions, goals)),
         num_available=np.zeros((humans, actions), np.int64),
-        weight=aligned((actions + -(-(-actions * goals % WIDEST) // goals), goals)),
+        scores=aligned((actions + -(-(-actions * goals % WIDEST) // goals), goals)),
         marginal=np.zeros((humans, actions)),
         others_chance=np.zeros(humans * profiles),
         profile_chance=np.zeros(profiles),

@@ -1,4 +1,4 @@
-"""The graph of all states reachable from the initial one: built once, stored as CSR.
+"""The graph of all states reachable from the first ones: built once, stored as CSR.
 
 Time is not part of it: a world is stationary, so one graph serves every time step. States
 are numbered in order of first discovery, which makes "reachable within d steps" a prefix.
@@ -189,7 +189,7 @@ def build_graph(
     start: Start | None = None,
     numbering: Numbering = RowTable.number,
 ) -> StateGraph:
-    """Explore everything reachable from the initial state, or others, by breadth-first search.
+    """Explore what is reachable from the states in which episodes start, by breadth-first search.
 
     Successors are expanded in blocks, in parallel, and numbered in block order, so the
     result does not depend on the number of workers.
@@ -202,7 +202,7 @@ def build_graph(
         executor: Executor of worker processes in place of that.
         max_states: Give up beyond this many states.
         progress: Told after every block; may end the exploration.
-        start: State rows to start from; None means the initial state.
+        start: State rows to start from; None means those of the world.
         numbering: What ``successor`` has for outcomes; by default the numbers of states.
 
     Raises:

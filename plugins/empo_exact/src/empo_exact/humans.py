@@ -5,7 +5,7 @@ In the order of the paper (arXiv 2508.00159v2, Table 1), with V_h^m of the next 
 
     phase1                 the states of a block
       solve_humans         one state
-        find_rows          (1) E over s' of U + (1 - U) gamma_h V_h^m: ``rows.payoff``, in tables
+        find_rows          (1) E over s' of U + (1 - U) gamma_h V_h^m: ``rows.expect``
         extreme_replies    (1) min over a_r of it, for each of the humans' profiles
         list_profiles      (1) the others' actions a_-h, evenly likely or as believed
         find_gaps          (1) Q_h^m; (2) beta_h (Q_h^m - max Q_h^m)
@@ -124,7 +124,7 @@ def find_gaps(
                 slack = TIE_TOLERANCE * larger(larger(best, 0.0 - best), 1.0)
                 tied = where_less(q, best - slack, -math.inf, 0.0)
                 gap = where_less(beta, math.inf, gap, tied)
-        store(s.weight, (action, goal), gap)
+        store(s.scores, (action, goal), gap)
 
 
 @inlined
@@ -151,25 +151,26 @@ def decide(
 ) -> None:
     """One human's policy, equation (2), and value, equation (3), for a few goals.
 
-    Where a goal is achieved already, it was paid for on arrival: the human idles.
+    Where a goal is achieved already, it was paid for on arrival: the human idles, by its first
+    available action, and V_h^m is 0.
     """
     actions, whole = game.num_actions[human], zero
     for action in range(actions):
-        whole += load(s.weight, (action, goal), zero)
-    share, done = 1.0 / whole, load(game.achieved, (here.state, goal), zero)
+        whole += load(s.scores, (action, goal), zero)
+    share, achieved = 1.0 / whole, load(game.achieved, (here.state, goal), zero)
     value, idle = zero, True
     for action in range(actions):
-        chosen = load(s.weight, (action, goal), zero) * share  # (2)
+        chosen = load(s.scores, (action, goal), zero) * share  # (2)
         if humans.has_habit:
             chosen = mix_habit(humans, here.state, action, chosen, goal, zero)
         if s.num_available[human, action] > 0:
             value += chosen * load(s.q, (action, goal), zero)  # (3)
-        chosen *= 1.0 - done
+        chosen *= 1.0 - achieved
         if idle and s.num_available[human, action] > 0:
-            chosen += done
+            chosen += achieved
             idle = False
         store(policies.pi_h, (here.position, action, goal), chosen)
-    store(out.v_m, (here.state, goal), value * (1.0 - done))
+    store(out.v_m, (here.state, goal), value * (1.0 - achieved))
     for action in range(actions, policies.pi_h.shape[1]):
         store(policies.pi_h, (here.position, action, goal), zero)
 
@@ -207,8 +208,8 @@ def solve_humans(
         first, end = game.first_goal[human], game.first_goal[human + 1]
         over_goals(find_gaps, first, end, game, humans, here.state, human, listed, s)
     for k in range(0, s.q.size, SIXTEEN):  # (2)
-        gaps = load(s.weight, (0, k), sixteen(0.0))
-        store(s.weight, (0, k), exponential(gaps))
+        gaps = load(s.scores, (0, k), sixteen(0.0))
+        store(s.scores, (0, k), exponential(gaps))
     for human in range(game.num_actions.shape[0]):  # (2), (3)
         first, end = game.first_goal[human], game.first_goal[human + 1]
         over_goals(decide, first, end, game, humans, here, human, s, out, policies)

@@ -68,7 +68,7 @@ class Problem:
 
     @property
     def is_timed(self) -> bool:
-        """Durations of transitions differ."""
+        """Some transition takes another time than one unit."""
         return bool((self.graph.duration != 1).any())
 
     @property

@@ -5,14 +5,16 @@ In the order of the paper (arXiv 2508.00159v2, Table 1), with V_h^e and V_r of t
 
     phase2                    the states of a block
       solve_robot             one state
-        find_rows             (6) E over s' of U + (1 - U) gamma_h V_h^e: ``rows.payoff``, in tables
+        find_rows             (6) E over s' of U + (1 - U) gamma_h V_h^e: ``rows.expect``
         weigh_profiles        (4), (6) how likely the humans act how, over all their goals
-        value_robot_actions   (4) Q_r; ``value_plainly`` is the same where nothing is left to chance
+        value_robot_actions   (4) Q_r; ``value_plainly`` where each joint action has one successor
         choose_robot_action   (5) pi_r
         blend_replies         (6) E over a_r, for each of the humans' profiles
         attain                (6) V_h^e
-        aggregate             (7) X_h
-        reward                (8) U_r; the last lines of ``solve_robot`` are (9) V_r
+        powers_and_reward     (7), (8)
+          aggregate           (7) X_h; goals are weighted, or, as in the paper, not
+                              (8) U_r; the mean over humans, or, as in the paper, the sum
+                              (9) V_r in the last lines of ``solve_robot``
 
 A profile is a joint action of all humans. ``Lanes`` are 8 or 4 goals at a time, by ``over_goals``.
 ``empo_theory.reference`` has the same in plain Python.
@@ -65,7 +67,7 @@ from empo_worlds.compilation import inlined
 
 
 @inlined
-def power(base: float, exponent: float) -> float:
+def raised(base: float, exponent: float) -> float:
     """``base ** exponent``, quickly where the exponent is one of the usual ones."""
     if exponent == 1.0:
         return base
@@ -108,7 +110,7 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
 @inlined
 def value_plainly(game: Game, successors: Successors, v_r: Floats, s: Scratch) -> None:
     """Q_r and its share of U_r where every joint action has one successor."""
-    # Those are certain, so the codes of all transitions say the same.
+    # Each has probability 1 and takes one unit of time, so all transitions have one code.
     code = np.int64(entry(game.code, (successors.first,)))
     profiles, robots, certain = game.num_profiles, game.num_robot_actions, 0.0
     for profile in range(profiles):
@@ -161,8 +163,8 @@ def choose_robot_action(theory: Theory, robots: int, s: Scratch) -> None:
     best, zero = -math.inf, four(0.0)
     for robot in range(0, s.q_r.shape[0], FOUR):
         gain = -theory.beta_r * logarithm(0.0 - load(s.q_r, (robot,), zero))
-        free = load(s.free, (robot,), zero)
-        store(s.pi_r, (robot,), where_less(0.0, free, gain, -math.inf))
+        is_available = load(s.is_robot_available, (robot,), zero)
+        store(s.pi_r, (robot,), where_less(0.0, is_available, gain, -math.inf))
     for robot in range(robots):
         best = max(best, entry(s.pi_r, (robot,)))
     mass = zero
@@ -186,7 +188,10 @@ def attain(
     s: Scratch,
     v_e: Floats,
 ) -> None:
-    """V_h^e of a few goals of one human, equation (6), where the robot has replied."""
+    """V_h^e of a few goals of one human, equation (6), where ``s.reply`` is E over a_r.
+
+    It is not 0 where a goal is achieved already, as V_h^m is: who can stay attains it again.
+    """
     value, together = zero, game.num_with_action[human]
     first = human * game.num_profiles
     for action in range(game.num_actions[human]):
@@ -216,16 +221,18 @@ def aggregate(game: Game, theory: Theory, state: int, human: int, v_e: Floats) -
 
 
 @inlined
-def reward(game: Game, theory: Theory, here: CurrentState, v_e: Floats, x_h: Floats) -> float:
+def powers_and_reward(
+    game: Game, theory: Theory, here: CurrentState, v_e: Floats, x_h: Floats
+) -> float:
     """X_h of every human, equation (7), and U_r, equation (8)."""
     humans, lack = game.num_actions.shape[0], 0.0
     for human in range(humans):
         x = aggregate(game, theory, here.state, human, v_e)
         x_h[here.position, human] = x
-        lack += power(x, -theory.xi) if x > 0 else math.inf
+        lack += raised(x, -theory.xi) if x > 0 else math.inf
     if theory.is_mean:
         lack /= humans
-    return -power(lack, theory.eta)
+    return -raised(lack, theory.eta)
 
 
 @inlined
@@ -264,13 +271,13 @@ def solve_robot(
     for human in range(game.num_actions.shape[0]):  # (6): E over a_H
         first, end = game.first_goal[human], game.first_goal[human + 1]
         over_goals(attain, first, end, game, here, human, policies.pi_h, s, out.v_e)
-    u = reward(game, theory, here, out.v_e, policies.x_h)  # (7), (8)
+    u = powers_and_reward(game, theory, here, out.v_e, policies.x_h)  # (7), (8)
     policies.u_r[position] = u
     total, accrual = 0.0, 0.0
     for robot in range(robots):
         policies.pi_r[position, robot] = s.pi_r[robot]
-        policies.q_r[position, robot] = s.q_r[robot] if s.free[robot] else math.nan
-        if s.free[robot]:
+        policies.q_r[position, robot] = s.q_r[robot] if s.is_robot_available[robot] else math.nan
+        if s.is_robot_available[robot]:
             total += s.pi_r[robot] * s.q_r[robot]
             accrual += s.pi_r[robot] * s.accrual[robot]
     if math.isfinite(u):

@@ -187,7 +187,9 @@ def find_rows(
     """The row of ``payoffs.table`` that each joint action leads to; notes what is available.
 
     Scratch rows receive expectations over several successors, and ``nothing``, which stands for
-    unavailable joint actions so that combining rows need not look out for them.
+    unavailable joint actions so that combining rows need not look out for them. What is available
+    is a product over agents, so no available profile meets ``nothing`` under an available robot
+    action.
     """
     joint, profiles, robots = game.num_joint, game.num_profiles, game.num_robot_actions
     table, spare, is_timed = payoffs.table, payoffs.spare, payoffs.is_timed
@@ -196,7 +198,7 @@ def find_rows(
     for profile in range(profiles):
         s.is_available[profile] = available
     for robot in range(robots):
-        s.free[robot] = available
+        s.is_robot_available[robot] = available
     if kind == PLAIN:
         return Successors(game.successor, np.int64(entry(game.offsets, (base,))))
     blank = -1
@@ -214,7 +216,7 @@ def find_rows(
                 s.leads_to[action] = blank
                 continue
             s.is_available[profile] = 1
-            s.free[robot] = 1
+            s.is_robot_available[robot] = 1
             if last == first + 1 and not is_timed:
                 s.leads_to[action] = game.successor[first]
                 continue

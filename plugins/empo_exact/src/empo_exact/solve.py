@@ -9,8 +9,12 @@ What ``solve`` calls, and where to read on::
       Solver.sweep         blocks of states, on threads                               sweep.py
         phase1             equations (1)-(3): pi_h and V_h^m                          humans.py
         phase2             equations (4)-(9): pi_r, V_h^e and V_r                     robots.py
+        find_rows, payoff  the bracket of (1) and (6), and E over s' of it            rows.py
         Payoffs.renew      what reaching these states pays, for the sweep before      payoffs.py
     ExactResult            values and policies at every state and time                result.py
+
+``game.py`` says what the arrays of the kernels hold. Who checks the equations reads
+``empo_theory.reference`` first: the same, one state at a time, in plain Python.
 
 ``reductions/`` (fewer states with the same values) and ``parts/`` (a graph in several pieces, by
 several processes) are imported where the parameters ask for them.

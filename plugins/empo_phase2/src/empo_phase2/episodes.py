@@ -121,7 +121,7 @@ class Episodes:
         if self._horizon is not None:
             self.steps_left = self.steps_left.masked_fill(over, self._horizon)
 
-    def _begin(self, layout: Int[Tensor, " begun"]) -> Int[Tensor, "begun word"]:
+    def _begin(self, layout: Int[Tensor, " episode"]) -> Int[Tensor, "episode word"]:
         """The states in which episodes in these layouts begin."""
         rows = self._starts[0].states[[0]].repeat(len(layout), 1)
         for number in sorted(set(layout.tolist())):

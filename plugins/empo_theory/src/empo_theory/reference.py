@@ -1,7 +1,7 @@
 """The nine equations of the paper in plain Python, one state at a time; the oracle of all solvers.
 
 Source: arXiv 2508.00159v2, Table 1. Works for any world with a horizon, or without one that ends by
-itself. Nothing here is fast.
+itself. Nothing here is fast. The paper's (7) and (8) are ``x_agg: sum`` and ``u_agg: sum``.
 
 ``h`` is a human, ``g`` a position in ``spec.goals``, ``p`` a probability, ``d`` a duration. A joint
 action is a number as in ``WorldModel.transitions``, to which agent ``k`` adds ``spec.strides[k]``
@@ -115,8 +115,8 @@ class Reference:
                 if all(p for _, p in choice)
             ]  # fmt: skip
 
-        def attained(joint: int, g: int, value: str) -> float:
-            """E of 1 if the next state achieves the goal, else of its discounted value there."""
+        def bracket(joint: int, g: int, value: str) -> float:
+            """E over s' of U + (1 - U) gamma_h^d V: what reaching s' is worth to a goal."""
             return sum((p * (1.0 if achieved[g] else theory.gamma_h**d * getattr(after, value)[g])
                         for p, d, after, achieved in outcomes[joint]), 0.0)  # fmt: skip
 
@@ -130,7 +130,8 @@ class Reference:
         time = torch.tensor([steps_left or 1])
         prior = None if self._prior is None else self._prior.policy(row, time)[0].tolist()
         pi_r = None if self._robots is None else self._robot_policy(self._robots.policy(row, time))
-        robots = pi_r or [a_r for a_r, _ in profiles({r: even[r] for r in spec.robots})]
+        may = [a_r for a_r, _ in profiles({r: even[r] for r in spec.robots})]
+        robots = pi_r or may
         extreme = min if theory.robot_model == "pessimistic" else max
         v_m, pi_h = dict[int, float](), dict[int, Policy]()
         for g, goal in enumerate(spec.goals):
@@ -138,12 +139,12 @@ class Reference:
             if prior is not None:
                 v_m[g], pi_h[g] = math.nan, {a_h: prior[g][a_h] for a_h in available[h]}
                 continue
-            q_m = {a_h: sum(p * extreme(attained(a + strides[h] * a_h + a_r, g, "v_m")
-                                        for a_r in robots) for a, p in others(h, a_h))
+            q_m = {a_h: sum(p * extreme(bracket(a + strides[h] * a_h + a_r, g, "v_m")
+                                        for a_r in may) for a, p in others(h, a_h))
                    for a_h in available[h]}  # (1)  # fmt: skip
             pi_h[g] = self._human_policy(q_m, state, steps_left, g)  # (2)
             v_m[g] = sum(pi_h[g][a_h] * q_m[a_h] for a_h in q_m)  # (3)
-            if world.achieved(row)[0, g]:  # There is nothing left to attain.
+            if world.achieved(row)[0, g]:  # It was paid for on arrival. V_h^e is not 0 then.
                 v_m[g], pi_h[g] = 0.0, {a_h: float(a_h == available[h][0]) for a_h in q_m}
 
         mean = dict[int, Policy]()  # Of each human over its goals.
@@ -151,13 +152,13 @@ class Reference:
             weight = {g: spec.goals[g].weight for g in spec.goals_of(h)}
             mean[h] = {a_h: sum(weight[g] * pi_h[g][a_h] for g in weight) / sum(weight.values())
                        for a_h in available[h]}  # fmt: skip
-        ends = {a_r: [(p * q, d, after.v_r) for a, p in profiles(mean)
-                      for q, d, after, _ in outcomes[a + a_r]] for a_r in robots}  # fmt: skip
+        ends = {a_r: [(p * p_after, d, after.v_r) for a, p in profiles(mean)
+                      for p_after, d, after, _ in outcomes[a + a_r]] for a_r in robots}  # fmt: skip
         q_r = {a_r: sum(p * theory.gamma_r**d * v for p, d, v in ends[a_r])
                for a_r in robots}  # (4)  # fmt: skip
         if pi_r is None:
             pi_r = softmax({a_r: -theory.beta_r * math.log(-q) for a_r, q in q_r.items()})  # (5)
-        v_e = {g: sum(pi_r[a_r] * p * attained(a + a_r, g, "v_e")
+        v_e = {g: sum(pi_r[a_r] * p * bracket(a + a_r, g, "v_e")
                       for a, p in profiles(mean | {goal.human: pi_h[g]}) for a_r in robots)
                for g, goal in enumerate(spec.goals)}  # (6)  # fmt: skip
         weights = [goal.weight if theory.x_agg == "weighted" else 1.0 for goal in spec.goals]
