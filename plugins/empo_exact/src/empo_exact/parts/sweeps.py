@@ -210,7 +210,7 @@ class PartSweeps(Sweeps):
 
     def sweep(self, done: int, threads: ThreadPoolExecutor) -> tuple[int, float | None]:
         """See ``Sweeps``."""
-        valued, bad, outgoing = 0, 0, self._nothing()
+        valued, bad = 0, 0
         self.doubtful.clear()
         parts = self.parts
         followers = parts.numbers[1:] + parts.numbers[:1]
@@ -221,13 +221,8 @@ class PartSweeps(Sweeps):
             valued += count
             bad += wrong
             parts.store.put(values_kind(done + 1), part, values._asdict())
-            for target, numbers in self._queried[part].items():
-                present = numbers[: np.searchsorted(numbers, len(values.v_r))]
-                where = outgoing[int(parts.ranks[target])]
-                for name, array in values._asdict().items():
-                    where[f"{part} {target} {name}"] = array[present]
         parts.store.flush()
-        self.receive(outgoing)
+        self.offer(done + 1)
         is_due = bool(self.commits and self.commits.is_due())
         # All at once, since a message takes milliseconds.
         reports = parts.peers.all(Report(valued, bad, self.start_value(done + 1), is_due))
@@ -280,17 +275,13 @@ class PartSweeps(Sweeps):
         return valued, next(value for value in starts if value is not None)
 
     def offer(self, done: int) -> None:
-        """Send the values after ``done`` sweeps that other processes want, from the store."""
+        """Send the values after ``done`` sweeps that other processes want, and take theirs."""
         outgoing = self._nothing()
         for part, targets in self._queried.items():
             for target, numbers in targets.items():
                 rows = self.parts.store.rows(values_kind(done), part, numbers)
                 where = outgoing[int(self.parts.ranks[target])]
                 where |= {f"{part} {target} {name}": array for name, array in rows.items()}
-        self.receive(outgoing)
-
-    def receive(self, outgoing: Messages) -> None:
-        """Send values, and take those of halo states that other processes have."""
         self._coming.clear()
         for source, target, arrays in self._swapped(outgoing, lent_as="values"):
             self._coming[source, target] = Values(**arrays)
