@@ -44,7 +44,7 @@ def in_parts(
     params: ExactParams,
     sizes: Sequence[Sizes],
     seconds: tuple[Sequence[float], Sequence[float]],
-    shown: tuple[Show, Show],
+    formats: tuple[Show, Show],
 ) -> dict[str, JsonValue]:
     """Bytes of each part, halo and time, with a process for each part.
 
@@ -53,10 +53,10 @@ def in_parts(
         params: Of the solver.
         sizes: Sizes of the whole graph; the least and the most, where it was not explored.
         seconds: Time of one process to explore once, and to sweep; each likewise.
-        shown: Shows a range of bytes, and of seconds.
+        formats: Shows a range of bytes, and of seconds.
     """
     report: dict[str, JsonValue] = {}
-    show_mib, show_seconds = shown
+    show_mib, show_seconds = formats
     light = params.model_copy(update={"keep": "none"})
     for count in COUNTS:
         halo, needs = halo_share(graph, count), []
