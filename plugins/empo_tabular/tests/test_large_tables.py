@@ -21,6 +21,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import WorldModel
 from empo_core.world_content import world_digest
 from empo_tabular.arrays import write_npz
+from empo_tabular.explicit import read_explicit
 from empo_tabular.plugin import TableParams
 from empo_tabular.world import load_world
 from empo_testing.world_model import WorldModelTests
@@ -266,7 +267,17 @@ def test_a_chain_has_one_choice(tmp_path: Path) -> None:
         (("#DECLARATION", "labels"), r"model\.lab:1:1: should begin with"),
         (("0 0 2 1.5", ""), r"model\.rew: the transition of state 0 to 2 has no reward"),
         (("0 0 2 1.5", "0 0 2 0"), r"model\.rew:2:1: the reward is a duration"),
-        (("0 0 2 1.5", "0 2 2 1"), r"model\.rew:2:1: nothing has such a transition"),
+        (("0 0 2 1.5", "0 1 2 1"), r"model\.rew:2:1: nothing has such a transition"),
+        (("0 0 2 1.5", "0 2 2 1"), r"model\.rew:2:1: there is no such state or choice"),
+        (("0 0 2 1.5", "0 4 0 77"), r"model\.rew:2:1: there is no such state or choice"),
+        (("0 0 2 1.5", "0 0 2.5 1"), r"model\.rew:2:1: there is no such state or choice"),
+        (("0 0 2 1.5", "0 0 1 2"), r"model\.rew:2:1: has a reward before"),
+        (("0 0 2 1.5", "0 0 2 inf"), r"model\.rew:2:1: the reward .*finite"),
+        (("0 0 2 1.5", "0 0 2 1.5 1"), r"model\.rew:2:1: should have 4 numbers, and has 5"),
+        (("0 0 2 0.75", "0 0 2 \u0661"), r"model\.tra:3:1: .* number 4 is none$"),
+        (("0 0 2 0.75", "0 0 3 0.75"), r"model\.tra:6:1: state 3 should come before or here"),
+        (("2 goal far", "9" * 5000 + " goal"), r"model\.lab:6:1: begins with no state"),
+        (("far", "f" * 300), r"model\.lab:2:1: labels have 1 to 255 characters"),
     ],
 )
 def test_what_is_wrong_with_a_model_is_located(
@@ -278,6 +289,52 @@ def test_what_is_wrong_with_a_model_is_located(
     with pytest.raises(ConfigError) as caught:
         explicit(tmp_path, *texts)
     assert re.search(message, str(caught.value)), caught.value
+
+
+def test_a_state_without_transitions_must_be_labelled_as_an_end(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.tra:5:1: state 1 should come before or here"):
+        explicit(tmp_path, MDP.replace("1 0 1 1\n", ""), LABELS.replace("1 final", "1"))
+    world = explicit(tmp_path, MDP.replace("1 0 1 1\n", ""))
+    assert world.num_states == 3
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("4 4 5", r"model\.tra:6:1: state 3 should come before or here"),
+        ("2 4 5", r"model\.tra:1:1: announces 2 states; .* need 3"),
+        ("3 5 5", r"model\.tra:1:1: announces 5 choices, and 4 follow"),
+        ("3 4 6", r"model\.tra:1:1: announces 6 transitions, and 5 follow"),
+        ("99999999 4 5", r"model\.tra:1:1: announces 99,999,999 states"),
+        ("9" * 5000 + " 4 5", r"model\.tra:1:1: should begin with"),
+    ],
+)
+def test_the_head_of_a_model_is_compared_with_its_lines(
+    tmp_path: Path, head: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        explicit(tmp_path, PRISM[0].replace("3 4 5", head), PRISM[1])
+
+
+def test_state_rewards_are_told_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.rew:3:1: has a reward before"):
+        explicit(tmp_path, MDP, rew="0 1\n2 1\n0 7\n")
+
+
+def test_empty_lines_count_for_places_only(tmp_path: Path) -> None:
+    assert explicit(tmp_path, "\n\n" + MDP).num_states == 3
+    with pytest.raises(ConfigError, match=r"model\.tra:4:1: .* number 4 is none$"):
+        explicit(tmp_path, "\n\n" + MDP.replace("0.25", "secret"))
+
+
+def test_few_bytes_do_not_ask_for_much_room(tmp_path: Path) -> None:
+    labels = " ".join(f'{i}="label {i}"' for i in range(1500))
+    with pytest.raises(ConfigError, match=r"model\.lab:1:1: 1,500 labels of 9,999,999 states"):
+        explicit(tmp_path, "9999999 1 1\n0 0 0 1\n", labels)
+    with pytest.raises(ConfigError, match=r"model\.lab:2:1: has more than 1,048,576 characters"):
+        explicit(tmp_path, MDP, "#DECLARATION\n" + "a" * (2**20 + 1))
+    with pytest.raises(ConfigError, match=r"/dev/null: is no regular file"):
+        read_explicit(tmp_path / "model.tra", Path("/dev/null"), None)
 
 
 def test_a_model_needs_labels(tmp_path: Path) -> None:

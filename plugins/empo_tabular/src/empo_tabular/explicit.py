@@ -10,6 +10,8 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +22,19 @@ from empo_tabular.arrays import MAX_PAIRS, TableArrays
 
 MAX_BYTES = 2**31
 """Bytes of a file."""
+MAX_LINE = 2**20
+"""Characters of a line."""
+MAX_LABELS = 100_000
+MAX_NAME = 255
+"""Characters of a label."""
 MAX_STATES = 10_000_000
 ENDS = ("final", "deadlock")
 """Labels of states that have a transition to themselves because the format wants one."""
 
 Table = Float[np.ndarray, "line column"]
+
+_NUMBER = re.compile(r"[-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+")
+_COUNT = re.compile(r"[0-9]{1,18}")
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +57,17 @@ def read_explicit(file: Path, labels: Path | None, durations: Path | None) -> Ta
             f"into {file.with_suffix('.lab').name} beside it, or name a file as 'labels'"
         )
     try:
+        for path in (file, labels, durations):
+            if path is not None:
+                _refuse_large(path)
         return _read(file, labels, durations)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read with what belongs to it: {error}") from error
 
 
 def _read(file: Path, labels: Path, durations: Path | None) -> TableArrays:
-    table = _transitions(file)
-    num_states, width = int(table[:, [0, 2]].max()) + 1, int(table[:, 1].max()) + 1
+    table, num_states = _transitions(file)
+    width = int(table[:, 1].max()) + 1
     if num_states * width > MAX_PAIRS:
         raise ConfigError(
             f"{file}: {num_states:,} states with up to {width:,} choices are more than "
@@ -70,6 +83,7 @@ def _read(file: Path, labels: Path, durations: Path | None) -> TableArrays:
             f"{labels}: {len(starts)} states have the label init, and one must have it: the format "
             "does not say how likely each of several is"
         )
+    _refuse_missing(file, table, ends)
     is_end = ends[table[:, 0].astype(np.int64)]
     leaves = is_end & (table[:, 2] != table[:, 0])
     _refuse(file, leaves, f"the state is labelled as one of {', '.join(ENDS)} and goes on", 1)
@@ -96,25 +110,43 @@ def _read(file: Path, labels: Path, durations: Path | None) -> TableArrays:
     )
 
 
-def _transitions(file: Path) -> Table:
-    """Lines of state, choice, target and probability; chains get the choice 0."""
+def _refuse_large(path: Path) -> None:
+    """Refuse what is no regular file, or too large, before it is opened."""
+    size = path.stat().st_size
+    if not path.is_file():
+        raise ConfigError(f"{path}: is no regular file")
+    if size > MAX_BYTES:
+        raise ConfigError(f"{path}: has {size:,} bytes, more than {MAX_BYTES:,}")
+
+
+def _transitions(file: Path) -> tuple[Table, int]:
+    """Lines of state, choice, target and probability (chains get the choice 0); number of states.
+
+    Only PRISM says how many states there are; otherwise they go to the last one that is named.
+    """
     _, text = next(_lines(file), (1, ""))
     head = text.split()
     columns = {"mdp": 4, "dtmc": 3}.get(text.lower())
-    if columns is None and all(map(str.isdecimal, head)):
+    counts: list[int] = []
+    if columns is None and all(map(_COUNT.fullmatch, head)):
         columns = {3: 4, 2: 3}.get(len(head))  # PRISM.
+        counts = [*map(int, head)]
     if columns is None:
         raise ConfigError(
             f"{file}:1:1: should begin with 'mdp' or 'dtmc' (Storm), or with numbers of states, "
             "choices (of decision processes) and transitions (PRISM)"
         )
-    table = _numbers(file, columns, skip=1)
+    # Names of actions may follow in decision processes.
+    table = _numbers(file, columns, skip=1, exact=columns == 3)
     if columns == 3:
         table = np.insert(table, 1, 0, axis=1)
     _refuse(file, ~((table[:, 3] > 0) & (table[:, 3] <= 1)), "the probability is not in (0, 1]", 1)
-    wrong = ~((table[:, :3] >= 0) & (table[:, :3] < MAX_STATES) & (table[:, :3] % 1 == 0)).all(1)
-    limit = f"states and choices are whole numbers from 0 on, below {MAX_STATES:,}"
-    _refuse(file, wrong, limit, 1)
+    _refuse(
+        file,
+        ~_are_whole(table[:, :3], MAX_STATES).all(1),
+        f"states and choices are whole numbers from 0 on, below {MAX_STATES:,}",
+        1,
+    )
     before, after = table[:-1], table[1:]
     same = after[:, 0] == before[:, 0]
     wrong = np.ones(len(table), bool)
@@ -125,7 +157,37 @@ def _transitions(file: Path) -> Table:
         (after[:, 0] < before[:, 0]) | (after[:, 1] != 0),
     )
     _refuse(file, wrong, "states ascend, and choices of a state from 0 on, without gaps", 1)
-    return table
+    num_states = int(table[:, [0, 2]].max()) + 1
+    if not counts:
+        return table, num_states
+    num_choices = 1 + int((before[:, :2] != after[:, :2]).any(1).sum())
+    for name, said, found in (
+        ("transitions", counts[-1], len(table)),
+        ("choices", counts[-2] if columns == 4 else num_choices, num_choices),
+    ):
+        if said != found:
+            raise ConfigError(f"{file}:1:1: announces {said:,} {name}, and {found:,} follow")
+    if not num_states <= counts[0] < MAX_STATES:
+        raise ConfigError(
+            f"{file}:1:1: announces {counts[0]:,} states; those that follow need {num_states:,}, "
+            f"and there may be {MAX_STATES:,}"
+        )
+    return table, counts[0]
+
+
+def _refuse_missing(file: Path, table: Table, ends: Bool[np.ndarray, " state"]) -> None:
+    """Refuse states that nothing follows although no label says that an episode ends there."""
+    has = ends.copy()
+    has[table[:, 0].astype(np.int64)] = True
+    if not has.all():
+        state = int(has.argmin())
+        # Where it should be, or the last line.
+        place = np.arange(len(table)) == np.searchsorted(table[:-1, 0], state)
+        reason = (
+            f"state {state} should come before or here: it has no transition, and none of the "
+            f"labels {', '.join(ENDS)}"
+        )
+        _refuse(file, place, reason, 1)
 
 
 def _durations(
@@ -136,17 +198,28 @@ def _durations(
     columns = len(text.split())
     if columns not in (2, 3, 4):
         raise ConfigError(f"{file}:1:1: should list states, or transitions, and their rewards")
-    rewards = _numbers(file, columns, skip=0)
-    _refuse(file, ~(rewards[:, -1] > 0), "the reward is a duration and must be positive", 0)
+    rewards = _numbers(file, columns, skip=0, exact=True)
+    wrong = ~((rewards[:, -1] > 0) & (rewards[:, -1] < np.inf))
+    _refuse(file, wrong, "the reward is a duration and must be positive and finite", 0)
     if columns == 3:
         rewards = np.insert(rewards, 1, 0, axis=1)
-    if columns == 2:
-        keys, rewarded = table[:, 0], rewards[:, 0]
-    else:
-        keys, rewarded = (
-            (rows[:, 0] * width + rows[:, 1]) * num_states + rows[:, 2] for rows in (table, rewards)
-        )
+    bounds = (num_states,) if columns == 2 else (num_states, width, num_states)
+    _refuse(
+        file,
+        ~_are_whole(rewards[:, :-1], bounds).all(1),
+        f"there is no such state or choice; states go to {num_states - 1}, choices to {width - 1}",
+        0,
+    )
+    # Each row as one number.
+    keys, rewarded = (
+        np.ravel_multi_index(tuple(rows[:, : len(bounds)].astype(np.int64).T), bounds)
+        for rows in (table, rewards)
+    )
     _refuse(file, np.isin(rewarded, keys, invert=True), "nothing has such a transition", 0)
+    distinct, first = np.unique(rewarded, return_index=True)
+    again = np.ones(len(rewarded), bool)
+    again[first] = False
+    _refuse(file, again, "has a reward before", 0)
     missing = np.isin(keys, rewarded, invert=True)
     if missing.any():
         state, _, target = table[int(missing.argmax()), :3].astype(np.int64).tolist()
@@ -154,7 +227,6 @@ def _durations(
             f"{file}: the transition of state {state} to {target} has no reward, which means 0; "
             "rewards are durations here, which must be positive"
         )
-    distinct, first = np.unique(rewarded, return_index=True)
     duration: Float[np.ndarray, " transition"] = rewards[first[np.searchsorted(distinct, keys)], -1]
     return duration
 
@@ -162,15 +234,17 @@ def _durations(
 def _labels(file: Path, num_states: int) -> dict[str, Bool[np.ndarray, " state"]]:
     """Which states have each label, in the order in which labels are declared."""
     lines = _lines(file)
-    _, text = next(lines, (1, ""))
+    number, text = next(lines, (1, ""))
+    names: dict[str, str] = {}
     if text == "#DECLARATION":  # Storm.
-        names: dict[str, str] = {}
-        for _, text in lines:
+        for number, text in lines:
             if text == "#END":
                 break
             names |= {name: name for name in text.split()}
+            _refuse_labels(file, number, names, num_states)
     else:
-        names = dict(re.findall(r'(\d+)="([^"]*)"', text))
+        names = dict(re.findall(r'(?<![0-9])([0-9]+)="([^"]*)"', text))
+        _refuse_labels(file, number, names, num_states)
         if not names:
             raise ConfigError(
                 f"{file}:1:1: should begin with '#DECLARATION' (Storm), or with numbers and labels "
@@ -180,7 +254,7 @@ def _labels(file: Path, num_states: int) -> dict[str, Bool[np.ndarray, " state"]
     for number, text in lines:
         first, *words = text.split()
         state = first.removesuffix(":")
-        if not state.isdecimal() or int(state) >= num_states:
+        if not _COUNT.fullmatch(state) or int(state) >= num_states:
             raise ConfigError(
                 f"{file}:{number}:1: begins with no state; they go to {num_states - 1}"
             )
@@ -192,43 +266,76 @@ def _labels(file: Path, num_states: int) -> dict[str, Bool[np.ndarray, " state"]
     return has
 
 
-def _numbers(file: Path, columns: int, skip: int) -> Table:
-    """The first columns of a file's lines, without the first lines."""
-    if (size := file.stat().st_size) > MAX_BYTES:
-        raise ConfigError(f"{file}: has {size:,} bytes, more than {MAX_BYTES:,}")
+def _refuse_labels(file: Path, number: int, names: dict[str, str], num_states: int) -> None:
+    """Refuse labels that would take too much room, before any is made."""
+    if len(names) > MAX_LABELS or len(names) * num_states > MAX_PAIRS:
+        raise ConfigError(
+            f"{file}:{number}:1: {len(names):,} labels of {num_states:,} states are too many: "
+            f"there may be {MAX_LABELS:,} labels, and {MAX_PAIRS:,} pairs of a state and a label"
+        )
+    if any(not 0 < len(name) <= MAX_NAME for name in names.values()):
+        raise ConfigError(f"{file}:{number}:1: labels have 1 to {MAX_NAME} characters")
+
+
+def _numbers(file: Path, columns: int, skip: int, *, exact: bool) -> Table:
+    """The first columns of a file's lines, without the first lines; all columns if ``exact``."""
     try:
-        with warnings.catch_warnings(), file.open(encoding="utf-8") as lines:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Of files without numbers.
-            for _ in range(skip):
-                next(lines)
             table = np.loadtxt(
-                lines, ndmin=2, comments=None, usecols=range(columns), encoding="utf-8"
+                (text for _, text in islice(_lines(file), skip, None)),
+                ndmin=2,
+                comments=None,
+                usecols=None if exact else range(columns),
+                encoding="utf-8",
             )
+    except ConfigError:
+        raise
     except ValueError as error:
-        for number, text in list(_lines(file))[skip:]:
+        reason = f"should begin with {columns} numbers"
+        for number, text in islice(_lines(file), skip, None):
             words = text.split()
             for position, word in enumerate([*words, *[""] * columns][:columns]):
-                if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", word):
+                if not _NUMBER.fullmatch(word):
                     raise ConfigError(
-                        f"{file}:{number}:1: should begin with {columns} numbers; number "
-                        f"{position + 1} is none"
+                        f"{file}:{number}:1: {reason}; number {position + 1} is none"
                     ) from error
-        raise
+            if exact and len(words) > columns:
+                raise ConfigError(
+                    f"{file}:{number}:1: should have {columns} numbers, and has {len(words)}"
+                ) from error
+        raise ConfigError(f"{file}: each line {reason}: {error}") from error
     if not table.size:
         raise ConfigError(f"{file}: has no lines of {columns} numbers")
+    if table.shape[1] != columns:
+        raise ConfigError(
+            f"{file}:{skip + 1}:1: should have {columns} numbers, and has {table.shape[1]}"
+        )
     return table
+
+
+def _are_whole(
+    numbers: Float[np.ndarray, "line column"], bounds: int | tuple[int, ...]
+) -> Bool[np.ndarray, "line column"]:
+    """Which numbers are whole, from 0 on, below the bound (of their column)."""
+    whole: Bool[np.ndarray, "line column"] = (
+        (numbers >= 0) & (numbers < np.array(bounds)) & (numbers == np.floor(numbers))
+    )
+    return whole
 
 
 def _refuse(file: Path, wrong: Bool[np.ndarray, " line"], reason: str, skip: int) -> None:
     """Refuse a file of which some lines are wrong; the first ``skip`` are no part of the table."""
     if wrong.any():
-        number, _ = list(_lines(file))[int(wrong.argmax()) + skip]
+        number, _ = next(islice(_lines(file), int(wrong.argmax()) + skip, None))
         raise ConfigError(f"{file}:{number}:1: {reason}")
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     """The lines of a file that are not empty, and their numbers."""
     with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(partial(lines.readline, MAX_LINE + 1), ""), start=1):
+            if len(line) > MAX_LINE:
+                raise ConfigError(f"{file}:{number}:1: has more than {MAX_LINE:,} characters")
             if text := line.strip():
                 yield number, text
