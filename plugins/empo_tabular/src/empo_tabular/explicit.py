@@ -143,7 +143,7 @@ def _transitions(file: Path) -> tuple[Table, int]:
     _refuse(file, ~((table[:, 3] > 0) & (table[:, 3] <= 1)), "the probability is not in (0, 1]", 1)
     _refuse(
         file,
-        ~_are_whole(table[:, :3], MAX_STATES).all(1),
+        ~_are_whole(table[:, :3], MAX_STATES),
         f"states and choices are whole numbers from 0 on, below {MAX_STATES:,}",
         1,
     )
@@ -206,7 +206,7 @@ def _durations(
     bounds = (num_states,) if columns == 2 else (num_states, width, num_states)
     _refuse(
         file,
-        ~_are_whole(rewards[:, :-1], bounds).all(1),
+        ~_are_whole(rewards[:, :-1], bounds),
         f"there is no such state or choice; states go to {num_states - 1}, choices to {width - 1}",
         0,
     )
@@ -316,12 +316,11 @@ def _numbers(file: Path, columns: int, skip: int, *, exact: bool) -> Table:
 
 def _are_whole(
     numbers: Float[np.ndarray, "line column"], bounds: int | tuple[int, ...]
-) -> Bool[np.ndarray, "line column"]:
-    """Which numbers are whole, from 0 on, below the bound (of their column)."""
-    whole: Bool[np.ndarray, "line column"] = (
-        (numbers >= 0) & (numbers < np.array(bounds)) & (numbers == np.floor(numbers))
-    )
-    return whole
+) -> Bool[np.ndarray, " line"]:
+    """Which lines have whole numbers only, from 0 on, below the bound (of their column)."""
+    whole = (numbers >= 0) & (numbers < np.array(bounds)) & (numbers == np.floor(numbers))
+    lines: Bool[np.ndarray, " line"] = whole.all(1)
+    return lines
 
 
 def _refuse(file: Path, wrong: Bool[np.ndarray, " line"], reason: str, skip: int) -> None:
