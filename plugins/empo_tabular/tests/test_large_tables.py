@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import re
 import zipfile
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.documents import world_in
-from empo_core.errors import ConfigError
+from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import WorldModel
 from empo_core.world_content import world_digest
 from empo_tabular.arrays import write_npz
@@ -138,6 +137,30 @@ WRONG: list[tuple[str, Callable[[Arrays], object], str]] = [
     ("states", lambda a: np.array(["a", "b", "c", "b", "d"]), r"states\[3\]: 'b' is listed before"),
     ("prob", lambda a: None, r": lacks prob"),
     ("sucessors", lambda a: a["successors"], r"no array 'sucessors' .*did you mean 'successors'"),
+    ("horizon", lambda a: np.array(2**64 - 1, np.uint64), r"horizon: is 18446744073709551615; an"),
+    ("agents", lambda a: np.array(["ann", ""]), r"agents\[1\]: is empty or no valid text"),
+    ("goals", lambda a: np.array(["", "one"]), r"goals\[0\]: is empty or no valid text"),
+    ("name", lambda a: np.array(""), r"name: is empty or no valid text"),
+    ("states", lambda a: np.array(["a", "b\ud800", "c", "d", "e"]), r"states\[1\]: is empty or no"),
+    ("actions", lambda a: np.array([["a", "b", "c"], ["d", "\udc00", ""]]), r"actions\[1, 1\]: is"),
+    ("roles", lambda a: np.array([2**31], "u4").repeat(2).view("U1"), r"roles\[0\]: is empty or"),
+    ("actions", lambda a: np.zeros((2, 9), "V0").view("U0"), r"actions: has <U0 of shape \[2, 9\]"),
+    (
+        "actions",
+        lambda a: np.pad(a["actions"], ((0, 0), (0, 10**5))),
+        r"actions: has more than 100,000 columns",
+    ),
+    ("prob", lambda a: a["prob"].astype(np.longdouble), r"prob: has float128 .*of float64"),
+    (
+        "prob",
+        lambda a: (a["prob"] * 0.99).astype(np.float32),
+        r"prob\[0\]: .*; save them as float64, not float32",
+    ),
+    (
+        "initial_prob",
+        lambda a: np.array([0.1, 0.8], np.float32),
+        r"initial_prob: .*; save them as float64, not float32",
+    ),
     ("name", lambda a: np.array([{"a": 1}], dtype=object), r"name: has object"),
 ]
 
@@ -178,18 +201,67 @@ def test_a_damaged_file_is_refused_or_read_as_something(
         load_world(TableParams(file=path))
 
 
-def test_a_head_that_promises_more_than_the_file_has_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "game.npz"
-    arrays = {k: v for k, v in game().items() if k != "prob"}
-    np.savez(path, **arrays)
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        head, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)}
-    )
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("prob.npy", head.getvalue())
-    with pytest.raises(ConfigError, match=r"prob: .* disagree"):
-        load_world(TableParams(file=path))
+def with_head(path: Path, head: bytes, data: bytes = b"") -> None:
+    """Write a game whose probabilities have another head (of version 1) and other data."""
+    np.savez(path, **{k: v for k, v in game().items() if k != "prob"})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        size = len(head).to_bytes(2, "little")
+        archive.writestr("prob.npy", b"\x93NUMPY\x01\x00" + size + head + data)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**50},)}}\n", "disagree"),
+        (f"{{'descr': '<f8', 'fortran_order': False, 'shape': (0, {10**30})}}\n", "with 1 axes"),
+        (f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({10**30},)}}\n", "disagree"),
+        ("{'descr': [], ", "is no array that can be read"),
+        ("{[]: 1}\n", "is no array that can be read"),
+        ("{1: 2, 'descr': 3}\n", "is no array that can be read"),
+    ],
+)
+def test_an_odd_head_is_refused_once(tmp_path: Path, head: str, message: str) -> None:
+    with_head(tmp_path / "game.npz", head.encode())
+    with pytest.raises(ConfigError, match=rf"prob: .*{message}") as caught:
+        load_world(TableParams(file=tmp_path / "game.npz"))
+    assert str(caught.value).count("prob: ") == 1
+
+
+def test_an_axis_beyond_all_numbers_is_refused(tmp_path: Path) -> None:
+    head = f"{{'descr': '|b1', 'fortran_order': False, 'shape': (0, {10**30})}}\n".encode()
+    np.savez(tmp_path / "game.npz", **{k: v for k, v in game().items() if k != "achieved"})
+    with zipfile.ZipFile(tmp_path / "game.npz", "a") as archive:
+        archive.writestr(
+            "achieved.npy", b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
+        )
+    with pytest.raises(ConfigError, match="achieved: is no array that can be read"):
+        load_world(TableParams(file=tmp_path / "game.npz"))
+
+
+def test_numbers_count_as_they_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("empo_tabular.arrays.MAX_BYTES", 8000)
+    arrays = game() | {"offsets": np.zeros(1000, np.int8)}
+    with pytest.raises(ConfigError, match=r"game\.npz: the arrays take .* with 8 for each number"):
+        load(tmp_path / "game.npz", arrays)
+
+
+def test_goals_beyond_their_room_are_described_by_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = game()
+    del arrays["goal_weights"]
+    monkeypatch.setattr("empo_tabular.arrays.MOST_GOAL_FEATURES", 9)
+    goals = load(tmp_path / "game.npz", arrays).spec.goals
+    assert [(goal.features, goal.weight) for goal in goals] == [((0.0,), 0.5), ((1.0,), 0.5)]
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    world = load(tmp_path / "game.npz", game())
+    assert {type(agent.role) for agent in world.spec.agents} == {str}
+    write_npz(world, tmp_path / "again.npz")
+    assert "allow_pickle" not in np.load(tmp_path / "again.npz")
+    with pytest.raises(StorageError, match="again"):
+        write_npz(world, tmp_path / "nowhere" / "again.npz")
 
 
 MDP = """mdp

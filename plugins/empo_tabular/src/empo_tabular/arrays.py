@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
-import zlib
+from collections import Counter
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, cast, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Integer, Shaped
 from torch import Tensor
 
 from empo_core.errors import ConfigError, WorldError
+from empo_core.runs.atomic import write_file
 from empo_core.suggestions import nearest
 from empo_core.types import AgentSpec, Goal, Role, Successors, WorldSpec
 from empo_tabular.features import OneHotFeatures
@@ -22,12 +24,16 @@ from empo_worlds.contract import SUM_TOLERANCE, possible_pairs
 from empo_worlds.enumeration import EnumeratedWorld
 
 MAX_BYTES = 2**31
-"""Bytes of all arrays together."""
+"""Bytes of all arrays together, as they are kept: 8 for each number."""
 MAX_PAIRS = 100_000_000
 """Pairs of a state and a joint action."""
 MAX_AGENTS = 32
+MAX_ACTIONS = 100_000
+MAX_HORIZON = 2**31 - 1
 MOST_ONE_HOT = 10_000
 """States up to which networks see a state as one number for each."""
+MOST_GOAL_FEATURES = 10_000_000
+"""Numbers that describe all goals together; where they were more, each goal is its number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,17 +65,17 @@ class TableArrays:
     agents: Shaped[np.ndarray, " _agent"]
     roles: Shaped[np.ndarray, " _agent"]
     actions: Shaped[np.ndarray, "_agent _action"]
-    offsets: Int[np.ndarray, " _pair_plus_1"]
-    successors: Int[np.ndarray, " _item"]
+    offsets: Integer[np.ndarray, " _pair_plus_1"]
+    successors: Integer[np.ndarray, " _item"]
     prob: Float[np.ndarray, " _item"]
     goals: Shaped[np.ndarray, " _goal"]
-    goal_agents: Int[np.ndarray, " _goal"]
+    goal_agents: Integer[np.ndarray, " _goal"]
     achieved: Bool[np.ndarray, "_state _goal"]
-    initial: Int[np.ndarray, " _start"]
+    initial: Integer[np.ndarray, " _start"]
     initial_prob: Float[np.ndarray, " _start"] | None = None
     duration: Float[np.ndarray, " _item"] | None = None
     goal_weights: Float[np.ndarray, " _goal"] | None = None
-    horizon: Int[np.ndarray, ""] | None = None
+    horizon: Integer[np.ndarray, ""] | None = None
     name: Shaped[np.ndarray, ""] | None = None
     states: Shaped[np.ndarray, " _state"] | None = None
 
@@ -82,7 +88,7 @@ _FORMS = {
 }  # fmt: skip
 """Kinds of dtypes, and number of axes."""
 _OPTIONAL = {field.name for field in fields(TableArrays) if field.default is None}
-_WORDS = {"U": "texts", "iu": "integers", "f": "floating-point numbers", "b": "booleans"}
+_WORDS = {"U": "texts", "iu": "integers", "f": "numbers of float64", "b": "booleans"}
 
 
 def read_npz(path: Path) -> TableArrays:
@@ -105,8 +111,14 @@ def read_npz(path: Path) -> TableArrays:
                 if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise ConfigError(f"{path}: {name}: is not compressed as numpy does it")
                 arrays[name] = _read_array(path, name, archive, info)
-    except (OSError, zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: encrypted.
+    except (OSError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path}: cannot be read as an .npz file: {error}") from error
+    kept = sum(a.size * (8 if a.dtype.kind in "iuf" else a.itemsize) for a in arrays.values())
+    if kept > MAX_BYTES:
+        raise ConfigError(
+            f"{path}: the arrays take {kept:,} bytes with 8 for each number, more than "
+            f"{MAX_BYTES:,}"
+        )
     return TableArrays(**arrays)
 
 
@@ -134,7 +146,9 @@ def _read_array(
             }[version]
             shape, _, dtype = read_head(file)
             size = math.prod(shape) * dtype.itemsize
-            if dtype.kind not in kinds or len(shape) != axes:
+            # Items of no bytes would make any shape fit; no number here has more than 8.
+            is_odd = not dtype.itemsize or (dtype.kind == "f" and dtype.itemsize > 8)
+            if is_odd or dtype.kind not in kinds or len(shape) != axes:
                 raise ConfigError(
                     f"{path}: {name}: has {dtype} of shape {list(shape)}; it takes {_WORDS[kinds]} "
                     f"with {axes} axes"
@@ -143,7 +157,9 @@ def _read_array(
                 raise ValueError("its head and its data disagree")
         with archive.open(info) as file:
             array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, KeyError, SyntaxError, EOFError, zlib.error) as error:
+    except ConfigError:
+        raise
+    except Exception as error:  # Of zip, zlib, and whatever numpy calls to parse the head.
         raise ConfigError(f"{path}: {name}: is no array that can be read: {error}") from error
     return array
 
@@ -153,6 +169,7 @@ def write_npz(world: EnumeratedWorld, path: Path) -> None:
 
     Raises:
         WorldError: if the world's states have no names that are texts.
+        StorageError: if the file cannot be written; an older one is left as it was.
     """
     spec, arrays = world.spec, world.successors
     width = max(spec.num_actions)
@@ -180,8 +197,9 @@ def write_npz(world: EnumeratedWorld, path: Path) -> None:
         if not all(isinstance(label, str) for label in world.labels):
             raise WorldError(f"states of {spec.name!r} have no names that are texts")
         content["states"] = np.array(world.labels)
-    with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **content)
+    file = io.BytesIO()
+    np.savez(file, **content)
+    write_file(path, file.getvalue())
 
 
 def world_of_arrays(
@@ -198,12 +216,13 @@ def world_of_arrays(
         ConfigError: if the arrays contradict themselves; the array and the index are named.
     """
     check = _Check(arrays, source)
+    check.texts()
     agents = check.agents()
     joint = math.prod(len(agent.actions) for agent in agents)
     num_states = check.successors(joint)
     horizon = None if arrays.horizon is None else int(arrays.horizon)
-    if horizon is not None and horizon < 1:
-        check.refuse("horizon", (), f"is {horizon}; an episode needs at least 1 step")
+    if horizon is not None and not 1 <= horizon <= MAX_HORIZON:
+        check.refuse("horizon", (), f"is {horizon}; an episode has 1 to {MAX_HORIZON:,} steps")
     is_small = num_states <= MOST_ONE_HOT
     spec = WorldSpec(
         name="table" if arrays.name is None else str(arrays.name),
@@ -244,6 +263,24 @@ class _Check:
         place = f"[{', '.join(map(str, index))}]" if index else ""
         raise ConfigError(f"{self._source}: {name}{place}: {reason}")
 
+    def texts(self) -> None:
+        """The texts are valid ones, and only names of actions may be empty."""
+        for name, (kinds, _) in _FORMS.items():
+            array = getattr(self._arrays, name)
+            if kinds != "U" or array is None:
+                continue
+            native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+            codes = (
+                native.reshape(-1).view(np.uint32).reshape(array.size, array.dtype.itemsize // 4)
+            )
+            # Halves of surrogate pairs, and what is beyond Unicode.
+            wrong = ((codes > 0xD7FF) & (codes < 0xE000)).any(1) | (codes > 0x10FFFF).any(1)
+            if name != "actions":
+                wrong |= ~codes.any(1)
+            if wrong.any():
+                index = np.unravel_index(int(wrong.argmax()), array.shape)
+                self.refuse(name, tuple(map(int, index)), "is empty or no valid text")
+
     def agents(self) -> list[AgentSpec]:
         """The agents, whose names and actions are unique."""
         arrays = self._arrays
@@ -251,6 +288,8 @@ class _Check:
             self.refuse("agents", (), f"has {len(arrays.agents)}; there are 1 to {MAX_AGENTS}")
         self._length("roles", 0, len(arrays.agents), "one per agent")
         self._length("actions", 0, len(arrays.agents), "one row per agent")
+        if arrays.actions.shape[1] > MAX_ACTIONS:
+            self.refuse("actions", (), f"has more than {MAX_ACTIONS:,} columns")
         self._unique("agents")
         agents: list[AgentSpec] = []
         for i, (name, role) in enumerate(zip(arrays.agents, arrays.roles, strict=True)):
@@ -259,23 +298,28 @@ class _Check:
             names = [str(action) for action in arrays.actions[i]]
             while names and not names[-1]:
                 names.pop()
+            before: set[str] = set()
             for k, action in enumerate(names):
-                if not action or action in names[:k]:
+                if not action or action in before:
                     self.refuse("actions", (i, k), "is empty or the name of an action before")
+                before.add(action)
             if not names:
                 self.refuse("actions", (i,), "an agent needs an action")
-            agents.append(AgentSpec(name=str(name), role=role, actions=tuple(names)))
+            agents.append(
+                AgentSpec(name=str(name), role=cast(Role, str(role)), actions=tuple(names))
+            )
         return agents
 
     def successors(self, joint: int) -> int:
         """Check offsets, successors, probabilities and durations; the number of states."""
-        offsets, items = self._arrays.offsets.astype(np.int64), len(self._arrays.successors)
-        if len(offsets) < 2 or (len(offsets) - 1) % joint:
-            reason = f"has {len(offsets)} numbers; it takes states * {joint} joint actions + 1"
+        num_pairs, items = len(self._arrays.offsets) - 1, len(self._arrays.successors)
+        if num_pairs < 1 or num_pairs % joint:
+            reason = f"has {num_pairs + 1} numbers; it takes states * {joint} joint actions + 1"
             self.refuse("offsets", (), reason)
-        if len(offsets) - 1 > MAX_PAIRS:
+        if num_pairs > MAX_PAIRS:
             self.refuse("offsets", (), f"has more than {MAX_PAIRS:,} numbers")
-        num_states = (len(offsets) - 1) // joint
+        offsets = self._arrays.offsets.astype(np.int64)
+        num_states = num_pairs // joint
         if int(offsets[0]) != 0 or int(offsets[-1]) != items:
             index = 0 if int(offsets[0]) != 0 else len(offsets) - 1
             self.refuse("offsets", (index,), f"they go from 0 to the {items} successors")
@@ -303,7 +347,7 @@ class _Check:
             at = int(wrong.argmax())
             reason = (
                 f"the probabilities of state {at // joint} under joint action {at % joint} sum to "
-                f"{total[at]:.12g}, not to 1"
+                f"{total[at]:.12g}, not to 1{_coarse(prob)}"
             )
             self.refuse("prob", (int(offsets[at]),), reason)
         return num_states
@@ -318,6 +362,7 @@ class _Check:
         weights = arrays.goal_weights
         if weights is not None:
             self._none("goal_weights", ~((weights >= 0) & (weights < np.inf)), "is no weight")
+        numbers = Counter(arrays.goal_agents.tolist())
         goals: list[Goal] = []
         names: set[tuple[int, str]] = set()
         for i, (name, human) in enumerate(zip(arrays.goals, arrays.goal_agents, strict=True)):
@@ -326,18 +371,24 @@ class _Check:
             if (int(human), str(name)) in names:
                 self.refuse("goals", (i,), f"there are two goals {str(name)!r} of one human")
             names.add((int(human), str(name)))
-            share = 1 / int((arrays.goal_agents == human).sum())
-            is_small = num_states <= MOST_ONE_HOT
-            features = arrays.achieved[:, i] if is_small else np.arange(count) == i
             goals.append(
                 Goal(
                     human=int(human),
                     name=str(name),
-                    weight=share if weights is None else float(weights[i]),
-                    features=tuple(features.astype(float).tolist()),
+                    weight=1 / numbers[int(human)] if weights is None else float(weights[i]),
+                    features=self._goal_features(i, num_states),
                 )
             )
         return goals
+
+    def _goal_features(self, goal: int, num_states: int) -> tuple[float, ...]:
+        """The states where a goal is achieved, or else which goal it is: one-hot, or its number."""
+        count = len(self._arrays.goals)
+        is_small = num_states <= MOST_ONE_HOT
+        if (num_states if is_small else count) * count > MOST_GOAL_FEATURES:
+            return (float(goal),)
+        features = self._arrays.achieved[:, goal] if is_small else np.arange(count) == goal
+        return tuple(features.astype(float).tolist())
 
     def available(self, spec: WorldSpec, num_states: int) -> Bool[Tensor, "state agent action"]:
         """The actions of each agent for which some joint action has successors."""
@@ -376,7 +427,8 @@ class _Check:
         self._length("initial_prob", 0, len(initial), "one per initial state")
         self._none("initial_prob", ~((prob > 0) & (prob < np.inf)), "is no chance above 0")
         if abs(float(prob.sum()) - 1) > SUM_TOLERANCE:
-            self.refuse("initial_prob", (), f"sums to {float(prob.sum()):.12g}, not to 1")
+            reason = f"sums to {float(prob.sum()):.12g}, not to 1{_coarse(prob)}"
+            self.refuse("initial_prob", (), reason)
         return dict(zip(initial.tolist(), prob.tolist(), strict=True))
 
     def _length(self, name: str, axis: int, length: int, reason: str) -> None:
@@ -399,3 +451,8 @@ class _Check:
         if len(first) < len(array):
             index = int(np.setdiff1d(np.arange(len(array)), first)[0])
             self.refuse(name, (index,), f"{array[index].item()!r} is listed before")
+
+
+def _coarse(prob: Float[np.ndarray, " item"]) -> str:
+    """The end of a message about probabilities, where it may be their dtype's fault."""
+    return "" if prob.dtype.itemsize == 8 else f"; save them as float64, not {prob.dtype}"
