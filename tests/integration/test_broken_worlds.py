@@ -18,7 +18,7 @@ from empo_bounds.question import Question
 from empo_bounds.rounds import certify
 from empo_core.errors import BrokenWorldError, SolveError, WorldError
 from empo_core.protocols import Tracker
-from empo_core.types import AgentSpec, Goal, Successors, WorldSpec
+from empo_core.types import AgentSpec, Goal, InitialStates, Successors, WorldSpec
 from empo_exact.plugin import ExactParams, UniformParams
 from empo_exact.prior import UniformPrior
 from empo_exact.solve import solve
@@ -26,6 +26,7 @@ from empo_learning.evaluation.episodes import EpisodeSampler
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.successors import SuccessorQuery
 from empo_worlds.base import BaseWorld
+from empo_worlds.contract import initial_states_of
 
 STATES = 3
 
@@ -265,6 +266,33 @@ def test_nor_is_experience_in_it_recorded(name: str, all_profiles: bool) -> None
     rows = world.initial_state()[None]
     with pytest.raises(BrokenWorldError, match=message):
         asked.to_record(rows, torch.ones(1, 1, dtype=torch.int64))
+
+
+class Starting(Ring):
+    """The same, which starts as a function says."""
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        super().__init__()
+        self._start = start
+
+    def initial_states(self) -> InitialStates:
+        answer: InitialStates = self._start()
+        return answer
+
+
+def test_initial_states_are_refused_as_what_they_are() -> None:
+    row = torch.zeros(1, 1, dtype=torch.int16)
+    initial = InitialStates(row, torch.ones(1))
+    object.__setattr__(initial, "prob", [1.0])  # Tests check types where it is made.
+    with pytest.raises(BrokenWorldError, match=r"initial_states\(\) gave list as prob"):
+        initial_states_of(Starting(lambda: initial))
+    no_list: Any = 1.0
+    with pytest.raises(TypeError, match="len"):
+        initial_states_of(Starting(lambda: len(no_list)))
+    world = Ring()
+    world.initial_state = lambda: [0]  # type: ignore[assignment, method-assign, return-value]
+    with pytest.raises(BrokenWorldError, match=r"initial_state\(\) returned list, no tensor"):
+        initial_states_of(world)
 
 
 class SomePolicy:

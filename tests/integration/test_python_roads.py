@@ -392,6 +392,15 @@ def test_a_compiled_world_may_start_in_several_states() -> None:
         world.initial_state()
     with pytest.raises(WorldError, match="dict"):
         spoilt(mistaken, initial_state={(0, 0): 0.25, (1, 2): 0.25})
+    half = np.float32(0.5)
+    world = spoilt(mistaken, initial_state={(0, 0): half, (1, 2): half})
+    assert world.initial_states().prob.tolist() == [0.5, 0.5]
+    coarse = {(0, 0): np.float32(0.1), (1, 2): np.float32(0.9)}
+    with pytest.raises(WorldError, match=r"sum to 0\.99999\d+|sum to 1\.0000\d+"):
+        spoilt(mistaken, initial_state=coarse)
+    for start in ({(0, 0): 0.5, (0.5, 0): 0.5}, {0: 1.0}, (0.5, 0)):
+        with pytest.raises(WorldError, match="is no tuple of whole numbers"):
+            spoilt(mistaken, initial_state=start)
 
 
 def spoilt(write: Callable[..., int], **changes: Any) -> CompiledWorld:

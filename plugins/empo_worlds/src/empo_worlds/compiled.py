@@ -292,6 +292,12 @@ class CompiledWorld(BaseWorld):
 
 
 def _check(model: CompiledModel) -> None:
+    for state in model.start:
+        if not isinstance(state, tuple) or not all(isinstance(w, int | np.integer) for w in state):
+            raise WorldError(
+                f"the world {model.name!r} cannot be compiled: the initial state {state!r} is no "
+                "tuple of whole numbers"
+            )
     problems = [
         (not model.values or min(model.values) < 1, "each word of a state has at least one value"),
         (

@@ -144,16 +144,19 @@ def initial_states_of(world: WorldModel) -> InitialStates:
     Raises:
         BrokenWorldError: if they are no distinct state rows with probabilities that sum to 1.
     """
-    try:
-        initial = world.initial_states()
-    except TypeError as error:
-        raise broken(world, f"initial_state() returned no tensor: {error}") from error
+    if type(world).initial_states is WorldModel.initial_states:
+        row = world.initial_state()
+        if not isinstance(row, Tensor):
+            raise broken(world, f"initial_state() returned {type(row).__name__}, no tensor")
+    initial = world.initial_states()
     if not isinstance(initial, InitialStates):
         raise broken(world, f"initial_states() returned {type(initial).__name__}")
     try:
         rows = torch.from_numpy(state_rows(world.spec, initial.states))
     except WorldError as error:
         raise broken(world, f"initial_states() returned no state rows: {error}") from None
+    if not isinstance(initial.prob, Tensor):
+        raise broken(world, f"initial_states() gave {type(initial.prob).__name__} as prob")
     prob = initial.prob.double()
     if (
         not len(rows)

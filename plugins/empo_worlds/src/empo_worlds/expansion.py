@@ -425,13 +425,19 @@ def checked_chances(prob: dict[Any, float]) -> dict[Any, float]:
     Raises:
         WorldError: if the chances are not positive numbers that sum to 1.
     """
-    numbers = [p for p in prob.values() if isinstance(p, int | float) and p > 0]
-    if not prob or len(numbers) < len(prob) or abs(math.fsum(numbers) - 1) > SUM_TOLERANCE:
+    numbers = {
+        state: float(p)
+        for state, p in prob.items()
+        if isinstance(p, int | float | np.integer | np.floating) and p > 0
+    }
+    total = math.fsum(numbers.values())
+    if not prob or len(numbers) < len(prob) or abs(total - 1) > SUM_TOLERANCE:
         raise WorldError(
-            f"a dict of initial states has the chance of each, positive and 1 in sum; got {prob!r}"
-            " (states are tuples and frozen dataclasses, not dicts)"
+            f"a dict of initial states has the chance of each, positive and 1 in sum; got {prob!r},"
+            f" whose positive numbers sum to {total:.12g} (states are tuples and frozen "
+            "dataclasses, not dicts)"
         )
-    return prob
+    return numbers
 
 
 def _check_state(state: object, describe_source: Callable[[], str]) -> None:
