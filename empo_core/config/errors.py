@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import eq
+from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -200,7 +201,13 @@ def located(document: Document, config: RunConfig, *, all_errors: bool = False) 
 
 
 def _about(text: str, config: RunConfig, ref: ComponentRef | None) -> tuple[str | int, ...] | None:
-    """The keys that a message names: of the component that it is about, or of any."""
+    """The keys that a message names: of the component that it is about, or of any.
+
+    A message that begins with a file is about the key that names the file.
+    """
+    for loc, value, _ in walk(config):
+        if isinstance(value, Path) and text.startswith(f"{value}: "):
+            return loc
     places = [loc for loc, reference in references(config) if reference is ref]
     params = [(*loc, "params") for loc in (*places, *(loc for loc, _ in references(config)))]
     named: dict[str, tuple[str | int, ...]] = {}

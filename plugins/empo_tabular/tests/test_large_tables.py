@@ -14,7 +14,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from empo_core.cli.app import app
 from empo_core.documents import world_in
 from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import WorldModel
@@ -173,6 +175,15 @@ def test_what_is_wrong_with_an_array_is_located(
     arrays[name] = change(arrays)
     with pytest.raises(ConfigError, match=rf"game\.npz: .*{message}|game\.npz{message}"):
         load(tmp_path / "game.npz", {k: v for k, v in arrays.items() if v is not None})
+
+
+def test_a_config_is_blamed_at_the_key_that_names_the_file(tmp_path: Path) -> None:
+    path, config = tmp_path / "game.npz", tmp_path / "run.yaml"
+    np.savez(path, **game() | {"name": np.array("")})
+    config.write_text(f"world_model: {{name: table, params: {{file: {path}}}}}\nalgorithm: exact\n")
+    done = CliRunner().invoke(app, ["check", str(config)])
+    key = f"{config}:1:37: world_model.params.file: {path}: name: is empty"
+    assert key in done.stderr
 
 
 def test_availability_that_depends_on_others_is_located(tmp_path: Path) -> None:
