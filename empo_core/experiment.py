@@ -425,7 +425,8 @@ class Experiment:
             with best_effort(f"empo_run_finished of {hook.provider.distribution}"):
                 hook.call(self)
         if len(self.warnings) > logged:
-            self._write_summary()
+            with best_effort("noting in the summary what failed"):
+                self._write_summary()
 
 
 def seed_everything(seed: int) -> None:

@@ -9,6 +9,7 @@ of this module.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -190,7 +191,8 @@ class Document:
 
     def _mark(self, loc: Loc) -> Mark | str:
         if not self.marks:  # Large JSON was read without places.
-            _read(self, math.inf)
+            with contextlib.suppress(_MistakeError):  # JSON may have what YAML has not: no places.
+                _read(self, math.inf)
         path = tuple(map(str, loc))
         while path not in self.marks and path:
             path = path[:-1]
@@ -291,7 +293,8 @@ def _plain_json(text: str, max_values: int) -> Plain:
     def refuse(constant: str) -> float:
         raise ValueError(f"{constant} is no JSON")
 
-    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
+    without_strings = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", without_strings))
     is_odd = re.search(r"\\u[dD][89a-fA-F]", text)  # Half of a surrogate pair may be missing.
     too_deep = max(itertools.accumulate(steps, initial=0)) > MAX_DEPTH
     if is_odd or too_deep or text.count(",") + text.count(":") >= max_values:
@@ -300,7 +303,7 @@ def _plain_json(text: str, max_values: int) -> Plain:
         data: Plain = json.loads(
             text, object_pairs_hook=mapping, parse_constant=refuse, parse_int=plain_scalar
         )
-    except ValueError:  # Whoever reads it as YAML says what is wrong, and where.
+    except (ValueError, RecursionError):  # Whoever reads it as YAML says what is wrong, and where.
         return None
     return data
 

@@ -141,6 +141,7 @@ def certify(*options: object, code: int = 0) -> dict[str, Any]:
 ASSUMED = ("--min-power", 1, "--no-early-end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("eps", "pairs", "v_r", "widest"),
     [

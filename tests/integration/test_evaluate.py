@@ -185,6 +185,7 @@ def test_runs_in_environments_have_returns(name: str, tmp_path: Path) -> None:
     assert_has_returns(executed(config, tmp_path), groups)
 
 
+@pytest.mark.slow
 def test_latent_agents_have_returns_by_actor(latent: Path) -> None:
     assert_has_returns(latent, groups=2)
 
@@ -212,6 +213,7 @@ def pendulum() -> gymnasium.Env[Any, Any]:
     return gymnasium.make("Pendulum-v1", max_episode_steps=20)
 
 
+@pytest.mark.slow
 def test_latent_agents_learn_and_play_in_an_environment_of_the_callers(
     latent: Path, tmp_path: Path
 ) -> None:

@@ -623,6 +623,7 @@ def test_an_option_changes_the_run(tmp_path: Path, usual: Experiment, name: str)
     assert any(not torch.equal(ours[key], theirs[key]) for key in ours)
 
 
+@pytest.mark.slow
 def test_reports_are_as_long_and_as_often_as_asked_for(tmp_path: Path) -> None:
     run = small(
         tmp_path,

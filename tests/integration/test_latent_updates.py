@@ -507,6 +507,7 @@ def svg_run(directory: Path, registry: Registry) -> dict[str, Tensor]:
     return kept(result.model)
 
 
+@pytest.mark.slow
 def test_svg_learns_the_same_to_the_last_bit_whether_awr_is_there_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def learning(**changes: float) -> esr_learners.Learning:
     return settings.learning.model_copy(update=changes)
 
 
+@pytest.mark.slow
 def test_the_benchmark_goes_on_where_it_was_and_repeats_itself(run: Run, tmp_path: Path) -> None:
     settings = smaller(FOLDER / "esr_blocks.yaml", SMALL, tmp_path)
     out = tmp_path / "out"
@@ -143,6 +144,7 @@ def test_rollouts_estimate_the_room_to_move(is_clipped: bool, share_of_moves: fl
     assert found == pytest.approx(known, abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_robot_that_learns_room_to_move_frees_the_human() -> None:
     settings = validate_document(Settings, read_yaml(esr.SETTINGS)).model_copy(
         update={"size": 3, "steps": 8}
@@ -155,6 +157,7 @@ def test_a_robot_that_learns_room_to_move_frees_the_human() -> None:
     assert share(found.reward > 0).low > share(random.reward > 0).high
 
 
+@pytest.mark.slow
 def test_features_learn_how_much_an_action_tells_of_the_future() -> None:
     """Where futures follow the human's action alone, the reward is the logarithm of how many."""
     torch.manual_seed(0)

@@ -117,6 +117,7 @@ def evaluated(tmp_path: Path, config: str, *options: str) -> dict[str, Any]:
     return summary
 
 
+@pytest.mark.slow
 def test_a_solved_run_attains_goals_as_often_as_it_says(tmp_path: Path) -> None:
     found = evaluated(
         tmp_path,
@@ -133,6 +134,7 @@ def test_a_solved_run_attains_goals_as_often_as_it_says(tmp_path: Path) -> None:
     assert len(found["files"]) == 4
 
 
+@pytest.mark.slow
 def test_two_humans_and_two_robots_are_played_and_filmed(tmp_path: Path) -> None:
     found = evaluated(
         tmp_path,

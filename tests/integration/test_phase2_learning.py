@@ -69,6 +69,7 @@ def test_tables_learn_what_exact_computes(tmp_path: Path, caplog: pytest.LogCapt
     assert "off its targets" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_run_that_learned_too_little_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

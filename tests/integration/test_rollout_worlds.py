@@ -194,6 +194,7 @@ def test_the_example_judges_the_solver_as_the_solver_does(judge: Any) -> None:
     assert value == pytest.approx((start.V_r - start.U_r) / 0.9, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_ppo_nears_the_best_there_is(judge: Any, tmp_path: Path) -> None:
     exact = {"theory": {"beta_h": 5.0, "gamma_r": 0.95, "beta_r": 5.0}, "rollouts": 0}
     learner = rollout(

@@ -146,6 +146,7 @@ def test_a_dead_end_in_a_world_too_large_to_search_is_told_with_the_state(
     assert "X_h is at its floor" in words(done.stdout)
 
 
+@pytest.mark.slow
 def test_robots_that_are_paid_by_a_doubtful_run_say_so(
     doubtful: tuple[Path, str], tmp_path: Path
 ) -> None:

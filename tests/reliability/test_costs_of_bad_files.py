@@ -131,6 +131,7 @@ def test_signs_of_other_formats_are_sought_within_a_second(tmp_path: Path, line:
     assert message.startswith(f"{path}:")
 
 
+@pytest.mark.slow
 def test_mutants_that_repeat_parts_of_files_are_answered_within_a_second(tmp_path: Path) -> None:
     """Lines, blocks and characters of valid files, repeated until the file is full."""
     rng, path = random.Random(3), tmp_path / "file.yaml"

@@ -38,6 +38,7 @@ def wrong(tmp_path: Path, *cases: tuple[str, list[str], str]) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_sizes_of_networks_rollouts_and_episodes_are_refused_without_being_allocated(
     tmp_path: Path,
 ) -> None:

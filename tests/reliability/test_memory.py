@@ -69,6 +69,7 @@ def handles() -> set[str]:
     return files | {f"child {child.pid}" for child in psutil.Process().children()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 @pytest.mark.parametrize("storage", ["ram", "mapped"])
 @pytest.mark.parametrize("steps", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])

@@ -106,6 +106,7 @@ def test_discounted_occupancy_ends_what_never_ends(gamma: float) -> None:
     assert loss.high[0] - loss.low[0] == pytest.approx(width, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gamma", "epsilon"), [(1.0, 1e-2), pytest.param(0.9, 0.0, marks=pytest.mark.slow)]
 )

@@ -51,6 +51,7 @@ def check_symmetric(world: SymmetricWorld, params: CompleteTheory, reduce: list[
 REDUCE = st.sampled_from([["symmetry"], ["symmetry", "lump"]])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(world=symmetric_worlds(), params=theories(), reduce=REDUCE)
 def test_symmetric_games_have_the_values_of_all_their_states(

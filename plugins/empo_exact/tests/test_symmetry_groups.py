@@ -56,6 +56,7 @@ def test_a_group_that_is_too_large_is_left_for_one_within_it(
     assert_group(group, [s for s in symmetries if s.name not in group.unused], all_rows(7))
 
 
+@pytest.mark.slow
 def test_a_group_that_is_too_large_changes_no_value() -> None:
     (step,) = compare(Cells(7, SEVEN), CompleteTheory(), ["symmetry"]).reductions
     assert step.before is not None

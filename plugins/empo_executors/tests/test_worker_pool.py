@@ -84,6 +84,7 @@ def test_results_do_not_depend_on_workers_or_start_method(
         assert list(pool.map(range(20))) == [(weights * n).sum().item() for n in range(20)]
 
 
+@pytest.mark.slow
 def test_workers_run_under_another_hash_seed() -> None:
     script = """
         from empo_executors.worker_pool import WorkerPool

@@ -14,6 +14,7 @@ import pytest
 from empo_learning.distributed import RankLostError, join
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_named_by_those_that_are_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

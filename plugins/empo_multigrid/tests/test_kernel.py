@@ -90,6 +90,7 @@ def test_given_joint_actions_have_the_reference_successors(world: rw.World) -> N
     compare_along_a_walk(layout, row, random, 3)
 
 
+@pytest.mark.slow
 def test_worlds_drawn_without_hypothesis_agree_too() -> None:
     # Hypothesis prefers small choices, for shrinking; plain draws are more varied.
     for seed in range(1_000):
@@ -188,6 +189,7 @@ def test_what_is_drawn_is_what_the_listed_successors_give(world: rw.World) -> No
         np.testing.assert_array_equal(one_by_one(row, actions[i].tolist(), uniform[i]), wanted[i])
 
 
+@pytest.mark.slow
 def test_sampled_frequencies_pass_a_chi_square_test() -> None:
     generator, tested, seed = np.random.default_rng(7), 0, 0
     while tested < 60:

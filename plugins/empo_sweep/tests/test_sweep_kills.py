@@ -62,6 +62,7 @@ def assert_complete(folder: Path) -> None:
         assert [json.loads(line)["step"] for line in lines][-1] == STEPS
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_it_was_interrupted_and_after_it_was_killed(
     folder: Path, sweep: Cli
 ) -> None:
