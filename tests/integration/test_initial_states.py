@@ -160,8 +160,13 @@ def test_learning_begins_by_chance_and_reports_expectations(
     summary: Any = result.summary()["root"]
     assert summary["V_r"] == pytest.approx(start.V_r, rel=0.02)
     assert [goal["V_e"] for goal in summary["goals"]] == pytest.approx(start.V_e, abs=0.02)
-    rows = result.inspection(InspectionScope()).rows
-    assert 2 in rows[:, 0].tolist()  # The first start, and what follows it.
+    rows = result.inspection(InspectionScope()).rows[:, 0].tolist()
+    assert rows[:2] == [2, 1]  # The yard does not follow the hall.
+    assert sorted(rows) == [0, 1, 2, 3]
+    few = result.inspection(InspectionScope(max_bytes=1)).rows[:, 0].tolist()
+    assert {1, 2} <= set(few)
+    yard = InspectionScope(start=np.array([1]))
+    assert result.inspection(yard).rows[0].tolist() == [1]
     compared = Phase2(Phase2Params.model_validate(params | {"reporting": {"compare": "exact"}}))
     context = fresh(world(CHANCE), tmp_path / "again")
     with pytest.raises(WorldError, match="one of 2"):
