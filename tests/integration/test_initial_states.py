@@ -114,6 +114,17 @@ def test_a_solution_keeps_its_starts_on_disk(by_chance: ExactResult, tmp_path: P
     assert load(tmp_path, world(CHANCE)).at_start().V_r == by_chance.at_start().V_r
 
 
+@pytest.mark.parametrize("order", [[2, 1], [1, 2]])
+def test_rows_to_start_from_begin_with_the_first(order: list[int], tmp_path: Path) -> None:
+    result = solve(world(CHANCE), ExactParams(), start=np.array(order)[:, None])
+    assert result.at_start().V_r == result.at(0).V_r
+    assert result.graph.states[0].tolist() == order[:1]
+    result.save(tmp_path)
+    again = load(tmp_path, world(CHANCE))
+    assert again.at_start().V_r == result.at(0).V_r
+    assert again.chain().rows[0].tolist() == order[:1]
+
+
 def test_an_inspection_has_all_that_follows_any_start(by_chance: ExactResult) -> None:
     from empo_exact.inspection import inspect
 

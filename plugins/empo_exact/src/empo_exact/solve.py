@@ -37,7 +37,7 @@ from empo_exact import ram
 from empo_exact.assumptions import Assumptions
 from empo_exact.exploration_progress import exploring
 from empo_exact.game import Block, make_scratch
-from empo_exact.graph import Start, build_graph, starts_of, world_graph
+from empo_exact.graph import Start, build_graph, start_chances, starts_of, world_graph
 from empo_exact.induction import GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
@@ -148,7 +148,8 @@ def solve(
     ram.check(sizes, params, directory, written, assumed)
     ram.announce(graph, params, written, assumed)
     with stage(tracker.progress, "arranging the problem"):
-        problem = pose(world, graph, params, assumed, images=images)
+        chances = start_chances(world, start)
+        problem = pose(world, graph, params, assumed, images=images, start=chances)
     digest = problem_digest(world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     sweeps = GraphSweeps(problem, store, seconds)
