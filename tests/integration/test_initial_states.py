@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.errors import SolveError, WorldError
+from empo_core.errors import BrokenWorldError, SolveError, WorldError
 from empo_core.types import AgentSpec
 from empo_core.world_content import world_digest
 from empo_exact.plugin import ExactParams
@@ -200,18 +200,22 @@ def test_states_of_a_model_in_python_have_chances() -> None:
         agents = (AgentSpec(name="ann", role="human", actions=("look",)),)
         goals = {0: [("heads", lambda state: state == "heads")]}  # noqa: RUF012
         start: Any = {"heads": 0.5, "tails": 0.5}  # noqa: RUF012
+        over = ""
 
         def initial_state(self) -> Any:
             return self.start
 
-        def transition_probabilities(self, state: str, actions: Any) -> list[tuple[float, str]]:
-            return [(1.0, state)]
+        def transition_probabilities(self, state: str, actions: Any) -> Any:
+            return None if state == self.over else [(1.0, state)]
 
     coin = enumerate_world(Coin())
     assert coin.initial_states().prob.tolist() == [0.5, 0.5]
     assert [coin.state_of(row) for row in coin.initial_states().states] == ["heads", "tails"]
     with pytest.raises(WorldError, match=r"coin.* 2 "):
         coin.initial_state()
+    Coin.over = "tails"
+    with pytest.raises(BrokenWorldError, match=r"(?s)initial state is terminal.*tails"):
+        solve(enumerate_world(Coin()))
     Coin.start = {"heads": 0.5, "tails": 0.4}
     with pytest.raises(WorldError, match="dict"):
         enumerate_world(Coin())

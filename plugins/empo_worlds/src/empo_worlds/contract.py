@@ -142,7 +142,8 @@ def initial_states_of(world: WorldModel) -> InitialStates:
     """The states that episodes start from by ``world.initial_states``, checked.
 
     Raises:
-        BrokenWorldError: if they are no distinct state rows with probabilities that sum to 1.
+        BrokenWorldError: if they are no distinct state rows with probabilities that sum to 1, or
+            an episode would be over in one of several.
     """
     try:
         initial = world.initial_states()
@@ -163,6 +164,9 @@ def initial_states_of(world: WorldModel) -> InitialStates:
         raise broken(world, "initial_states() must return distinct states, one probability each")
     if not bool((prob > 0).all()) or abs(float(prob.sum()) - 1) > SUM_TOLERANCE:
         raise broken(world, "initial_states() returned probabilities that do not sum to 1")
+    over = ~available_in(world, rows).any(2).all(1) if len(rows) > 1 else torch.zeros(1).bool()
+    if bool(over.any()):
+        raise broken(world, "an initial state is terminal; start in others", rows[over][0])
     return InitialStates(rows, prob)
 
 
