@@ -3,6 +3,7 @@ where an episode begins, and refused where only one start is supported."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from empo_core.errors import BrokenWorldError, SolveError, WorldError
+from empo_core.errors import BrokenWorldError, ConfigError, SolveError, WorldError
 from empo_core.types import AgentSpec
 from empo_core.world_content import world_digest
+from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
@@ -135,9 +137,22 @@ def test_an_inspection_has_all_that_follows_any_start(by_chance: ExactResult) ->
 def test_a_chain_and_parts_and_reductions_take_one_start(by_chance: ExactResult) -> None:
     with pytest.raises(SolveError, match="one of 2"):
         by_chance.chain()
-    for params in ({"reduce": ["lump"]}, {"compute": {"graph": "spill"}, "keep": "none"}):
-        with pytest.raises(WorldError, match="one of 2"):
-            solve(world(CHANCE), ExactParams.model_validate(params))
+    doors = world(CHANCE)
+    no_values: dict[str, Any] = {"keep": "none"}
+    for key, params in {
+        "reduce": {"reduce": ["lump"]},
+        "compute.parts": no_values | {"compute": {"parts": 2}},
+        "compute.graph": no_values | {"compute": {"graph": "spill"}},
+        "compute.processes": no_values | {"compute": {"processes": 2}},
+    }.items():
+        refused = rf"^algorithm\.params\.{key}: 'doors' starts in one of 2 .* leave it out"
+        chosen = ExactParams.model_validate(params)
+        for ask in (partial(solve, doors, chosen), partial(Exact(chosen).check, doors)):
+            with pytest.raises(ConfigError, match=refused):
+                ask()
+    plain = Exact(ExactParams())
+    assert plain.check(doors)["fits"] == "yes"
+    assert plain.alternatives(doors) == {}
 
 
 def test_copies_begin_each_episode_by_chance() -> None:
@@ -180,8 +195,12 @@ def test_learning_begins_by_chance_and_reports_expectations(
     assert result.inspection(yard).rows[0].tolist() == [1]
     compared = Phase2(Phase2Params.model_validate(params | {"reporting": {"compare": "exact"}}))
     context = fresh(world(CHANCE), tmp_path / "again")
-    with pytest.raises(WorldError, match="one of 2"):
+    refused = r"^algorithm\.params\.reporting\.compare: 'doors' starts in one of 2 "
+    with pytest.raises(ConfigError, match=refused):
+        compared.check(context.world)
+    with pytest.raises(ConfigError, match=refused):
         compared.run(context)
+    assert not [*context.directory.iterdir()]
 
 
 def test_evaluations_draw_where_they_begin() -> None:

@@ -59,7 +59,7 @@ from empo_exact.sweep import (
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
 from empo_worlds.compilation import is_loaded
-from empo_worlds.contract import require_world
+from empo_worlds.contract import require_one_start, require_world
 from empo_worlds.roles import check_humans
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def solve(
 
     Raises:
         WorldError: if ``world`` does not derive from ``WorldModel``.
+        ConfigError: if the world starts in several states, and a parameter does not support that.
         SolveError: if the world has no humans or goals, is cyclic without a horizon, is too large,
             or leaves a human without any attainable goal; or a parameter would do nothing.
     """
@@ -114,8 +115,8 @@ def solve(
     if conflict := params.conflict(processes) or params.idle_checkpoints(processes):
         raise SolveError(conflict)
     has_parts = params.compute.has_parts or processes > 1
-    if start is None and (has_parts or params.reduce):
-        world.initial_state()  # Refuses several, which only a whole graph has.
+    if start is None and (key := params.needs_one_start(processes)):
+        require_one_start(world, key)
     if not is_loaded(phase2):
         with kernel_stage(tracker.progress):
             load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))

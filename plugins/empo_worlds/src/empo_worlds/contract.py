@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from empo_core.errors import BrokenWorldError, WorldError
+from empo_core.errors import BrokenWorldError, ConfigError, WorldError
 from empo_core.protocols.worlds import WorldModel
 from empo_core.types import Expansion, InitialStates, Successors, WorldSpec
 from empo_worlds.rows import state_rows
@@ -87,6 +87,21 @@ def require_world(world: object) -> None:
         raise WorldError(
             f"a {type(world).__name__} is no world: it does not derive from "
             "empo_core.protocols.WorldModel; make that its base class"
+        )
+
+
+def require_one_start(world: WorldModel, key: str) -> None:
+    """Refuse a world that starts in several states by chance, where a key does not support that.
+
+    Raises:
+        ConfigError: if there are several initial states.
+        BrokenWorldError: if they break the contract.
+    """
+    number = len(initial_states_of(world).prob)
+    if number > 1:
+        raise ConfigError(
+            f"{key}: {world.spec.name!r} starts in one of {number} states by chance, and this "
+            "takes worlds with one initial state only; leave it out, or give the world one"
         )
 
 
