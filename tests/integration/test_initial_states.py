@@ -4,12 +4,14 @@ where an episode begins, and refused where only one start is supported."""
 from __future__ import annotations
 
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from empo_core.errors import BrokenWorldError, ConfigError, SolveError, WorldError
 from empo_core.types import AgentSpec
@@ -18,6 +20,9 @@ from empo_exact.algorithm import Exact
 from empo_exact.plugin import ExactParams
 from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
+from empo_inspector.container import unpack
+from empo_inspector.explanation import explain
+from empo_inspector.page import whole_page
 from empo_learning.evaluation.starts import Starts
 from empo_phase2.algorithm import Phase2
 from empo_phase2.params import Phase2Params
@@ -93,6 +98,17 @@ def test_exact_reports_expectations_over_the_initial_states(
     assert [goal["achieved"] for goal in summary["goals"]] == [False, False]  # type: ignore[union-attr,call-overload,index]
 
 
+def test_an_action_of_some_starts_only_is_told_as_such() -> None:
+    game = GAME | {"initial": CHANCE, "available": {"yard": {"bot": ["open"]}}}
+    result = solve(world_of(Table.model_validate(game)), ExactParams())
+    assert result.at_start().pi_r[0] > 0
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(result.report())
+    text = console.export_text()
+    assert "in some starts only" in next(line for line in text.splitlines() if "idle" in line)
+    assert "unavailable" not in text
+
+
 def test_one_initial_state_with_certainty_is_the_plain_one(alone: list[ExactResult]) -> None:
     certain = world({"hall": 1, "yard": 0})
     assert certain.initial_state().tolist() == [2]
@@ -132,6 +148,28 @@ def test_an_inspection_has_all_that_follows_any_start(by_chance: ExactResult) ->
 
     inspection = inspect(by_chance, by_chance.params.theory, InspectionScope())
     assert sorted(inspection.rows[:, 0].tolist()) == [0, 1, 2, 3]
+
+
+def test_explanations_and_pages_say_which_initial_state_they_begin_in(
+    by_chance: ExactResult, alone: list[ExactResult]
+) -> None:
+    inspection = by_chance.inspection(InspectionScope())
+    for state, chance in ((0, "0.25"), (1, "0.75")):
+        explanation = explain(inspection, by_chance.world, state)
+        assert explanation.initial == f"one of 2 initial states (chance {chance})"
+        console = Console(width=200, record=True, file=StringIO())
+        console.print(explanation.report())
+        first = console.export_text().splitlines()[0]
+        assert first == f"state {state} at time 0, 4 steps left, {explanation.initial}"
+    assert not explain(inspection, by_chance.world, 1, time=1).initial
+    data, page = whole_page(inspection, by_chance.world, InspectionScope())
+    begins = "one of 2 initial states (chance 0.25)"
+    assert unpack(data)[0].provenance["start"] == begins
+    assert f"<noscript><pre>{begins}\n" in page
+    plain = alone[0].inspection(InspectionScope())
+    assert not explain(plain, alone[0].world).initial
+    data, _ = whole_page(plain, alone[0].world, InspectionScope())
+    assert "start" not in unpack(data)[0].provenance
 
 
 def test_a_chain_and_parts_and_reductions_take_one_start(by_chance: ExactResult) -> None:
