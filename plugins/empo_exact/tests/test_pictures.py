@@ -17,8 +17,9 @@ from empo_theory.parameters import CompleteTheory
 
 @dataclass
 class Drawn:
-    """Overlays in the order in which they were drawn."""
+    """States and overlays in the order in which they were drawn."""
 
+    states: list[Tensor] = field(default_factory=list)
     overlays: list[Overlay] = field(default_factory=list)
 
 
@@ -41,6 +42,7 @@ class DrawnWorld(TableWorld):
 
     def render(self, state: Tensor, overlay: Overlay | None = None) -> np.ndarray:
         assert overlay is not None
+        self.drawn.states.append(state)
         self.drawn.overlays.append(overlay)
         return np.full((8, 8, 3), 20 * len(self.drawn.overlays), np.uint8)
 
@@ -74,6 +76,14 @@ def test_the_start_is_drawn_once_with_the_power_of_each_human(
     assert {path.name for path in tmp_path.iterdir()} == {
         "start.png", "start.svg", "rollout_0.gif",
     }  # fmt: skip
+
+
+def test_the_start_that_is_drawn_is_the_one_that_was_given(
+    result: ExactResult, tmp_path: Path
+) -> None:
+    world, row = DrawnWorld(), result.graph.states[result.graph.alive][1]
+    pictures.draw(solve(world, start=row[None]), tmp_path, rollouts=0, seed=0)
+    assert world.drawn.states[0].tolist() == row.tolist()
 
 
 def test_frames_of_an_episode_show_the_actions_taken_and_no_zeros_at_the_end(

@@ -21,6 +21,7 @@ from empo_exact.policies import SolvedHumans, SolvedPower, SolvedRobots
 from empo_exact.result import ExactResult, load
 from empo_exact.solve import solve
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
+from empo_worlds.contract import require_one_start
 from empo_worlds.roles import check_humans
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class Exact(Algorithm):
 
         world = _world(world)
         check_humans(world.spec)
+        if key := self._params.needs_one_start(self._params.compute.processes):
+            require_one_start(world, key)
         if reason := too_many_actions(world.spec):
             return {"states": reason}
         return self._forecast_of(world).needs()

@@ -150,7 +150,12 @@ class Forecast:
         return report
 
     def alternatives(self) -> dict[str, JsonValue]:
-        """What each reduction would leave, and what 1, 2, 4 and 8 parts would take."""
+        """What each reduction would leave, and what 1, 2, 4 and 8 parts would take.
+
+        Nothing where the world starts in several states, which neither supports.
+        """
+        if self._graph.within(0) > 1:
+            return {}
         from empo_exact.reductions.prediction import predictions
 
         graph, params = self._graph, self._params

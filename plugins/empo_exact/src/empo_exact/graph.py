@@ -167,14 +167,12 @@ def starts_of(world: WorldModel, start: Start | None) -> Shaped[np.ndarray, "sta
     return distinct
 
 
-def start_chances(world: WorldModel, graph: StateGraph) -> Float64[np.ndarray, " start"]:
+def start_chances(world: WorldModel, start: Start | None) -> Float64[np.ndarray, " start"]:
     """The chance of each of the first states of a graph to be the one that episodes begin in.
 
     Where rows were given to start from, that is the first one.
     """
-    initial = world.initial_states()
-    is_worlds_own = np.array_equal(initial.states.numpy(), graph.states[: graph.within(0)])
-    return initial.prob.double().numpy() if is_worlds_own else np.ones(1)
+    return np.ones(1) if start is not None else initial_states_of(world).prob.numpy()
 
 
 def build_graph(

@@ -15,7 +15,6 @@ from empo_exact.acyclic import levels_of
 from empo_exact.answers import answers
 from empo_exact.checks import refuse_non_finite, refuse_powerless, refuse_unknown
 from empo_exact.game import Values
-from empo_exact.graph import start_chances
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
@@ -126,7 +125,6 @@ class GraphSweeps(Sweeps):
         self.problem = problem
         self.store = store
         self._solver = Solver(problem, seconds)
-        self._chances = start_chances(problem.world, problem.graph)
         self._levels = levels_of(problem.graph, problem.world) if self.horizon is None else []
         last = self.num_states if self.horizon is None else problem.graph.within(self.horizon)
         self._values = terminal_values(problem, last)
@@ -199,7 +197,7 @@ class GraphSweeps(Sweeps):
         """Expected V_r of the starts, which are reachable at any time, if only in thought."""
         if self.horizon is None or not self.problem.has_phase2:
             return None
-        return float(self._chances @ self._values.v_r[: len(self._chances)])
+        return float(self.problem.start @ self._values.v_r[: len(self.problem.start)])
 
     def _check(self, values: Values) -> None:
         refuse_non_finite(self.problem, values, "on disk")

@@ -45,7 +45,7 @@ def start_frame(solution: Solution) -> Frame | None:
 
 
 def _start(solution: Solution) -> tuple[Tensor, Overlay]:
-    return solution.problem.world.initial_states().states[0], overlay(solution, 0, 0)
+    return torch.from_numpy(solution.graph.states[0].copy()), overlay(solution, 0, 0)
 
 
 def overlay(solution: Solution, state: int, time: int) -> Overlay:

@@ -279,6 +279,19 @@ class ExactParams(PriorParams):
         """Which of these parameters ask for something."""
         return [key for key in keys if getattr(self, key)]
 
+    def needs_one_start(self, processes: int) -> str | None:
+        """The key that takes worlds with one initial state only, by so many processes, if any."""
+        compute, key = self.compute, None
+        if self.reduce:
+            key = "reduce"
+        elif compute.parts is not None:
+            key = "compute.parts"
+        elif compute.graph != "memory":
+            key = "compute.graph"
+        elif processes > 1:
+            key = "compute.processes"
+        return key and f"algorithm.params.{key}"
+
     def idle_checkpoints(self, processes: int) -> str | None:
         """Why ``checkpoint_s`` does nothing where so many processes solve; None: it does."""
         default = Compute.model_fields["checkpoint_s"].default

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int64
+from jaxtyping import Bool, Float64, Int, Int64
 
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_exact.assumptions import Assumptions, build_prior, make_humans
@@ -45,6 +45,7 @@ class Problem:
         prior: The humans' policy; None solves Phase 1.
         gamma_h: The humans' discount.
         horizon: Steps per episode; None where the world ends by itself.
+        start: Chances of the first states to be where episodes begin [start].
         workers: Threads.
         places: Where the sweep has each goal of the world's goal axis [goal].
         images: The images of the states, where the graph is a reduced one.
@@ -60,6 +61,7 @@ class Problem:
     prior: HumanPrior | None
     gamma_h: float
     horizon: int | None
+    start: Float64[np.ndarray, " start"]
     workers: int
     places: Int64[np.ndarray, " goal"] = field(repr=False)
     images: Images | None = field(default=None, repr=False)
@@ -112,6 +114,7 @@ def pose(
     assumed: Assumptions,
     achieved: Bool[np.ndarray, "state goal"] | None = None,
     images: Images | None = None,
+    start: Float64[np.ndarray, " start"] | None = None,
 ) -> Problem:
     """Everything that the sweep needs, from the graph and the parameters.
 
@@ -122,6 +125,7 @@ def pose(
         assumed: Assumptions beyond the parameters.
         achieved: The goals that each state achieves, where that is known already.
         images: The images that transitions lead to, where the graph is a reduced one.
+        start: Chances of the first states to be where episodes begin; None: they do in the first.
 
     Raises:
         SolveError: if an assumption is impossible.
@@ -144,6 +148,7 @@ def pose(
         prior=assumed.human_prior or build_prior(params.human_prior, world),
         gamma_h=params.theory.gamma_h,
         horizon=world.spec.horizon,
+        start=np.ones(1) if start is None else start,
         workers=params.compute.workers,
         places=goal_places(world.spec),
         images=images,

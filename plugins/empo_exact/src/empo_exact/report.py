@@ -15,7 +15,7 @@ from empo_core.tables import bar, report_table
 from empo_exact.ram import Sizes
 from empo_exact.solution import Solution, StateValues
 from empo_exact.sweep import Seconds
-from empo_theory.inspection import ACHIEVED, or_achieved
+from empo_theory.inspection import ACHIEVED, or_achieved, q_r_words
 
 MAX_ROBOT_ROWS = 20
 
@@ -100,7 +100,7 @@ def _robot(solution: Solution, root: StateValues) -> Table:
     listed = np.argsort(-root.pi_r, kind="stable")[:MAX_ROBOT_ROWS]
     for index in listed if len(names) > MAX_ROBOT_ROWS else range(len(names)):
         p = float(root.pi_r[index])
-        q = "unavailable" if np.isnan(root.Q_r[index]) else f"{root.Q_r[index]:.6g}"
+        q = q_r_words(float(root.Q_r[index]), p)
         table.add_row(names[index], f"{p:.6f}", bar(p, "cyan"), q)
     if len(names) > MAX_ROBOT_ROWS:
         table.add_row(f"... and {len(names) - MAX_ROBOT_ROWS} less likely ones", "", "", "")

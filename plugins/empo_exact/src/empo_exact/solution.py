@@ -19,7 +19,7 @@ from torch import Tensor
 from empo_core.errors import SolveError, WorldError
 from empo_core.types import WorldSpec
 from empo_exact.game import Block, Floats, Policies, Values, make_scratch
-from empo_exact.graph import StateGraph, start_chances
+from empo_exact.graph import StateGraph
 from empo_exact.payoffs import Payoffs
 from empo_exact.problem import Problem
 from empo_exact.reach import reachable_masks
@@ -131,10 +131,10 @@ class Solution(SolvedWorld):
         """Steps per episode; None where the world ends by itself (all times are then 0)."""
         return self.problem.horizon
 
-    @cached_property
+    @property
     def start(self) -> Float64[np.ndarray, " start"]:
-        """Chances of the first states to be where episodes begin; see ``start_chances``."""
-        return start_chances(self.problem.world, self.graph)
+        """Chances of the first states to be where episodes begin."""
+        return self.problem.start
 
     @property
     def times(self) -> list[int]:

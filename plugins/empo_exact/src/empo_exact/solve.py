@@ -37,7 +37,7 @@ from empo_exact import ram
 from empo_exact.assumptions import Assumptions
 from empo_exact.exploration_progress import exploring
 from empo_exact.game import Block, make_scratch
-from empo_exact.graph import Start, build_graph, starts_of, world_graph
+from empo_exact.graph import Start, build_graph, start_chances, starts_of, world_graph
 from empo_exact.induction import GraphSweeps, induce
 from empo_exact.payoffs import Payoffs
 from empo_exact.plugin import Compute, ExactParams, UniformParams
@@ -59,7 +59,7 @@ from empo_exact.sweep import (
 from empo_exact.terminal_states import warning_before
 from empo_exact.values import ValueStore
 from empo_worlds.compilation import is_loaded
-from empo_worlds.contract import require_world
+from empo_worlds.contract import require_one_start, require_world
 from empo_worlds.roles import check_humans
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def solve(
 
     Raises:
         WorldError: if ``world`` does not derive from ``WorldModel``.
+        ConfigError: if the world starts in several states, and a parameter does not support that.
         SolveError: if the world has no humans or goals, is cyclic without a horizon, is too large,
             or leaves a human without any attainable goal; or a parameter would do nothing.
     """
@@ -114,8 +115,8 @@ def solve(
     if conflict := params.conflict(processes) or params.idle_checkpoints(processes):
         raise SolveError(conflict)
     has_parts = params.compute.has_parts or processes > 1
-    if start is None and (has_parts or params.reduce):
-        world.initial_state()  # Refuses several, which only a whole graph has.
+    if start is None and (key := params.needs_one_start(processes)):
+        require_one_start(world, key)
     if not is_loaded(phase2):
         with kernel_stage(tracker.progress):
             load_kernels(world, has_prior=bool(assumed.human_prior or params.human_prior))
@@ -148,7 +149,8 @@ def solve(
     ram.check(sizes, params, directory, written, assumed)
     ram.announce(graph, params, written, assumed)
     with stage(tracker.progress, "arranging the problem"):
-        problem = pose(world, graph, params, assumed, images=images)
+        chances = start_chances(world, start)
+        problem = pose(world, graph, params, assumed, images=images, start=chances)
     digest = problem_digest(world, [problem], params) if params.keep == "disk" else ""
     store = ValueStore(params.keep, directory, digest)
     sweeps = GraphSweeps(problem, store, seconds)

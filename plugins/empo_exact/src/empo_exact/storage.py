@@ -84,6 +84,7 @@ def save(solution: Solution, record: Record, directory: Path) -> None:
     problem, graph = solution.problem, solution.graph
     arrays: Arrays = {f"graph_{name}": getattr(graph, name) for name in GRAPH}
     arrays |= {f"humans_{name}": getattr(problem.humans, name) for name in HUMANS}
+    arrays["start"] = problem.start
     place = solution.store.place(directory)
     for time in solution.times if place is None else ():
         for name, array in solution.store.at(time)._asdict().items():
@@ -147,7 +148,7 @@ def _problem(
 ) -> Problem:
     parts = {name: arrays[f"graph_{name}"] for name in GRAPH}
     graph = StateGraph(spec=world.spec, num_expanded=num_expanded, **parts)
-    problem = pose(world, graph, params, assumed)
+    problem = pose(world, graph, params, assumed, start=arrays["start"])
     # The caller's functions of states are not saved, but what they answered is.
     humans = assumed_humans(
         *(arrays[f"humans_{name}"] for name in HUMANS), is_optimistic=problem.humans.is_optimistic

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Integer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +21,7 @@ from empo_inspector.sentences import sentences
 from empo_inspector.why import TIE, Reasons, find_reasons
 from empo_pictures.notebooks import NotebookReport
 from empo_pictures.pictures import robot_policies
-from empo_theory.inspection import ACHIEVED, Inspection
+from empo_theory.inspection import ACHIEVED, Inspection, q_r_words
 
 MOST_JOINT = 5
 MOST_STEPS = 12
@@ -33,10 +34,12 @@ class Explanation(NotebookReport):
     Attributes:
         reasons: The numbers.
         description: The state as text.
+        initial: That it is one of several initial states, if it is; see ``initial_words``.
     """
 
     reasons: Reasons
     description: str
+    initial: str = ""
 
     def sentences(self) -> list[str]:
         """The largest reasons in plain words."""
@@ -48,6 +51,7 @@ class Explanation(NotebookReport):
         head = f"state {reasons.number} at time {reasons.time}"
         if reasons.steps_left is not None:
             head += f", {reasons.steps_left} steps left"
+        head += self.initial and f", {self.initial}"
         text = Text(" ".join(self.sentences()))
         state = (Text(head, style="bold"), Text(self.description))
         return Group(*state, *_robots(reasons), _goals(reasons), _steps(reasons), text)
@@ -108,7 +112,17 @@ def explain(
 ) -> Explanation:
     """An explanation of a decision; see ``why.find_reasons`` for arguments and errors."""
     reasons = find_reasons(inspection, state, time, action, versus, tracker)
-    return Explanation(reasons, world.describe(torch.from_numpy(reasons.row.copy())))
+    description = world.describe(torch.from_numpy(reasons.row.copy()))
+    return Explanation(reasons, description, initial_words(world, reasons.row, reasons.time))
+
+
+def initial_words(world: WorldModel, row: Integer[np.ndarray, " word"], time: int) -> str:
+    """That a state at a time is one of several initial states, with its chance; else ""."""
+    initial = world.initial_states()
+    chance = float(initial.prob.numpy()[(initial.states.numpy() == row).all(1)].sum())
+    if time or len(initial.prob) == 1 or not chance:
+        return ""
+    return f"one of {len(initial.prob)} initial states (chance {chance:.4g})"
 
 
 def _numbers(names: Iterable[str], values: Iterable[float]) -> dict[str, JsonData]:
@@ -141,9 +155,9 @@ def _robots(reasons: Reasons) -> list[Table]:
     title = "Robots' joint actions" if len(spec.robots) > 1 else "Robot's policy"
     table = report_table(title, "action", "probability", "", "Q_r", texts=("",))
     for action in listed.tolist():
-        name, chance, value = spec.robot_action_names[action], float(pi_r[action]), q_r[action]
-        value_text = "unavailable" if np.isnan(value) else f"{value:.6g}"
-        table.add_row(name, f"{chance:.6f}", bar(chance, "cyan"), value_text)
+        name, chance = spec.robot_action_names[action], float(pi_r[action])
+        q = q_r_words(float(q_r[action]), chance)
+        table.add_row(name, f"{chance:.6f}", bar(chance, "cyan"), q)
     if len(listed) < len(order):
         remainder = 1 - float(pi_r[listed].sum())
         table.add_row(

@@ -27,7 +27,7 @@ from empo_core.threads import torch_threads
 from empo_inspector.container import Header, pack, unpack
 from empo_inspector.decisive import worth_a_look
 from empo_inspector.error_sizes import histograms
-from empo_inspector.explanation import Explanation, explain
+from empo_inspector.explanation import Explanation, explain, initial_words
 from empo_inspector.pictures import pictures
 from empo_inspector.sentences import templates
 from empo_inspector.why import Reasons
@@ -152,7 +152,7 @@ def container(
         *pictures(world, inspection.rows),
         worth_a_look(inspection, start),
         histograms(inspection, scope),
-        _provenance(directory, inspection.theory),
+        _provenance(directory, inspection.theory) | _beginning(inspection, world, start),
         reasons,
     )
 
@@ -171,7 +171,8 @@ def first_words(explanation: Explanation) -> str:
     reasons = explanation.reasons
     names, policy = reasons.spec.robot_action_names, reasons.policies.pi_r[0].tolist()
     lines = [f"{name}: {chance:.6f}" for name, chance in zip(names, policy, strict=True)]
-    return "\n".join([explanation.description, "", *lines, "", *explanation.sentences()])
+    head = [explanation.initial, ""] if explanation.initial else []
+    return "\n".join([*head, explanation.description, "", *lines, "", *explanation.sentences()])
 
 
 def whole_page(
@@ -234,6 +235,12 @@ def _provenance(directory: Path | None, theory: CompleteTheory) -> dict[str, Jso
             key: recorded[key] for key in ("seed", "python", "versions", "git") if key in recorded
         }
     return provenance
+
+
+def _beginning(inspection: Inspection, world: WorldModel, start: int) -> dict[str, JsonValue]:
+    """That an inspection begins in one of several initial states, if it does."""
+    words = initial_words(world, inspection.rows[start], inspection.first_time)
+    return {"start": words} if words else {}
 
 
 def _hash(text: str) -> str:

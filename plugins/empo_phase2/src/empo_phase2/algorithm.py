@@ -60,6 +60,7 @@ from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
+from empo_worlds.contract import require_one_start
 from empo_worlds.queries import is_terminal
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,8 @@ class Problem:
                 "'world_model: multigrid/trivial' (see: empo worlds)"
             )
         check_world(world.spec)
+        if params.reporting.compare is not None:
+            require_one_start(world, "algorithm.params.reporting.compare")
         main_world = reference if reference is not None else _SingleWorld(world)
         factory = Phase2ActorFactory(
             worlds=(main_world, *params.ensemble.worlds), params=params, seed=seed

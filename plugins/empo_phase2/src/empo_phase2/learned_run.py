@@ -13,7 +13,7 @@ from torch import Tensor
 
 from empo_core.errors import WorldError
 from empo_core.protocols import WorldModel
-from empo_core.types import Successors
+from empo_core.types import InitialStates, Successors
 from empo_theory.equations import robot_policy
 from empo_theory.inspection import NOT_KEPT, Inspection, InspectionScope
 from empo_theory.parameters import CompleteTheory
@@ -59,7 +59,7 @@ class StateSelection(NamedTuple):
     """States that an inspection keeps.
 
     Attributes:
-        rows: State rows, first that with which it begins.
+        rows: State rows, first those with which it begins.
         after: Steps after which each was seen first.
         total: How many states there are; None where not all were met.
     """
@@ -107,7 +107,7 @@ class LearnedRun:
         if not times:
             limit = f"times go from 0 to {spec.horizon - 1}" if spec.horizon else "there is only 0"
             raise WorldError(f"there is no decision at time {scope.time}: {limit}")
-        selection = self._selected(self._start(scope), scope)
+        selection = self._selected(self._starts(scope), scope)
         moves = self._transitions(selection.rows)
         selection = selection._replace(after=_earliest(moves, selection.after))
         values = self._values(selection, times)
@@ -125,26 +125,25 @@ class LearnedRun:
             x_h_floor=self.x_h_floor,
         )
 
-    def _start(self, scope: InspectionScope) -> Int[Tensor, " word"]:
-        """The state to begin with, if it can be reached by that time as far as one can tell."""
-        spec = self.world.spec
+    def _starts(self, scope: InspectionScope) -> InitialStates:
+        """The states to begin with, if they can be reached by that time as far as one can tell."""
+        spec, initial = self.world.spec, self.world.initial_states()
         if scope.start is None:
-            return self.world.initial_states().states[0]
-        initial = self.world.initial_state()
-        if scope.start.shape != initial.shape:
+            return initial
+        if scope.start.shape != initial.states.shape[1:]:
             raise WorldError(
                 f"state rows of {spec.name!r} have {spec.state_words} words, not {scope.start.size}"
             )
-        start = torch.from_numpy(scope.start).to(initial.dtype)
+        start = torch.from_numpy(scope.start).to(initial.states.dtype)
         steps = scope.time if spec.horizon is not None else None
         reached = self._all_within(initial, steps, MOST_STATES)
         if reached is not None and not (reached.rows == start.numpy()).all(1).any():
             when = "" if steps is None else f" after {steps} steps"
             raise WorldError(f"{spec.name!r} cannot be in that state{when}")
-        return start
+        return InitialStates(start[None], torch.ones(1))
 
-    def _selected(self, start: Int[Tensor, " word"], scope: InspectionScope) -> StateSelection:
-        """All states that can follow one if they fit, else those of episodes."""
+    def _selected(self, starts: InitialStates, scope: InspectionScope) -> StateSelection:
+        """All states that can follow some if they fit, else those of episodes."""
         spec = self.world.spec
         actions = max(spec.num_actions[human] for human in spec.humans)
         numbers = 1 + len(spec.goals) * (1 + actions) + spec.num_robot_actions
@@ -157,16 +156,15 @@ class LearnedRun:
                 max_states, max(1, scope.max_bytes // (size + 6 * spec.num_joint_actions))
             )
         steps = None if spec.horizon is None else spec.horizon - scope.time
-        whole = self._all_within(start, steps, max_states)
-        return self._of_episodes(start, scope.time, max_states) if whole is None else whole
+        whole = self._all_within(starts, steps, max_states)
+        return self._of_episodes(starts, scope.time, max_states) if whole is None else whole
 
     def _all_within(
-        self, start: Int[Tensor, " word"], steps: int | None, max_states: int
+        self, starts: InitialStates, steps: int | None, max_states: int
     ) -> StateSelection | None:
-        """All states that can follow one within so many steps; None if they are too many."""
-        table = self._table()
-        table.number(start.numpy()[None])
-        bounds = [0, 1]
+        """All states that can follow some within so many steps; None if they are too many."""
+        table = RowTable.of(starts.states.numpy())
+        bounds = [0, table.count]
         while bounds[-1] > bounds[-2] and (steps is None or len(bounds) < steps + 2):
             newest = torch.from_numpy(table.rows[bounds[-2] :].copy())
             for part in torch.split(newest, AT_ONCE):
@@ -177,11 +175,9 @@ class LearnedRun:
         after = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         return StateSelection(table.rows.copy(), after, table.count)
 
-    def _of_episodes(
-        self, start: Int[Tensor, " word"], time: int, max_states: int
-    ) -> StateSelection:
+    def _of_episodes(self, starts: InitialStates, time: int, max_states: int) -> StateSelection:
         """States of episodes, the most visited first, each with all that can follow it."""
-        visited, after = self._visits(start, time)
+        visited, after = self._visits(starts, time)
         table = RowTable.of(visited)
         bounds, following = [0], []
         for part in torch.split(torch.from_numpy(visited), AT_ONCE):
@@ -198,15 +194,15 @@ class LearnedRun:
             states = np.union1d(np.arange(number), successor[: bounds[number]])
             return states
 
-        low, high = 1, len(visited)
+        low, high = len(starts.prob), len(visited)
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if len(first(middle)) <= max_states else (low, middle - 1)
         selected = first(low)
         return StateSelection(table.rows[selected], after[selected], None)
 
-    def _visits(self, start: Int[Tensor, " word"], time: int) -> tuple[Rows, Times]:
-        """Distinct states of episodes, the start first and then those visited most often.
+    def _visits(self, starts: InitialStates, time: int) -> tuple[Rows, Times]:
+        """Distinct states of episodes, the starts first and then those visited most often.
 
         Also the fewest steps after which an episode was in each.
         """
@@ -217,7 +213,10 @@ class LearnedRun:
             goals[torch.multinomial(weights[goals], EPISODES, True, generator=generator)]
             for goals in goals_of_humans
         ]
-        rows, table, visits = start.repeat(EPISODES, 1), self._table(), []
+        rows = starts.states[starts.draw(EPISODES, generator)]
+        table = RowTable.of(starts.states.numpy())
+        number = table.count
+        visits = [np.stack([np.arange(number), np.zeros(number, np.int64)])]
         for step in range(MOST_STEPS if spec.horizon is None else spec.horizon - time):
             visits.append(np.stack([table.number(rows.numpy()), np.full(len(rows), step)]))
             goes_on = ~is_terminal(self.world, rows)
@@ -231,7 +230,7 @@ class LearnedRun:
         after = np.full(table.count, NEVER)
         np.minimum.at(after, state, step_seen)
         order = np.argsort(-np.bincount(state), kind="stable")
-        order = np.concatenate([[0], order[order != 0]])
+        order = np.concatenate([np.arange(number), order[order >= number]])
         return table.rows[order], after[order]
 
     def _actions(
@@ -292,10 +291,6 @@ class LearnedRun:
                 [_spread(positions, len(rows), column) for column in zip(*blocks, strict=True)]
             )
         return Estimates(*(torch.stack(column) for column in zip(*parts, strict=True)))
-
-    def _table(self) -> RowTable:
-        empty = torch.zeros(0, dtype=self.world.spec.state_dtype)
-        return RowTable(self.world.spec.state_words, empty.numpy().dtype)
 
 
 def _earliest(moves: Transitions, after: Times) -> Times:

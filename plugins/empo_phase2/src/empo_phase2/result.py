@@ -25,7 +25,7 @@ from empo_phase2.policyfile import save_policy
 from empo_phase2.values import ValueEstimates
 from empo_phase2.world_checks import warning
 from empo_pictures.notebooks import NotebookReport
-from empo_theory.inspection import Inspection, InspectionScope, or_achieved
+from empo_theory.inspection import Inspection, InspectionScope, or_achieved, q_r_words
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
@@ -167,7 +167,7 @@ class Phase2Result(NotebookReport):
             order = sorted(order, key=lambda action: -policy[action])[:MAX_ROBOT_ROWS]
         for action in order:
             exact = [] if right is None else [f"{right[action]:.6f}"]
-            q = "unavailable" if math.isnan(q_r[action]) else f"{q_r[action]:.6g}"
+            q = q_r_words(q_r[action], policy[action])
             table.add_row(names[action], f"{policy[action]:.6f}", *exact, q)
         if len(names) > MAX_ROBOT_ROWS:
             table.add_row(f"... and {len(names) - MAX_ROBOT_ROWS} less likely ones")

@@ -7,6 +7,7 @@ learned its values. Symbols and equations: arXiv 2508.00159v2, Table 1, (1)-(9).
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -291,6 +292,13 @@ class Sketchable(Protocol):
 
     def sketch(self, states: Integer[Tensor, "state word"]) -> Sketch:
         """Pictures of some states."""
+
+
+def q_r_words(q_r: float, chance: float) -> str:
+    """Q_r of an action as text; NaN: it is not available, or in some starts only where taken."""
+    if not math.isnan(q_r):
+        return f"{q_r:.6g}"
+    return "in some starts only" if chance > 0 else "unavailable"
 
 
 ACHIEVED = "achieved"

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from empo_core.errors import BrokenWorldError, WorldError
+from empo_core.errors import BrokenWorldError, ConfigError, WorldError
 from empo_core.protocols.worlds import WorldModel
 from empo_core.types import Expansion, InitialStates, Successors, WorldSpec
 from empo_worlds.rows import state_rows
@@ -90,6 +90,21 @@ def require_world(world: object) -> None:
         )
 
 
+def require_one_start(world: WorldModel, key: str) -> None:
+    """Refuse a world that starts in several states by chance, where a key does not support that.
+
+    Raises:
+        ConfigError: if there are several initial states.
+        BrokenWorldError: if they break the contract.
+    """
+    number = len(initial_states_of(world).prob)
+    if number > 1:
+        raise ConfigError(
+            f"{key}: {world.spec.name!r} starts in one of {number} states by chance, and this "
+            "takes worlds with one initial state only; leave it out, or give the world one"
+        )
+
+
 def available_in(
     world: WorldModel, states: Int[Tensor, "state word"]
 ) -> Bool[Tensor, "state agent action"]:
@@ -142,7 +157,8 @@ def initial_states_of(world: WorldModel) -> InitialStates:
     """The states that episodes start from by ``world.initial_states``, checked.
 
     Raises:
-        BrokenWorldError: if they are no distinct state rows with probabilities that sum to 1.
+        BrokenWorldError: if they are no distinct state rows with probabilities that sum to 1, or
+            an episode would be over in one of several.
     """
     if type(world).initial_states is WorldModel.initial_states:
         row = world.initial_state()
@@ -166,6 +182,9 @@ def initial_states_of(world: WorldModel) -> InitialStates:
         raise broken(world, "initial_states() must return distinct states, one probability each")
     if not bool((prob > 0).all()) or abs(float(prob.sum()) - 1) > SUM_TOLERANCE:
         raise broken(world, "initial_states() returned probabilities that do not sum to 1")
+    over = ~available_in(world, rows).any(2).all(1) if len(rows) > 1 else torch.zeros(1).bool()
+    if bool(over.any()):
+        raise broken(world, "an initial state is terminal; start in others", rows[over][0])
     return InitialStates(rows, prob)
 
 

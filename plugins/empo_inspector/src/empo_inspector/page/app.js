@@ -192,7 +192,7 @@ class App {
 
 	skeleton() {
 		num.rounded = m.header.precision === "compact";
-		byId("run").textContent = m.header.provenance.run;
+		byId("run").textContent = [m.header.provenance.run, m.header.provenance.start].filter(Boolean).join("; begins in ");
 		byId("pause").onclick = () => this.run();
 		byId("slider").oninput = (e) => this.moveTo(+e.target.value);
 		byId("errors").hidden = !m.q_r;
