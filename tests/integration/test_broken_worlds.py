@@ -284,14 +284,14 @@ def test_initial_states_are_refused_as_what_they_are() -> None:
     row = torch.zeros(1, 1, dtype=torch.int16)
     initial = InitialStates(row, torch.ones(1))
     object.__setattr__(initial, "prob", [1.0])  # Tests check types where it is made.
-    with pytest.raises(BrokenWorldError, match=r"initial_states\(\) gave list as prob"):
+    with pytest.raises(BrokenWorldError, match=r"initial_states.*prob"):
         initial_states_of(Starting(lambda: initial))
     no_list: Any = 1.0
     with pytest.raises(TypeError, match="len"):
         initial_states_of(Starting(lambda: len(no_list)))
     world = Ring()
     world.initial_state = lambda: [0]  # type: ignore[assignment, method-assign, return-value]
-    with pytest.raises(BrokenWorldError, match=r"initial_state\(\) returned list, no tensor"):
+    with pytest.raises(BrokenWorldError, match=r"initial_state\b.*tensor"):
         initial_states_of(world)
 
 

@@ -113,10 +113,10 @@ def read_npz(path: Path) -> TableArrays:
                 arrays[name] = _read_array(path, name, archive, info)
     except (OSError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path}: cannot be read as an .npz file: {error}") from error
-    kept = sum(a.size * (8 if a.dtype.kind in "iuf" else a.itemsize) for a in arrays.values())
-    if kept > MAX_BYTES:
+    in_memory = sum(a.size * (8 if a.dtype.kind in "iuf" else a.itemsize) for a in arrays.values())
+    if in_memory > MAX_BYTES:
         raise ConfigError(
-            f"{path}: the arrays take {kept:,} bytes with 8 for each number, more than "
+            f"{path}: the arrays take {in_memory:,} bytes with 8 for each number, more than "
             f"{MAX_BYTES:,}"
         )
     return TableArrays(**arrays)

@@ -161,12 +161,12 @@ def _transitions(file: Path) -> tuple[Table, int]:
     if not counts:
         return table, num_states
     num_choices = 1 + int((before[:, :2] != after[:, :2]).any(1).sum())
-    for name, said, found in (
+    for name, announced, number in (
         ("transitions", counts[-1], len(table)),
         ("choices", counts[-2] if columns == 4 else num_choices, num_choices),
     ):
-        if said != found:
-            raise ConfigError(f"{file}:1:1: announces {said:,} {name}, and {found:,} follow")
+        if announced != number:
+            raise ConfigError(f"{file}:1:1: announces {announced:,} {name}, and {number:,} follow")
     if not num_states <= counts[0] < MAX_STATES:
         raise ConfigError(
             f"{file}:1:1: announces {counts[0]:,} states; those that follow need {num_states:,}, "
