@@ -116,7 +116,7 @@ def tinted_worlds(draw: st.DrawFn) -> tuple[Layout, torch.Tensor]:
 
 class TestFeatures:
     @given(tinted_worlds())
-    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
     def test_crowded_worlds_look_as_the_reference_says(
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
@@ -261,7 +261,7 @@ class TestDescriptions:
 
 class TestCompactRows:
     @given(tinted_worlds())
-    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
     def test_decoding_what_was_encoded_is_direct_tensorisation(
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:
@@ -277,7 +277,7 @@ class TestCompactRows:
         assert torch.equal(single, direct.grid)
 
     @given(tinted_worlds())
-    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
     def test_a_cells_word_says_all_that_the_cell_holds(
         self, world: tuple[Layout, torch.Tensor]
     ) -> None:

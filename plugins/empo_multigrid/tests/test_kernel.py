@@ -15,7 +15,7 @@ from empo_multigrid.law import kernel
 from empo_multigrid.layout import BALL, KEY, NOTHING, Layout
 
 Row = tuple[int, ...]
-QUICK = settings(max_examples=150, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def expected(layout: Layout, row: Row, actions: list[int]) -> dict[Row, float]:
@@ -131,7 +131,7 @@ def test_all_joint_actions_come_in_order_with_agent_0_fastest(world: rw.World) -
         assert got == again
 
 
-@settings(QUICK, max_examples=100)
+@settings(QUICK, max_examples=60)
 @given(world=rw.worlds())
 def test_rows_of_a_batch_do_not_influence_each_other(world: rw.World) -> None:
     layout, row, random = world
@@ -147,7 +147,7 @@ def test_rows_of_a_batch_do_not_influence_each_other(world: rw.World) -> None:
     assert backwards[::-1] == found
 
 
-@settings(QUICK, max_examples=100)
+@settings(QUICK, max_examples=60)
 @given(world=rw.worlds())
 def test_evenly_spaced_numbers_are_sampled_in_proportion(world: rw.World) -> None:
     layout, row, random = world
@@ -164,7 +164,7 @@ def test_evenly_spaced_numbers_are_sampled_in_proportion(world: rw.World) -> Non
         assert abs(counts.get(successor, 0) - draws * p) <= 1
 
 
-@settings(QUICK, max_examples=200)
+@settings(QUICK, max_examples=60)
 @given(world=rw.worlds())
 def test_what_is_drawn_is_what_the_listed_successors_give(world: rw.World) -> None:
     layout, row, random = world
