@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from random_games import Shape, TableWorld, random_table
+from random_games import FailingWorld, Shape, TableWorld, random_table
 
 from empo_core.config import ExecutorRef
 from empo_core.errors import WorkerError
@@ -68,15 +68,8 @@ def test_a_solve_in_ram_needs_neither_a_hash_seed_nor_what_it_was_not_asked_for(
     assert run.stdout.splitlines() == [solved(workers=1), "[]"]
 
 
-class Failing(TableWorld):
-    """A world with a bug."""
-
-    def transitions(self, states: torch.Tensor, actions: torch.Tensor | None = None) -> Any:
-        raise ZeroDivisionError("the bug in this world")
-
-
 def test_a_worker_that_fails_is_reported_with_its_traceback() -> None:
-    world = Failing(random_table(SHAPE, 3))
+    world = FailingWorld(random_table(SHAPE, 3))
     with pytest.raises(WorkerError, match=r"(?s)in transitions.*this world"):
         solve(world, ExactParams(compute=Compute(workers=2)))
 
