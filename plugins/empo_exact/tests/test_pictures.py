@@ -9,7 +9,7 @@ from torch import Tensor
 
 from empo_core.types import Overlay
 from empo_exact import pictures
-from empo_exact.plugin import ExactParams
+from empo_exact.plugin import Compute, ExactParams
 from empo_exact.result import ExactResult
 from empo_exact.solve import solve
 from empo_theory.parameters import CompleteTheory
@@ -33,6 +33,9 @@ SHAPE = Shape(
 )
 
 
+ALONE = ExactParams(compute=Compute(workers=1))
+
+
 class DrawnWorld(TableWorld):
     """A random game that remembers what was drawn on it."""
 
@@ -53,7 +56,8 @@ class DrawnWorld(TableWorld):
 
 @pytest.fixture(scope="module")
 def result() -> ExactResult:
-    return solve(DrawnWorld(), ExactParams(theory=CompleteTheory(beta_r=5.0)))
+    theory = CompleteTheory(beta_r=5.0)
+    return solve(DrawnWorld(), ALONE.model_copy(update={"theory": theory}))
 
 
 def overlays_of(result: ExactResult, directory: Path) -> list[Overlay]:
@@ -82,7 +86,7 @@ def test_the_start_that_is_drawn_is_the_one_that_was_given(
     result: ExactResult, tmp_path: Path
 ) -> None:
     world, row = DrawnWorld(), result.graph.states[result.graph.alive][1]
-    pictures.draw(solve(world, start=row[None]), tmp_path, rollouts=0, seed=0)
+    pictures.draw(solve(world, ALONE, start=row[None]), tmp_path, rollouts=0, seed=0)
     assert world.drawn.states[0].tolist() == row.tolist()
 
 
