@@ -135,13 +135,6 @@ class TableWorld(WorldModel):
         return f"state {self.number(state.tolist())}"
 
 
-class FailingWorld(TableWorld):
-    """A world with a bug."""
-
-    def transitions(self, states: Tensor, actions: Tensor | None = None) -> Successors:
-        raise ZeroDivisionError("the bug in this world")
-
-
 @dataclass(frozen=True)
 class Shape:
     """Sizes and options of a random game."""

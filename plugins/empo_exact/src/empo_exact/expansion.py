@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from empo_worlds.compilation import compiled
 
 if TYPE_CHECKING:
     from empo_executors.supervised_process import StartMethod
+    from empo_executors.worker_pool import WorkerPool
 
 Block = Shaped[np.ndarray, "state word"]
 Numbers = Int32[np.ndarray, " outcome"]
@@ -83,7 +85,8 @@ def expander(
     """A function from blocks of state rows to all their successors, in order.
 
     Threads serve worlds that release Python's global lock; for all others worker processes
-    do, each of which gets the world once. An executor, where there is one, serves all worlds.
+    do, each of which gets the world once; they start with the first call that has several blocks.
+    An executor, where there is one, serves all worlds.
     """
     expand, answer = partial(expansion_of, world), partial(_answer, world)
     # Most runs have no worker processes, so that what starts them is imported here.
@@ -101,7 +104,18 @@ def expander(
         from empo_executors.worker_pool import WorkerPool
 
         with WorkerPool(answer, workers, start_method) as pool:
-            yield lambda blocks: _expansions(pool.map(blocks))
+            yield partial(_expanded_by, pool, expand)
+
+
+def _expanded_by(
+    pool: WorkerPool[Block, Answer], expand: Callable[[Block], Expansion], blocks: Iterable[Block]
+) -> Iterator[Expansion]:
+    """Expansions by worker processes; a block that is alone would keep only one of them busy."""
+    blocks = iter(blocks)
+    first = list(islice(blocks, 2))
+    if len(first) < 2:
+        return map(expand, first)
+    return _expansions(pool.map(chain(first, blocks)))
 
 
 @contextmanager
