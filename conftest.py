@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,12 @@ hypothesis.settings.load_profile("deterministic")
 # Before torch is imported, here and in processes that tests start: what they compute is small, and
 # threads that wait for each other make it ten times slower on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Files of tests are in memory where it has room: disks take milliseconds for each of thousands of
+# files that are synchronised.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def _tensor_modules() -> list[str]:
