@@ -191,8 +191,10 @@ def words(command: str) -> list[str]:
     "command",
     [
         "plugins --json",
-        "describe tracker loud --json",
-        "schema",
+        *(
+            pytest.param(command, marks=pytest.mark.slow)
+            for command in ("describe tracker loud --json", "schema")
+        ),
         "--import loud_parts worlds --json",
         f"{RUN} --json -q".replace("[]", "[{name: loud, params: {breaks: false}}]"),
     ],

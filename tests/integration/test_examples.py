@@ -18,7 +18,13 @@ from empo_core.config.yaml import read_yaml
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 CONFIGS = sorted(EXAMPLES.glob("*.yaml"))
-SLOW = {"latent_control.yaml", "latent_two_tasks.yaml", "learn_two_rooms.yaml", "ppo_cartpole.yaml"}
+SLOW = {
+    "latent_control.yaml",
+    "latent_two_tasks.yaml",
+    "learn_two_rooms.yaml",
+    "ppo_cartpole.yaml",
+    "ppo_multigrid.yaml",
+}
 """Configs that others resemble; `nox -s docs` runs them, too."""
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 MARK = "# yaml-language-server: $schema="

@@ -171,6 +171,7 @@ def test_a_world_without_a_human_or_a_robot_is_noticed_with_its_place_as_it_is_r
     assert f"{path}:{position}" in caplog.text + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", pytest.param("check", marks=pytest.mark.slow)])
 def test_a_warning_about_a_world_is_called_one_and_given_once(tmp_path: Path, command: str) -> None:
     text = TABLE.replace("AGENTS", f"[{BOT}]").replace("GOALS", "{}")

@@ -116,6 +116,7 @@ def test_progress_goes_on_within_a_burst_of_updates(
     assert watcher.shown[-1][0] == watcher.shown[-1][1] > 0
 
 
+@pytest.mark.slow
 def test_progress_goes_on_where_random_steps_are_no_whole_steps_of_all_environments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_resumed_run_goes_on_exactly(
         assert torch.equal(resumed[1][key], tensor), key
 
 
+@pytest.mark.slow
 def test_planning_anew_changes_what_an_imitator_learns(tmp_path: Path) -> None:
     plans = ({}, {"interval": 4}, {"interval": 4, "sequences": 5}, {"interval": 2})
     brief = {"total_steps": 50, "policy_loss": "distill", "reporting": {"evaluation_episodes": 0}}
@@ -329,6 +331,7 @@ class Written(gymnasium.Env[Any, Any]):
         return self.observation_space.low, float(action[0]), self.steps == self.length, False, info
 
 
+@pytest.mark.slow
 def test_the_newest_episodes_are_averaged(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     gymnasium.register("Written-v0", Written, max_episode_steps=5)
     request.addfinalizer(lambda: gymnasium.registry.pop("Written-v0"))
@@ -513,6 +516,7 @@ class Far(Rare):
         return seen * 1e7, -2e6, terminated, truncated, info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Far-v0", "Rare-v0"])
 def test_numbers_that_are_too_large_are_a_warning(
     tmp_path: Path, rare: list[str], name: str
@@ -615,6 +619,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_changes_the_run(tmp_path: Path, usual: Experiment, name: str) -> None:
     silent = {"reporting": {"evaluation_episodes": 0}}

@@ -128,6 +128,7 @@ def test_sampled_humans_follow_the_prior_whatever_they_explore() -> None:
     assert differs > 10
 
 
+@pytest.mark.slow
 def test_an_actor_is_built_and_acts_alike_in_another_process() -> None:
     names = ("multigrid/trivial", "multigrid/trivial")
     worlds = tuple(WorldModelRef.model_validate(name) for name in names)

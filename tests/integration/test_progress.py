@@ -30,7 +30,11 @@ def errors_of(tmp_path: Path, *extra: str) -> str:
     ("config", "tasks"),
     [
         (EXACT, ["kernels", "state graph", "backward induction", "saving results"]),
-        (PHASE2, ["kernels", "first experience", "the last checkpoint", "training", "results"]),
+        pytest.param(
+            PHASE2,
+            ["kernels", "first experience", "the last checkpoint", "training", "results"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_every_long_task_is_shown_to_its_end(

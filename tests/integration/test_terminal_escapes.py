@@ -128,6 +128,7 @@ def test_one_function_spells_out_what_a_terminal_would_obey() -> None:
     assert (lines[0], lines[-1]) == ("said \\x9b31m", "ValueError: \\x1b[31m")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", pytest.param("cp1252", marks=pytest.mark.slow)])
 def test_what_an_encoding_lacks_is_drawn_in_ascii(folder: Path, encoding: str) -> None:
     """A finished run ends with its report and its directory, whatever the terminal can show."""

@@ -44,7 +44,10 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.message for each in caplog.records if each.levelname == "WARNING"]
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "exact" else pytest.param(name, marks=pytest.mark.slow) for name in RESULTS],
+)
 def test_a_picture_that_cannot_be_drawn_costs_a_warning(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -90,7 +93,7 @@ def closing() -> gymnasium.Env[Any, Any]:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the window is gone"), SystemExit(0)], ids=repr)
-@pytest.mark.parametrize("name", ["rollout", "latent"])
+@pytest.mark.parametrize("name", ["rollout", pytest.param("latent", marks=pytest.mark.slow)])
 def test_an_environment_that_cannot_be_closed_costs_a_warning(
     tmp_path: Path,
     name: str,
@@ -159,7 +162,7 @@ class Blocks(Tracker):
         (directory / "inspector.html").mkdir()
 
 
-@pytest.mark.parametrize("name", ["exact", "phase2"])
+@pytest.mark.parametrize("name", ["exact", pytest.param("phase2", marks=pytest.mark.slow)])
 def test_a_page_that_cannot_be_written_costs_a_warning(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

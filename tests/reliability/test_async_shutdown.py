@@ -149,7 +149,7 @@ def cycle(method: str) -> None:
 @pytest.mark.parametrize(
     ("cycles", "method"),
     [
-        (20, "forkserver"),
+        (5, "forkserver"),
         pytest.param(200, "forkserver", marks=pytest.mark.slow),
         pytest.param(5, "spawn", marks=pytest.mark.slow),
     ],

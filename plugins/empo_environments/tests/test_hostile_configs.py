@@ -169,6 +169,7 @@ def test_no_command_runs_what_a_config_names(tmp_path: Path, canary: Path, algor
     assert not canary.exists()
 
 
+@pytest.mark.slow
 def test_no_command_runs_what_a_run_directory_names(tmp_path: Path, canary: Path) -> None:
     if "rollout" not in installed().names("algorithm"):
         pytest.skip("rollout is not installed")

@@ -218,6 +218,7 @@ def test_closing_is_bounded_even_when_a_worker_is_busy(tmp_path: Path) -> None:
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_end_when_their_parent_is_killed(method: StartMethod, tmp_path: Path) -> None:
     script = f"""

@@ -175,6 +175,7 @@ def test_growing_keeps_the_parameter_and_all_values(make: Make, ask: Ask) -> Non
     assert read(table, ask(words)) == [[-word - 1.0, -word - 2.0] for word in words]
 
 
+@pytest.mark.slow
 def test_what_was_saved_in_another_process_means_the_same_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_gymnasiums_own_checker_accepts_it(name: str) -> None:
     check_env(gymnasium.make(ID, world=name).unwrapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first", ["gymnasium", pytest.param("empo_multigrid.world", marks=pytest.mark.slow)]
 )

@@ -153,7 +153,7 @@ def test_a_curve_as_csv_has_a_line_per_step_and_gaps_where_nothing_is_known() ->
     ]
 
 
-@pytest.mark.parametrize("compared", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("compared", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_files_are_saved_and_saved_again(tmp_path: Path, compared: bool) -> None:
     result = result_of(compared=compared)
     names = {"values.json", POLICY, "losses.csv"} | ({"gap.csv"} if compared else set())

@@ -111,7 +111,9 @@ def test_deceiving_a_prisoner_is_worse_than_informing_both(
     assert informing > deceiving
 
 
-@pytest.mark.parametrize("xi", [1.5, 3.0, 5.0])
+@pytest.mark.parametrize(
+    "xi", [1.5, *(pytest.param(xi, marks=pytest.mark.slow) for xi in (3.0, 5.0))]
+)
 def test_the_coma_pill_is_given_exactly_when_the_paper_says(xi: float) -> None:
     x, v, p, gamma, eta = 2, 2, 0.01, 0.8, 1.1
     theory = theory_of(gamma_h=0.7, gamma_r=gamma, zeta=2.0, xi=xi, eta=eta)
