@@ -27,7 +27,9 @@ WORLDS = [
 
 
 @pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize("accrual", ["discrete", "continuous"])
+@pytest.mark.parametrize(
+    "accrual", ["discrete", pytest.param("continuous", marks=pytest.mark.slow)]
+)
 def test_the_exact_solver_agrees_with_plain_induction(name: str, accrual: Accrual) -> None:
     component = installed().get("world_model", name.partition("/")[0])
     params = WorldModelRef.model_validate(name).params

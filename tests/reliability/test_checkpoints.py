@@ -277,7 +277,16 @@ def test_five_thousand_power_cuts(
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize(
+    "code",
+    [
+        errno.ENOSPC,
+        *(
+            pytest.param(code, marks=pytest.mark.slow)
+            for code in (errno.EIO, errno.EACCES, errno.EROFS, errno.EDQUOT)
+        ),
+    ],
+)
 def test_a_disk_that_refuses_is_named_and_nothing_is_lost(
     scenario: Scenario, code: int, places: Callable[[], tuple[Path, Path]]
 ) -> None:

@@ -25,7 +25,7 @@ from minigrid.core.grid import Grid
 
 from empo_multigrid.file.minigrid import from_minigrid
 
-ACTIONS = 10_000
+ACTIONS = 4_000
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = 0, 1, 2, 3, 4, 5
 STILL = 0
 """Our action ahead of those that both have in one order."""

@@ -32,7 +32,7 @@ def problem(quantity: Quantity, outputs: int) -> tuple[ValueQuery, Tensor, Tenso
     return query, target[same], torch.ones_like(target)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "identity"])
+@pytest.mark.parametrize("kind", ["mlp", pytest.param("identity", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_it_learns_any_values(make: Make, quantity: Quantity, kind: str) -> None:
     network = make(kind, TinyWorld().spec, quantity, hidden=32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -172,7 +173,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("bad", [math.nan, pytest.param(math.inf, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("poison", "name", "stops_all"), CASES)
 def test_stop_names_what_is_not_finite_and_changes_nothing(
     poison: Poison, name: str, stops_all: bool, bad: float

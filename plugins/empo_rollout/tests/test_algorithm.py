@@ -108,15 +108,20 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     [
         ({}, 1),
         ({"policy": {"hidden": [8], "memory": "lstm", "memory_size": 4, "critic": "shared"}}, 3),
-        (
+        pytest.param(
             {
                 "update": {"sampling": "prioritized", "prio_alpha": 0.8},
                 "optimiser": {"name": "adamw"},
             },
             2,
+            marks=pytest.mark.slow,
         ),
-        ({"experience": {"tail": "drop", "batch_size": 32}, "update": {"l2_init": 0.1}}, 2),
-        ({"environment": "gymnasium/Pendulum-v1"}, 4),
+        pytest.param(
+            {"experience": {"tail": "drop", "batch_size": 32}, "update": {"l2_init": 0.1}},
+            2,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"environment": "gymnasium/Pendulum-v1"}, 4, marks=pytest.mark.slow),
         ({"vectorisation": {"backend": "process", "workers": 2, "async_factor": 2}}, 3),
         ({"environment": "gymnasium/Pendulum-v1", "normalise": {"clip": 5.0}}, 3),
     ],

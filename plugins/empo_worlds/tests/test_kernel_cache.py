@@ -140,7 +140,10 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("place", ["beside", "chosen", "home"])
+@pytest.mark.parametrize(
+    "place",
+    ["beside", *(pytest.param(place, marks=pytest.mark.slow) for place in ("chosen", "home"))],
+)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_in_any_source_changes_results_whatever_its_date(
     change: str, place: str, folder: Path, monkeypatch: pytest.MonkeyPatch
