@@ -111,7 +111,9 @@ def test_a_run_with_a_full_standard_output_is_whole_and_says_so(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
-@pytest.mark.parametrize("redirections", [">/dev/null 2>/dev/full", ">&- 2>&- <&-"])
+@pytest.mark.parametrize(
+    "redirections", [">/dev/null 2>/dev/full", pytest.param(">&- 2>&- <&-", marks=pytest.mark.slow)]
+)
 def test_a_run_whose_standard_error_cannot_be_written_goes_on(
     tmp_path: Path, quick: dict[str, str], redirections: str
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_run_whose_standard_error_cannot_be_written_goes_on(
     only_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_whose_output_nobody_reads_says_where_it_is(
     tmp_path: Path, quick: dict[str, str]
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_world_that_has_no_name_is_sent_to_the_actors(tmp_path: Path) -> None:
     assert saved(context)["collector"]["env_steps"] >= 100
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_counting_with_the_same_memory_and_optimiser(tmp_path: Path) -> None:
     setting = params(
         values={key: {"name": "mlp", "params": {"hidden": 16}} for key in ("q_r", "v_h_e")},

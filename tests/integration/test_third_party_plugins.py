@@ -59,7 +59,9 @@ def test_empo_describes_their_params(python: Python, tmp_path: Path) -> None:
         assert word in found.stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["empo_example_world", pytest.param("empo_example_tracker", marks=pytest.mark.slow)]
+)
 def test_their_own_tests_pass(python: Python, name: str) -> None:
     found = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=EXAMPLES / name)
     assert found.returncode == 0, found.stdout + found.stderr

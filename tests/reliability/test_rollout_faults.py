@@ -92,6 +92,7 @@ def reached(directory: Path) -> int:
     return found[0] if found else 0
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_a_worker_ends_with_its_name_and_can_be_gone_on_with(
     tmp_path: Path,
 ) -> None:

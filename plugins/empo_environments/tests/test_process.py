@@ -422,7 +422,7 @@ def test_an_environment_that_hangs_ends_the_run_with_its_worker_named(build: Bui
 
 
 def test_an_environment_that_hangs_is_started_anew_where_that_is_asked_for(build: Build) -> None:
-    vector = build(hanging, answer_limit_s=1.0, on_crash="restart")
+    vector = build(hanging, answer_limit_s=4.0, on_crash="restart")
     vector.start(0)
     recv_block(vector, 0)
     act(vector, 0, DIE, GO)
@@ -432,14 +432,14 @@ def test_an_environment_that_hangs_is_started_anew_where_that_is_asked_for(build
 
 
 def test_time_in_which_nobody_waits_takes_no_worker_for_hanging(build: Build) -> None:
-    vector = build(answer_limit_s=1.0)
+    vector = build(answer_limit_s=4.0)
     vector.start(0)
     first, second = vector.recv().block, vector.recv().block
     stopped = vector._workers[1].pid
     os.kill(stopped, signal.SIGSTOP)  # As Ctrl-Z does, which stops the learner, too.
     act(vector, first, GO, GO)
     act(vector, second, GO, GO)
-    time.sleep(2.5)
+    time.sleep(5)
     threading.Timer(0.3, os.kill, (stopped, signal.SIGCONT)).start()
     assert {vector.recv().block, vector.recv().block} == {0, 1}
 

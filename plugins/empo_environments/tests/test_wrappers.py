@@ -121,6 +121,7 @@ class TestGymnasium(EnvironmentTests):
         )
 
 
+@pytest.mark.slow  # What worker processes do is tested in test_process.py.
 class TestGymnasiumInWorkers(EnvironmentTests):
     workers = 2
 

@@ -16,7 +16,14 @@ from empo_executors.plugin import LocalParams
 PATIENCE_S = 60.0
 
 
-@pytest.mark.parametrize("far", [[], [1], [0, 1, 2]], ids=["one machine", "two", "three"])
+@pytest.mark.parametrize(
+    "far",
+    [
+        pytest.param([], id="one machine", marks=pytest.mark.slow),
+        pytest.param([1], id="two"),
+        pytest.param([0, 1, 2], id="three", marks=pytest.mark.slow),
+    ],
+)
 def test_every_process_gets_what_the_others_sent(tmp_path: Path, far: Sequence[int]) -> None:
     executor = LocalExecutor(LocalParams())
     try:

@@ -161,7 +161,7 @@ def noting(log: Path) -> Callable[[], gymnasium.Env[Any, Any]]:
     return Noting
 
 
-@pytest.mark.parametrize("collected", ["workers", "actors"])
+@pytest.mark.parametrize("collected", ["workers", pytest.param("actors", marks=pytest.mark.slow)])
 def test_runs_repeat_what_workers_draw(collected: str, tmp_path: Path) -> None:
     changed: dict[str, Any] = {"vectorisation": {"backend": "process", "workers": 2}}
     if collected == "actors":

@@ -120,6 +120,7 @@ def assert_same(actual: list[dict[str, np.ndarray]], expected: list[dict[str, np
             np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalise", [pytest.param(None, marks=pytest.mark.slow), {}])
 def test_kills_and_breaks_change_nothing(
     make: Callable[..., Made], normalise: dict[str, Any] | None

@@ -105,6 +105,7 @@ def test_a_trial_whose_worker_dies_is_resumed_once_and_holds_up_no_other(
     assert [arm["mean"] and arm["mean"]["mean"] for arm in data["arms"]] == [-9, None, None, -9]
 
 
+@pytest.mark.slow
 def test_trials_may_have_worker_processes_of_their_own(toy: Path, sweep: Cli) -> None:
     done = sweep("run.yaml", "algorithm.params.children=true", "seed=0")
     assert done.exit_code == 0, done.output

@@ -263,6 +263,7 @@ def test_no_color_keeps_the_bars_and_drops_the_colours(tmp_path: Path) -> None:
     assert not COLOUR.search(screen)
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path) -> None:
     _, screen = on_a_terminal(tmp_path, TERM="dumb")
     assert "\x1b" not in screen

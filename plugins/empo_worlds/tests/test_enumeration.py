@@ -209,8 +209,8 @@ def processes(workers: int, method: Any = None) -> ParallelMap | None:
 @pytest.mark.parametrize(
     ("workers", "method", "seed"),
     [
-        (2, "forkserver", "1"),
-        pytest.param(0, None, "2", marks=pytest.mark.slow),
+        pytest.param(2, "forkserver", "1", marks=pytest.mark.slow),
+        (0, None, "2"),
         pytest.param(3, "forkserver", "3", marks=pytest.mark.slow),
         pytest.param(2, "spawn", "4", marks=pytest.mark.slow),
     ],
