@@ -53,8 +53,8 @@ shape_checks.install(_tensor_modules())
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice as many as processors, since many tests wait for processes that they start."""
-    return 2 * (os.cpu_count() or 1)
+    """One more than processors, since many tests wait for processes that they start."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

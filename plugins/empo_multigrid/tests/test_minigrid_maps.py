@@ -25,7 +25,7 @@ from minigrid.core.grid import Grid
 
 from empo_multigrid.file.minigrid import from_minigrid
 
-ACTIONS = 4_000
+ACTIONS = 10_000
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = 0, 1, 2, 3, 4, 5
 STILL = 0
 """Our action ahead of those that both have in one order."""
@@ -40,6 +40,7 @@ MAPS: dict[str, list[tuple[str, int]]] = {
     "RedBlueDoors-6x6": [("door", TOGGLE), ("door", FORWARD)],
 }
 """Maps, and what has to have had an effect on them: something in front, and an action."""
+QUICK = {"FourRooms", "LavaGapS5", "KeyCorridorS3R1"}
 ITEMS = {codes.KEY: "key", codes.BALL: "ball", codes.BOX: "box"}
 DOOR_STATES = {codes.DOOR_OPEN: 0, codes.DOOR_CLOSED: 1, codes.DOOR_LOCKED: 2}
 
@@ -132,7 +133,10 @@ def played(name: str, seed: int, actions: int) -> set[tuple[str, int]]:
 
 
 @pytest.mark.filterwarnings("ignore:.*has no robot")
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MAPS],
+)
 def test_a_human_alone_moves_as_in_minigrid(name: str) -> None:
     effects = set().union(*(played(name, seed, ACTIONS // len(MAPS) // 4) for seed in range(4)))
     assert effects >= {("nothing", FORWARD), *MAPS[name]}
