@@ -19,7 +19,6 @@ from empo_rollout.experience.flat_rollout import FlatRollout, Minibatch
 from empo_rollout.experience.minibatches import annealed_beta, sampled_columns
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.checks import require_fit
-from empo_rollout.learning.closed_form import closed_form
 from empo_rollout.learning.forward import ForwardPass
 from empo_rollout.learning.gradients import PlainGradient
 from empo_rollout.learning.learning_rate import learning_rate
@@ -73,12 +72,11 @@ class Updater:
         strength = params.update.l2_init
         forward = ForwardPass(policy, params.compute)
         policy_losses = PolicyLosses(losses, target_kl=params.update.target_kl)
-        closed = closed_form(policy, policy_losses, params)
         self._context = StepContext(
             forward,
-            closed or PlainGradient(forward, policy_losses, params.update, weights),
+            PlainGradient(forward, policy_losses, params.update, weights),
             policy_losses,
-            Optimiser(params.optimiser, weights, None if closed is None else closed.row),
+            Optimiser(params.optimiser, weights),
             L2Init(weights, strength) if strength else None,
             self._group,
             params,
