@@ -254,7 +254,6 @@ OTHER_WAYS: dict[str, dict[str, Any]] = {
     },
     "V-trace by minibatch": {"advantages": {"vtrace": True, "recompute": "minibatch"}},
     "V-trace by epoch": {"advantages": {"vtrace": True, "recompute": "epoch"}},
-    "muon": {"optimiser": {"name": "muon", "lr": 0.1}},
 }
 
 

@@ -117,7 +117,7 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            {"experience": {"tail": "drop", "batch_size": 32}, "update": {"l2_init": 0.1}},
+            {"experience": {"tail": "drop", "batch_size": 32}},
             2,
             marks=pytest.mark.slow,
         ),

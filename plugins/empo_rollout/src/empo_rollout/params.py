@@ -92,9 +92,6 @@ class ExperienceParams(Config):
     carry_memory: bool = Field(
         True, description="Whether recurrent policies remember across rollouts."
     )
-    burn_in: int = Field(
-        0, ge=0, description="First steps of each segment that only freshen the memory."
-    )
     reward_clip: float | None = Field(
         None, gt=0, description="Cut rewards to plus or minus this; null cuts none."
     )
@@ -232,9 +229,6 @@ class UpdateParams(Config):
         description="End a phase before a step on a minibatch for which policy/approx_kl, how far "
         "the policy has moved, is greater than this; null: never.",
     )
-    l2_init: float = Field(
-        0.0, ge=0, description="Pull of weights towards where they were at the start."
-    )
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> UpdateParams:
@@ -254,7 +248,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 class OptimiserParams(Optimiser):
     """The optimiser and its learning rate."""
 
-    name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
+    name: Literal["adam", "adamw", "sgd"] = Field("adam", description="The optimiser.")
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="Schedule by which the rate falls to 0 over the run, if it does."

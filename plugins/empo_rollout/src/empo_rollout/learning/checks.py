@@ -59,16 +59,6 @@ def require_fit(
             f"{sizes[1]}, rank 0 of {first[0]} and {first[1]}, and not all ranks have the same; "
             "give all of them the same vectorisation"
         )
-    burn_in = params.experience.burn_in
-    if burn_in and not policy.memory_size:
-        raise ConfigError(
-            "experience.burn_in: freshens a memory, and the policy has none; set it to 0"
-        )
-    if burn_in >= plan.horizon:
-        raise ConfigError(
-            f"experience.burn_in: {burn_in} steps leave nothing of segments of {plan.horizon} "
-            f"to learn from; at most {plan.horizon - 1} can be"
-        )
 
 
 def require_finite_step(metrics: Mapping[str, float], name: str, policy: ActorCritic) -> None:

@@ -14,16 +14,16 @@ from empo_core.protocols import PolicyLoss
 from empo_core.protocols.environments import EnvSpec
 from empo_core.trees import StateDict, whole_number
 from empo_learning.distributed import Group
+from empo_learning.optimiser_moments import load_moments, moments_of
 from empo_rollout.experience.advantages import advantage_sums, advantages, normalised
 from empo_rollout.experience.flat_rollout import FlatRollout, Minibatch
 from empo_rollout.experience.minibatches import annealed_beta, sampled_columns
 from empo_rollout.experience.rollout import Rollout
 from empo_rollout.learning.checks import require_fit
 from empo_rollout.learning.forward import ForwardPass
-from empo_rollout.learning.gradients import PlainGradient
 from empo_rollout.learning.learning_rate import learning_rate
 from empo_rollout.learning.losses import PolicyLosses
-from empo_rollout.learning.optimisers import L2Init, Optimiser
+from empo_rollout.learning.optimisers import build_optimiser
 from empo_rollout.learning.ppo import LOG_RATIO_LIMIT
 from empo_rollout.learning.step import BeyondLimit, StepContext, ppo_step
 from empo_rollout.learning.values import explained_variance
@@ -37,10 +37,10 @@ class Updater:
 
     A step of the optimiser is about one minibatch (of all processes together), and minimises::
 
-        sum_i weight_i * policy_loss_i + value_coef * value_loss + l2_init * |W - W_init|^2
+        sum_i weight_i * policy_loss_i + value_coef * value_loss
 
-    where means are over the steps in which an agent acted and of which the outcome is known, behind
-    the burn-in. A minibatch may be gone through in several passes; that changes no gradient.
+    where means are over the steps in which an agent acted and of which the outcome is known.
+    A minibatch may be gone through in several passes; that changes no gradient.
     """
 
     def __init__(
@@ -69,15 +69,11 @@ class Updater:
         require_fit(policy, losses, params, plan, self._group)
         weights = [weight for weight in policy.parameters() if weight.requires_grad]
         self._group.spread(weights)
-        strength = params.update.l2_init
-        forward = ForwardPass(policy, params.compute)
-        policy_losses = PolicyLosses(losses, target_kl=params.update.target_kl)
         self._context = StepContext(
-            forward,
-            PlainGradient(forward, policy_losses, params.update, weights),
-            policy_losses,
-            Optimiser(params.optimiser, weights),
-            L2Init(weights, strength) if strength else None,
+            ForwardPass(policy, params.compute),
+            PolicyLosses(losses, target_kl=params.update.target_kl),
+            weights,
+            build_optimiser(params.optimiser, weights),
             self._group,
             params,
         )
@@ -98,14 +94,14 @@ class Updater:
 
         Returns:
             Means over the minibatches: ``loss/total`` and its parts ``loss/policy`` (all policy
-            losses, weighted), ``loss/value`` and ``loss/l2_init`` (if there is such a pull), what
-            policy losses report (``policy/approx_kl``, ``policy/clip_fraction``,
-            ``policy/entropy``, ``policy/importance`` of ``ppo``; where two report the same, the
-            later one's has its class before its name), and ``optim/grad_norm`` (before it is
-            cut). Besides, ``optim/lr`` and ``optim/steps`` in the end, the number of
-            minibatches learned from as ``optim/minibatches``, the share of steps that count as
-            ``optim/usable``, and ``value/explained_variance`` before the update. Where
-            ``target_kl`` ended the phase, ``policy/stopping_kl`` is the divergence that did.
+            losses, weighted) and ``loss/value``, what policy losses report
+            (``policy/approx_kl``, ``policy/clip_fraction``, ``policy/entropy``,
+            ``policy/importance`` of ``ppo``; where two report the same, the later one's has its
+            class before its name), and ``optim/grad_norm`` (before it is cut). Besides,
+            ``optim/lr`` and ``optim/steps`` in the end, the number of minibatches learned from
+            as ``optim/minibatches``, the share of steps that count as ``optim/usable``, and
+            ``value/explained_variance`` before the update. Where ``target_kl`` ended the phase,
+            ``policy/stopping_kl`` is the divergence that did.
 
         Raises:
             NonFiniteError: if a loss or gradient is infinite or NaN; the weights are those before
@@ -147,9 +143,8 @@ class Updater:
         context = self._context
         return {
             "steps": self._steps,
-            "optimiser": context.optimiser.state_dict(),
+            "optimiser": moments_of(context.optimiser),
             "generator": self._generator.get_state(),
-            "l2_init": {} if context.pull is None else context.pull.state_dict(),
             "losses": context.losses.state_dict(),
         }
 
@@ -163,18 +158,15 @@ class Updater:
         Raises:
             StorageError: if the state belongs to another optimiser, or to another policy.
         """
-        self._context.optimiser.load_state_dict(state_dict["optimiser"])
+        load_moments(self._context.optimiser, state_dict["optimiser"])
         self._steps = whole_number(state_dict["steps"])
         self._generator.set_state(state_dict["generator"])
-        if self._context.pull is not None:
-            self._context.pull.load_state_dict(state_dict["l2_init"])
         self._context.losses.load_state_dict(state_dict["losses"])
 
     def _flat(self, rollout: Rollout) -> tuple[FlatRollout, Tensor, dict[str, float]]:
         """The rollout in columns, the advantages ``[time, segment]``, and metrics."""
         advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
         weight = rollout.learnable.to(returns.dtype)
-        weight[: self._params.experience.burn_in] = 0
         counts = weight > 0
         advantage, returns = (x.masked_fill(~counts, 0.0) for x in (advantage, returns))
         flat = FlatRollout(
@@ -260,6 +252,4 @@ class Updater:
             ratios.append(log_ratio.exp().view(-1, len(chunk)))
         ratio = torch.cat(ratios, 1).view(rollout.value.shape).masked_fill(~rollout.learnable, 1.0)
         advantage, _ = advantages(rollout, self._params.advantages, self._params.gamma, ratio)
-        advantage = advantage.masked_fill(~rollout.learnable, 0.0)
-        advantage[: self._params.experience.burn_in] = 0
-        return advantage
+        return advantage.masked_fill(~rollout.learnable, 0.0)
