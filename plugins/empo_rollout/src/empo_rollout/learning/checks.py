@@ -46,9 +46,9 @@ def require_fit(
                 "update.sampling: 'steps' tears segments apart, and the policy has a memory; "
                 "choose 'shuffled', or policy.memory 'none'"
             )
-        if params.advantages.recompute == "minibatch":
+        if params.advantages.vtrace == "minibatch":
             raise ConfigError(
-                "advantages.recompute: 'minibatch' needs whole segments in a minibatch, and "
+                "advantages.vtrace: 'minibatch' needs whole segments in a minibatch, and "
                 "update.sampling 'steps' has none; choose 'epoch', or 'shuffled'"
             )
     sizes = (plan.batch_size, plan.minibatch_size)

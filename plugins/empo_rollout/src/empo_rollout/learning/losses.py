@@ -14,7 +14,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss
 from empo_core.trees import StateDict
 from empo_core.types import ImaginedBatch
-from empo_rollout.experience.flat_rollout import Microbatch
+from empo_rollout.buffer import Batch
 from empo_rollout.learning.forward import PolicyOutput
 
 KL = "approx_kl"
@@ -22,7 +22,7 @@ KL = "approx_kl"
 
 
 class LossSum(NamedTuple):
-    """The sum of policy losses on a microbatch.
+    """The sum of policy losses on a batch.
 
     Attributes:
         loss: To be minimised.
@@ -45,13 +45,7 @@ class PolicyLosses:
         self._losses, self._needs_kl = list(losses), target_kl is not None
         self._adaptive = {i: loss for i, (loss, _) in enumerate(self._losses) if loss.is_adaptive}
 
-    @property
-    def only(self) -> PolicyLoss | None:
-        """The loss, where there is just one, and its weight is 1."""
-        (loss, factor), *others = self._losses
-        return loss if factor == 1 and not others else None
-
-    def __call__(self, output: PolicyOutput, batch: Microbatch) -> LossSum:
+    def __call__(self, output: PolicyOutput, batch: Batch) -> LossSum:
         """``sum_i weight_i * loss_i`` of the actions that were taken.
 
         Raises:
@@ -61,10 +55,10 @@ class PolicyLosses:
         policy = RecordedPolicy(start, output.distribution)
         imagined = ImaginedBatch(
             start,
-            batch.action[None],
-            batch.advantage[None, :, None],
-            batch.log_prob[None],
-            batch.weight,
+            batch.action.flatten(0, 1)[None],
+            batch.advantage.flatten()[None, :, None],
+            batch.log_prob.flatten()[None],
+            batch.weight.flatten(),
         )
         terms, statistics = [], []
         metrics: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from empo_learning.distributed import Group
-from empo_rollout.experience.flat_rollout import Microbatch
+from empo_rollout.buffer import Batch
 from empo_rollout.learning.checks import require_finite_step
 from empo_rollout.learning.forward import ForwardPass
 from empo_rollout.learning.losses import KL, PolicyLosses
@@ -48,7 +48,8 @@ class StepContext:
 def ppo_step(
     context: StepContext,
     name: str,
-    microbatches: Iterable[Microbatch],
+    parts: Sequence[Batch],
+    total_weight: float,
     lr: float,
     progress: float,
     kl_limit: float | None = None,
@@ -66,8 +67,9 @@ def ppo_step(
     Args:
         context: Policy, losses and optimiser.
         name: Of the minibatch, for errors.
-        microbatches: Its parts, each for one backward pass; their gradients add up to that of
-            the whole.
+        parts: What it consists of, each for one backward pass; their gradients add up to that
+            of the whole.
+        total_weight: Sum of the weights of all its steps, in all processes.
         lr: Learning rate.
         progress: Share of the run that is done.
         kl_limit: Greatest divergence, on this minibatch, between the policy that acted and the
@@ -82,19 +84,24 @@ def ppo_step(
         weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad.zero_()
     metrics: dict[str, float] = {}
     statistics: list[Mapping[str, Tensor]] = []
-    for batch in microbatches:
+    for batch in parts:
+        share = float(batch.weight.sum()) / total_weight
         output = context.forward(batch)
         policy_loss, numbers, statistics = context.losses(output, batch)
         value_error = value_loss(
-            output.value, batch.value, batch.returns, batch.weight, update.value_clip
+            output.value,
+            batch.value.flatten(),
+            batch.returns.flatten(),
+            batch.weight.flatten(),
+            update.value_clip,
         )
         loss = policy_loss + update.value_coef * value_error
-        if batch.share:  # Not 0 times the gradient, which need not exist.
-            (batch.share * loss).backward()  # type: ignore[no-untyped-call]
+        if share:  # Not 0 times the gradient, which need not exist.
+            (share * loss).backward()  # type: ignore[no-untyped-call]
         terms = torch.stack((policy_loss, value_error, loss)).tolist()
         numbers |= zip(("loss/policy", "loss/value", "loss/total"), terms, strict=True)
         for key, number in numbers.items():
-            metrics[key] = metrics.get(key, 0.0) + (batch.share * number if batch.share else 0.0)
+            metrics[key] = metrics.get(key, 0.0) + (share * number if share else 0.0)
     metrics = context.group.totals(metrics)
     if kl_limit is not None and metrics[f"policy/{KL}"] > kl_limit:
         return BeyondLimit(metrics[f"policy/{KL}"])
