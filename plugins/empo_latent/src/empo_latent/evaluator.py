@@ -121,7 +121,8 @@ class Evaluator:
             return {}
         before = capture()
         try:
-            losses = self._updater.losses(batch.to(self._params.compute.device))
+            progress = min(steps / self._params.total_steps, 1.0)
+            losses = self._updater.losses(batch.to(self._params.compute.device), progress)
         finally:
             restore(before)
         return {name: float(number) for name, number in losses.items()}

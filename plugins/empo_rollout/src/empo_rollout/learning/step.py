@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from empo_learning.distributed import Group
 from empo_rollout.buffer import Batch
@@ -83,11 +83,10 @@ def ppo_step(
     for weight in context.weights:  # Zeros, not None: processes add up the same tensors.
         weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad.zero_()
     metrics: dict[str, float] = {}
-    statistics: list[Mapping[str, Tensor]] = []
     for batch in parts:
         share = float(batch.weight.sum()) / total_weight
         output = context.forward(batch)
-        policy_loss, numbers, statistics = context.losses(output, batch)
+        policy_loss, numbers = context.losses(output.distribution, batch, progress)
         value_error = value_loss(
             output.value,
             batch.value.flatten(),
@@ -113,5 +112,4 @@ def ppo_step(
     for group in optimiser.param_groups:
         group["lr"] = lr
     optimiser.step()
-    context.losses.adapt(statistics, progress)
     return metrics

@@ -66,7 +66,7 @@ class Updater:
         self._group.spread(weights)
         self._context = StepContext(
             ForwardPass(policy, params.compute),
-            PolicyLosses(losses, target_kl=params.update.target_kl),
+            PolicyLosses(losses, target_kl=params.update.target_kl, device=self._device),
             weights,
             build_optimiser(params.optimiser, weights),
             self._group,
