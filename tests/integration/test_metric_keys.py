@@ -69,7 +69,7 @@ RUNS: dict[str, dict[str, Any]] = {
                 "vectorisation": {"backend": "serial"},
                 "experience": {"bptt_horizon": 32},
                 "policy": {"hidden": [8]},
-                "update": {"minibatch_size": 64, "l2_init": 0.1},
+                "update": {"minibatch_size": 64},
                 "compute": {"threads": 1},
                 "reporting": {"evaluation_episodes": 4},
             },

@@ -47,9 +47,9 @@ def require_fit(
                 "update.sampling: 'steps' tears segments apart, and the policy has a memory; "
                 "choose 'shuffled', or policy.memory 'none'"
             )
-        if params.advantages.recompute == "minibatch":
+        if params.advantages.vtrace == "minibatch":
             raise ConfigError(
-                "advantages.recompute: 'minibatch' needs whole segments in a minibatch, and "
+                "advantages.vtrace: 'minibatch' needs whole segments in a minibatch, and "
                 "update.sampling 'steps' has none; choose 'epoch', or 'shuffled'"
             )
     sizes = (plan.batch_size, plan.minibatch_size)
@@ -59,16 +59,6 @@ def require_fit(
             f"update: rank {group.rank} has rollouts of {sizes[0]} steps and minibatches of "
             f"{sizes[1]}, rank 0 of {first[0]} and {first[1]}, and not all ranks have the same; "
             "give all of them the same vectorisation"
-        )
-    burn_in = params.experience.burn_in
-    if burn_in and not policy.memory_size:
-        raise ConfigError(
-            "experience.burn_in: freshens a memory, and the policy has none; set it to 0"
-        )
-    if burn_in >= plan.horizon:
-        raise ConfigError(
-            f"experience.burn_in: {burn_in} steps leave nothing of segments of {plan.horizon} "
-            f"to learn from; at most {plan.horizon - 1} can be"
         )
 
 

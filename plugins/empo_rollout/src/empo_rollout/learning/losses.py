@@ -14,14 +14,14 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss
 from empo_core.trees import StateDict
 from empo_core.types import RecordedBatch
-from empo_rollout.experience.flat_rollout import Microbatch
+from empo_rollout.buffer import Batch
 
 KL = "approx_kl"
 """Metric of a policy loss: the divergence between the policy that acted and the policy now."""
 
 
 class LossSum(NamedTuple):
-    """The sum of policy losses on a microbatch.
+    """The sum of policy losses on a batch.
 
     Attributes:
         loss: To be minimised.
@@ -46,13 +46,7 @@ class PolicyLosses:
         self._modules = nn.ModuleList([loss for loss, _ in losses]).to(device)
         self._losses, self._needs_kl = list(losses), target_kl is not None
 
-    @property
-    def only(self) -> PolicyLoss | None:
-        """The loss, where there is just one, and its weight is 1."""
-        (loss, factor), *others = self._losses
-        return loss if factor == 1 and not others else None
-
-    def __call__(self, distribution: Distribution, batch: Microbatch, progress: float) -> LossSum:
+    def __call__(self, distribution: Distribution, batch: Batch, progress: float) -> LossSum:
         """``sum_i weight_i * loss_i`` of the actions that were taken.
 
         Args:
@@ -63,11 +57,11 @@ class PolicyLosses:
         Raises:
             ConfigError: if the divergence is limited by ``target_kl``, and no loss reports it.
         """
-        weight = batch.weight
+        weight = batch.weight.flatten()
         recorded = RecordedBatch(
-            batch.action,
-            batch.advantage,
-            batch.log_prob.masked_fill(weight <= 0, 0.0),
+            batch.action.flatten(0, 1),
+            batch.advantage.flatten(),
+            batch.log_prob.flatten().masked_fill(weight <= 0, 0.0),
             weight / weight.mean().clamp(min=torch.finfo(weight.dtype).tiny),
             weight.new_full((), progress),
         )
