@@ -344,11 +344,19 @@ def test_a_restored_learner_remembers_what_target_networks_said() -> None:
     assert torch.equal(ours.q_r, theirs.q_r)
 
 
-def test_another_aggregator_is_asked_and_finds_the_same() -> None:
-    """The usual one is not: compiled loops add up instead."""
-    usual, memory, _ = lesson()
-    other, _, _ = lesson(further={"aggregator": "test-adding"})
-    for step in range(1, 4):
-        usual.step(step, memory)
-        other.step(step, memory)
-    torch.testing.assert_close(weights_of(other), weights_of(usual))
+def test_the_aggregator_adds_up_every_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, memory, _ = lesson()
+    sums: list[tuple[int, ...]] = []
+    add = Adding.__call__
+
+    def counted(self: Adding, values: Tensor, *others: Any, **options: Any) -> Tensor:
+        sums.append(tuple(values.shape))
+        return add(self, values, *others, **options)
+
+    monkeypatch.setattr(Adding, "__call__", counted)
+    targets, _ = learner.step(1, memory)
+    slots, humans = targets.v_h_e.shape[1], learner.values.spec.humans
+    # Q_r, V_h^e and U_r; what target networks say is known from the step before.
+    assert sums == [
+        (targets.items,), (targets.items, slots), (len(targets.q_r) * len(humans),),
+    ]  # fmt: skip

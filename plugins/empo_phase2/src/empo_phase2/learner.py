@@ -22,7 +22,6 @@ from empo_learning.regression import regression_of
 from empo_learning.state_tree import flatten
 from empo_learning.timers import Timers
 from empo_phase2.behaviour import build_networks
-from empo_phase2.compiled_targets import CompiledTargets
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Params
@@ -101,8 +100,14 @@ class Learner:
         self._targets = copy.deepcopy(self.networks)
         self.values = Quantities(self.networks, spec, goals, params.theory, aggregate)
         self._target_values = Quantities(self._targets, spec, goals, params.theory, aggregate)
-        plain = target_computer(params, spec, goals, aggregate, timers)
-        self._compute = compiled(plain, params, self.networks["v_h_e"])
+        self._compute = TargetComputer(
+            spec,
+            goals,
+            aggregate,
+            model_based=params.targets.model_based,
+            timers=timers,
+            advantage_floor=params.targets.q_r_advantage_floor,
+        )
         self._cache = TargetCache()
         self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
         self._by_state = params.replay.sampling == "states"
@@ -258,16 +263,7 @@ class Learner:
         columns["u_r"] = torch.zeros(0)
         widths = {"q_r": (robots,), "v_r": ()}
         columns |= {name: torch.zeros(0, *widths[name]) for name in widths if name in self.networks}
-        if not isinstance(self._compute, CompiledTargets):
-            return {name: column.to(dtype) for name, column in columns.items()}
-        columns = {"q_r": torch.zeros(0, 0), "v_r": torch.zeros(0)} | columns
-        columns["beta_r"] = torch.zeros(0)
-        return {name: column.double() for name, column in columns.items()} | {
-            "layout": torch.zeros(0, dtype=torch.int64),
-            "alive": torch.zeros(0, dtype=torch.bool),
-            "achieved": torch.zeros(0, slots, dtype=torch.bool),
-            "available": torch.zeros(0, robots, dtype=torch.bool),
-        }
+        return {name: column.to(dtype) for name, column in columns.items()}
 
     def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
         query, target, weight = self._regression_batch(quantity, targets)
@@ -313,31 +309,3 @@ def between(target: ValueNetwork, network: ValueNetwork, rate: float) -> dict[st
         name: before[name].lerp(weight, rate) if weight.is_floating_point() else weight
         for name, weight in newest.items()
     }
-
-
-def target_computer(
-    params: Phase2Params,
-    spec: WorldSpec,
-    goals: GoalIndex,
-    aggregate: Aggregator,
-    timers: Timers,
-) -> TargetComputer:
-    """Computes targets in tensor operations, on any device."""
-    return TargetComputer(
-        spec,
-        goals,
-        aggregate,
-        model_based=params.targets.model_based,
-        timers=timers,
-        advantage_floor=params.targets.q_r_advantage_floor,
-    )
-
-
-def compiled(
-    plain: TargetComputer, params: Phase2Params, network: ValueNetwork
-) -> TargetComputer | CompiledTargets:
-    """The same in compiled loops, which know no device but the CPU and no other aggregator."""
-    usual = Phase2Params.model_fields["aggregator"].get_default(call_default_factory=True)
-    if params.compute.device != "cpu" or params.aggregator != usual:
-        return plain
-    return CompiledTargets(plain, next(iter(network.parameters())).dtype)
