@@ -202,7 +202,6 @@ def one_step_q_r(
     values: Quantities,
     profiles: HumanProfiles,
     gamma_r: float,
-    aggregate: Aggregator,
 ) -> Float[Tensor, "transition robot_action"]:
     """Q_r where transitions start, in closed form from a learned V_r, equation (4).
 
@@ -212,13 +211,12 @@ def one_step_q_r(
         values: Quantities of which V_r is learned.
         profiles: Probabilities of the humans' joint actions.
         gamma_r: The robot's discount.
-        aggregate: Sums over successors.
     """
     collected = collect(transitions, values.spec)
     timed = encode(collected.key, values.spec, states.at)
     profile_prob, _ = profiles.of(transitions, timed.states.layout[collected.source])
     v_r = torch.cat([values.v_r(block) for block in blocks(timed, values)])
-    return aggregate_q_r(v_r, collected, profile_prob, gamma_r, aggregate)
+    return aggregate_q_r(v_r, collected, profile_prob, gamma_r, values.aggregate)
 
 
 class TargetComputer:
