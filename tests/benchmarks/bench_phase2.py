@@ -30,7 +30,7 @@ from empo_phase2.experience import Block
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 
 AIMS_MS = {"lookup": 0.37, "mlp": 4.0, "grid-conv": 4.0}
 COLLECTED, WARM, CHUNKS, CHUNK = 200, 100, 15, 20

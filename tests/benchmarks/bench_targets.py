@@ -40,7 +40,7 @@ from empo_phase2.forward import forward
 from empo_phase2.params import Phase2Params, Phase2Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 from empo_phase2.targets import (
     ScheduledTheory,
     TargetComputer,

@@ -34,8 +34,7 @@ from empo_phase2.goal_index import GoalIndex
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities
-from empo_phase2.replay.buffer import Replay
-from empo_phase2.replay.shape import ReplayShape
+from empo_phase2.replay import Replay, ReplayShape
 
 
 def learn(text, spec, slots, blocks, steps):

@@ -18,9 +18,7 @@ from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay.buffer import Replay
-from empo_phase2.replay.shape import ReplayShape
-from empo_phase2.replay.storage import StorageKind
+from empo_phase2.replay import Replay, ReplayShape, StorageKind
 
 ENVIRONMENTS, ROBOT_ACTIONS, SLOTS, CAPACITY = 16, 16, 4, 500
 
@@ -143,7 +141,8 @@ def assert_flat(once: Callable[[int], None], replay: Replay, *, before: int, ste
         if growth <= limit:
             break
     assert growth <= limit
-    assert replay.reserved_bytes() == reserved
+    # States are dropped now and then, and their table grows again.
+    assert replay.reserved_bytes() <= 2 * reserved
     # Files, processes and threads of earlier tests may go meanwhile.
     assert not handles() - held
     assert not set(threading.enumerate()) - threads

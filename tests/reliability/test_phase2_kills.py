@@ -24,7 +24,7 @@ from empo_phase2.algorithm import Problem
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 from empo_testing.algorithm import RecordingTracker, fresh
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})

@@ -38,7 +38,7 @@ class OneBatch:
     def __init__(self, problem: Made) -> None:
         self.batch, self.known = problem.batch, problem.states
         self.drawn: list[tuple[int, bool]] = []
-        self.freed_states = 0
+        self.renumberings = 0
 
     def state_dict(self) -> StateDict:
         return {}
@@ -154,14 +154,14 @@ def poison_moment(learner: Learner, memory: OneBatch, problem: Made, bad: float)
 
 def poison_answers(quantity: Quantity) -> Poison:
     def poison(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-        memory.freed_states += 1  # Or else target networks would not be asked again.
+        memory.renumberings += 1  # Or else target networks would not be asked again.
         return says(target_net(learner, quantity), bad)
 
     return poison
 
 
 def poison_target_weight(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-    memory.freed_states += 1
+    memory.renumberings += 1
     return overwrite(target_net(learner, "q_r").get_parameter("head.bias"), bad)
 
 
@@ -347,7 +347,7 @@ def test_target_networks_are_asked_again_only_after_they_or_the_ids_of_states_ch
     target_net(learner, "q_r").register_forward_pre_hook(lambda *_: asked.append(1))
     seen = []
     for step in range(1, 8):
-        memory.freed_states += step == 2
+        memory.renumberings += step == 2
         learner.train()
         seen.append(len(asked))
     assert seen == [0, 1, 1, 2, 2, 2, 2]  # Refreshed at the end of step 3.

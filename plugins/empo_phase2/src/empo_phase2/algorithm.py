@@ -51,8 +51,7 @@ from empo_phase2.params import QUANTITIES, Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
 from empo_phase2.quantities import Quantities
 from empo_phase2.ram import step_bytes
-from empo_phase2.replay.buffer import Replay
-from empo_phase2.replay.shape import ReplayShape
+from empo_phase2.replay import Replay, ReplayShape
 from empo_phase2.result import POLICY, Phase2Result
 from empo_phase2.reward import LearnedReward
 from empo_phase2.state_queries import StateEncoder

@@ -34,7 +34,7 @@ from empo_phase2.experience import Block
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
 from empo_phase2.values import ValueEstimator
@@ -168,7 +168,7 @@ class Learner(LoopLearner):
         theory = ScheduledTheory(
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
         )
-        self._cache.check(self.replay.freed_states)
+        self._cache.check(self.replay.renumberings)
         targets = self._compute(
             batch, self.replay.states, self._target_values, theory, uniform, self._cache
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 from empo_core.protocols import Collector
 from empo_core.types import Quantity
 from empo_phase2.params import QUANTITIES
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 from empo_phase2.targets import BatchTargets
 from empo_phase2.warmup import STAGES
 

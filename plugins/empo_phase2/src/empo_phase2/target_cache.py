@@ -32,7 +32,7 @@ class TargetCache:
     """
 
     def __init__(self) -> None:
-        self._freed_states = 0
+        self._renumberings = 0
         self.clear()
 
     def clear(self) -> None:
@@ -50,14 +50,14 @@ class TargetCache:
         self.clear()
         self._expected = expected
 
-    def check(self, freed_states: int) -> None:
-        """Forget all values where ids of states may mean others than before.
+    def check(self, renumberings: int) -> None:
+        """Forget all values where ids of states mean others than before.
 
         Args:
-            freed_states: Number of ids that were given back so far.
+            renumberings: How often the replay gave new ids so far.
         """
-        if freed_states != self._freed_states:
-            self._freed_states = freed_states
+        if renumberings != self._renumberings:
+            self._renumberings = renumberings
             self.clear()
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class TargetCache:
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""
         return {
-            "freed_states": self._freed_states,
+            "renumberings": self._renumberings,
             "key": torch.from_numpy(self._key),
             "values": dict(self.values),
             "asked": self._num_queries,
@@ -112,7 +112,7 @@ class TargetCache:
             ValueError: if the state has values of another shape or type.
         """
         self.clear()
-        self._freed_states = whole_number(state_dict["freed_states"])
+        self._renumberings = whole_number(state_dict["renumberings"])
         no_key = torch.zeros(0, dtype=torch.int64)
         key, expected = state_dict["key"], state_dict["expected"]
         key, expected = (
