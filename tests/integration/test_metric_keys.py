@@ -55,7 +55,9 @@ RUNS: dict[str, dict[str, Any]] = {
                 "replay": {"batch_size": 8},
                 "exploration": {"robot": ["rnd"]},
                 "collector": {"name": "sync", "params": {"min_env_steps": 8}},
-                "reporting": {"compare": "exact", "log_interval": 10, "time_stages": True},
+                "reporting": {
+                    "compare": "exact", "log_interval": 10, "profile_batching_interval": 10,
+                },
             },
         },
     },
