@@ -405,10 +405,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"optimistic_loss": "awr", "collection": {"acting": "policy"}},
         "optimistic_loss",
     ),
-    "noise nobody makes": (
-        {"planner": {"exploration": 0.5}, "collection": {"acting": "policy"}},
-        "planner.exploration",
-    ),
     "optimism without proposals": (
         {"optimistic_loss": "awr", "planner": {"policy_plans": 0}},
         "optimistic_loss: .*plans",
@@ -437,14 +433,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one head that disagrees": (
         {"value": {"heads": 1}, "planner": {"disagreement": 1.0}},
         "planner.disagreement",
-    ),
-    "reducing one head in plans": (
-        {"value": {"heads": 1}, "planner": {"heads": "max"}},
-        "planner.heads",
-    ),
-    "noise of nobody": (
-        {"planner": {"policy_plans": 0, "policy_noise": 0.1}},
-        "planner.policy_noise: .*plans",
     ),
     "too little memory": ({"replay": {"capacity": 2}}, "replay.capacity"),
     "too little memory for each": (

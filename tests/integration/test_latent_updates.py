@@ -28,7 +28,7 @@ from empo_latent.learning.policy_batch import critic
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.result import LatentResult
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.randomness import capture

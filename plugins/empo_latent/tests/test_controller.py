@@ -12,7 +12,7 @@ from empo_core.errors import NonFiniteError, StorageError
 from empo_latent.controller import Controller, ControllerOutput, unbounded
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.types import MultiTaskSpec
 from empo_learning.distributions import BoundedNormal
 

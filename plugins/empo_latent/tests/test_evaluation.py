@@ -17,7 +17,7 @@ from empo_latent.environments.task_vector import TaskVector
 from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
 from empo_latent.evaluation import Evaluation, Recording, evaluate, score_of
 from empo_latent.networks.model import LatentModel
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.videos import warn_no_videos
 from empo_learning.state_tree import flatten, unflatten
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from empo_core.protocols import Critic, Policy, PolicyLoss
 from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
 from empo_latent.learning.updater import Updater
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 
 if TYPE_CHECKING:
     from .conftest import Lab, Small

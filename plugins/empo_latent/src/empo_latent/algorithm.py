@@ -26,7 +26,7 @@ from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
-from empo_latent.planning.build import discounts, planner_of
+from empo_latent.planner import discounts, planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
 from empo_latent.result import MODEL, LatentResult

@@ -13,8 +13,7 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError, StorageError
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
-from empo_latent.planning.mppi import Planner
-from empo_latent.planning.plan import Plan
+from empo_latent.planner import Plan, Planner
 from empo_learning.distributions import BoundedNormal
 
 EDGE = 0.999

@@ -16,7 +16,7 @@ from empo_latent.environments.task_vector import TaskStep, TaskVector
 from empo_latent.episode_recorder import EpisodeRecorder, RecordedEpisode
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.videos import Video, VideoRecorder
 from empo_learning.randomness import seeded
 

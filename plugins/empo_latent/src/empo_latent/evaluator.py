@@ -17,7 +17,7 @@ from empo_latent.learning.updater import Updater
 from empo_latent.metric_keys import logged_key
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.videos import warn_no_videos
 from empo_learning.randomness import capture, restore, seeded
 

@@ -330,7 +330,7 @@ class LatentLearner(Learner):
 
     def _take_in_heads(self) -> None:
         """Train and ask the termination head, which the model has got since it was made."""
-        self._parts.planner.expect_ends()
+        self._parts.planner.episodic = True
         self._parts.updater.take_in_heads()
 
     def _update(self) -> None:

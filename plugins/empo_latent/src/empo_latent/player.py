@@ -16,7 +16,7 @@ from empo_latent.evaluation import NOTHING, Evaluation, Recording, evaluate
 from empo_latent.evaluator import evaluation_vector
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.build import discounts, planner_of
+from empo_latent.planner import discounts, planner_of
 from empo_latent.videos import save_videos, warn_no_videos
 
 

@@ -42,14 +42,11 @@ class ReplayParams(Replay):
 
 
 class ComputeParams(Compute):
-    """Parameters of the computation: device, threads, precision, compilation."""
+    """Parameters of the computation: device, threads, compilation, gradient checks."""
 
     compile: bool = Field(False, description="Compile updates and plans; needs a C++ compiler.")
     check_gradients: bool = Field(
         False, description="After every backward pass, check which networks got gradients."
-    )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Of matrix products in planning; learning is in float32."
     )
 
 
