@@ -178,8 +178,6 @@ ELSEWHERE = {
     "latents.task_size": "test_network_inputs.py",
     "learning.horizon": "test_a_longer_horizon_reads_more_of_each_sequence",
     "learning.updates_per_step": "test_latent_learning.py",
-    "reanalysis.interval": "test_latent_runs.py",
-    "reanalysis.sequences": "test_latent_runs.py",
 }
 """Tests of options that these tables are not fit for."""
 
@@ -316,7 +314,7 @@ def test_every_option_of_what_is_learned_and_planned_is_in_a_table() -> None:
     named = {name.split(":")[0] for name in LEARNING} | ELSEWHERE.keys()
     named |= {f"planner.{name}" for name in PLANNING}
     params = LatentParams.model_validate(AGENT)
-    for group in (*groups.split(), "planner", "reanalysis"):
+    for group in (*groups.split(), "planner"):
         fields = type(getattr(params, group)).model_fields
         assert {f"{group}.{name}" for name in fields} - named == set()
 

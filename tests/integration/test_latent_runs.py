@@ -7,7 +7,6 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -168,7 +167,7 @@ RESUMED: dict[str, tuple[int, dict[str, Any]]] = {
     "svg": (60, {"policy_loss": "svg", "compute": {"check_gradients": True}}),
     "imitation": (
         60,
-        {"policy_loss": "distill", "reanalysis": {"interval": 2, "sequences": 3}},
+        {"policy_loss": "distill"},
     ),
     "TD-MPC2, in the midst of plans": (
         66,
@@ -200,18 +199,6 @@ def test_a_resumed_run_goes_on_exactly(
         assert torch.equal(resumed[1][key], tensor), key
 
 
-@pytest.mark.slow
-def test_planning_anew_changes_what_an_imitator_learns(tmp_path: Path) -> None:
-    plans = ({}, {"interval": 4}, {"interval": 4, "sequences": 5}, {"interval": 2})
-    brief = {"total_steps": 50, "policy_loss": "distill", "reporting": {"evaluation_episodes": 0}}
-    runs = [
-        outcome(small(tmp_path / str(i), **brief, reanalysis=each).result)[1]
-        for i, each in enumerate(plans)
-    ]
-    for one, other in combinations(runs, 2):
-        assert any(not torch.equal(one[key], other[key]) for key in one if "policy" in key)
-
-
 def test_a_run_without_its_memories_goes_on_with_a_warning(
     tmp_path: Path, interrupted: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,7 +212,6 @@ def test_a_run_without_its_memories_goes_on_with_a_warning(
     ("options", "reason"),
     [
         ({"learning": {"horizon": 21}}, r"21 steps \(learning.horizon\)"),
-        ({"replay": {"running": False}}, r"\(see replay.running\) had 2 steps"),
         (
             {"collection": {"seed_updates": 0}, "learning": {"updates_per_step": 0.01}},
             r"collection.seed_updates is 0",
@@ -396,10 +382,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "imitating nobody": (
         {"policy_loss": "distill", "collection": {"acting": "policy"}},
         "policy_loss: .*planner",
-    ),
-    "planning anew for nobody": (
-        {"reanalysis": {"interval": 5}},
-        "reanalysis.interval: .*planner",
     ),
     "optimism nobody asks": (
         {"optimistic_loss": "awr", "collection": {"acting": "policy"}},
@@ -598,7 +580,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "collection.seed_steps": {"collection": {"seed_steps": 50}},
     "collection.seed_updates": {"collection": {"seed_updates": 6}},
     "replay.capacity": {"replay": {"capacity": 40}},
-    "replay.running": {"replay": {"running": False}},
     "collection.acting": {"collection": {"acting": "policy"}},
     "replay.batch_size": {"replay": {"batch_size": 9}},
     "learning.horizon": {"learning": {"horizon": 3}},

@@ -230,24 +230,6 @@ def test_the_planner_is_an_expert_as_the_policy_is_bounded(small: Small, bound: 
     assert scene.act().expert is None
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
-def test_what_is_imitated_later_is_what_a_new_episode_would_be_planned(
-    small: Small, tasks: int
-) -> None:
-    scene = Scene(small(), tasks=tasks)
-    controller = scene.controller()
-    scene.act(controller)
-    before = controller.state_dict()["mean"]
-
-    torch.manual_seed(0)
-    later = controller.imitable(torch.from_numpy(scene.seen), scene.task)
-
-    assert torch.equal(controller.state_dict()["mean"], before)
-    now = scene.act(first=np.ones(ENVS, bool), expert=True).expert
-    assert now is not None
-    torch.testing.assert_close(later, now)
-
-
 def test_experts_are_what_they_would_be_if_deviations_were_small() -> None:
     mean, std = torch.tensor([[-0.9, 0.0, 0.5]]), torch.full((1, 3), 1e-3)
 

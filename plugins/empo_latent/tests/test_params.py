@@ -101,7 +101,7 @@ PUBLISHED = {
         "max_grad_norm": 20,
     },
     "discount": {"denominator": 5, "minimum": 0.95, "maximum": 0.995},
-    "replay": {"capacity": 1_000_000, "batch_size": 256, "running": False},
+    "replay": {"capacity": 1_000_000, "batch_size": 256},
     "collection": {"acting": "planner", "seed_steps": None, "seed_updates": None},
 }
 """Defaults of TD-MPC2 (Hansen et al. 2024, table of hyperparameters), by this agent's names."""

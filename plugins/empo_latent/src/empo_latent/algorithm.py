@@ -154,7 +154,6 @@ class LatentAlgorithm(Algorithm):
                 envs=params.num_envs,
                 capacity=params.replay.capacity,
                 horizon=params.learning.horizon,
-                running=params.replay.running,
                 expert=updater.needs_expert,
                 device=device,
             ),

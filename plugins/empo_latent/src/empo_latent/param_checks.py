@@ -59,11 +59,6 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
                 f"{name}_loss: it imitates the planner, and there is none; set "
                 "collection.acting to planner"
             )
-    if params.reanalysis.interval and not any(loss.needs.expert for loss in losses.values()):
-        yield (
-            "reanalysis.interval: no policy loss imitates the planner; choose one that does, e.g. "
-            "distill, or drop this"
-        )
     judges = any(loss.needs.critic or loss.needs.targets for loss in losses.values())
     if params.imagination.value_heads and not judges:
         yield (

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from empo_core import Config
-from empo_learning.params import Compute, Replay, ScoredReporting
+from empo_learning.params import Compute, ScoredReporting
 
 Actor = Literal["planner", "policy"]
 """The choice of actions: by the planner, or by the policy alone."""
@@ -33,12 +33,6 @@ class CollectionParams(Config):
     acting: Actor = Field(
         "planner", description="Actor in training: the planner, or the policy alone."
     )
-
-
-class ReplayParams(Replay):
-    """Parameters of the replay."""
-
-    running: bool = Field(True, description="Whether to learn from an episode before it has ended.")
 
 
 class ComputeParams(Compute):
