@@ -158,9 +158,7 @@ class LatentAlgorithm(Algorithm):
                 device=device,
             ),
             episodes=EpisodeReturns(params.num_envs, context.tracker, window=WINDOW),
-            evaluator=Evaluator(
-                params, tasks, context.seed, model, planner, updater, rates.tolist()
-            ),
+            evaluator=Evaluator(params, tasks, context.seed, model, planner, rates.tolist()),
             timers=Timers(device),
         )
 

@@ -57,18 +57,10 @@ class ReportingParams(ScoredReporting):
         min_length=1,
         description="Actors in evaluations.",
     )
-    validate_losses: bool = Field(
-        False, description="Report losses on the episodes of evaluations, which are not trained on."
-    )
     videos: int = Field(1, ge=0, description="Episodes of the last evaluation that are filmed.")
 
     @model_validator(mode="after")
-    def _has_an_effect(self) -> ReportingParams:
-        if not self.evaluation_episodes and self.validate_losses:
-            raise ValueError(
-                "validate_losses is about evaluations, and there are none: set "
-                "evaluation_episodes to at least 1, or drop it"
-            )
+    def _names_once(self) -> ReportingParams:
         if len(set(self.evaluate)) < len(self.evaluate):
             raise ValueError("evaluate: name each actor once")
         return self
