@@ -19,7 +19,7 @@ from empo_core.experiment import Experiment
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import PolicyLoss
-from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.gradient_contract import GradientContractError
 from empo_latent.learning.policy_batch import critic
@@ -231,10 +231,11 @@ def test_updates_keep_the_contract_of_gradients(mix: str) -> None:
 class Leaking(PolicyLoss):
     """A loss that differentiates the critic with all that belongs to it."""
 
+    takes = CandidateBatch
     needs = LossNeeds(critic=True)
 
-    def __call__(self, policy: Any, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
-        return LossOutput(-critic(batch.start, policy(batch.start).rsample()).mean())
+    def forward(self, distribution: Any, batch: CandidateBatch, critic: Any = None) -> LossOutput:
+        return LossOutput(-critic(batch.start, distribution.rsample()).mean())
 
 
 def test_a_loss_that_reaches_into_the_model_is_told_where_that_is_checked() -> None:
@@ -428,7 +429,7 @@ def test_awr_does_not_mind_what_all_candidates_of_a_start_are_worth() -> None:
 
     def learned(target: Tensor) -> list[Tensor]:
         torch.manual_seed(0)
-        loss, _, _ = objective.policy_loss("policy", batch._replace(target=target))
+        loss, _ = objective.policy_loss("policy", batch._replace(target=target), torch.zeros(()))
         return [loss.detach(), *torch.autograd.grad(loss, model.groups()["policy"])]
 
     before = learned(batch.target)

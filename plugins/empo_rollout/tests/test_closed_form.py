@@ -24,7 +24,7 @@ NUMBERS = ActionSpec((), (-1.0, -1.0), (1.0, 1.0))
 
 def losses(*terms: tuple[Ppo, float], **entropy: Any) -> PolicyLosses:
     ppo = Ppo(PpoParams.model_validate({"entropy": entropy, "clip": 0.1}))
-    return PolicyLosses(terms or [(ppo, 1.0)], target_kl=None)
+    return PolicyLosses(terms or [(ppo, 1.0)], target_kl=None, device=torch.device("cpu"))
 
 
 def microbatch(made: Any, policy: Networks) -> Microbatch:
@@ -61,10 +61,12 @@ def test_closed_form_and_autograd_agree(scene: Any, groups: Any, entropy: Any) -
     batch = microbatch(made, policy)
     plain = copy.deepcopy(policy)
     forward = ForwardPass(plain, made.params.compute)
-    expected = PlainGradient(forward, summed, made.params.update, list(plain.parameters()))(batch)
+    expected = PlainGradient(forward, summed, made.params.update, list(plain.parameters()))(
+        batch, 0.0
+    )
     closed = closed_form(policy, summed, made.params)
     assert closed is not None
-    found = closed(batch)
+    found = closed(batch, 0.0)
     torch.testing.assert_close(found.gradient, expected.gradient, atol=1e-6, rtol=1e-4)
     assert found.metrics == pytest.approx(expected.metrics, rel=1e-4, abs=1e-6)
     assert 0 < found.metrics["policy/clip_fraction"] < 1
@@ -78,7 +80,7 @@ def test_a_value_that_moved_less_than_the_clip_counts_in_full(scene: Any) -> Non
         policy = made.policy()
         closed = closed_form(policy, losses(), made.params)
         assert closed is not None
-        gradients.append(closed(microbatch(made, policy)).gradient)
+        gradients.append(closed(microbatch(made, policy), 0.0).gradient)
     torch.testing.assert_close(*gradients, atol=0, rtol=0)
 
 
@@ -88,12 +90,12 @@ def test_weights_stay_those_of_the_policy(scene: Any) -> None:
     batch = microbatch(made, policy)
     closed = closed_form(policy, losses(), made.params)
     assert closed is not None
-    before = closed(batch).gradient.clone()
+    before = closed(batch, 0.0).gradient.clone()
     policy.load_state_dict(other.state_dict())
     torch.testing.assert_close(
         closed.row, torch.cat([weight.detach().flatten() for weight in other.parameters()])
     )
-    assert not torch.equal(closed(batch).gradient, before)
+    assert not torch.equal(closed(batch, 0.0).gradient, before)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss
+from empo_core.types import CandidateBatch
 from empo_latent.networks.ensemble import lack_of_heads
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
@@ -47,6 +48,11 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
     num_candidates = params.imagination.candidates
     candidates = num_candidates or max(loss.needs.candidates for loss in losses.values())
     for name, loss in losses.items():
+        if loss.takes is not CandidateBatch:
+            yield (
+                f"{name}_loss: {type(loss).__name__} learns from steps that were taken, and "
+                "algorithm 'latent' imagines candidates; choose another, e.g. awr"
+            )
         min_candidates = loss.needs.min_candidates
         if candidates < min_candidates:
             yield (

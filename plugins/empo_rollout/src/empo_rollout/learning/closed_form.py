@@ -138,7 +138,7 @@ class ClosedForm:
         self.row = network.row
 
     @torch.no_grad()
-    def __call__(self, batch: Microbatch) -> LossGradient:
+    def __call__(self, batch: Microbatch, progress: float) -> LossGradient:
         """The loss on some steps, and its gradient."""
         forward_pass = self._network.forward(batch.observation.flatten(0, 1))
         weight, output = batch.weight.numpy(), forward_pass.output.numpy()
@@ -158,7 +158,7 @@ class ClosedForm:
             forward_pass.value,
             None if log_std is None else torch.from_numpy(log_std),
         )
-        return LossGradient(gradient, metrics, [{"entropy_coef": self._ppo.entropy_coef}])
+        return LossGradient(gradient, metrics)
 
     def _distribution(
         self, output: Float[np.ndarray, "row output"], batch: Microbatch
@@ -191,7 +191,7 @@ class ClosedForm:
         # Constant where the minimum is of the clipped ratio, or the logarithm was cut.
         np.copyto(gain, 0, where=(gain > clipped) | (unclipped != log_ratio))
         beyond = ratio - 1
-        coefficient = float(self._ppo.entropy_coef)
+        coefficient = params.entropy.coef
         mean = float((entropy * share).sum())
         entropy_weight = coefficient * distribution.count**params.entropy.action_power
         metrics = {
@@ -233,7 +233,7 @@ def closed_form(
     if type(ppo) is not Ppo:
         return None
     entropy = ppo.params.entropy
-    if entropy.jacobian or entropy.target_entropy is not None:
+    if entropy.jacobian or entropy.target_entropy is not None or entropy.end is not None:
         return None
     network = dense_network(policy, params.compute)
     return None if network is None else ClosedForm(network, ppo, params.update)

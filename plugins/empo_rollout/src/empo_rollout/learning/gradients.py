@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,12 +23,10 @@ class LossGradient(NamedTuple):
     Attributes:
         gradient: In all weights, one behind the other; valid until the next call.
         metrics: Parts of the loss, and what policy losses report.
-        statistics: For ``PolicyLosses.adapt``.
     """
 
     gradient: Float[Tensor, " weight"]
     metrics: dict[str, float]
-    statistics: list[Mapping[str, Tensor]]
 
 
 class PlainGradient:
@@ -45,10 +43,10 @@ class PlainGradient:
         self._forward, self._losses, self._update = forward, losses, update
         self._weights = weights
 
-    def __call__(self, batch: Microbatch) -> LossGradient:
-        """The loss on some steps, and its gradient."""
+    def __call__(self, batch: Microbatch, progress: float) -> LossGradient:
+        """The loss on some steps when this share of the run is done, and its gradient."""
         output, update = self._forward(batch), self._update
-        policy_loss, metrics, statistics = self._losses(output, batch)
+        policy_loss, metrics = self._losses(output.distribution, batch, progress)
         error = value_loss(
             output.value, batch.value, batch.returns, batch.weight, update.value_clip
         )
@@ -56,4 +54,4 @@ class PlainGradient:
         gradient = torch.autograd.grad(total, self._weights, materialize_grads=True)
         numbers = torch.stack((policy_loss, error, total)).tolist()
         metrics |= zip(("loss/policy", "loss/value", "loss/total"), numbers, strict=True)
-        return LossGradient(flattened(gradient), metrics, statistics)
+        return LossGradient(flattened(gradient), metrics)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from empo_learning.distributed import Group
 from empo_rollout.experience.flat_rollout import Microbatch
 from empo_rollout.learning.checks import require_finite_step
 from empo_rollout.learning.forward import ForwardPass
 from empo_rollout.learning.gradients import LossGradient
-from empo_rollout.learning.losses import KL, PolicyLosses
+from empo_rollout.learning.losses import KL
 from empo_rollout.learning.optimisers import L2Init, Optimiser
 from empo_rollout.params import RolloutParams
 
@@ -32,7 +31,6 @@ class StepContext:
     Attributes:
         forward: Evaluates the policy at recorded steps.
         gradient: That of the loss of some of them.
-        losses: Of the policy.
         optimiser: Moves the policy's weights.
         pull: Draws weights towards their initial values; None: nothing does.
         group: The processes that learn together.
@@ -40,8 +38,7 @@ class StepContext:
     """
 
     forward: ForwardPass
-    gradient: Callable[[Microbatch], LossGradient]
-    losses: PolicyLosses
+    gradient: Callable[[Microbatch, float], LossGradient]
     optimiser: Optimiser
     pull: L2Init | None
     group: Group
@@ -82,9 +79,8 @@ def ppo_step(
     """
     gradient = context.optimiser.zeros()
     metrics: dict[str, float] = {}
-    statistics: list[Mapping[str, Tensor]] = []
     for batch in microbatches:
-        part, part_metrics, statistics = context.gradient(batch)
+        part, part_metrics = context.gradient(batch, progress)
         if batch.share:  # Not 0 times the gradient, which need not exist.
             gradient.add_(part, alpha=batch.share)
         for key, value in part_metrics.items():
@@ -102,5 +98,4 @@ def ppo_step(
     if longest is not None and norm > longest:
         gradient *= longest / norm
     context.optimiser.step(gradient, lr)
-    context.losses.adapt(statistics, progress)
     return metrics

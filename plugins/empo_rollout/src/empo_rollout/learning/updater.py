@@ -72,12 +72,12 @@ class Updater:
         self._group.spread(weights)
         strength = params.update.l2_init
         forward = ForwardPass(policy, params.compute)
-        policy_losses = PolicyLosses(losses, target_kl=params.update.target_kl)
+        policy_losses = PolicyLosses(losses, target_kl=params.update.target_kl, device=self._device)
+        self._losses = policy_losses
         closed = closed_form(policy, policy_losses, params)
         self._context = StepContext(
             forward,
             closed or PlainGradient(forward, policy_losses, params.update, weights),
-            policy_losses,
             Optimiser(params.optimiser, weights, None if closed is None else closed.row),
             L2Init(weights, strength) if strength else None,
             self._group,
@@ -152,7 +152,7 @@ class Updater:
             "optimiser": context.optimiser.state_dict(),
             "generator": self._generator.get_state(),
             "l2_init": {} if context.pull is None else context.pull.state_dict(),
-            "losses": context.losses.state_dict(),
+            "losses": self._losses.state_dict(),
         }
 
     def reseed(self, seed: int) -> None:
@@ -170,7 +170,7 @@ class Updater:
         self._generator.set_state(state_dict["generator"])
         if self._context.pull is not None:
             self._context.pull.load_state_dict(state_dict["l2_init"])
-        self._context.losses.load_state_dict(state_dict["losses"])
+        self._losses.load_state_dict(state_dict["losses"])
 
     def _flat(self, rollout: Rollout) -> tuple[FlatRollout, Tensor, dict[str, float]]:
         """The rollout in columns, the advantages ``[time, segment]``, and metrics."""
