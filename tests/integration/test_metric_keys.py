@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
     "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 2},
     "optimistic_loss": "svg",
     "compute": {"threads": 1},
-    "reporting": {"log_interval": 20, "evaluation_episodes": 1, "validate_losses": True},
+    "reporting": {"log_interval": 20, "evaluation_episodes": 1},
 }
 RUNS: dict[str, dict[str, Any]] = {
     "exact": {

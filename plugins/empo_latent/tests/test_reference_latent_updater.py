@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from empo_core.protocols import Critic, PolicyLoss
 from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_latent.learning.updater import Updater
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 
 if TYPE_CHECKING:
     from .conftest import Lab, Small

@@ -65,11 +65,6 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
                 f"{name}_loss: it imitates the planner, and there is none; set "
                 "collection.acting to planner"
             )
-    if params.reanalysis.interval and not any(loss.needs.expert for loss in losses.values()):
-        yield (
-            "reanalysis.interval: no policy loss imitates the planner; choose one that does, e.g. "
-            "distill, or drop this"
-        )
     judges = any(loss.needs.critic or loss.needs.targets for loss in losses.values())
     if params.imagination.value_heads and not judges:
         yield (
@@ -104,12 +99,6 @@ def _of_heads(params: LatentParams) -> Iterator[str]:
             "auxiliary.dynamics: there is one dynamics and one reward head; raise latents.heads or "
             "reward.heads, or drop this"
         )
-    for name in ("heads", "heads_evaluation"):
-        reduces = getattr(params.planner, name) not in ("mean", None)
-        if reduces and not several and values < 2:
-            yield (
-                f"planner.{name}: there is one head of everything; raise value.heads, or drop this"
-            )
     for where, group, subject in (
         ("planner", params.planner, "plans"),
         ("imagination", params.imagination, "actions"),
@@ -141,7 +130,7 @@ def _of_critic(params: LatentParams) -> Iterator[str]:
 
 
 def _of_acting(params: LatentParams) -> Iterator[str]:
-    planner, default = params.planner, type(params.planner).model_construct()
+    planner = params.planner
     explores = params.collection.acting == "planner"
     if not explores:
         if params.optimistic_loss is not None:
@@ -149,20 +138,8 @@ def _of_acting(params: LatentParams) -> Iterator[str]:
                 "optimistic_loss: its policy makes proposals for the planner in training, and "
                 "collection.acting is policy; set that to planner, or drop this"
             )
-        names = ("policy_noise", "exploration", "action_noise", "chosen", "disagreement")
-        for name in names:
-            if getattr(planner, name) != getattr(default, name):
-                yield (
-                    f"planner.{name}: it matters where the planner acts in training, and "
-                    "collection.acting is policy; set that to planner, or drop this"
-                )
-    elif not planner.policy_plans:
-        for name, is_set in (
-            ("optimistic_loss", params.optimistic_loss is not None),
-            ("planner.policy_noise", planner.policy_noise > 0),
-        ):
-            if is_set:
-                yield f"{name}: the policy proposes no plans; raise planner.policy_plans"
+    elif not planner.policy_plans and params.optimistic_loss is not None:
+        yield "optimistic_loss: its policy proposes no plans; raise planner.policy_plans"
     if params.collection.env_threads > params.num_envs:
         yield (
             f"collection.env_threads: {params.collection.env_threads} threads cannot share "

@@ -114,20 +114,6 @@ class Updater:
         self._updates += 1
         return _copied(metrics) if compiles else metrics
 
-    def losses(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
-        """The numbers of an update that does not happen; nothing changes but random generators."""
-        with torch.no_grad():
-            _, metrics, policy_batch = self._agent_losses.model_loss(sequences, True, True)
-        assert policy_batch is not None
-        share_done = policy_batch.weight.new_full((), progress)
-        for name, policy_loss in self._losses.items():
-            policy_loss.eval()
-            loss, numbers = self._agent_losses.policy_loss(name, policy_batch, share_done)
-            policy_loss.train()
-            metrics |= {f"{name}/{key}": number for key, number in numbers.items()}
-            metrics[f"loss/{name}"] = loss.detach()
-        return metrics
-
     def state_dict(self) -> StateDict:
         """State of the optimisers and of adaptive losses."""
         return {
