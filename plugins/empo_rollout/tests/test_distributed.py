@@ -21,7 +21,7 @@ from empo_core.errors import ConfigError
 from empo_learning.distributed import Group, join
 from empo_rollout.buffer import Rollout
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import Networks
+from empo_rollout.policy import Networks
 from empo_rollout.ppo import Ppo, Updater
 from empo_rollout.ppo_params import PpoParams
 

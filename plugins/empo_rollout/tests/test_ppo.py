@@ -8,7 +8,7 @@ from torch import Tensor
 
 from empo_core.protocols import PolicyLoss
 from empo_core.types import RecordedBatch
-from empo_rollout.policies.distributions import MultiCategorical
+from empo_rollout.distributions import MultiCategorical
 from empo_rollout.ppo import Ppo, explained_variance, value_loss
 from empo_rollout.ppo_params import PpoParams
 from empo_testing.policy_loss import PolicyLossTests

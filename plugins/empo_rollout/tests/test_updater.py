@@ -22,7 +22,7 @@ from empo_core.types import CandidateBatch, LossOutput, RecordedBatch
 from empo_learning.state_tree import flatten, unflatten
 from empo_rollout.buffer import Rollout, advantages, probabilities
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import Networks
+from empo_rollout.policy import Networks
 from empo_rollout.ppo import Ppo, Updater
 from empo_rollout.ppo_params import PpoParams
 

@@ -41,10 +41,8 @@ from empo_rollout.learner import RolloutLearner
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
-from empo_rollout.policies.layers import ObservationNormalisation
-from empo_rollout.policies.networks import blank_policy, build_policy
-from empo_rollout.policies.policyfile import POLICY, load_policy
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic, ObservationNormalisation, blank_policy, build_policy
+from empo_rollout.policyfile import POLICY, load_policy
 from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import Mark, RolloutResult

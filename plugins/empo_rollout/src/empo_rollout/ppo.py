@@ -22,8 +22,7 @@ from empo_rollout.checks import require_finite_step, require_fit
 from empo_rollout.optimiser import build_optimiser, learning_rate
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.precision import autocast
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic, autocast
 from empo_rollout.ppo_params import PpoParams
 
 LOG_RATIO_LIMIT = 10.0
