@@ -29,7 +29,7 @@ from empo_phase2.episodes import Episodes
 from empo_phase2.experience import Block, States, Transitions
 from empo_phase2.explorers.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
-from empo_phase2.joint_actions import JointActionOrder, refuse_non_finite, sample_actions
+from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Phase2Params
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.ragged import select_pairs
@@ -37,7 +37,7 @@ from empo_phase2.state_recorder import StateRecorder, learner_spec
 from empo_phase2.successors import SuccessorQuery
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_starts, check_world
-from empo_worlds.queries import sample_successors
+from empo_worlds.queries import refuse_non_finite, sample_actions, sample_successors
 
 
 @runtime_checkable
