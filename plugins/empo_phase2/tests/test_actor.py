@@ -19,7 +19,7 @@ from empo_phase2.actor import ActorSettings, Phase2Actor, Phase2ActorFactory
 from empo_phase2.cached_prior import CachedPrior
 from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld
 from empo_phase2.experience import Block
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Exploration, Phase2Params

@@ -27,7 +27,7 @@ from empo_phase2.ensemble import (
 )
 from empo_phase2.episodes import Episodes
 from empo_phase2.experience import Block, States, Transitions
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Phase2Params

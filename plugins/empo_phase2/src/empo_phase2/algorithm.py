@@ -42,7 +42,7 @@ from empo_phase2.behaviour import build_networks
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.doubts import doubts
 from empo_phase2.ensemble import goal_index_of, members_of
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.inspection import inspect
 from empo_phase2.joint_actions import JointActionOrder

@@ -31,7 +31,7 @@ from empo_phase2 import metrics
 from empo_phase2.blind_spots import EnteredSituations
 from empo_phase2.compare import Comparison
 from empo_phase2.experience import Block
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
 from empo_phase2.replay import Replay
