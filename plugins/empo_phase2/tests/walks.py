@@ -11,7 +11,6 @@ from empo_core.protocols import Weights, WorldModel
 from empo_phase2.experience import States, Transitions
 from empo_phase2.params import Phase2Params, Values, WarmUp
 from empo_phase2.warmup import WarmUpSchedule
-from empo_testing.worlds import Street as Street
 
 
 class Even:

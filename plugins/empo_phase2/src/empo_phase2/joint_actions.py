@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.types import Successors, WorldSpec
-from empo_phase2.ragged import select_pairs
+from empo_worlds.ragged import select_pairs
 
 
 class JointActionOrder:
