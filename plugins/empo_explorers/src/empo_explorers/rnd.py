@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from empo_core.protocols import Explorer, Weights
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
+from empo_explorers.expectation import boosted, expected
+from empo_explorers.params import RndParams
 from empo_learning.finite import check_finite
 from empo_learning.optimiser_moments import load_moments, moments_of
-from empo_phase2.explorers.expectation import boosted, expected
-from empo_phase2.explorers.params import RndParams
 from empo_worlds.row_table import RowTable
 
 

@@ -12,7 +12,7 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import Explorer
 from empo_core.types import Scene, WorldSpec
 from empo_learning import schedule
-from empo_phase2.explorers.params import EpsilonGreedyParams
+from empo_phase2.params import EpsilonGreedyParams
 
 
 class EpsilonGreedy(Explorer):

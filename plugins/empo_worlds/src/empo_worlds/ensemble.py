@@ -17,11 +17,10 @@ from empo_core.features import Features, FeatureShape, Featurizer
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_core.types import InitialStates, Successors, WorldSpec
 from empo_core.world_content import world_digest
-from empo_phase2.goal_index import GoalIndex
-from empo_phase2.ragged import concatenate, select_pairs
 from empo_worlds.contract import achieved_in, available_in, successors_of
 from empo_worlds.policy_checks import human_policy
 from empo_worlds.queries import sample_successors
+from empo_worlds.ragged import concatenate, select_pairs
 from empo_worlds.rows import state_rows
 
 
@@ -319,11 +318,6 @@ def _goal_features(spec: WorldSpec) -> list[int]:
 def members_of(world: WorldModel) -> tuple[WorldModel, ...]:
     """The worlds of an ensemble, or the one world that it is."""
     return world.worlds if isinstance(world, EnsembleWorld) else (world,)
-
-
-def goal_index_of(world: WorldModel) -> GoalIndex:
-    """The goals of a world or an ensemble, by slot."""
-    return GoalIndex.of(world.spec, [member.spec for member in members_of(world)])
 
 
 def layouts_of(world: WorldModel, states: Int[Tensor, "state word"]) -> Int[Tensor, " state"]:

@@ -14,8 +14,8 @@ from empo_core.errors import ConfigError
 from empo_core.protocols import Explorer
 from empo_core.trees import StateDict
 from empo_core.types import Scene, Successors, WorldSpec
-from empo_phase2.explorers.params import ActionSequencesParams, SequenceType
-from empo_phase2.joint_actions import sample_actions
+from empo_explorers.params import ActionSequencesParams, SequenceType
+from empo_worlds.queries import sample_actions
 from empo_worlds.row_table import RowTable
 
 ACTIONS = ("still", "left", "right", "forward")

@@ -12,8 +12,8 @@ from torch import Tensor
 from empo_core.protocols import Explorer
 from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
-from empo_phase2.explorers.expectation import boosted, expected
-from empo_phase2.explorers.params import CountBonusParams
+from empo_explorers.expectation import boosted, expected
+from empo_explorers.params import CountBonusParams
 from empo_worlds.row_table import RowTable
 
 LEAST = 1e-6
