@@ -328,7 +328,7 @@ class TableRegression:
         if not math.isfinite(loss) or not math.isfinite(lr):
             raise _not_finite(table, target, weight, lr)
 
-        lines, position = table.lines(query, grow=True).unique(return_inverse=True)
+        lines, position = torch.unique(table.lines(query, grow=True), return_inverse=True)
         lines, position = lines.to(weight.device), position.to(weight.device)
         zeros = weight.new_zeros(len(lines), weight.shape[1])
         new_weight = zeros.index_add(0, position, weight)
