@@ -63,7 +63,7 @@ What the core asks of each kind of component, as `empo_core.protocols` says it: 
 first, then the others. A component derives from the base class of its kind, which has the optional
 members; where there is a protocol instead, the methods are enough. A component's `target` is called
 once, with its validated params first. Each kind has a conformance kit in `empo_testing`: subclass
-it in your tests. Dataclasses such as `WorldSpec`, `Successors`, `ValueQuery`, `ImaginedBatch` and
+it in your tests. Dataclasses such as `WorldSpec`, `Successors`, `ValueQuery`, `CandidateBatch` and
 `Segments` are those of [`empo_core.types`](#data), axis names are explained in
 [shapes](shapes.md), and [your first plugin](../tutorials/first_plugin.md#the-five-founding-kinds)
 has the smallest component of each of the five.

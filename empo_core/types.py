@@ -366,13 +366,35 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class ImaginedBatch:
+class RecordedBatch:
+    """Steps that were taken, and how good each action turned out.
+
+    Everything is a constant, and finite: no field carries a gradient.
+
+    Attributes:
+        action: The action of each step, as the policy's distribution measures it.
+        advantage: How much better than expected it was.
+        log_prob: Its log-probability under the policy that acted.
+        weight: Weight of each step in the loss, at least 0 and 1 on average; 0 masks it out. All
+            are 0 where no step counts.
+        progress: Share of the run that is done, from 0 to 1.
+    """
+
+    action: Float[Tensor, "step action"]
+    advantage: Float[Tensor, " step"]
+    log_prob: Float[Tensor, " step"]
+    weight: Float[Tensor, " step"]
+    progress: Float[Tensor, ""] = field(default_factory=lambda: torch.zeros(()))
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateBatch:
     """Start states, candidate actions at each, and how good each candidate turned out.
 
-    Everything is a constant: no field carries a gradient. Candidates come first, as a distribution
-    over the starts samples them: ``policy(batch.start).log_prob(batch.action)`` compares with
-    ``batch.log_prob`` as it is, and values of sampled actions with ``batch.target``. A learner
-    without imagination uses one candidate, the action that was taken.
+    Everything is a constant: no field carries a gradient. All is finite, but for targets that were
+    not asked for. Candidates come first, as a distribution over the starts samples them:
+    ``distribution.log_prob(batch.action)`` compares with ``batch.log_prob`` as it is, and values of
+    sampled actions with ``batch.target``.
 
     Attributes:
         start: Features of the start states, e.g. latents.
@@ -386,6 +408,7 @@ class ImaginedBatch:
             where it was not kept. Measures actions as ``action`` does.
         expert: Policy of an expert at each start, e.g. of a planner; None where there is
             none. Measures actions as ``action`` does.
+        progress: Share of the run that is done, from 0 to 1.
     """
 
     start: Float[Tensor, "start feature"]
@@ -395,21 +418,20 @@ class ImaginedBatch:
     weight: Float[Tensor, " start"]
     proposal: Distribution | None = None
     expert: Distribution | None = None
+    progress: Float[Tensor, ""] = field(default_factory=lambda: torch.zeros(()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossNeeds:
-    """Inputs that a policy loss requires, so that a learner makes those and no others.
+    """Inputs that a loss of candidates requires, so that a learner makes those and no others.
 
     Attributes:
         critic: A critic, through which it differentiates.
-        expert: ``ImaginedBatch.expert``.
-        proposal: ``ImaginedBatch.proposal``.
-        targets: ``ImaginedBatch.target``, which may be NaN without this.
+        expert: ``CandidateBatch.expert``.
+        proposal: ``CandidateBatch.proposal``.
+        targets: ``CandidateBatch.target``, which may be NaN without this.
         min_candidates: The fewest candidates per start that it works with.
         candidates: How many it does well with, where the config does not say.
-        whole_minibatch: Of a loss that adapts: what it remembers depends on the batch, so that it
-            cannot be given a minibatch in parts.
     """
 
     critic: bool = False
@@ -418,7 +440,6 @@ class LossNeeds:
     targets: bool = True
     min_candidates: int = 1
     candidates: int = 1
-    whole_minibatch: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,12 +450,10 @@ class LossOutput:
         loss: To be minimised.
         metrics: Numbers for people; a tensor is read when it is logged, so that no call waits for
             a device before that.
-        statistics: What the loss would remember of this call; see ``PolicyLoss``.
     """
 
     loss: Float[Tensor, ""]
     metrics: Mapping[str, float | Tensor] = field(default_factory=dict)
-    statistics: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -16,12 +16,13 @@ from torch.distributions import Distribution
 
 from empo_core.trees import StateDict
 from empo_core.types import (
+    CandidateBatch,
     Experience,
     Fit,
-    ImaginedBatch,
     LossNeeds,
     LossOutput,
     Quantity,
+    RecordedBatch,
     Reduction,
     Scene,
     Segments,
@@ -88,55 +89,51 @@ class ValueNetwork(torch.nn.Module, ABC):
         return False
 
 
-class PolicyLoss(ABC):
-    """From candidate actions and their targets to a scalar and metrics.
+class PolicyLoss(torch.nn.Module, ABC):
+    """From a policy's distribution, and actions of known worth, to a scalar and metrics.
+
+    What a loss remembers in the course of training (a running scale, a coefficient that is tuned)
+    are buffers, which a call changes in training mode alone, as ``torch.nn.BatchNorm1d`` does.
 
     Attributes:
-        needs: The inputs that the loss requires.
-        is_adaptive: Whether the loss changes in the course of training, e.g. by a running scale or
-            a coefficient that is tuned. The learner then calls ``adapt`` once after each step of
-            the policy's optimiser, and stores ``state_dict`` in its checkpoints.
+        takes: What it learns from: steps that were taken, or candidates that were imagined.
+        needs: The inputs that a loss of candidates requires.
         weighs_candidates: Whether ``weights`` prefers some candidates to others. A learner may let
             its value targets prefer the same candidates.
     """
 
-    needs: LossNeeds
-    is_adaptive: ClassVar[bool] = False
+    takes: ClassVar[type[RecordedBatch] | type[CandidateBatch]]
+    needs: LossNeeds = LossNeeds()
     weighs_candidates: ClassVar[bool] = False
 
+    if TYPE_CHECKING:
+
+        def __call__(  # noqa: D102
+            self,
+            distribution: Distribution,
+            batch: RecordedBatch | CandidateBatch,
+            critic: Critic | None = None,
+        ) -> LossOutput: ...
+
     @abstractmethod
-    def __call__(
-        self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
+    def forward(
+        self, distribution: Distribution, batch: Any, critic: Critic | None = None
     ) -> LossOutput:
-        """The loss of ``policy`` on ``batch``.
+        """The loss of a policy on a batch.
 
-        The loss is a mean over starts, each weighted by ``batch.weight``; a batch without any
-        weight gives 0. The order of starts and of candidates has no effect.
+        The loss is a mean over steps (or starts), each times its ``batch.weight``; their order, and
+        that of candidates, has no effect.
 
-        Its gradient reaches the parameters of ``policy`` and no others: a loss detaches the
-        tensors that it reads, and leaves the critic's parameters without gradients. A call changes
-        nothing, not even the loss.
-
-        Raises:
-            ValueError: if an input of ``needs`` is missing, or there are too few candidates.
-        """
-
-    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
-        """Update the loss's state with the statistics of a call.
+        Its gradient reaches ``distribution`` and nothing else: it leaves the critic's parameters
+        without gradients. Without ``self.training`` a call changes nothing.
 
         Args:
-            statistics: ``LossOutput.statistics`` of the call that the optimiser followed.
-            progress: Share of the run that is done, from 0 to 1.
+            distribution: The policy at the steps, or starts, of the batch, with gradients.
+            batch: A batch of type ``takes``.
+            critic: Of actions at the starts, where ``needs`` asks for one.
         """
 
-    def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so: a tree as checkpoints take it."""
-        return {}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
-
-    def weights(self, batch: ImaginedBatch) -> Float[Tensor, "candidate start"]:
+    def weights(self, batch: CandidateBatch) -> Float[Tensor, "candidate start"]:
         """Weight of each candidate; at least 0, adding up to 1 at each start."""
         raise NotImplementedError(f"{type(self).__name__} weighs no candidates")
 
@@ -301,6 +298,18 @@ class Explorer(ABC):
 
         Unavailable actions keep probability 0, and rows keep summing to 1.
         """
+
+    def rate(
+        self, training_step: int, milestones: Mapping[str, int], total_steps: int
+    ) -> float | None:
+        """Probability of acting at random, for metrics; None where there is no such number.
+
+        Args:
+            training_step: Training steps so far.
+            milestones: As in ``Scene``.
+            total_steps: Training steps of the whole run.
+        """
+        return None
 
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Record which choice was made in a scene that ``explore`` answered."""

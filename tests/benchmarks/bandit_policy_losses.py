@@ -17,11 +17,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from empo_awr.loss import Awr
 from empo_awr.params import AwrParams
-from empo_core.protocols import Policy, PolicyLoss
-from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_core.protocols import Critic, PolicyLoss
+from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_learning.distributions import BoundedNormal
 from empo_svg.loss import Svg
 from empo_svg.params import SvgParams
@@ -39,11 +40,13 @@ class Pathwise(PolicyLoss):
     ``eps`` is all that is left of how likely ``u`` is, and ``eps`` is constant.
     """
 
+    takes = CandidateBatch
     needs = LossNeeds(min_candidates=2, candidates=CANDIDATES)
 
-    def __call__(self, policy: Policy, batch: ImaginedBatch, critic: object = None) -> LossOutput:
+    def forward(
+        self, distribution: Distribution, batch: CandidateBatch, critic: Critic | None = None
+    ) -> LossOutput:
         """Minus the weighted mean of log-probabilities."""
-        distribution = policy(batch.start)
         assert isinstance(distribution, BoundedNormal)
         noise = ((batch.action - distribution.loc) / distribution.scale).detach()
         attached = distribution.loc + distribution.scale * noise
@@ -107,14 +110,14 @@ def losses() -> dict[str, PolicyLoss]:
     return {"AWR": Awr(awr), "SVG": Svg(svg), "pathwise": Pathwise()}
 
 
-def imagined(policies: Policies, starts: int) -> ImaginedBatch:
+def imagined(policies: Policies, starts: int) -> CandidateBatch:
     """So many starts for each policy, with candidates it proposes."""
     with torch.no_grad():
         start = torch.eye(len(policies.mean)).repeat_interleave(starts, 0)
         proposal = policies(start)
         u = proposal.sample((CANDIDATES,))
         weight = torch.ones(len(start))
-        return ImaginedBatch(start, u, worth(u), proposal.log_prob(u), weight, proposal)
+        return CandidateBatch(start, u, worth(u), proposal.log_prob(u), weight, proposal)
 
 
 def learned(loss: PolicyLoss, *, seeds: int, steps: int, starts: int = STARTS) -> Way:
@@ -123,16 +126,14 @@ def learned(loss: PolicyLoss, *, seeds: int, steps: int, starts: int = STARTS) -
     policies = Policies(seeds)
     optimiser = torch.optim.Adam(policies.parameters(), lr=0.01)
     means, log_stds = [], []
-    for step in range(steps):
+    for _ in range(steps):
         means.append(policies.mean.detach().clone())
         log_stds.append(policies.log_std.detach())
         batch = imagined(policies, starts)
-        output = loss(policies, batch, critic if loss.needs.critic else None)
+        output = loss(policies(batch.start), batch, critic if loss.needs.critic else None)
         optimiser.zero_grad()
         torch.autograd.backward(output.loss)
         optimiser.step()
-        if loss.is_adaptive:
-            loss.adapt(output.statistics, step / steps)
     return Way(torch.stack(means).double(), torch.stack(log_stds).double())
 
 

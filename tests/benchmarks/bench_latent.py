@@ -44,7 +44,7 @@ from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.presets import SIZES
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.allocator import keep_freed_memory

@@ -23,7 +23,7 @@ from empo_latent.environments.task_vector import TaskVector
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_core.config import merged
 from empo_latent.replay import Replay
 

@@ -21,8 +21,7 @@ from empo_core.config import merged
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
-from empo_latent.planning.plan import Noise
+from empo_latent.planner import Noise, Planner
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 from empo_learning.distributions import BoundedNormal
 
@@ -162,19 +161,12 @@ PLANNING = {
         "samples": 10,
         "elites": 2,
         "policy_plans": 2,
-        "policy_noise": 0.5,
         "min_std": 0.4,
         "max_std": 1.0,
         "temperature": 5.0,
         "exploration": 0.1,
-        "action_noise": 0.3,
-        "chosen": "best",
-        "policy_rounds": "first",
-        "horizon": 1,
-        "critic": "target",
         "heads": "min",
         "value_heads": 2,
-        "depths": "all",
         "disagreement": 5.0,
     }.items()
 }
@@ -186,9 +178,6 @@ ELSEWHERE = {
     "latents.task_size": "test_network_inputs.py",
     "learning.horizon": "test_a_longer_horizon_reads_more_of_each_sequence",
     "learning.updates_per_step": "test_latent_learning.py",
-    "reanalysis.interval": "test_latent_runs.py",
-    "reanalysis.sequences": "test_latent_runs.py",
-    "planner.heads_evaluation": "test_heads_are_reduced_otherwise_in_evaluations",
 }
 """Tests of options that these tables are not fit for."""
 
@@ -279,13 +268,11 @@ def some_noise(planner: Planner, mean: Tensor, rounds: int = 3, plans: int = 12)
         return drawn[tuple(slice(size) for size in like.shape)]
 
     proposals = first((2, env, plans, action), wanted.proposals)
-    jitter = first((2, env, plans, action), wanted.proposals)
     draws = first((rounds, 2, env, plans, action), wanted.draws)
     choice = first((env, plans), wanted.choice).abs()
     heads = None if wanted.heads is None else torch.arange(len(wanted.heads))
     return Noise(
         proposals,
-        None if wanted.jitter is None else jitter,
         draws,
         choice.flip(-1).cumsum(-1).flip(-1),  # Rather not the best elite.
         first((env, action), wanted.action),
@@ -327,7 +314,7 @@ def test_every_option_of_what_is_learned_and_planned_is_in_a_table() -> None:
     named = {name.split(":")[0] for name in LEARNING} | ELSEWHERE.keys()
     named |= {f"planner.{name}" for name in PLANNING}
     params = LatentParams.model_validate(AGENT)
-    for group in (*groups.split(), "planner", "reanalysis"):
+    for group in (*groups.split(), "planner"):
         fields = type(getattr(params, group)).model_fields
         assert {f"{group}.{name}" for name in fields} - named == set()
 
@@ -372,21 +359,11 @@ def test_a_longer_horizon_reads_more_of_each_sequence() -> None:
 @pytest.mark.parametrize("name", PLANNING)
 def test_an_option_changes_what_is_planned(name: str) -> None:
     """With the same random numbers, of which more plans or rounds only use more."""
-    # What one plan of a policy's is like makes no difference, as long as others are better.
-    base = {"planner": {"policy_plans": 4}} if name in ("policy_noise", "policy_rounds") else {}
-    assert not torch.allclose(planned(base), planned(merged(base, PLANNING[name])))
+    assert not torch.allclose(planned({}), planned(PLANNING[name]))
 
 
-@pytest.mark.parametrize("name", ["policy_noise", "exploration", "action_noise", "chosen"])
-def test_options_of_training_leave_evaluations_alone(name: str) -> None:
-    assert torch.equal(planned({}, explore=False), planned(PLANNING[name], explore=False))
-
-
-def test_heads_are_reduced_otherwise_in_evaluations() -> None:
-    apart, least = ({"planner": {name: "min"}} for name in ("heads_evaluation", "heads"))
-    assert torch.equal(planned(apart), planned({}))
-    assert torch.equal(planned(apart, explore=False), planned(least, explore=False))
-    assert not torch.allclose(planned(apart, explore=False), planned({}, explore=False))
+def test_exploration_leaves_evaluations_alone() -> None:
+    assert torch.equal(planned({}, explore=False), planned(PLANNING["exploration"], explore=False))
 
 
 def test_an_imitator_learns_nothing_from_random_steps() -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -168,7 +167,7 @@ RESUMED: dict[str, tuple[int, dict[str, Any]]] = {
     "svg": (60, {"policy_loss": "svg", "compute": {"check_gradients": True}}),
     "imitation": (
         60,
-        {"policy_loss": "distill", "reanalysis": {"interval": 2, "sequences": 3}},
+        {"policy_loss": "distill"},
     ),
     "TD-MPC2, in the midst of plans": (
         66,
@@ -200,18 +199,6 @@ def test_a_resumed_run_goes_on_exactly(
         assert torch.equal(resumed[1][key], tensor), key
 
 
-@pytest.mark.slow
-def test_planning_anew_changes_what_an_imitator_learns(tmp_path: Path) -> None:
-    plans = ({}, {"interval": 4}, {"interval": 4, "sequences": 5}, {"interval": 2})
-    brief = {"total_steps": 50, "policy_loss": "distill", "reporting": {"evaluation_episodes": 0}}
-    runs = [
-        outcome(small(tmp_path / str(i), **brief, reanalysis=each).result)[1]
-        for i, each in enumerate(plans)
-    ]
-    for one, other in combinations(runs, 2):
-        assert any(not torch.equal(one[key], other[key]) for key in one if "policy" in key)
-
-
 def test_a_run_without_its_memories_goes_on_with_a_warning(
     tmp_path: Path, interrupted: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,7 +212,6 @@ def test_a_run_without_its_memories_goes_on_with_a_warning(
     ("options", "reason"),
     [
         ({"learning": {"horizon": 21}}, r"21 steps \(learning.horizon\)"),
-        ({"replay": {"running": False}}, r"\(see replay.running\) had 2 steps"),
         (
             {"collection": {"seed_updates": 0}, "learning": {"updates_per_step": 0.01}},
             r"collection.seed_updates is 0",
@@ -247,12 +233,9 @@ def test_a_run_that_learns_nothing_ends_with_an_error_that_says_why(
 
 def test_episodes_that_are_cut_off_before_the_horizon_are_learned_from(tmp_path: Path) -> None:
     cut = [{"name": "gymnasium/Pendulum-v1", "params": {"max_episode_steps": 2}}]
-    validated = {"reporting": {"validate_losses": True}}
-    run = small(tmp_path, tasks=cut, learning={"horizon": 3}, **validated)
+    run = small(tmp_path, tasks=cut, learning={"horizon": 3})
     assert run.result.summary()["updates"] > 5
-    lines = lines_of(run)
-    assert any("loss/consistency" in line for line in lines)
-    assert any("eval/policy/loss/consistency" in line for line in lines)
+    assert any("loss/consistency" in line for line in lines_of(run))
 
 
 def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: Experiment) -> None:
@@ -271,7 +254,7 @@ def test_a_run_leaves_a_model_that_acts_alike_and_curves(usual: Experiment) -> N
 def test_looking_changes_nothing(tmp_path: Path, usual: Experiment) -> None:
     watched = small(
         tmp_path,
-        reporting={"validate_losses": True, "evaluate": ["policy"], "log_interval": 7},
+        reporting={"evaluate": ["policy"], "log_interval": 7},
         compute={"check_gradients": True},
     )
     ours, theirs = outcome(usual.result)[1], outcome(watched.result)[1]
@@ -397,17 +380,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"policy_loss": "distill", "collection": {"acting": "policy"}},
         "policy_loss: .*planner",
     ),
-    "planning anew for nobody": (
-        {"reanalysis": {"interval": 5}},
-        "reanalysis.interval: .*planner",
-    ),
     "optimism nobody asks": (
         {"optimistic_loss": "awr", "collection": {"acting": "policy"}},
         "optimistic_loss",
-    ),
-    "noise nobody makes": (
-        {"planner": {"exploration": 0.5}, "collection": {"acting": "policy"}},
-        "planner.exploration",
     ),
     "optimism without proposals": (
         {"optimistic_loss": "awr", "planner": {"policy_plans": 0}},
@@ -437,14 +412,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one head that disagrees": (
         {"value": {"heads": 1}, "planner": {"disagreement": 1.0}},
         "planner.disagreement",
-    ),
-    "reducing one head in plans": (
-        {"value": {"heads": 1}, "planner": {"heads": "max"}},
-        "planner.heads",
-    ),
-    "noise of nobody": (
-        {"planner": {"policy_plans": 0, "policy_noise": 0.1}},
-        "planner.policy_noise: .*plans",
     ),
     "too little memory": ({"replay": {"capacity": 2}}, "replay.capacity"),
     "too little memory for each": (
@@ -610,7 +577,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "collection.seed_steps": {"collection": {"seed_steps": 50}},
     "collection.seed_updates": {"collection": {"seed_updates": 6}},
     "replay.capacity": {"replay": {"capacity": 40}},
-    "replay.running": {"replay": {"running": False}},
     "collection.acting": {"collection": {"acting": "policy"}},
     "replay.batch_size": {"replay": {"batch_size": 9}},
     "learning.horizon": {"learning": {"horizon": 3}},

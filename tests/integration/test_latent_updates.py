@@ -19,20 +19,15 @@ from empo_core.experiment import Experiment
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
 from empo_core.protocols import PolicyLoss
-from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
-from empo_latent.environments.task_vector import TaskVector
-from empo_latent.evaluator import Evaluator
+from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.learning.gradient_contract import GradientContractError
 from empo_latent.learning.policy_batch import critic
 from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
 from empo_latent.result import LatentResult
 from empo_latent.types import MultiTaskSpec, SequenceBatch
-from empo_learning.randomness import capture
-from empo_learning.state_tree import flatten
 
 AWR = {
     "name": "awr",
@@ -62,7 +57,7 @@ AGENT: dict[str, Any] = {
     "imagination": {"candidates": 8},
     "planner": {"samples": 8, "iterations": 1, "elites": 4, "policy_plans": 2},
     "compute": {"threads": 1},
-    "reporting": {"evaluation_episodes": 1, "validate_losses": True, "videos": 0},
+    "reporting": {"evaluation_episodes": 1, "videos": 0},
 }
 TWO_TASKS = MultiTaskSpec(
     words=3,
@@ -236,10 +231,11 @@ def test_updates_keep_the_contract_of_gradients(mix: str) -> None:
 class Leaking(PolicyLoss):
     """A loss that differentiates the critic with all that belongs to it."""
 
+    takes = CandidateBatch
     needs = LossNeeds(critic=True)
 
-    def __call__(self, policy: Any, batch: ImaginedBatch, critic: Any = None) -> LossOutput:
-        return LossOutput(-critic(batch.start, policy(batch.start).rsample()).mean())
+    def forward(self, distribution: Any, batch: CandidateBatch, critic: Any = None) -> LossOutput:
+        return LossOutput(-critic(batch.start, distribution.rsample()).mean())
 
 
 def test_a_loss_that_reaches_into_the_model_is_told_where_that_is_checked() -> None:
@@ -384,50 +380,6 @@ def test_an_update_waits_for_nothing_and_its_metrics_stay_tensors(mix: str) -> N
     assert {"loss/value", "loss/policy", "loss/optimistic"} <= found[0].keys() - found[1].keys()
 
 
-def test_validation_leaves_everything_as_it_is_to_the_last_bit() -> None:
-    params = parameters()
-    vector = TaskVector(params.tasks, envs=2)
-    spec = vector.spec
-    vector.close()
-    model = random_model(params, spec)
-    updater = Watched(model, params)
-    sequences = experience()
-    updater.update(replace(sequences, action=sequences.action[..., : spec.actions]), 0.5)
-    planner = Planner(
-        model,
-        params.planner,
-        horizon=2,
-        discount=DISCOUNTS,
-        episodic=True,
-        value_heads=params.value.heads,
-    )
-    evaluator = Evaluator(params, params.tasks, 0, model, planner, updater, DISCOUNTS.tolist())
-
-    def state() -> tuple[Any, dict[str, Tensor]]:
-        # Averages are in the model, scales and coefficients in the updater.
-        random = capture()
-        del random["python"]  # Checks of shapes draw from it.
-        parts = {"random": random, "updater": updater.state_dict(), "model": kept(model)}
-        data, tensors = flatten(parts)
-        return data, {name: each.clone() for name, each in tensors.items()}
-
-    (data, before), remembered = state(), updater.state_dict()["losses"]
-    _, metrics = evaluator.evaluate(10, is_last=False)
-    assert state()[0] == data
-    assert changed(before, state()[1]) == []
-    assert all(weight.grad is None for weight in model.parameters())
-
-    # It did look at all losses, which draw random numbers, and whose memory an update would move.
-    assert {"eval/policy/loss/total", "eval/planner/loss/optimistic"} <= metrics.keys()
-    drawn = capture()["torch"]
-    updater.losses(replace(sequences, action=sequences.action[..., : spec.actions]))
-    assert not torch.equal(capture()["torch"], drawn)
-    updater.update(replace(sequences, action=sequences.action[..., : spec.actions]), 0.5)
-    for name, part in (("policy", "scale"), ("optimistic", "scale")):
-        after = updater.state_dict()["losses"][name]
-        assert not torch.equal(after[part]["value"], remembered[name][part]["value"])
-
-
 def policy_batch_of(
     params: LatentParams, sequences: SequenceBatch
 ) -> tuple[LatentModel, AgentLosses, Any]:
@@ -477,7 +429,7 @@ def test_awr_does_not_mind_what_all_candidates_of_a_start_are_worth() -> None:
 
     def learned(target: Tensor) -> list[Tensor]:
         torch.manual_seed(0)
-        loss, _, _ = objective.policy_loss("policy", batch._replace(target=target))
+        loss, _ = objective.policy_loss("policy", batch._replace(target=target), torch.zeros(()))
         return [loss.detach(), *torch.autograd.grad(loss, model.groups()["policy"])]
 
     before = learned(batch.target)
@@ -494,7 +446,7 @@ def svg_run(directory: Path, registry: Registry) -> dict[str, Tensor]:
         "policy_loss": "svg",
         "collection": {"seed_steps": 40, "seed_updates": 5},
         "learning": {"updates_per_step": 0.25},
-        "reporting": {"evaluation_episodes": 0, "validate_losses": False},
+        "reporting": {"evaluation_episodes": 0},
     }
     config = {
         "algorithm": {"name": "latent", "params": merged(AGENT, small)},

@@ -33,7 +33,7 @@ TINY: dict[str, Any] = {
     "planner": {"samples": 8, "iterations": 2, "elites": 4, "policy_plans": 2},
     "optimistic_loss": "svg",
     "compute": {"threads": 1},
-    "reporting": {"log_interval": 20, "evaluation_episodes": 1, "validate_losses": True},
+    "reporting": {"log_interval": 20, "evaluation_episodes": 1},
 }
 RUNS: dict[str, dict[str, Any]] = {
     "exact": {
@@ -55,7 +55,9 @@ RUNS: dict[str, dict[str, Any]] = {
                 "replay": {"batch_size": 8},
                 "exploration": {"robot": ["rnd"]},
                 "collector": {"name": "sync", "params": {"min_env_steps": 8}},
-                "reporting": {"compare": "exact", "log_interval": 10, "time_stages": True},
+                "reporting": {
+                    "compare": "exact", "log_interval": 10, "profile_batching_interval": 10,
+                },
             },
         },
     },
@@ -69,7 +71,7 @@ RUNS: dict[str, dict[str, Any]] = {
                 "vectorisation": {"backend": "serial"},
                 "experience": {"bptt_horizon": 32},
                 "policy": {"hidden": [8]},
-                "update": {"minibatch_size": 64, "l2_init": 0.1},
+                "update": {"minibatch_size": 64},
                 "compute": {"threads": 1},
                 "reporting": {"evaluation_episodes": 4},
             },

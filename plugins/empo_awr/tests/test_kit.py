@@ -42,6 +42,5 @@ class TestAwr(PolicyLossTests):
     def loss(self, variant: str) -> PolicyLoss:
         return Awr(AwrParams.model_validate(VARIANTS[variant]))
 
-    def test_it_is_adaptive_and_says_how_it_weighs(self, loss: PolicyLoss) -> None:
-        assert loss.is_adaptive
+    def test_it_says_how_it_weighs(self, loss: PolicyLoss) -> None:
         assert loss.weighs_candidates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from torch.distributions import Beta, Distribution, Independent, Normal, kl_dive
 from empo_awr.loss import Awr
 from empo_awr.params import AwrParams, TrustRegionParams
 from empo_awr.trust import TrustRegion
-from empo_core.types import ImaginedBatch
+from empo_core.types import CandidateBatch
 from empo_learning.distributions import BoundedNormal
 
 WEIGHT = torch.tensor([1.0, 3.0]).double()
@@ -33,7 +32,7 @@ def test_divergences_are_those_of_torch_with_one_parameter_changed(kinds: Any) -
     new, by = old + torch.tensor([0.3, -0.1, 0.2]).double(), torch.tensor([-0.5, 0.1, 0.3]).double()
     wider = by + torch.tensor([0.2, -0.3, 0.05]).double()
     region = TrustRegion(TrustRegionParams())
-    penalty = region.distance(normal(new, wider, kinds[0]), normal(old, by, kinds[1]), WEIGHT)
+    penalty = region(normal(new, wider, kinds[0]), normal(old, by, kinds[1]), WEIGHT)
 
     def divergence(at: Tensor, log_std: Tensor) -> Tensor:
         divergences = kl_divergence(Normal(old, by.exp()), Normal(at, log_std.exp()))
@@ -48,10 +47,10 @@ def test_divergences_are_those_of_torch_with_one_parameter_changed(kinds: Any) -
 def test_mean_and_deviation_are_held_apart() -> None:
     loc = torch.tensor([[0.5] * 3] * 2).double().requires_grad_()
     log_std = torch.tensor([[-0.2] * 3] * 2).double().requires_grad_()
-    region = TrustRegion(TrustRegionParams())
+    region = TrustRegion(TrustRegionParams()).eval()
     for multipliers, still in ((torch.tensor([1.0, 0.0]), 1), (torch.tensor([0.0, 1.0]), 0)):
         region.multipliers.copy_(multipliers)
-        cost = region.distance(BoundedNormal(loc, log_std), normal(0.0, 0.0), WEIGHT).cost.sum()
+        cost = region(BoundedNormal(loc, log_std), normal(0.0, 0.0), WEIGHT).cost.sum()
         slopes = torch.autograd.grad(cost, (loc, log_std), materialize_grads=True)
         assert bool((slopes[still] == 0).all())
         assert bool((slopes[1 - still] != 0).all())
@@ -61,7 +60,7 @@ def test_numbers_that_are_not_active_may_be_anywhere() -> None:
     active = torch.tensor([[True, False, True], [True, True, True]])
     zeros, far = torch.zeros(2, 3).double(), torch.where(active, 0.0, 9.0).double()
     region = TrustRegion(TrustRegionParams())
-    distance = region.distance(
+    distance = region(
         BoundedNormal(far + 0.1, far, active=active), BoundedNormal(zeros, zeros), WEIGHT
     )
     # Per number that is used: 0.1 ** 2 / 2.
@@ -70,22 +69,22 @@ def test_numbers_that_are_not_active_may_be_anywhere() -> None:
 
 def test_multipliers_rise_beyond_the_bound_and_fall_within() -> None:
     region = TrustRegion(TrustRegionParams(mean=0.02, std=0.01, rate=0.1, multiplier=2.0))
-    multipliers = region.distance(normal(0.2, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers
-    # Divergences 0.02 and 0: the first is where it may be.
-    torch.testing.assert_close(multipliers, torch.tensor([2.0, 2.0 * math.exp(-0.1)]).double())
+    region.eval()(normal(0.2, 0.0), normal(0.0, 0.0), WEIGHT)
     assert region.multipliers.tolist() == [2.0, 2.0]
-    far = region.distance(normal(0.6, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers
-    assert float(far[0]) == pytest.approx(2 * math.exp(0.1 * (0.18 - 0.02) / 0.2))
-    nothing = region.distance(
-        normal(0.6, 0.0), normal(0.0, 0.0), torch.zeros(2).double()
-    ).new_multipliers
-    assert nothing.tolist() == [2.0, 2.0]
+    region.train()(normal(0.2, 0.0), normal(0.0, 0.0), WEIGHT)
+    # Divergences 0.02 and 0: the first is where it may be.
+    torch.testing.assert_close(region.multipliers, torch.tensor([2.0, 2.0 * math.exp(-0.1)]))
+    before = region.multipliers.clone()
+    region(normal(0.6, 0.0), normal(0.0, 0.0), torch.zeros(2).double())
+    torch.testing.assert_close(region.multipliers, before)
+    region(normal(0.6, 0.0), normal(0.0, 0.0), WEIGHT)
+    assert float(region.multipliers[0]) == pytest.approx(2 * math.exp(0.1 * (0.18 - 0.02) / 0.2))
 
 
 def test_multipliers_stay_between_bounds() -> None:
     region = TrustRegion(TrustRegionParams(rate=1.0))
     for _ in range(40):
-        region.adapt(region.distance(normal(9.0, 0.0), normal(0.0, 0.0), WEIGHT).new_multipliers)
+        region(normal(9.0, 0.0), normal(0.0, 0.0), WEIGHT)
     torch.testing.assert_close(region.multipliers, torch.tensor([1e6, 1e-6]))
 
 
@@ -93,7 +92,7 @@ def test_where_the_policy_proposed_it_costs_and_pulls_nothing() -> None:
     loc = torch.tensor([[0.5] * 3] * 2).double().requires_grad_()
     log_std = torch.tensor([[-0.2] * 3] * 2).double().requires_grad_()
     policy = BoundedNormal(loc, log_std)
-    cost = TrustRegion(TrustRegionParams()).distance(policy, policy, WEIGHT).cost
+    cost = TrustRegion(TrustRegionParams())(policy, policy, WEIGHT).cost
     assert cost.tolist() == [0.0, 0.0]
     for slope in torch.autograd.grad(cost.sum(), (loc, log_std)):
         assert bool((slope == 0).all())
@@ -121,7 +120,7 @@ def test_a_policy_whose_proposal_stays_behind_comes_to_rest_at_the_bound(kind: s
     generator = torch.Generator().manual_seed(0)
     u = torch.randn(16, 40, 1, generator=generator).double()
     policy = Policy(kind)
-    batch = ImaginedBatch(
+    batch = CandidateBatch(
         torch.zeros(40, 1).double(), u, u, u[..., 0], torch.ones(40).double(),
         BoundedNormal(torch.zeros(40, 1).double(), torch.zeros(40, 1).double()),
     )  # fmt: skip
@@ -131,12 +130,11 @@ def test_a_policy_whose_proposal_stays_behind_comes_to_rest_at_the_bound(kind: s
         params = {"trust_region": region, "entropy": {"coef": 0.0}}
         loss = Awr(AwrParams.model_validate(params))
         optimiser = torch.optim.SGD(policy.parameters(), lr=0.05)
-        for step in range(steps):
+        for _ in range(steps):
             optimiser.zero_grad()
-            output = loss(policy, batch)
+            output = loss(policy(batch.start), batch)
             output.loss.backward()
             optimiser.step()
-            loss.adapt(output.statistics, step / steps)
         return {name: float(value) for name, value in output.metrics.items()}
 
     held = end({"mean": 0.02, "std": 0.005, "rate": 0.03}, steps=350)
@@ -148,18 +146,15 @@ def test_a_policy_whose_proposal_stays_behind_comes_to_rest_at_the_bound(kind: s
 
 
 def test_other_distributions_are_refused_with_the_reason() -> None:
-    batch = ImaginedBatch(
+    batch = CandidateBatch(
         torch.zeros(2, 1), torch.rand(4, 2, 1), torch.rand(4, 2, 1), torch.zeros(4, 2),
         torch.ones(2), Independent(Beta(torch.ones(2, 1), torch.ones(2, 1)), 1),
     )  # fmt: skip
     loss = Awr(AwrParams.model_validate({"trust_region": {}, "entropy": {"jacobian": 0.0}}))
 
-    def beta(features: Tensor) -> Distribution:
-        return Independent(Beta(torch.ones(2, 1).requires_grad_(), torch.ones(2, 1)), 1)
+    beta = Independent(Beta(torch.ones(2, 1).requires_grad_(), torch.ones(2, 1)), 1)
 
     with pytest.raises(ValueError, match=r"BoundedNormal .*Independent\(Normal\)"):
         loss(beta, batch)
-    with pytest.raises(ValueError, match=r"awr needs batch\.proposal"):
-        loss(beta, replace(batch, proposal=None))
     plain = Awr(AwrParams.model_validate({"entropy": {"jacobian": 0.0}}))
     assert bool(plain(beta, batch).loss.isfinite())

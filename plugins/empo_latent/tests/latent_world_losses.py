@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from empo_core.protocols import PolicyLoss
-from empo_core.types import LossNeeds
+from empo_core.types import CandidateBatch, LossNeeds
 from empo_latent.learning.latent_rollout import latent_rollout
 from empo_latent.learning.loss_terms import counted_steps, total_loss
 from empo_latent.learning.world_losses import (
@@ -25,9 +25,10 @@ from empo_latent.types import SequenceBatch, WeightedLoss
 class NoLoss(PolicyLoss):
     """A policy loss that only says how many candidates it wants."""
 
+    takes = CandidateBatch
     needs = LossNeeds(candidates=2)
 
-    def __call__(self, *args: Any) -> Any:
+    def forward(self, *args: Any) -> Any:
         raise NotImplementedError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from empo_latent.params.networks import Heads
 from empo_latent.params.planner import PlannerParams
-from empo_latent.planning.plan import Noise, PlanningModel
+from empo_latent.planner import Noise
 
 
 class Asked(NamedTuple):
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 class ReferencePlanner:
     """Plans for one environment."""
 
-    def __init__(self, model: PlanningModel, params: PlannerParams, request: Asked) -> None:
+    def __init__(self, model: Any, params: PlannerParams, request: Asked) -> None:
         self._model, self._params, self._asked = model, params, request
         self._task = None if request.task is None else torch.tensor(request.task)
 
@@ -62,8 +62,8 @@ class ReferencePlanner:
         mean = self._masked(torch.cat([mean[1:], torch.zeros_like(mean[:1])]))
         std = self._masked(torch.full_like(mean, params.max_std))
         proposals = [self._proposal(z, noise, env, i) for i in range(params.policy_plans)]
-        for number, draws in enumerate(noise.draws[:, :, env]):
-            plans = list(proposals) if number == 0 or params.policy_rounds == "all" else []
+        for draws in noise.draws[:, :, env]:
+            plans = list(proposals)
             for i in range(draws.shape[1]):
                 plans.append(self._masked((mean + std * draws[:, i]).clamp(-1, 1)))
             scores = [self.score(z, plan, noise) for plan in plans]
@@ -82,11 +82,9 @@ class ReferencePlanner:
         times = [
             float(e) / w if w else math.inf for e, w in zip(noise.choice[env], weights, strict=True)
         ]
-        best_only = asked.explore and params.chosen == "best"
-        action = elites[0 if best_only else times.index(min(times))][0]
+        action = elites[times.index(min(times))][0]
         if asked.explore:
             action = action + params.exploration * std[0] * noise.action[env]
-            action = action + params.action_noise * noise.action[env]
             action = self._masked(action.clamp(-1, 1))
         return action, mean, std[0]
 
@@ -98,19 +96,17 @@ class ReferencePlanner:
         if noise.heads is not None:
             rest = [[values[i] for i in noise.heads] for values in rest]
         rewards, heads, values = len(paid), len(rest), len(rest[0])
-        depths = range(len(plan)) if self._params.depths == "all" else [len(plan) - 1]
+        t = len(plan) - 1
         totals = [
-            sum(paid[r][h][t] + rest[h][v][t] for t in depths) / len(depths)
+            paid[r][h][t] + rest[h][v][t]
             for r in range(rewards)
             for h in range(heads)
             for v in range(values)
         ]
-        evaluates = None if self._asked.explore else self._params.heads_evaluation
-        score = _joined(totals, evaluates or self._params.heads)
+        score = _joined(totals, self._params.heads)
         if self._asked.explore:
-            for t in depths:
-                found = [rest[h][v][t] for h in range(heads) for v in range(values)]
-                score += self._params.disagreement * _deviation(found) / len(depths)
+            found = [rest[h][v][t] for h in range(heads) for v in range(values)]
+            score += self._params.disagreement * _deviation(found)
         return score if math.isfinite(score) else -math.inf
 
     def _estimates(
@@ -149,8 +145,7 @@ class ReferencePlanner:
         if self._asked.critic == "q":
             policy = model.policy(latent, task=task)
             action = policy.bounded(policy.loc)
-        network = self._params.critic
-        return [float(v) for v in model.value(latent, action, task=task, network=network)]
+        return [float(v) for v in model.value(latent, action, task=task)]
 
     def _proposal(self, z: Tensor, noise: Noise, env: int, number: int) -> Tensor:
         """A plan of policy actions, along the latents that the first dynamics head predicts."""
@@ -159,11 +154,7 @@ class ReferencePlanner:
         for step in range(len(noise.proposals)):
             policy = model.policy(latent, task=task, optimistic=asked.optimistic)
             u = policy.loc + policy.log_std.exp() * noise.proposals[step, env, number]
-            action = policy.bounded(u)
-            if asked.explore and noise.jitter is not None:
-                extra = self._params.policy_noise * noise.jitter[step, env, number]
-                action = (action + extra).clamp(-1, 1)
-            actions.append(self._masked(action))
+            actions.append(self._masked(policy.bounded(u)))
             latent = model.next_latent(latent, actions[-1], task=task)[0]
         return torch.stack(actions)
 

@@ -24,14 +24,12 @@ class PlainReplay:
     Attributes:
         most: Rows of each environment.
         horizon: Steps of a sequence.
-        running: Whether the newest episode of each environment has sequences.
         episodes: Of each environment, the oldest first.
         ages: Steps of the newest episode of each environment.
     """
 
     most: int
     horizon: int
-    running: bool = True
     episodes: dict[int, list[list[Row]]] = field(default_factory=dict)
     ages: dict[int, int] = field(default_factory=dict)
 
@@ -64,7 +62,7 @@ class PlainReplay:
         return [
             episode[start : start + self.horizon + 1]
             for episodes in self.episodes.values()
-            for episode in (episodes if self.running else episodes[:-1])
+            for episode in episodes
             for start in range(len(episode) - self.horizon)
         ]
 

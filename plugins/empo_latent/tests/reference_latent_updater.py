@@ -65,7 +65,7 @@ class LoopUpdater:
         discounts: Float[Tensor, " task"],
     ) -> None:
         """As of ``Updater``; of the losses, ``policy`` is used."""
-        self._model, self._loss, self._rate = model, losses["policy"], params.value.target_rate
+        self._model, self._rate = model, params.value.target_rate
         self._objective = AgentLosses(model, losses, params, discounts)
         groups, options = model.groups(), params.optimiser
         encoder, self._policy = groups.pop("encoder"), groups.pop("policy")
@@ -81,10 +81,9 @@ class LoopUpdater:
         total, metrics, batch = self._objective.model_loss(sequences, True, True)
         metrics["optim/grad_norm_model"] = self._step(total, self._optimiser, self._weights)
         assert batch is not None
-        loss, found, statistics = self._objective.policy_loss("policy", batch)
+        share_done = total.new_full((), progress)
+        loss, found = self._objective.policy_loss("policy", batch, share_done)
         norm = self._step(loss, self._policy_optimiser, self._policy)
-        if self._loss.is_adaptive:
-            self._loss.adapt(statistics, progress)
         self._follow()
         metrics |= {f"policy/{name}": number for name, number in found.items()}
         return {**metrics, "loss/policy": loss.detach(), "optim/grad_norm_policy": norm}

@@ -17,7 +17,7 @@ from empo_latent.environments.task_vector import TaskVector
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.build import discounts, planner_of
+from empo_latent.planner import discounts, planner_of
 from empo_latent.types import MultiTaskSpec
 
 TASKS = [

@@ -12,7 +12,7 @@ from empo_core.errors import NonFiniteError, StorageError
 from empo_latent.controller import Controller, ControllerOutput, unbounded
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.types import MultiTaskSpec
 from empo_learning.distributions import BoundedNormal
 
@@ -228,24 +228,6 @@ def test_the_planner_is_an_expert_as_the_policy_is_bounded(small: Small, bound: 
     assert expert is not None
     torch.testing.assert_close(expert[:, 0].tanh() if bound == "tanh" else expert[:, 0], mean)
     assert scene.act().expert is None
-
-
-@pytest.mark.parametrize("tasks", [1, 2])
-def test_what_is_imitated_later_is_what_a_new_episode_would_be_planned(
-    small: Small, tasks: int
-) -> None:
-    scene = Scene(small(), tasks=tasks)
-    controller = scene.controller()
-    scene.act(controller)
-    before = controller.state_dict()["mean"]
-
-    torch.manual_seed(0)
-    later = controller.imitable(torch.from_numpy(scene.seen), scene.task)
-
-    assert torch.equal(controller.state_dict()["mean"], before)
-    now = scene.act(first=np.ones(ENVS, bool), expert=True).expert
-    assert now is not None
-    torch.testing.assert_close(later, now)
 
 
 def test_experts_are_what_they_would_be_if_deviations_were_small() -> None:

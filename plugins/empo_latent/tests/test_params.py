@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from empo_core.components import build
 from empo_core.config import merged
-from empo_core.errors import ConfigError
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
 from empo_latent.params.planner import PlannerParams
@@ -92,8 +91,6 @@ PUBLISHED = {
         "max_std": 2,
         "temperature": 0.5,
         "value_heads": 2,
-        "horizon": None,
-        "chosen": "drawn",
     },
     "learning": {"horizon": 3, "rho": 0.5, "updates_per_step": 1},
     "optimiser": {
@@ -104,7 +101,7 @@ PUBLISHED = {
         "max_grad_norm": 20,
     },
     "discount": {"denominator": 5, "minimum": 0.95, "maximum": 0.995},
-    "replay": {"capacity": 1_000_000, "batch_size": 256, "running": False},
+    "replay": {"capacity": 1_000_000, "batch_size": 256},
     "collection": {"acting": "planner", "seed_steps": None, "seed_updates": None},
 }
 """Defaults of TD-MPC2 (Hansen et al. 2024, table of hyperparameters), by this agent's names."""
@@ -156,32 +153,6 @@ def test_temporal_weights_may_be_given_by_their_last() -> None:
     assert LatentParams(**USUAL, learning={"rho": 0.9}).learning.step_rho == 0.9  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="rho and final_rho"):
         LatentParams.model_validate({**USUAL, "learning": {"rho": 0.9, "final_rho": 0.125}})
-
-
-@pytest.mark.parametrize(("plans", "fits"), [(0, False), (1, True), (12, True), (13, False)])
-def test_later_rounds_without_the_policy_need_elites_of_their_own(plans: int, fits: bool) -> None:
-    given = {"samples": 16, "elites": 4, "policy_plans": plans, "policy_rounds": "first"}
-    if fits:
-        PlannerParams.model_validate(given)
-        return
-    with pytest.raises(ValidationError, match="policy_plans"):
-        PlannerParams.model_validate(given)
-
-
-@pytest.mark.parametrize(
-    ("planner", "message"),
-    [
-        ({"heads_evaluation": "min"}, "planner.heads_evaluation:"),
-        ({"action_noise": 0.1}, "planner.action_noise:"),
-        ({"chosen": "best"}, "planner.chosen:"),
-    ],
-)
-def test_options_without_an_effect_are_refused(planner: dict[str, Any], message: str) -> None:
-    params = LatentParams.model_validate(
-        {**USUAL, "planner": planner, "value": {"heads": 1}, "collection": {"acting": "policy"}}
-    )
-    with pytest.raises(ConfigError, match=message):
-        check_params(params, {"policy": build(params.policy_loss)}, NUMBERS)
 
 
 def test_a_proposal_that_never_differs_from_the_policy_is_told_of(

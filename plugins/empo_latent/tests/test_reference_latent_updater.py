@@ -9,11 +9,12 @@ import pytest
 import torch
 from reference_latent_updater import LoopUpdater, loop_model
 from torch import Tensor
+from torch.distributions import Distribution
 
-from empo_core.protocols import Critic, Policy, PolicyLoss
-from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_core.protocols import Critic, PolicyLoss
+from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_latent.learning.updater import Updater
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 
 if TYPE_CHECKING:
     from .conftest import Lab, Small
@@ -29,21 +30,23 @@ HEADS = {
 class Likeliest(PolicyLoss):
     """Makes the better half of candidates likelier, or actions that a critic likes."""
 
+    takes = CandidateBatch
+
     def __init__(self, *, critic: bool, targets: bool = True) -> None:
+        super().__init__()
         self.needs = LossNeeds(critic=critic, targets=targets, candidates=3)
 
-    def __call__(
-        self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
+    def forward(
+        self, distribution: Distribution, batch: CandidateBatch, critic: Critic | None = None
     ) -> LossOutput:
-        distribution = policy(batch.start)
         if critic is not None:
             u = distribution.rsample()
             slope = torch.func.grad(lambda u: critic(batch.start, u).sum())(u.detach()).detach()
-            return LossOutput(-(batch.weight * (u * slope).sum(-1)).mean(), {}, {})
+            return LossOutput(-(batch.weight * (u * slope).sum(-1)).mean())
         quality = batch.target.mean(-1)
         better = (quality >= quality.median(0).values).to(quality)
         score = distribution.log_prob(batch.action)
-        return LossOutput(-(batch.weight * (better * score).sum(0)).mean(), {}, {})
+        return LossOutput(-(batch.weight * (better * score).sum(0)).mean())
 
 
 def updated(

@@ -36,11 +36,11 @@ def spec(*, tasks: int = 1, pictures: bool = False) -> MultiTaskSpec:
 class Life:
     """Lets environments live in a replay and in the plain one; every moment has its own number."""
 
-    def __init__(self, envs: int, capacity: int, horizon: int, *, running: bool = True) -> None:
+    def __init__(self, envs: int, capacity: int, horizon: int) -> None:
         self.envs = envs
-        self.fast = Replay(spec(), envs=envs, capacity=capacity, horizon=horizon, running=running)
+        self.fast = Replay(spec(), envs=envs, capacity=capacity, horizon=horizon)
         self.all = [self.fast]
-        self.plain = PlainReplay(most=capacity // envs, horizon=horizon, running=running)
+        self.plain = PlainReplay(most=capacity // envs, horizon=horizon)
         self.moment = 0
         self.begin(range(envs))
 
@@ -73,7 +73,7 @@ class Life:
 
 
 def all_slices(replay: Replay) -> SequenceBatch:
-    return replay.gather(torch.arange(replay.num_sequences))
+    return replay.gather(*replay.places())
 
 
 def rows_of(sequences: SequenceBatch) -> list[tuple[float, ...]]:
@@ -94,11 +94,9 @@ def plain_rows(replay: PlainReplay) -> list[tuple[float, ...]]:
     return found
 
 
-def lived(
-    *, envs: int = 3, capacity: int = 60, horizon: int = 2, steps: int = 50, running: bool = True
-) -> Life:
+def lived(*, envs: int = 3, capacity: int = 60, horizon: int = 2, steps: int = 50) -> Life:
     """Episodes of many lengths, and rings that were overwritten."""
-    life = Life(envs, capacity, horizon, running=running)
+    life = Life(envs, capacity, horizon)
     for t in range(steps):
         life.step(
             ended=[env for env in range(envs) if t % (3 + 4 * env) == 2],
@@ -113,13 +111,12 @@ def lived(
     rows=st.integers(3, 12),
     horizon=st.integers(1, 4),
     ends=st.lists(st.tuples(st.sets(st.integers(0, 2)), st.sets(st.integers(0, 2))), max_size=40),
-    running=st.booleans(),
 )
 def test_it_has_the_sequences_of_lists_of_episodes_after_anything_that_may_happen(
-    envs: int, rows: int, horizon: int, ends: list[tuple[set[int], set[int]]], running: bool
+    envs: int, rows: int, horizon: int, ends: list[tuple[set[int], set[int]]]
 ) -> None:
     rows = max(rows, horizon + 1)
-    life = Life(envs, rows * envs, horizon, running=running)
+    life = Life(envs, rows * envs, horizon)
     for ended, cut in ends:
         life.step([e for e in ended if e < envs], [e for e in cut - ended if e < envs])
         plain = plain_rows(life.plain)
@@ -192,9 +189,8 @@ def test_an_episode_that_ends_sooner_than_a_sequence_is_learned_from() -> None:
     assert all_slices(life.fast).terminated.flatten().tolist() == [1] * 4
 
 
-@pytest.mark.parametrize("running", [False, True])
-def test_an_episode_that_is_cut_off_sooner_than_a_sequence_is_padded(running: bool) -> None:
-    life = Life(1, 100, 4, running=running)
+def test_an_episode_that_is_cut_off_sooner_than_a_sequence_is_padded() -> None:
+    life = Life(1, 100, 4)
     life.step()
     life.step(cut=[0])
     assert life.fast.num_sequences == 1
@@ -232,18 +228,6 @@ def test_what_is_seen_first_is_remembered_and_learned_from_before_the_episode_en
     assert all_slices(life.fast).observation[:, 0, 0].tolist() == [1, 2, 3]
 
 
-def test_an_episode_is_learned_from_once_it_has_ended_where_running_ones_are_not() -> None:
-    life = Life(1, 100, 2, running=False)
-    for _ in range(5):
-        life.step()
-        assert not life.fast.ready
-    with pytest.raises(ValueError, match=r"ended .* 2 steps"):
-        life.fast.sample(1, torch.Generator())
-    step = (torch.zeros(1, ACTIONS), np.zeros(1), np.ones(1, bool), np.zeros((1, 1), np.float32))
-    life.fast.add(*step)
-    assert life.fast.num_sequences == 6
-
-
 def test_what_is_remembered_does_not_change_with_the_arrays_that_it_came_in() -> None:
     replay = Replay(spec(), envs=1, capacity=10, horizon=1)
     seen, action = np.ones((1, 1), np.float32), torch.ones(1, ACTIONS)
@@ -266,7 +250,7 @@ def test_pictures_stay_bytes() -> None:
     seen = all_slices(replay).observation
     assert seen.dtype == torch.uint8
     assert seen[:, 0].tolist() == [[200] * 4, [255] * 4]
-    assert replay.state_dict()["rows"][0]["seen"].dtype == torch.uint8
+    assert replay.state_dict()["rows"][0]["observations"].dtype == torch.uint8
 
 
 def test_slices_say_of_which_task_they_are() -> None:
@@ -294,25 +278,6 @@ def test_the_planners_actions_are_remembered_where_they_are_asked_for() -> None:
     assert sequences.action.eq(1).all()
 
 
-def test_the_planners_actions_can_be_replaced() -> None:
-    replay = Replay(spec(), envs=2, capacity=40, horizon=2, expert=True)
-    seen, never = np.zeros((2, 1), np.float32), np.zeros(2, bool)
-    replay.begin(seen, ~never)
-    for _ in range(4):
-        replay.add(torch.ones(2, ACTIONS), np.zeros(2), never, seen)
-    expert = torch.rand(2, 1, 2, ACTIONS)
-    replay.revise(torch.tensor([1]), expert)
-    sequences = all_slices(replay)
-    assert sequences.expert is not None
-    assert torch.equal(sequences.expert[:, 1:2], expert)
-    assert torch.equal(sequences.expert[1, 0], expert[0, 0])  # The same step, in another sequence.
-    assert sequences.expert[0, 0].isnan().all()
-    assert sequences.expert[:, 3:].isnan().all()
-    assert sequences.action.eq(1).all()
-    with pytest.raises(ValueError, match="set expert"):
-        lived().fast.revise(torch.tensor([0]), expert)
-
-
 def test_the_planners_actions_are_refused_where_nobody_asked() -> None:
     life = Life(1, 10, 1)
     expert = torch.zeros(1, 2, ACTIONS)
@@ -322,12 +287,10 @@ def test_the_planners_actions_are_refused_where_nobody_asked() -> None:
         )
 
 
-@pytest.mark.parametrize(("steps", "running"), [(37, True), (37, False), (18, False)])
-def test_a_checkpoint_gives_the_same_slices_for_the_same_draws_then_and_later(
-    steps: int, running: bool
-) -> None:
-    life = lived(steps=steps, running=running)
-    other = Replay(spec(), envs=3, capacity=60, horizon=2, running=running)
+@pytest.mark.parametrize("steps", [18, 37])
+def test_a_checkpoint_gives_the_same_slices_for_the_same_draws_then_and_later(steps: int) -> None:
+    life = lived(steps=steps)
+    other = Replay(spec(), envs=3, capacity=60, horizon=2)
     data, tensors = flatten(life.fast.state_dict())
     other.load_state_dict(unflatten(data, {name: each.clone() for name, each in tensors.items()}))
     assert other.num_sequences == life.fast.num_sequences
@@ -347,11 +310,11 @@ def test_a_checkpoint_has_no_more_than_what_is_remembered() -> None:
         life.step()
     life.begin([1])
     rows = life.fast.state_dict()["rows"]
-    assert [len(row["seen"]) for row in rows] == [6, 7]
+    assert [len(row["observations"]) for row in rows] == [6, 7]
     assert [row["steps"].shape for row in rows] == [(6, ACTIONS + 2), (7, ACTIONS + 2)]
-    assert [row["first"].tolist() for row in rows] == [
-        [True] + [False] * 5,
-        [True] + [False] * 5 + [True],
+    assert [row["is_end"].tolist() for row in rows] == [
+        [False] * 3 + [True] * 3,
+        [False] * 3 + [True] * 3 + [False],
     ]
 
 
@@ -368,14 +331,12 @@ def test_a_checkpoint_of_something_else_is_refused(
 
 
 def bytes_of(replay: Replay) -> int:
-    rings = replay._rings
-    arrays = (rings.observations, rings.steps, rings.first, replay._queue._ends)
-    return sum(array.nbytes for array in arrays)
+    return sum(array.nbytes for array in (replay.observations, replay.steps, replay.is_end))
 
 
 def test_a_great_capacity_takes_no_memory_before_it_is_needed() -> None:
     life = Life(1, 1_000_000, 3)
-    bytes_per_row = 4 * (1 + ACTIONS + 2) + 1 + 8
+    bytes_per_row = 4 * (1 + ACTIONS + 2) + 1
     assert bytes_of(life.fast) < 2000 * bytes_per_row
     for _ in range(1500):
         life.step()

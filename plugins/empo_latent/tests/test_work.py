@@ -9,7 +9,7 @@ import pytest
 from empo_latent.params import LatentParams
 from empo_latent.work import UNMEASURED, Work, WorkPlan
 
-SPENT = {"environment": 2.0, "act": 30.0, "update": 50.0, "replay": 9.0, "reanalysis": 1.0,
+SPENT = {"environment": 2.0, "act": 30.0, "update": 50.0, "replay": 10.0,
          "evaluation": 40.0}  # fmt: skip
 
 

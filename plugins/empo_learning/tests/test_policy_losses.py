@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import subprocess
 import sys
@@ -16,39 +15,24 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.distributions import Beta, Independent, Normal
 
-from empo_core.types import ImaginedBatch, LossNeeds
 from empo_learning.distributions import BoundedNormal
 from empo_learning.entropy_params import EntropyParams
 from empo_learning.policy_losses import (
-    EntropyCoefficient,
+    EntropyBonus,
+    EntropyTerm,
     RunningScale,
-    constants,
     disagreement,
-    entropy_metrics,
     joined_heads,
     normal_parameters,
     num_numbers,
     policy_entropy,
     policy_metrics,
-    require_needs,
     scheduled,
     spread,
     weighted_mean,
 )
 
 HEADS = torch.tensor([[[1.0, 4.0, 2.0], [-1.0, 0.0, 7.0]]]).double()
-
-
-def imagined(**changes: Any) -> ImaginedBatch:
-    fields = {
-        "start": torch.ones(2, 3),
-        "action": torch.ones(4, 2, 1),
-        "target": torch.ones(4, 2, 2),
-        "log_prob": torch.ones(4, 2),
-        "weight": torch.tensor([0.5, 0.0]),
-        **changes,
-    }
-    return ImaginedBatch(**fields)
 
 
 @pytest.mark.parametrize(
@@ -98,36 +82,30 @@ def test_the_spread_does_not_read_what_does_not_count() -> None:
 
 
 class TestRunningScale:
-    def test_it_follows_slowly_from_one(self) -> None:
+    def test_it_follows_slowly_from_one_while_it_is_trained(self) -> None:
         scale, values = RunningScale(0.1), torch.arange(101.0)
-        moved = scale.next_value(values, torch.ones(101))
-        assert float(moved) == pytest.approx(1 + 0.1 * (90 - 1))
+        assert float(scale.after(values, torch.ones(101))) == pytest.approx(1 + 0.1 * (90 - 1))
+        assert float(scale.eval()(values, torch.ones(101))) == pytest.approx(9.9)
         assert float(scale.value) == 1.0
-        scale.adapt(moved)
+        assert float(scale.train()(values, torch.ones(101))) == pytest.approx(9.9)
         assert float(scale.value) == pytest.approx(9.9)
-        assert float(scale.next_value(values, torch.ones(101))) == pytest.approx(
-            9.9 + 0.1 * (90 - 9.9)
-        )
+        assert float(scale(values, torch.ones(101))) == pytest.approx(9.9 + 0.1 * (90 - 9.9))
 
     def test_it_is_never_less_than_one(self) -> None:
         scale = RunningScale(0.5)
-        scale.adapt(torch.tensor(3.0))
+        scale.value.fill_(3.0)
         for _ in range(60):
-            scale.adapt(scale.next_value(torch.zeros(5), torch.ones(5)))
+            scale(torch.zeros(5), torch.ones(5))
         assert float(scale.value) == 1.0
 
     def test_where_nothing_counts_it_stays(self) -> None:
         scale = RunningScale(0.5)
-        scale.adapt(torch.tensor(3.0))
-        assert float(scale.next_value(torch.randn(5), torch.zeros(5))) == 3.0
+        scale.value.fill_(3.0)
+        assert float(scale(torch.randn(5), torch.zeros(5))) == 3.0
 
-    def test_it_is_restored_and_shares_nothing(self) -> None:
-        scale, other = RunningScale(0.5), RunningScale(0.5)
-        scale.adapt(torch.tensor(3.0))
-        state = scale.state_dict()
-        other.load_state_dict(state)
-        scale.adapt(torch.tensor(5.0))
-        assert float(other.value) == float(state["value"]) == 3.0
+
+def at(params: EntropyParams, progress: float) -> float:
+    return float(scheduled(params, torch.tensor(progress, dtype=torch.float64)))
 
 
 def linear(**params: Any) -> EntropyParams:
@@ -140,11 +118,11 @@ class TestSchedule:
     )
     def test_a_linear_one_goes_straight(self, progress: float, expected: float) -> None:
         params = linear(coef=2.0, end=1.0, begin=0.25, finish=0.75)
-        assert scheduled(params, progress) == pytest.approx(expected, rel=1e-12)
+        assert at(params, progress) == pytest.approx(expected, rel=1e-12)
 
     def test_a_linear_one_may_begin_and_end_at_nothing(self) -> None:
-        assert scheduled(linear(coef=1.0, end=0.0), 0.75) == pytest.approx(0.25)
-        assert scheduled(linear(coef=0.0, end=1.0), 0.75) == pytest.approx(0.75)
+        assert at(linear(coef=1.0, end=0.0), 0.75) == pytest.approx(0.25)
+        assert at(linear(coef=0.0, end=1.0), 0.75) == pytest.approx(0.75)
 
     @pytest.mark.parametrize(
         ("progress", "expected"), [(0.0, 1e-1), (0.5, 1e-1), (0.75, 1e-2), (1.0, 1e-3)]
@@ -153,18 +131,18 @@ class TestSchedule:
         self, progress: float, expected: float
     ) -> None:
         params = EntropyParams(coef=1e-1, end=1e-3, schedule="exponential", begin=0.5)
-        assert scheduled(params, progress) == pytest.approx(expected, rel=1e-12)
+        assert at(params, progress) == pytest.approx(expected, rel=1e-12)
 
     def test_without_an_end_it_is_constant(self) -> None:
-        assert {scheduled(EntropyParams(coef=0.3), x) for x in (0.0, 0.4, 1.0)} == {0.3}
+        assert {at(EntropyParams(coef=0.3), x) for x in (0.0, 0.4, 1.0)} == {0.3}
 
     def test_where_it_begins_and_finishes_at_once_it_jumps(self) -> None:
         for moment in (0.0, 0.5):
             params = linear(coef=2.0, end=1.0, begin=moment, finish=moment)
-            assert scheduled(params, moment) == 2.0
-            assert scheduled(params, moment + 1e-9) == 1.0
+            assert at(params, moment) == 2.0
+            assert at(params, moment + 1e-9) == 1.0
         at_the_end = linear(coef=2.0, end=1.0, begin=1.0, finish=1.0)
-        assert scheduled(at_the_end, 1.0) == 2.0
+        assert at(at_the_end, 1.0) == 2.0
 
     @pytest.mark.parametrize(
         ("params", "message"),
@@ -200,83 +178,88 @@ def normal(mean: float, std: float, count: int = 3, numbers: int = 2) -> Indepen
     return Independent(Normal(torch.full(shape, mean), torch.full(shape, std)), 1)
 
 
-class TestEntropyCoefficient:
-    def test_it_follows_its_schedule_only_when_told(self) -> None:
-        own = EntropyCoefficient(linear(coef=2.0, end=1.0))
-        bonus = own.bonus(normal(0.0, 1.0), torch.ones(3))
-        assert float(own.value) == 2.0
-        own.adapt(bonus.next_value, 0.5)
-        assert float(own.value) == 1.5
+def bonus_of(
+    bonus: EntropyBonus, policy: Independent, weight: Tensor, progress: float = 0.0
+) -> EntropyTerm:
+    term: EntropyTerm = bonus(policy, weight, torch.tensor(progress))
+    return term
+
+
+def coefficient(bonus: EntropyBonus) -> float:
+    assert bonus.tuned is not None
+    return float(bonus.tuned)
+
+
+class TestEntropyBonus:
+    def test_it_follows_its_schedule(self) -> None:
+        bonus = EntropyBonus(linear(coef=2.0, end=1.0))
+        term = bonus_of(bonus, normal(0.0, 1.0), torch.ones(3), 0.5)
+        assert float(term.metrics["entropy_coef"]) == 1.5
+        assert not bonus.state_dict()
 
     def test_it_pays_the_scaled_entropy(self) -> None:
-        own = EntropyCoefficient(EntropyParams(coef=0.1, jacobian=0.0, action_power=2.0))
-        bonus = own.bonus(normal(0.0, 2.0), torch.tensor([1.0, 0.0, 3.0]))
+        bonus = EntropyBonus(EntropyParams(coef=0.1, jacobian=0.0, action_power=2.0))
+        term = bonus_of(bonus, normal(0.0, 2.0), torch.tensor([1.0, 0.0, 3.0]))
         entropy = 2 * (0.5 + 0.5 * math.log(2 * math.pi) + math.log(2))
-        torch.testing.assert_close(bonus.paid, torch.full((3,), 0.1 * 4 * entropy))
+        torch.testing.assert_close(term.paid, torch.full((3,), 0.1 * 4 * entropy))
         expected = {
             "entropy": entropy,
             "entropy_scaled": 4 * entropy,
             "entropy_term": 0.4 * entropy,
             "entropy_coef": 0.1,
         }
-        found = {key: float(each) for key, each in entropy_metrics(bonus).items()}
-        assert found == pytest.approx(expected)
+        assert {k: float(x) for k, x in term.metrics.items()} == pytest.approx(expected)
 
     def test_what_is_paid_nothing_gets_no_gradient_but_is_reported(self) -> None:
         std = torch.ones(3, 2, requires_grad=True)
         policy = Independent(Normal(torch.zeros(3, 2), std), 1)
-        bonus = EntropyCoefficient(EntropyParams(coef=0.0)).bonus(policy, torch.ones(3))
-        assert not bonus.paid.requires_grad
-        assert float(entropy_metrics(bonus)["entropy"]) != 0
-        rising = EntropyCoefficient(linear(coef=0.0, end=1.0)).bonus(policy, torch.ones(3))
+        term = bonus_of(EntropyBonus(EntropyParams(coef=0.0)), policy, torch.ones(3))
+        assert not term.paid.requires_grad
+        assert float(term.metrics["entropy"]) != 0
+        rising = bonus_of(EntropyBonus(linear(coef=0.0, end=1.0)), policy, torch.ones(3))
         assert rising.paid.requires_grad
 
     def test_a_tuned_one_rises_while_there_is_too_little_entropy(self) -> None:
         params = EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5, jacobian=0.0)
-        own, weight = EntropyCoefficient(params), torch.tensor([1.0, 0.0, 2.0])
+        bonus, weight = EntropyBonus(params), torch.tensor([1.0, 0.0, 2.0])
         per_number = 0.5 + 0.5 * math.log(2 * math.pi)
         for std, entropy in ((1.0, per_number), (0.01, per_number + math.log(0.01))):
-            before = float(own.value)
-            own.adapt(own.bonus(normal(0.0, std), weight).next_value, 0.5)
-            assert float(own.value) == pytest.approx(
-                before * math.exp(-0.5 * (entropy + 1)), rel=1e-5
-            )
+            before = coefficient(bonus)
+            term = bonus_of(bonus, normal(0.0, std), weight)
+            assert float(term.metrics["entropy_coef"]) == before
+            expected = before * math.exp(-0.5 * (entropy + 1))
+            assert coefficient(bonus) == pytest.approx(expected, rel=1e-5)
+        bonus_of(bonus.eval(), normal(0.0, 1.0), weight)
+        assert coefficient(bonus) == pytest.approx(expected, rel=1e-5)
 
     def test_a_tuned_one_ends_where_the_entropy_is_the_target(self) -> None:
         # A policy that slowly spreads the more, the more it is paid for that.
-        own = EntropyCoefficient(EntropyParams(target_entropy=0.3, rate=0.05, jacobian=0.0))
-        log_std = torch.zeros(())
-        for _ in range(3000):
-            log_std = 0.8 * log_std + 0.2 * own.value.log()
-            own.adapt(own.bonus(normal(0.0, float(log_std.exp())), torch.ones(3)).next_value, 0.0)
-        entropy = 0.5 + 0.5 * math.log(2 * math.pi) + float(log_std)
+        bonus = EntropyBonus(EntropyParams(target_entropy=0.3, rate=0.05, jacobian=0.0))
+        log_std = 0.0
+        for _ in range(2000):
+            log_std = 0.8 * log_std + 0.2 * math.log(coefficient(bonus))
+            bonus_of(bonus, normal(0.0, math.exp(log_std)), torch.ones(3))
+        entropy = 0.5 + 0.5 * math.log(2 * math.pi) + log_std
         assert entropy == pytest.approx(0.3, abs=1e-3)
 
     def test_a_target_out_of_reach_does_not_end_in_infinity(self) -> None:
-        own = EntropyCoefficient(EntropyParams(target_entropy=100.0, rate=1.0, jacobian=0.0))
+        bonus = EntropyBonus(EntropyParams(target_entropy=100.0, rate=1.0, jacobian=0.0))
         for _ in range(50):
-            own.adapt(own.bonus(normal(0.0, 1.0), torch.ones(3)).next_value, 0.5)
-        assert float(own.value) == pytest.approx(math.exp(10))
+            bonus_of(bonus, normal(0.0, 1.0), torch.ones(3))
+        assert coefficient(bonus) == pytest.approx(math.exp(10))
 
     def test_where_nothing_counts_a_tuned_one_stays(self) -> None:
-        own = EntropyCoefficient(EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5))
-        own.adapt(own.bonus(normal(0.0, 1.0), torch.zeros(3)).next_value, 0.5)
-        assert float(own.value) == pytest.approx(0.1)
-
-    def test_it_is_restored_and_shares_nothing(self) -> None:
-        own = EntropyCoefficient(linear(coef=2.0, end=1.0))
-        other = copy.deepcopy(own)
-        own.adapt(own.value.clone(), 0.5)
-        other.load_state_dict(own.state_dict())
-        own.adapt(own.value.clone(), 1.0)
-        assert (float(own.value), float(other.value)) == (1.0, 1.5)
+        bonus = EntropyBonus(EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5))
+        bonus_of(bonus, normal(0.0, 1.0), torch.zeros(3))
+        assert coefficient(bonus) == pytest.approx(0.1)
 
 
 def paid(policy: BoundedNormal, j: float, power: float) -> Tensor:
     """Entropy bonus of policies with a coefficient of 1."""
     params = EntropyParams(coef=1.0, jacobian=j, action_power=power)
     weight = torch.ones(policy.batch_shape, dtype=policy.loc.dtype)
-    return EntropyCoefficient(params).bonus(policy, weight).paid
+    found: Tensor = EntropyBonus(params)(policy, weight, torch.zeros(())).paid
+    return found
 
 
 class TestEntropy:
@@ -385,40 +368,6 @@ def test_a_weighted_mean_of_nothing_is_zero() -> None:
     values = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
     assert float(weighted_mean(values, torch.tensor([[3.0], [1.0]]))) == 3.0
     assert float(weighted_mean(values, torch.zeros(2, 1))) == 0.0
-
-
-def test_a_constant_batch_holds_nothing_of_starts_without_weight() -> None:
-    noisy = {
-        "action": torch.full((4, 2, 1), math.nan, requires_grad=True),
-        "target": torch.full((4, 2, 2), math.inf, requires_grad=True),
-        "log_prob": torch.full((4, 2), -math.inf, requires_grad=True),
-        "start": torch.ones(2, 3, requires_grad=True),
-    }
-    batch = constants(imagined(**noisy))
-    for name in ("action", "target", "log_prob"):
-        assert bool((getattr(batch, name)[:, 1] == 0).all())
-        assert not bool(getattr(batch, name)[:, 0].isfinite().any())
-    for name in ("start", "action", "target", "log_prob", "weight"):
-        assert not getattr(batch, name).requires_grad
-    assert torch.equal(batch.start, torch.ones(2, 3))
-
-
-@pytest.mark.parametrize(
-    ("needs", "message"),
-    [
-        ({"critic": True}, "critic"),
-        ({"expert": True}, r"mine needs batch\.expert"),
-        ({"proposal": True}, r"mine needs batch\.proposal"),
-        ({"min_candidates": 5, "candidates": 8}, "at least 5 candidate.* has 4"),
-    ],
-)
-def test_what_is_missing_is_named(needs: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        require_needs("mine", LossNeeds(**needs), imagined())
-    one = normal(0.0, 1.0, 2, 1)
-    batch = imagined(expert=one, proposal=one)
-    if "min_candidates" not in needs:
-        require_needs("mine", LossNeeds(**needs), batch, lambda features, action: action)
 
 
 def test_parameters_do_not_import_torch() -> None:

@@ -107,11 +107,10 @@ def test_epsilon_falls_from_the_start_or_from_a_stage(
     params = EpsilonGreedyParams.model_validate(
         {"start": 1.0, "end": 0.0, "decay_fraction": 0.25, "decay_from": decay_from}
     )
-    scene = scene_of(
-        CLOSED[None], training_step=step, milestones={"v_h_e": 0, "q_r": 20}, total_steps=400
-    )
+    milestones = {"v_h_e": 0, "q_r": 20}
+    scene = scene_of(CLOSED[None], training_step=step, milestones=milestones, total_steps=400)
     explorer = EpsilonGreedy(params, DOORS.spec, (1,))
-    assert explorer.epsilon(scene) == pytest.approx(epsilon)
+    assert explorer.rate(step, milestones, 400) == pytest.approx(epsilon)
     explored = ask(explorer, torch.tensor([[0.0, 1.0]]), scene)
     assert explored[0].tolist() == pytest.approx([epsilon / 2, 1 - epsilon / 2])
 
@@ -119,17 +118,13 @@ def test_epsilon_falls_from_the_start_or_from_a_stage(
 def test_without_decay_epsilon_has_its_last_value_from_the_stage_on() -> None:
     params = EpsilonGreedyParams(start=0.6, end=0.2, decay_fraction=0, decay_from="q_r")
     explorer = EpsilonGreedy(params, DOORS.spec, (1,))
-    found = [
-        explorer.epsilon(scene_of(CLOSED[None], training_step=step, milestones={"q_r": 20}))
-        for step in (19, 20)
-    ]
-    assert found == [0.6, 0.2]
+    assert [explorer.rate(step, {"q_r": 20}, 400) for step in (19, 20)] == [0.6, 0.2]
 
 
 def test_a_stage_that_does_not_exist_is_named_with_those_that_do() -> None:
     explorer = EpsilonGreedy(EpsilonGreedyParams(decay_from="x_h"), DOORS.spec, (1,))
     with pytest.raises(ConfigError, match="stage 'x_h'"):
-        explorer.epsilon(scene_of(CLOSED[None], milestones={"v_h_e": 0, "q_r": 20}))
+        explorer.rate(0, {"v_h_e": 0, "q_r": 20}, 400)
 
 
 @pytest.mark.parametrize("ucb", [False, True])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
-from empo_rollout.experience.rollout import Rollout
+from empo_rollout.buffer import Rollout
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
 from empo_rollout.policies.networks import Networks, build_policy

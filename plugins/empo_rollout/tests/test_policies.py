@@ -16,7 +16,6 @@ from torch import Tensor
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.layers import Tanh
 from empo_rollout.policies.networks import Networks, build_policy
 from empo_rollout.policies.protocols import ActorCritic
 from empo_rollout.policies.recurrent import Recurrent, forgotten
@@ -404,22 +403,6 @@ def test_each_activation_is_the_one_asked_for(activation: str) -> None:
 
     function = getattr(torch if activation in {"tanh", "relu"} else torch.nn.functional, activation)
     torch.testing.assert_close(network.trunk(rows), function(network.trunk.layers[0](rows)))
-
-
-def test_the_faster_tangent_is_the_tangent_and_so_is_its_slope() -> None:
-    values = torch.cat([torch.linspace(-12, 12, 10_001), torch.tensor([-math.inf, math.inf])])
-    values.requires_grad_()
-    tangent = Tanh()(values)
-    (slope,) = torch.autograd.grad(tangent.sum(), [values])
-    (expected,) = torch.autograd.grad(values.tanh().sum(), [values])
-
-    torch.testing.assert_close(tangent, values.tanh(), rtol=0, atol=2e-7)
-    torch.testing.assert_close(slope, expected, rtol=0, atol=5e-7)
-    with torch.no_grad():
-        torch.testing.assert_close(Tanh()(values), tangent, rtol=0, atol=0)
-    assert Tanh()(torch.tensor([math.nan])).isnan().all()
-    halves = torch.tensor([0.5], dtype=torch.bfloat16)
-    assert Tanh()(halves) == halves.tanh()
 
 
 @pytest.mark.parametrize("memory", ["none", "lstm", "gru"])

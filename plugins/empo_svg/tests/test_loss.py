@@ -11,7 +11,7 @@ from torch.distributions import Distribution, Independent, Normal
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from empo_core.protocols import PolicyLoss
-from empo_core.types import ImaginedBatch
+from empo_core.types import CandidateBatch
 from empo_learning.distributions import BoundedNormal
 from empo_svg.loss import Svg
 from empo_svg.params import SvgParams
@@ -84,10 +84,10 @@ def parabolas(features: Tensor, action: Tensor) -> Tensor:
     return -(action - 1).square() * torch.tensor([1.0, 2.0], dtype=action.dtype)
 
 
-def batch(starts: int = 6, weight: list[float] | None = None) -> ImaginedBatch:
+def batch(starts: int = 6, weight: list[float] | None = None) -> CandidateBatch:
     generator = torch.Generator().manual_seed(1)
     start = torch.randn(starts, 3, generator=generator, dtype=torch.float64)
-    return ImaginedBatch(
+    return CandidateBatch(
         start=start,
         action=torch.zeros(1, starts, 2).double(),
         target=torch.zeros(1, starts, 1).double(),
@@ -104,7 +104,7 @@ def scaled(by: float, **params: Any) -> Svg:
     """A loss whose values are divided by this at first."""
     loss = svg(**params)
     state = loss.state_dict()
-    loss.load_state_dict(state | {"scale": {"value": torch.tensor(by)}})
+    loss.load_state_dict(state | {"scale.value": torch.tensor(by)})
     return loss
 
 
@@ -114,11 +114,11 @@ def networks(**params: Any) -> tuple[Bounded, Heads]:
 
 
 def loss_and_gradient(
-    loss: Svg, policy: nn.Module, critic: Any, inputs: ImaginedBatch, seed: int = 0
+    loss: Svg, policy: nn.Module, critic: Any, inputs: CandidateBatch, seed: int = 0
 ) -> Any:
     """The loss and the policy's gradient, with the same noise every time."""
     torch.manual_seed(seed)
-    output = loss(policy, inputs, critic)
+    output = loss(policy(inputs.start), inputs, critic)
     return output, torch.autograd.grad(output.loss, list(policy.parameters()))
 
 
@@ -198,7 +198,7 @@ def test_the_gradient_is_that_of_finite_differences(active: bool) -> None:
             named = dict(zip(names, weights, strict=True))
             return torch.func.functional_call(policy, named, features)
 
-        return loss(policy_of, batch(2), critic).loss
+        return loss.eval()(policy_of(batch(2).start), batch(2), critic).loss
 
     assert torch.autograd.gradcheck(value, list(policy.parameters()))
 
@@ -222,7 +222,7 @@ def test_no_work_is_spent_on_gradients_of_the_critic() -> None:
         critic(inputs.start, policy(inputs.start).rsample()).sum().backward()
     critic.zero_grad(set_to_none=True)
     with Products() as frugal:
-        svg()(policy, inputs, critic).loss.backward()
+        svg()(policy(inputs.start), inputs, critic).loss.backward()
 
     # The critic has two layers, and the gradient of the weights of each is a product.
     assert frugal.count == plain.count - 2
@@ -238,7 +238,7 @@ def test_the_critic_is_asked_about_constants() -> None:
         calls.append((features.requires_grad, tuple(features.shape), tuple(action.shape)))
         return heads
 
-    svg(samples=3)(policy, batch(), watched)
+    svg(samples=3)(policy(batch().start), batch(), watched)
 
     assert calls == [(False, (3, 6, 3), (3, 6, 2))]
 
@@ -313,51 +313,45 @@ def test_every_option_about_time_changes_what_is_remembered(params: dict[str, An
     states = []
     for options in ({}, {"entropy": {"target_entropy": -3.0}}, params):
         loss = svg(**options)
-        output, _ = loss_and_gradient(loss, policy, lambda z, u: 90 * critic(z, u), batch())
-        loss.adapt(output.statistics, progress=0.5)
-        states.append((loss.state_dict()["scale"], loss.state_dict()["entropy_coef"]))
+        inputs = replace(batch(), progress=torch.tensor(0.5))
+        for _ in range(2):
+            output, _ = loss_and_gradient(loss, policy, lambda z, u: 90 * critic(z, u), inputs)
+        states.append((output.metrics["scale"], output.metrics["entropy_coef"]))
 
     assert states[2] != states[0]
     assert states[2] != states[1]
 
 
-def test_a_call_changes_nothing_and_adapt_follows_the_spread() -> None:
+def test_the_scale_follows_the_spread() -> None:
     loss = svg(scale_rate=0.25, entropy=FREE)
     inputs = batch(3, [1.0, 2.0, 0.0])
 
     def critic(features: Tensor, action: Tensor) -> Tensor:
-        # The start without weight, whose features are taken for 0, must not count.
-        return torch.where(features[..., :1] == 0, 1e6, 10 * features[..., :1].sign()) + 0 * action
+        # The start without weight must not count.
+        return torch.where(features[..., :1] == 5, 1e6, 10 * features[..., :1].sign()) + 0 * action
 
     inputs = replace(inputs, start=torch.tensor([[1.0, 0, 0], [-1, 0, 0], [5, 5, 5]]).double())
-    output = loss(Sure(0.1), inputs, critic)
-    assert loss.state_dict()["scale"]["value"].item() == 1
-
-    loss.adapt(output.statistics, progress=0.1)
+    policy = Sure(0.1)(inputs.start)
+    assert loss(policy, inputs, critic).metrics["scale"] == 1
 
     # Of two values, -10 and 10, the percentiles are -9 and 9.
-    assert loss.state_dict()["scale"]["value"].item() == pytest.approx(1 + 0.25 * (18 - 1))
-    assert loss(Sure(0.1), inputs, critic).metrics["scale"] == pytest.approx(5.25)
+    assert loss(policy, inputs, critic).metrics["scale"] == pytest.approx(1 + 0.25 * (18 - 1))
 
 
 def test_nothing_is_followed_without_a_scale() -> None:
     loss = svg(normaliser="none")
     policy, critic = networks()
-    output = loss(policy, batch(), lambda z, u: 1e3 * critic(z, u))
-
-    loss.adapt(output.statistics, progress=0.5)
-
-    assert loss.state_dict()["scale"]["value"].item() == 1
+    for _ in range(2):
+        output = loss(policy(batch().start), batch(), lambda z, u: 1e3 * critic(z, u))
+        assert output.metrics["scale"] == 1
 
 
 def test_a_restored_loss_goes_on_the_same() -> None:
     policy, critic = networks()
     params = {"scale_rate": 0.5, "entropy": {"target_entropy": -1.0}}
     loss, other = svg(**params), svg(**params)
-    assert loss.is_adaptive
     for step in range(3):
-        output, _ = loss_and_gradient(loss, policy, lambda z, u: 50 * critic(z, u), batch(), step)
-        loss.adapt(output.statistics, progress=step / 3)
+        loss_and_gradient(loss, policy, lambda z, u: 50 * critic(z, u), batch(), step)
 
     other.load_state_dict(loss.state_dict())
 
@@ -381,7 +375,7 @@ def test_pessimism_stays_where_the_heads_agree_and_optimism_leaves() -> None:
         optimiser = torch.optim.SGD(policy.parameters(), lr=0.2)
         for _ in range(40):
             optimiser.zero_grad()
-            torch.autograd.backward(loss(policy, batch(), critic).loss)
+            torch.autograd.backward(loss(policy(batch().start), batch(), critic).loss)
             optimiser.step()
         ends.append(policy.action.item())
 
@@ -392,7 +386,7 @@ def test_pessimism_stays_where_the_heads_agree_and_optimism_leaves() -> None:
 def test_metrics_say_what_the_policy_found() -> None:
     inputs = batch(3, [1.0, 3.0, 0.0])
 
-    output = svg(entropy={"coef": 0.5, "jacobian": 0.0})(Sure(0.5), inputs, parabolas)
+    output = svg(entropy={"coef": 0.5, "jacobian": 0.0})(Sure(0.5)(inputs.start), inputs, parabolas)
 
     metrics = {name: float(value) for name, value in output.metrics.items()}
     entropy = 0.5 * math.log(2 * math.pi * math.e)
@@ -421,7 +415,7 @@ def test_metrics_leave_out_inactive_numbers() -> None:
         log_std = torch.tensor([-1.0, 5.0]).double().expand_as(loc)
         return BoundedNormal(loc, log_std, active=torch.tensor([True, False]))
 
-    metrics = svg()(policy, inputs, Heads()).metrics
+    metrics = svg()(policy(inputs.start), inputs, Heads()).metrics
 
     assert metrics["mean_abs"].item() == pytest.approx(2)
     assert metrics["log_std"].item() == pytest.approx(-1)

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from empo_awr.params import AwrParams, FixedTemperature, KlBound, TargetEss
-from empo_core.trees import StateDict
-from empo_core.types import ImaginedBatch
+from empo_core.types import CandidateBatch
 from empo_learning.policy_losses import (
     RunningScale,
     disagreement,
@@ -33,7 +32,6 @@ class WeighedCandidates(NamedTuple):
         scaled: The same divided by its normaliser.
         scale: The normaliser.
         temperature: What scaled qualities are divided by.
-        new_scale: The running scale after this batch; None where there is none.
     """
 
     weights: Float[Tensor, "candidate start"]
@@ -41,10 +39,9 @@ class WeighedCandidates(NamedTuple):
     scaled: Float[Tensor, "candidate start"]
     scale: Float[Tensor, " start"]
     temperature: Float[Tensor, ""]
-    new_scale: Float[Tensor, ""] | None
 
 
-class CandidateWeighting:
+class CandidateWeighting(nn.Module):
     """``w_in = softmax_n(Q_in / (norm_i * tau))``, with ``Q = join_h(target) + c * std_h(target)``.
 
     The norm, of start ``i``, is the standard deviation or range of its own ``Q_in``, the running
@@ -60,29 +57,26 @@ class CandidateWeighting:
     """
 
     def __init__(self, params: AwrParams) -> None:
+        super().__init__()
         self._params = params
         running = params.normaliser == "running_scale"
-        self.scale = RunningScale(params.scale_rate) if running else None
+        self.running_scale = RunningScale(params.scale_rate) if running else None
 
     @torch.no_grad()
-    def __call__(self, batch: ImaginedBatch) -> WeighedCandidates:
-        """Weigh the candidates of a batch; nothing changes, not even the running scale."""
+    def forward(self, batch: CandidateBatch, *, follow: bool) -> WeighedCandidates:
+        """Weigh the candidates of a batch; with ``follow`` the running scale follows them."""
         joined = joined_heads(batch.target, self._params.reduction)
-        quality = joined
-        if self._params.disagreement:
-            quality = joined + self._params.disagreement * disagreement(batch.target)
-        new_scale = None if self.scale is None else self.scale.next_value(joined, batch.weight)
-        scale = _own_scale(quality, self._params.normaliser) if new_scale is None else new_scale
-        scale = scale.expand(quality.shape[1])
+        quality = joined + self._params.disagreement * disagreement(batch.target)
+        if self.running_scale is not None:
+            new_scale = self.running_scale if follow else self.running_scale.after
+            scale = new_scale(joined, batch.weight).expand(quality.shape[1])
+        else:
+            scale = _own_scale(quality, self._params.normaliser)
         # Relative to the best: large numbers would lose their differences.
         scaled = (quality - quality.amax(0)) / scale
         temperature = self._temperature(scaled, batch.weight)
         weights = (scaled / temperature).softmax(0)
-        return WeighedCandidates(weights, quality, quality / scale, scale, temperature, new_scale)
-
-    def state_dict(self) -> StateDict:
-        """State of the running scale."""
-        return {} if self.scale is None else self.scale.state_dict()
+        return WeighedCandidates(weights, quality, quality / scale, scale, temperature)
 
     def _temperature(
         self, scaled: Float[Tensor, "candidate start"], weight: Float[Tensor, " start"]

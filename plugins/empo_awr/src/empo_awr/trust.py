@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from empo_awr.params import TrustRegionParams
-from empo_core.trees import StateDict
-from empo_learning.policy_losses import normal_parameters, num_numbers, weighted_mean, written
+from empo_learning.policy_losses import normal_parameters, num_numbers, weighted_mean
 
 LOG_MULTIPLIERS = (math.log(1e-6), math.log(1e6))
 """Bounds of the multipliers' logarithms."""
@@ -24,15 +23,13 @@ class TrustPenalty(NamedTuple):
     Attributes:
         cost: Of each start; its gradient is the policy's.
         metrics: ``kl_mean``, ``kl_std``, ``multiplier_mean`` and ``multiplier_std``, for people.
-        new_multipliers: Multipliers for ``TrustRegion.adapt``.
     """
 
     cost: Float[Tensor, " start"]
     metrics: dict[str, Tensor]
-    new_multipliers: Float[Tensor, " 2"]
 
 
-class TrustRegion:
+class TrustRegion(nn.Module):
     """Decoupled bounds on how far mean and standard deviation move (MPO, Abdolmaleki 2018).
 
     With the proposal ``N(m, s)`` and the policy ``N(m', s')`` of a start, per number::
@@ -44,13 +41,19 @@ class TrustRegion:
     which follows how far its mean divergence is beyond its bound ``e``, at a bounded speed::
 
         log l <- log l + rate * (KL - e) / (KL + e)
+
+    Attributes:
+        multipliers: ``l_mean`` and ``l_std``, a buffer that changes in training mode.
     """
 
-    def __init__(self, params: TrustRegionParams) -> None:
-        self._params = params
-        self.multipliers: Float[Tensor, " 2"] = torch.full((2,), params.multiplier)
+    multipliers: Float[Tensor, " 2"]
 
-    def distance(
+    def __init__(self, params: TrustRegionParams) -> None:
+        super().__init__()
+        self._params = params
+        self.register_buffer("multipliers", torch.full((2,), params.multiplier))
+
+    def forward(
         self, distribution: Distribution, proposal: Distribution, weight: Float[Tensor, " start"]
     ) -> TrustPenalty:
         """Distance of a policy from the proposal, and its penalty.
@@ -59,7 +62,7 @@ class TrustRegion:
             ValueError: if a distribution is not normal.
         """
         loc, log_std = normal_parameters(distribution)
-        old_loc, old_log_std = (part.detach() for part in normal_parameters(proposal))
+        old_loc, old_log_std = normal_parameters(proposal)
         old_variance = (2 * old_log_std).exp()
         by_mean = (loc - old_loc).square() / (2 * old_variance)
         log_ratio = log_std - old_log_std
@@ -69,29 +72,18 @@ class TrustRegion:
         if active is not None:
             divergences = divergences.masked_fill(~active, 0.0)
         divergences = divergences.sum(-1) / num_numbers(distribution)
-        divergences = divergences.masked_fill(weight <= 0, 0.0)
-        multipliers = self.multipliers.to(divergences)
+        multipliers = self.multipliers.to(divergences, copy=True)
         cost = (multipliers[:, None] * divergences).sum(0)
         means = torch.stack([weighted_mean(part.detach(), weight) for part in divergences])
         metrics = {
             "kl_mean": means[0],
             "kl_std": means[1],
-            "multiplier_mean": multipliers[0].clone(),
-            "multiplier_std": multipliers[1].clone(),
+            "multiplier_mean": multipliers[0],
+            "multiplier_std": multipliers[1],
         }
-        return TrustPenalty(cost, metrics, self._updated(multipliers, means, weight))
-
-    def adapt(self, multipliers: Float[Tensor, " 2"]) -> None:
-        """Take the new multipliers of ``distance``, on their device."""
-        self.multipliers = written(self.multipliers, multipliers)
-
-    def state_dict(self) -> StateDict:
-        """The multipliers."""
-        return {"multipliers": self.multipliers.clone()}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
-        self.multipliers = written(self.multipliers, state_dict["multipliers"])
+        if self.training:
+            self.multipliers.copy_(self._updated(multipliers, means, weight))
+        return TrustPenalty(cost, metrics)
 
     def _updated(self, multipliers: Tensor, means: Tensor, weight: Tensor) -> Tensor:
         bound = torch.stack(

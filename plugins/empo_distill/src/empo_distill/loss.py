@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
-from empo_core.protocols import Critic, Policy, PolicyLoss
-from empo_core.trees import StateDict
-from empo_core.types import ImaginedBatch, LossNeeds, LossOutput
+from empo_core.protocols import Critic, PolicyLoss
+from empo_core.types import CandidateBatch, LossNeeds, LossOutput
 from empo_distill.params import DistillParams
 from empo_learning.distributions import BoundedNormal
 from empo_learning.policy_losses import (
-    EntropyCoefficient,
+    EntropyBonus,
     RunningScale,
-    constants,
-    entropy_metrics,
     normal_parameters,
     policy_metrics,
-    require_needs,
     weighted_mean,
 )
 
@@ -40,67 +35,47 @@ class Distill(PolicyLoss):
     into the expert. Candidates and their values are not used.
     """
 
-    is_adaptive = True
+    takes = CandidateBatch
     needs = LossNeeds(expert=True, targets=False)
 
     def __init__(self, params: DistillParams) -> None:
+        super().__init__()
         self._params = params
-        self._scale = RunningScale(params.scale_rate)
-        self._entropy = EntropyCoefficient(params.entropy)
+        self.scale = RunningScale(params.scale_rate if params.normaliser != "none" else 0.0)
+        self.entropy = EntropyBonus(params.entropy)
 
-    def __call__(
-        self, policy: Policy, batch: ImaginedBatch, critic: Critic | None = None
+    def forward(
+        self, distribution: Distribution, batch: CandidateBatch, critic: Critic | None = None
     ) -> LossOutput:
         """The loss: the weighted mean over starts of the divergence from the expert.
 
         Raises:
-            ValueError: if there is no expert or no candidate, or a distribution is not normal.
+            ValueError: if a distribution is not normal.
         """
-        require_needs("distill", self.needs, batch)
-        batch = constants(batch)
-        distribution = policy(batch.start)
-        divergence = self._divergence(distribution, batch)
-        scale = self._scale.value.to(divergence, copy=True)
-        bonus = self._entropy.bonus(distribution, batch.weight)
+        assert batch.expert is not None
+        divergence = self._divergence(distribution, batch.expert)
+        scale = self.scale.current(divergence)
+        bonus = self.entropy(distribution, batch.weight, batch.progress)
         loss = (batch.weight * (divergence / scale - bonus.paid)).mean()
-        far = divergence.detach()
-        new_scale = scale
-        if self._params.normaliser == "running_scale":
-            new_scale = self._scale.next_value(far, batch.weight)
-        metrics = {"divergence": weighted_mean(far, batch.weight), "scale": scale}
+
+        self.scale(divergence.detach(), batch.weight)
+        metrics = {
+            "divergence": weighted_mean(divergence.detach(), batch.weight),
+            "scale": scale,
+        }
         return LossOutput(
-            loss,
-            metrics | policy_metrics(distribution, batch.weight) | entropy_metrics(bonus),
-            {"scale": new_scale, "entropy_coef": bonus.next_value},
+            loss, metrics | policy_metrics(distribution, batch.weight) | bonus.metrics
         )
 
-    def adapt(self, statistics: Mapping[str, Tensor], progress: float) -> None:
-        """Follow the scale and the coefficient of entropy."""
-        self._scale.adapt(statistics["scale"])
-        self._entropy.adapt(statistics["entropy_coef"], progress)
-
-    def state_dict(self) -> StateDict:
-        """State of running scale and entropy coefficient."""
-        return {"scale": self._scale.state_dict(), "entropy_coef": self._entropy.state_dict()}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
-        self._scale.load_state_dict(state_dict["scale"])
-        self._entropy.load_state_dict(state_dict["entropy_coef"])
-
-    def _divergence(self, policy: Distribution, batch: ImaginedBatch) -> Float[Tensor, " start"]:
+    def _divergence(self, policy: Distribution, expert: Distribution) -> Float[Tensor, " start"]:
         """Divergence of policy and expert, per number of an action."""
-        assert batch.expert is not None
-        masked = (batch.weight <= 0)[:, None]
-        # Whatever is said about starts that do not count has no influence, not even NaN.
-        parameters = normal_parameters(batch.expert)
-        mean, log_std = (part.detach().masked_fill(masked, 0.0) for part in parameters)
-        expert = mean, log_std.clamp(min=math.log(self._params.min_expert_std))
+        mean, log_std = normal_parameters(expert)
+        target = mean, log_std.clamp(min=math.log(self._params.min_expert_std))
         learned = normal_parameters(policy)
         if self._params.direction == "policy_from_expert":
-            divergence = normal_divergence(*learned, *expert)
+            divergence = normal_divergence(*learned, *target)
         else:
-            divergence = normal_divergence(*expert, *learned)
+            divergence = normal_divergence(*target, *learned)
         active = policy.active if isinstance(policy, BoundedNormal) else None
         if active is None:
             return divergence.mean(-1)

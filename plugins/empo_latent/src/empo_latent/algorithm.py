@@ -26,7 +26,7 @@ from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.param_checks import check_params
 from empo_latent.params import LatentParams
-from empo_latent.planning.build import discounts, planner_of
+from empo_latent.planner import discounts, planner_of
 from empo_latent.player import LatentPlayer
 from empo_latent.replay import Replay
 from empo_latent.result import MODEL, LatentResult
@@ -154,14 +154,11 @@ class LatentAlgorithm(Algorithm):
                 envs=params.num_envs,
                 capacity=params.replay.capacity,
                 horizon=params.learning.horizon,
-                running=params.replay.running,
                 expert=updater.needs_expert,
                 device=device,
             ),
             episodes=EpisodeReturns(params.num_envs, context.tracker, window=WINDOW),
-            evaluator=Evaluator(
-                params, tasks, context.seed, model, planner, updater, rates.tolist()
-            ),
+            evaluator=Evaluator(params, tasks, context.seed, model, planner, rates.tolist()),
             timers=Timers(device),
         )
 

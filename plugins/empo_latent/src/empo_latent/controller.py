@@ -13,8 +13,7 @@ from torch import Tensor
 from empo_core.errors import NonFiniteError, StorageError
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
-from empo_latent.planning.mppi import Planner
-from empo_latent.planning.plan import Plan
+from empo_latent.planner import Planner
 from empo_learning.distributions import BoundedNormal
 
 EDGE = 0.999
@@ -87,26 +86,6 @@ class Controller:
             self._refuse(acted.action, observation, actor)
         return acted
 
-    @torch.no_grad()
-    def imitable(
-        self,
-        observation: Shaped[Tensor, "state word"],
-        task: Int[Tensor, " state"] | None,
-    ) -> Float[Tensor, "state 2 action"]:
-        """How the planner would act now, without noise and without a plan to go on from.
-
-        Args:
-            observation: What was seen, on the model's device.
-            task: Which task each is of; None where there is one.
-
-        Returns:
-            As ``ControllerOutput.expert``; NaN where no plan can be judged.
-        """
-        z = self._model.encode(observation, task=task)
-        none = self._mean.new_zeros(len(self._mean), len(z), self._mean.shape[-1])
-        plan = self._planner.plan(z, none, task=task, explore=False)
-        return self._expert(plan, z, task)
-
     def _planned(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool
     ) -> ControllerOutput:
@@ -115,13 +94,13 @@ class Controller:
         # Copied, since compiled plans may lie where the next one will.
         self._mean.copy_(plan.mean)
         metrics = {name: metric.clone() for name, metric in plan.metrics.items()}
-        distribution = self._expert(plan, z, task) if expert else None
+        distribution = None
+        if expert:
+            policy = self._model.policy(z, task=task)
+            distribution = unbounded(plan.mean[0], plan.std, policy).cpu()
         # Where no plan can be judged, elites still are plans, but no mean comes of them.
         action = plan.action.masked_fill(~plan.mean[0].isfinite(), torch.nan)
         return ControllerOutput(action.cpu(), distribution, metrics)
-
-    def _expert(self, plan: Plan, z: Tensor, task: Tensor | None) -> Float[Tensor, "env 2 action"]:
-        return unbounded(plan.mean[0], plan.std, self._model.policy(z, task=task)).cpu()
 
     def _of_policy(
         self, z: Tensor, task: Tensor | None, explore: bool, expert: bool

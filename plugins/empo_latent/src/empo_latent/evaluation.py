@@ -13,10 +13,9 @@ from jaxtyping import Bool, Float, Shaped
 
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskStep, TaskVector
-from empo_latent.episode_recorder import EpisodeRecorder, RecordedEpisode
 from empo_latent.networks.model import LatentModel
 from empo_latent.params.run import Actor
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.videos import Video, VideoRecorder
 from empo_learning.randomness import seeded
 
@@ -163,25 +162,6 @@ class Evaluation:
         return cls(actor=data["actor"], tasks=tuple(data["tasks"]), episodes=episodes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """Data of evaluation episodes that are kept beside their returns.
-
-    Attributes:
-        videos: Number of episodes of each task that are filmed, of a vector that renders.
-        episodes: All steps of the episodes are appended to it; None: they are not kept.
-        expert: Whether these steps have the planner's distribution of actions.
-    """
-
-    videos: int = 0
-    episodes: list[RecordedEpisode] | None = None
-    expert: bool = False
-
-
-NOTHING = Recording()
-"""Keep nothing but returns."""
-
-
 @torch.no_grad()
 def evaluate(
     model: LatentModel,
@@ -193,20 +173,21 @@ def evaluate(
     seed: int,
     device: torch.device | str,
     discounts: Sequence[float],
-    recording: Recording = NOTHING,
+    videos: int = 0,
 ) -> Evaluation:
     """Play so many episodes of each task, at least 1, without exploration.
 
     How many each environment plays is settled before: taking whichever episodes end first would
     count short ones too often. The environments are used for nothing else, and stay open; the seed
-    decides everything that is random. ``discounts`` are per task, of each step.
+    decides everything that is random. ``discounts`` are per task, of each step. A vector
+    that renders gives so many ``videos`` of each task.
     """
     if episodes < 1:
         raise ValueError(f"episodes is {episodes}: there is nothing to play")
     with seeded(np.random.SeedSequence(seed)):
         controller = Controller(model, planner, envs=len(vector.task_of), device=device)
         game = _Game(model, vector, _quotas(vector, episodes), device, np.asarray(discounts))
-        return game.play(controller, actor, seed, recording)
+        return game.play(controller, actor, seed, videos)
 
 
 def score_of(evaluations: Mapping[str, Evaluation]) -> float:
@@ -235,25 +216,17 @@ class _Game:
         self._length = np.zeros(envs, np.int64)
         self._success = np.full(envs, np.nan)
 
-    def play(
-        self, controller: Controller, actor: Actor, seed: int, recording: Recording
-    ) -> Evaluation:
+    def play(self, controller: Controller, actor: Actor, seed: int, videos: int) -> Evaluation:
         """All episodes."""
         vector = self._vector
         current, first = vector.start(seed), np.ones(len(self._quotas), bool)
-        camera = VideoRecorder(vector, recording.videos, actor)
-        recorded = recording.episodes
-        recorder = None if recorded is None else EpisodeRecorder(vector, recorded)
+        camera = VideoRecorder(vector, videos, actor)
         episodes: dict[tuple[int, int, int], Episode] = {}
         while self._open.any():
             self._begin(current, first & self._open)
             camera.record(first & self._open)
-            acted = controller.act(
-                current, first, task=self._task, actor=actor, explore=False, expert=recording.expert
-            )
+            acted = controller.act(current, first, task=self._task, actor=actor, explore=False)
             step = vector.step(acted.action.numpy())
-            if recorder is not None:
-                recorder.note(current, acted, step, self._open)
             episodes |= self._observe(step, camera)
             current, first = step.current, step.terminated | step.truncated
         return Evaluation(

@@ -5,21 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import torch
-
 from empo_core.errors import CollectError, ConfigError
 from empo_core.random_streams import Stream, seed_of, stream
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.environments.tasks import Task
-from empo_latent.episode_recorder import RecordedEpisode, sequence_batch
-from empo_latent.evaluation import Evaluation, Recording, evaluate
-from empo_latent.learning.updater import Updater
-from empo_latent.metric_keys import logged_key
+from empo_latent.evaluation import Evaluation, evaluate
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.mppi import Planner
+from empo_latent.planner import Planner
 from empo_latent.videos import warn_no_videos
-from empo_learning.randomness import capture, restore, seeded
+from empo_learning.randomness import seeded
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +23,7 @@ MOST_ENVS = 10
 
 
 class Evaluator:
-    """Lets the agent play whole episodes, and looks at its losses on them."""
+    """Lets the agent play whole episodes."""
 
     def __init__(
         self,
@@ -37,12 +32,11 @@ class Evaluator:
         seed: int,
         model: LatentModel,
         planner: Planner,
-        updater: Updater,
         discounts: Sequence[float],
     ) -> None:
         """Prepare for the tasks of a run, of this seed, with their discounts."""
         self._params, self._tasks, self._seed = params, tasks, seed
-        self._model, self._planner, self._updater = model, planner, updater
+        self._model, self._planner = model, planner
         self._discounts = discounts
 
     def evaluate(
@@ -73,7 +67,6 @@ class Evaluator:
             evaluations: dict[str, Evaluation] = {}
             metrics: dict[str, float] = {}
             for actor in reporting.evaluate:
-                record: list[RecordedEpisode] | None = [] if reporting.validate_losses else None
                 evaluations[actor] = evaluate(
                     self._model,
                     self._planner,
@@ -83,16 +76,9 @@ class Evaluator:
                     seed=seed,
                     device=self._params.compute.device,
                     discounts=self._discounts,
-                    recording=Recording(
-                        videos=videos if rendering else 0,
-                        episodes=record,
-                        expert=record is not None and self._updater.needs_expert,
-                    ),
+                    videos=videos if rendering else 0,
                 )
                 metrics |= evaluations[actor].metrics()
-                if record is not None:
-                    losses = self._losses(record, steps)
-                    metrics |= {f"eval/{actor}/{logged_key(key)}": x for key, x in losses.items()}
         finally:
             vector.close()
         return evaluations, metrics
@@ -105,26 +91,6 @@ class Evaluator:
             except (CollectError, ConfigError) as error:
                 warn_no_videos(str(error))
         return evaluation_vector(self._params, self._tasks, episodes), False
-
-    def _losses(self, record: Sequence[RecordedEpisode], steps: int) -> dict[str, float]:
-        """The losses on episodes that are not trained on."""
-        batch = sequence_batch(
-            record,
-            horizon=self._params.learning.horizon,
-            count=self._params.replay.batch_size,
-            tasks=len(self._tasks),
-            generator=torch.Generator().manual_seed(
-                seed_of(stream(self._seed, Stream.EVALUATION, steps, 1))
-            ),
-        )
-        if batch is None:
-            return {}
-        before = capture()
-        try:
-            losses = self._updater.losses(batch.to(self._params.compute.device))
-        finally:
-            restore(before)
-        return {name: float(number) for name, number in losses.items()}
 
 
 def evaluation_vector(

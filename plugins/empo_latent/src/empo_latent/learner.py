@@ -115,9 +115,8 @@ class LatentLearner(Learner):
         params, horizon = self._params, self._params.learning.horizon
         where, steps = "algorithm.params.total_steps", f"in {self.steps:,} steps"
         if not self._parts.replay.ready:
-            ended = "" if params.replay.running else " ended (see replay.running)"
             raise ConfigError(
-                f"{where}: nothing was learned, for {steps} no episode{ended} had {horizon} steps "
+                f"{where}: nothing was learned, for {steps} no episode had {horizon} steps "
                 "(learning.horizon) or was cut off before; take more steps, or shorten the horizon"
             )
         raise ConfigError(
@@ -330,16 +329,12 @@ class LatentLearner(Learner):
 
     def _take_in_heads(self) -> None:
         """Train and ask the termination head, which the model has got since it was made."""
-        self._parts.planner.expect_ends()
+        self._parts.planner.episodic = True
         self._parts.updater.take_in_heads()
 
     def _update(self) -> None:
         self._owed_updates -= 1
         progress = min(self.steps / self.total_steps, 1.0)
-        reanalysis = self._params.reanalysis
-        if reanalysis.interval and self.updates_made % reanalysis.interval == 0:
-            with self._parts.timers("reanalysis"):
-                _plan_anew(self._parts, reanalysis.sequences, self._generator)
         with self._parts.timers("replay"):
             batch = self._parts.replay.sample(self._params.replay.batch_size, self._generator)
             sequences = batch.to(self._params.compute.device)
@@ -349,16 +344,6 @@ class LatentLearner(Learner):
                 **self._parts.updater.update(sequences, progress),
             }
         self.updates_made += 1
-
-
-def _plan_anew(parts: RunComponents, sequences: int, generator: torch.Generator) -> None:
-    """Plan where some sequences were, and remember that (lazy reanalysis, Wang 2025)."""
-    number = torch.randint(parts.replay.num_sequences, (sequences,), generator=generator)
-    batch = parts.replay.gather(number)
-    observation = batch.observation[:-1]
-    task = None if batch.task is None else batch.task.repeat(len(observation))
-    expert = parts.controller.imitable(observation.flatten(0, 1), task)
-    parts.replay.revise(number, expert.view(*observation.shape[:2], *expert.shape[1:]))
 
 
 def _check_steps(replay: Mapping[str, Any], num_numbers: int) -> None:
@@ -372,8 +357,9 @@ def _check_steps(replay: Mapping[str, Any], num_numbers: int) -> None:
         NonFiniteError: if a number is not finite.
     """
     for env, row in enumerate(replay["rows"]):
-        steps = row["steps"][~row["first"], :num_numbers]
-        if not bool(steps.isfinite().all()):
+        steps = row["steps"][:, :num_numbers]
+        begins = steps.isnan().all(1)  # First rows of episodes have no step.
+        if not bool(steps[~begins].isfinite().all()):
             raise NonFiniteError(
                 f"the replay has an action or reward of environment {env} that is not finite"
             )

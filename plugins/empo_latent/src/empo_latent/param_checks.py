@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from empo_core.errors import ConfigError
 from empo_core.protocols import PolicyLoss
+from empo_core.types import CandidateBatch
 from empo_latent.networks.ensemble import lack_of_heads
 from empo_latent.params import LatentParams
 from empo_latent.types import MultiTaskSpec
@@ -47,6 +48,11 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
     num_candidates = params.imagination.candidates
     candidates = num_candidates or max(loss.needs.candidates for loss in losses.values())
     for name, loss in losses.items():
+        if loss.takes is not CandidateBatch:
+            yield (
+                f"{name}_loss: {type(loss).__name__} learns from steps that were taken, and "
+                "algorithm 'latent' imagines candidates; choose another, e.g. awr"
+            )
         min_candidates = loss.needs.min_candidates
         if candidates < min_candidates:
             yield (
@@ -59,11 +65,6 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
                 f"{name}_loss: it imitates the planner, and there is none; set "
                 "collection.acting to planner"
             )
-    if params.reanalysis.interval and not any(loss.needs.expert for loss in losses.values()):
-        yield (
-            "reanalysis.interval: no policy loss imitates the planner; choose one that does, e.g. "
-            "distill, or drop this"
-        )
     judges = any(loss.needs.critic or loss.needs.targets for loss in losses.values())
     if params.imagination.value_heads and not judges:
         yield (
@@ -98,12 +99,6 @@ def _of_heads(params: LatentParams) -> Iterator[str]:
             "auxiliary.dynamics: there is one dynamics and one reward head; raise latents.heads or "
             "reward.heads, or drop this"
         )
-    for name in ("heads", "heads_evaluation"):
-        reduces = getattr(params.planner, name) not in ("mean", None)
-        if reduces and not several and values < 2:
-            yield (
-                f"planner.{name}: there is one head of everything; raise value.heads, or drop this"
-            )
     for where, group, subject in (
         ("planner", params.planner, "plans"),
         ("imagination", params.imagination, "actions"),
@@ -135,7 +130,7 @@ def _of_critic(params: LatentParams) -> Iterator[str]:
 
 
 def _of_acting(params: LatentParams) -> Iterator[str]:
-    planner, default = params.planner, type(params.planner).model_construct()
+    planner = params.planner
     explores = params.collection.acting == "planner"
     if not explores:
         if params.optimistic_loss is not None:
@@ -143,20 +138,8 @@ def _of_acting(params: LatentParams) -> Iterator[str]:
                 "optimistic_loss: its policy makes proposals for the planner in training, and "
                 "collection.acting is policy; set that to planner, or drop this"
             )
-        names = ("policy_noise", "exploration", "action_noise", "chosen", "disagreement")
-        for name in names:
-            if getattr(planner, name) != getattr(default, name):
-                yield (
-                    f"planner.{name}: it matters where the planner acts in training, and "
-                    "collection.acting is policy; set that to planner, or drop this"
-                )
-    elif not planner.policy_plans:
-        for name, is_set in (
-            ("optimistic_loss", params.optimistic_loss is not None),
-            ("planner.policy_noise", planner.policy_noise > 0),
-        ):
-            if is_set:
-                yield f"{name}: the policy proposes no plans; raise planner.policy_plans"
+    elif not planner.policy_plans and params.optimistic_loss is not None:
+        yield "optimistic_loss: its policy proposes no plans; raise planner.policy_plans"
     if params.collection.env_threads > params.num_envs:
         yield (
             f"collection.env_threads: {params.collection.env_threads} threads cannot share "

@@ -12,11 +12,11 @@ import torch
 from empo_core.errors import ConfigError
 from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_latent.environments.tasks import Task
-from empo_latent.evaluation import NOTHING, Evaluation, Recording, evaluate
+from empo_latent.evaluation import Evaluation, evaluate
 from empo_latent.evaluator import evaluation_vector
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.planning.build import discounts, planner_of
+from empo_latent.planner import discounts, planner_of
 from empo_latent.videos import save_videos, warn_no_videos
 
 
@@ -62,8 +62,7 @@ class LatentPlayer(EpisodePlayer):
     def film(self, directory: Path, *, episodes: int, seed: int) -> Sequence[Path]:
         """Animations of episodes of each task by each actor; see ``EpisodePlayer.film``."""
         try:
-            films = Recording(videos=episodes)
-            evaluations = self.evaluations(episodes=episodes, seed=seed, recording=films)
+            evaluations = self.evaluations(episodes=episodes, seed=seed, videos=episodes)
         except ConfigError as error:  # A task that draws nothing is no reason to fail.
             warn_no_videos(str(error))
             return []
@@ -71,12 +70,10 @@ class LatentPlayer(EpisodePlayer):
             [video for evaluation in evaluations for video in evaluation.videos], directory
         )
 
-    def evaluations(
-        self, *, episodes: int, seed: int, recording: Recording = NOTHING
-    ) -> list[Evaluation]:
+    def evaluations(self, *, episodes: int, seed: int, videos: int = 0) -> list[Evaluation]:
         """So many episodes of each task by each actor."""
-        params, films = self._params, recording.videos > 0
-        vector = evaluation_vector(params, self._tasks, episodes, rendering=films)
+        params = self._params
+        vector = evaluation_vector(params, self._tasks, episodes, rendering=videos > 0)
         try:
             rates = discounts(params, vector.spec)
             planner = planner_of(self._model, params, torch.tensor(rates), compiled=False)
@@ -90,7 +87,7 @@ class LatentPlayer(EpisodePlayer):
                     seed=seed,
                     device="cpu",
                     discounts=rates,
-                    recording=recording,
+                    videos=videos,
                 )
                 for actor in params.reporting.evaluate
             ]

@@ -43,7 +43,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
             "name": "svg",
             "params": {"entropy": {"coef": 1e-4, "jacobian": 0.0}},
         },
-        "replay": {"batch_size": 256, "running": False},
+        "replay": {"batch_size": 256},
         "value": {"critic": "q", "heads": 5, "bootstrap": "pair"},
         "policy": {"min_log_std": -10.0, "max_log_std": 2.0},
         "imagination": {"start": "rollout", "value_heads": 2},

@@ -15,8 +15,6 @@ in whose padding (``SequenceBatch.valid``) nothing is learned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
@@ -24,21 +22,34 @@ from torch import Tensor
 
 from empo_core.errors import ConfigError, StorageError
 from empo_core.trees import StateDict
-from empo_latent.row_rings import RowRings
-from empo_latent.sequence_queue import SequenceQueue
 from empo_latent.types import MultiTaskSpec, SequenceBatch
 
 PADDING = -1.0
 """Termination of a row in which nothing happened."""
+FEWEST_ROWS = 1024
+"""Rows per environment that memory is taken for at once; more as they are needed."""
+COLUMNS = ("observations", "steps", "is_end")
+"""Arrays of rows, ``[env row ...]``."""
 
 
 class Replay:
-    """A ring of rows per environment, and the places in it where sequences end.
+    """A ring of rows per environment: row ``i`` lies at place ``i`` modulo ``max_rows``.
 
     Environments have rings of their own, so an episode's rows lie in sequence, and episodes that
-    are still going on can be learned from, or not (``running``). Where sequences end is kept in a
-    ``SequenceQueue``.
+    are still going on can be learned from. Sequences are drawn by rejection: a row is drawn, and
+    drawn again where no sequence ends with it.
+
+    Attributes:
+        observations: Observations.
+        steps: Action, reward, termination and expert side by side.
+        is_end: Whether the rows before it are enough for a sequence that ends with the row.
+        num_sequences: Number of different sequences that can be drawn.
     """
+
+    observations: Shaped[np.ndarray, "env row word"]
+    steps: Float[np.ndarray, "env row number"]
+    is_end: Bool[np.ndarray, "env row"]
+    num_sequences: int
 
     def __init__(
         self,
@@ -47,7 +58,6 @@ class Replay:
         envs: int,
         capacity: int,
         horizon: int,
-        running: bool = True,
         expert: bool = False,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -58,7 +68,6 @@ class Replay:
             envs: How many environments there are.
             capacity: Rows of all environments together; the oldest are overwritten.
             horizon: Steps of a sequence.
-            running: Whether episodes that have not ended have sequences, too.
             expert: Whether rows also hold how the planner would have acted.
             device: Where sequences are needed; they are kept in the memory of the CPU.
 
@@ -72,28 +81,19 @@ class Replay:
                 f"{self._max_rows} each, and a sequence of {horizon} steps has {horizon + 1}; set "
                 f"it to at least {envs * (horizon + 1)}"
             )
-        self._horizon, self._running, self._expert = horizon, running, expert
+        self._horizon, self._expert = horizon, expert
         self._actions, self._device = spec.actions, torch.device(device)
         several = len(spec.tasks) > 1
         self._task = torch.arange(envs) % len(spec.tasks) if several else None
-        self._rings = RowRings(
-            envs,
-            self._max_rows,
-            words=spec.words,
-            numbers=spec.actions * (3 if expert else 1) + 2,
-            pictures=spec.pictures,
-        )
-        self._queue = SequenceQueue(
-            envs, self._rings.rows, max_rows=self._max_rows, horizon=horizon, running=running
-        )
+        rows = min(self._max_rows, FEWEST_ROWS)
+        kind = np.uint8 if spec.pictures else np.float32
+        self.observations = np.empty((envs, rows, spec.words), kind)
+        self.steps = np.empty((envs, rows, spec.actions * (3 if expert else 1) + 2), np.float32)
+        self.is_end = np.zeros((envs, rows), bool)
         # Per environment: rows ever written, and steps of the episode.
         self._written = np.zeros(envs, np.int64)
         self._age = np.full(envs, -1)
-
-    @property
-    def num_sequences(self) -> int:
-        """Number of different sequences that can be drawn."""
-        return len(self._queue)
+        self.num_sequences = 0
 
     @property
     def ready(self) -> bool:
@@ -106,9 +106,8 @@ class Replay:
         """Begin episodes in some environments (``rows``), by what is seen first."""
         envs = np.flatnonzero(rows)
         self._pad(envs)
-        self._queue.end(envs)
         self._age[envs] = 0
-        self._write(envs, observation[envs], np.nan, first=True)
+        self._write(envs, observation[envs], np.nan)
 
     def add(
         self,
@@ -132,11 +131,11 @@ class Replay:
                 f"environment {int((self._age < 0).argmax())} has no episode to add a step to; "
                 "call begin first"
             )
-        if expert is not None:
-            self._require_room_for_expert()
+        if expert is not None and not self._expert:
+            raise ValueError("rows have no room for the planner's actions: set expert")
         envs = np.arange(len(self._age))
         self._age += 1
-        steps, actions = np.empty((len(envs), self._rings.widths[1]), np.float32), self._actions
+        steps, actions = np.empty((len(envs), self.steps.shape[2]), np.float32), self._actions
         steps[:, :actions] = action.cpu().numpy()
         steps[:, actions], steps[:, actions + 1] = reward, terminated
         if self._expert:
@@ -154,47 +153,51 @@ class Replay:
             ValueError: if there is nothing to draw from; see ``ready``.
         """
         if not self.ready:
-            condition = "has" if self._running else "has ended and has"
             raise ValueError(
-                f"no episode {condition} {self._horizon} steps yet, so there is no sequence to "
-                "learn from; see ready"
+                f"no episode has {self._horizon} steps yet, so there is no sequence to learn "
+                "from; see ready"
             )
-        return self.gather(torch.randint(self.num_sequences, (batch_size,), generator=generator))
+        held = np.minimum(self._written, self._max_rows)
+        total = held.cumsum()
+        env, end = np.empty((2, 0), np.int64)
+        while len(env) < batch_size:
+            missing = batch_size - len(env)
+            row = torch.randint(int(total[-1]), (missing,), generator=generator).numpy()
+            drawn = total.searchsorted(row, side="right")
+            age = total[drawn] - 1 - row  # 0: the newest row of its environment.
+            last = self._written[drawn] - 1 - age
+            fits = self.is_end[drawn, last % self._max_rows] & (age < held[drawn] - self._horizon)
+            env, end = np.append(env, drawn[fits]), np.append(end, last[fits])
+        return self.gather(env, end)
 
-    def gather(self, number: Int64[Tensor, " sequence"]) -> SequenceBatch:
-        """The sequences of these indices, below ``num_sequences``; adding steps moves them."""
-        rows, env = self._places_of(number.numpy())
-        steps = self._rings.gathered("steps", rows[1:], self._device)
-        actions = self._actions
-        expert = None
-        if self._expert:
-            expert = steps[..., actions + 2 :].view(*steps.shape[:2], 2, actions)
+    def places(self) -> tuple[Int64[np.ndarray, " sequence"], Int64[np.ndarray, " sequence"]]:
+        """The environment and the last row of each sequence that can be drawn."""
+        env, place = self.is_end.nonzero()
+        newest = self._written[env] - 1
+        end = newest - (newest - place) % self._max_rows
+        held = np.minimum(self._written, self._max_rows)[env]
+        fits = (end >= 0) & (newest - end < held - self._horizon)
+        return env[fits], end[fits]
+
+    def gather(
+        self, env: Int64[np.ndarray, " sequence"], end: Int64[np.ndarray, " sequence"]
+    ) -> SequenceBatch:
+        """The sequences that end with these rows, as ``places`` names them."""
+        rows = (end + np.arange(-self._horizon, 1)[:, None]) % self._max_rows
+        rows += env * self.is_end.shape[1]
+        steps, actions = self._rows_of(self.steps, rows[1:]), self._actions
         terminated = steps[..., actions + 1 : actions + 2]
+        expert = steps[..., actions + 2 :].view(*steps.shape[:2], 2, -1) if self._expert else None
+        task = None if self._task is None else self._task[torch.from_numpy(env)]
         return SequenceBatch(
-            observation=self._rings.gathered("observations", rows, self._device),
+            observation=self._rows_of(self.observations, rows),
             action=steps[..., :actions],
             reward=steps[..., actions : actions + 1],
             terminated=terminated.clamp(min=0),
             valid=(terminated != PADDING).to(terminated.dtype),
-            task=None
-            if self._task is None
-            else self._task[env].to(self._device, non_blocking=True),
+            task=None if task is None else task.to(self._device, non_blocking=True),
             expert=expert,
         )
-
-    def revise(
-        self,
-        number: Int64[Tensor, " sequence"],
-        expert: Float[Tensor, "time sequence 2 action"],
-    ) -> None:
-        """Replace how the planner would have acted in each step of the sequences of these indices.
-
-        Raises:
-            ValueError: if rows have no room for it.
-        """
-        self._require_room_for_expert()
-        rows, _ = self._places_of(number.numpy())
-        self._rings.replace(rows[1:], self._actions + 2, expert.flatten(2))
 
     def state_dict(self) -> StateDict:
         """All that is remembered, as a tree for checkpoints; tensors are not copied."""
@@ -204,7 +207,10 @@ class Replay:
             "horizon": self._horizon,
             "written": torch.from_numpy(self._written.copy()),
             "age": torch.from_numpy(self._age.copy()),
-            "rows": self._rings.saved(used),
+            "rows": [
+                {name: torch.from_numpy(getattr(self, name)[env, :n]) for name in COLUMNS}
+                for env, n in enumerate(used)
+            ],
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -213,87 +219,83 @@ class Replay:
         Raises:
             StorageError: if the state is one of other tasks or sizes.
         """
-        rows = state["rows"]
-        mine = (len(self._age), self._max_rows, self._horizon, *self._rings.widths)
-        saved = (len(rows), state["capacity"], state["horizon"], *_widths(rows))
+        rows, arrays = state["rows"], (self.observations, self.steps)
+        mine = (len(self._age), self._max_rows, self._horizon, *(x.shape[2] for x in arrays))
+        widths = [rows[0][name].shape[1] if rows else 0 for name in ("observations", "steps")]
+        saved = (len(rows), state["capacity"], state["horizon"], *widths)
         if mine != saved:
             raise StorageError(
                 f"the checkpoint remembers something else: (environments, rows of each, steps of a "
                 f"sequence, numbers per observation, numbers per step) are {saved}, and should be "
                 f"{mine}; go on with the params that the run began with"
             )
-        self._written = state["written"].numpy().copy()
-        self._age = state["age"].numpy().copy()
+        self._written, self._age = state["written"].numpy().copy(), state["age"].numpy().copy()
         self._grow(min(self._max_rows, int(self._written.max(initial=1))))
-        self._rings.restore(rows)
         for env, row in enumerate(rows):
-            written = int(self._written[env])
-            held = np.arange(written - len(row["first"]), written)
-            ended = written - 1 - int(self._age[env])  # An age of -1 is of no episode.
-            self._queue.refill(env, held, self._rings.first[env, held % self._max_rows], ended)
+            for name in COLUMNS:
+                getattr(self, name)[env, : len(row[name])] = row[name].numpy()
+        self.num_sequences = len(self.places()[0])
+
+    def _rows_of(
+        self,
+        array: Shaped[np.ndarray, "env row number"],
+        rows: Int64[np.ndarray, "moment sequence"],
+    ) -> Shaped[Tensor, "moment sequence number"]:
+        """Rows of all rings, counted through, on the device; the copy may still be going on."""
+        flat = torch.from_numpy(array).flatten(0, 1)
+        # Memory that the device can read by itself while we go on; torch keeps it until then.
+        pinned = self._device.type == "cuda"
+        into = torch.empty(rows.size, flat.shape[1], dtype=flat.dtype, pin_memory=pinned)
+        torch.index_select(flat, 0, torch.from_numpy(rows).flatten(), out=into)
+        return into.view(*rows.shape, flat.shape[1]).to(self._device, non_blocking=True)
 
     def _terminate(
         self, envs: Int64[np.ndarray, " row"], observation: Shaped[np.ndarray, "env word"]
     ) -> None:
         """Add the rows in which nothing happens any more, and let episodes end with them."""
-        nothing = np.zeros(self._rings.widths[1], np.float32)
+        nothing = np.zeros(self.steps.shape[2], np.float32)
         nothing[self._actions + 1] = 1
         for _ in range(self._horizon - 1):
             self._age[envs] += 1
             self._write(envs, observation[envs], nothing)
         self._age[envs] = -1
-        self._queue.end(envs)
 
     def _pad(self, envs: Int64[np.ndarray, " row"]) -> None:
         """Add rows to episodes that are cut off before they are as long as a sequence."""
-        nothing = np.zeros(self._rings.widths[1], np.float32)
+        nothing = np.zeros(self.steps.shape[2], np.float32)
         nothing[self._actions + 1] = PADDING
         nothing[self._actions + 2 :] = np.nan
         while len(envs := envs[(self._age[envs] > 0) & (self._age[envs] < self._horizon)]):
-            last = self._rings.observations[envs, (self._written[envs] - 1) % self._max_rows]
+            last = self.observations[envs, (self._written[envs] - 1) % self._max_rows]
             self._age[envs] += 1
             self._write(envs, last, nothing)
-
-    def _require_room_for_expert(self) -> None:
-        if not self._expert:
-            raise ValueError("rows have no room for the planner's actions: set expert")
-
-    def _grow(self, rows: int) -> None:
-        """Take memory for so many rows per environment."""
-        self._queue.grow(rows)
-        self._rings.grow(rows)
 
     def _write(
         self,
         envs: Int64[np.ndarray, " row"],
         observation: Shaped[np.ndarray, "row word"],
         steps: Shaped[np.ndarray, "... number"] | float,
-        *,
-        first: bool = False,
     ) -> None:
-        """Add a row to each environment, queue sequences that end there, drop overwritten ones."""
+        """Add a row to each environment; it may end a sequence, and overwrite another's first."""
         row = self._written[envs]
-        num_rows, room = int(row.max(initial=0)) + 1, self._rings.rows
+        num_rows, room = int(row.max(initial=0)) + 1, self.is_end.shape[1]
         if room < min(num_rows, self._max_rows):
             self._grow(min(self._max_rows, max(num_rows, 2 * room)))
-        places = row % self._max_rows
-        self._rings.observations[envs, places] = observation
-        self._rings.steps[envs, places] = steps
-        self._rings.first[envs, places] = first
+        full = row >= self._max_rows
+        lost = (row[full] + self._horizon) % self._max_rows
+        self.num_sequences -= int(self.is_end[envs[full], lost].sum())
+        places, is_end = row % self._max_rows, self._age[envs] >= self._horizon
+        self.observations[envs, places] = observation
+        self.steps[envs, places] = steps
+        self.is_end[envs, places] = is_end
+        self.num_sequences += int(is_end.sum())
         self._written[envs] += 1
-        self._queue.advance(envs, row, self._age[envs] >= self._horizon)
 
-    def _places_of(
-        self, number: Int64[np.ndarray, " sequence"]
-    ) -> tuple[Int64[Tensor, "moment sequence"], Int64[Tensor, " sequence"]]:
-        """Rows of sequences, counted through all rings, and the environment of each."""
-        ends, env = self._queue.find(number)
-        rows = (ends + np.arange(-self._horizon, 1)[:, None]) % self._max_rows
-        rows += env * self._rings.rows
-        return torch.from_numpy(rows), torch.from_numpy(env)
-
-
-def _widths(rows: list[Mapping[str, Tensor]]) -> tuple[int, int]:
-    if not rows:
-        return 0, 0
-    return rows[0]["seen"].shape[1], rows[0]["steps"].shape[1]
+    def _grow(self, rows: int) -> None:
+        """Take memory for so many rows per environment; nothing was overwritten before."""
+        before = self.is_end.shape[1]
+        for name in COLUMNS if rows > before else ():
+            old = getattr(self, name)
+            new = np.zeros((len(old), rows, *old.shape[2:]), old.dtype)
+            new[:, :before] = old
+            setattr(self, name, new)

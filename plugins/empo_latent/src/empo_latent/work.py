@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from empo_latent.params import LatentParams
 
-UPDATE = ("update", "replay", "reanalysis")
+UPDATE = ("update", "replay")
 """Timers of what an update takes."""
 EVALUATION = "evaluation"
 """Timer of evaluations."""

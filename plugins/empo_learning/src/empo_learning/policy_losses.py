@@ -1,25 +1,20 @@
-"""Parts that policy losses share, as pure functions and small states.
+"""Parts that policy losses share, as pure functions and small modules.
 
 Everything compiles into one graph: shapes are static, and nothing asks a tensor for its value.
-What changes in the course of training (``RunningScale``, ``EntropyCoefficient``) does so in
-``adapt`` alone; what a call would make of it is its ``next_value``, which belongs into
-``LossOutput.statistics``.
+What changes in the course of training (``RunningScale``, ``EntropyBonus``) is a module with a
+buffer, which changes in training mode alone.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 
-from empo_core.protocols import Critic
-from empo_core.trees import StateDict
-from empo_core.types import ImaginedBatch, LossNeeds
 from empo_learning.distributions import BoundedNormal
 
 if TYPE_CHECKING:
@@ -32,46 +27,6 @@ NEAR_BOUND = 0.95
 """Actions beyond this are called saturated."""
 LOG_COEFFICIENTS = (-20.0, 10.0)
 """Bounds of a tuned coefficient's logarithm: a target that cannot be reached ends here."""
-
-
-def require_needs(
-    name: str, needs: LossNeeds, batch: ImaginedBatch, critic: Critic | None = None
-) -> None:
-    """Refuse a call that lacks something.
-
-    Raises:
-        ValueError: if something that the loss needs is missing, or there are too few candidates.
-    """
-    for role, is_needed, value in (
-        ("a critic", needs.critic, critic),
-        ("batch.expert", needs.expert, batch.expert),
-        ("batch.proposal", needs.proposal, batch.proposal),
-    ):
-        if is_needed and value is None:
-            raise ValueError(f"{name} needs {role}, and got None; pass it, see its 'needs'")
-    candidates = len(batch.action)
-    if candidates < needs.min_candidates:
-        raise ValueError(
-            f"{name} needs at least {needs.min_candidates} candidate actions per start, and the "
-            f"batch has {candidates}; propose more"
-        )
-
-
-def constants(batch: ImaginedBatch) -> ImaginedBatch:
-    """The batch without gradients, and with zeros for the candidates of starts without weight.
-
-    So whatever stands there has no influence, not even NaN. Starts and distributions are left as
-    they are.
-    """
-    masked = (batch.weight <= 0).detach()
-    return replace(
-        batch,
-        start=batch.start.detach(),
-        action=batch.action.detach().masked_fill(masked[:, None], 0.0),
-        target=batch.target.detach().masked_fill(masked[:, None], 0.0),
-        log_prob=batch.log_prob.detach().masked_fill(masked, 0.0),
-        weight=batch.weight.detach(),
-    )
 
 
 def weighted_mean(
@@ -123,44 +78,51 @@ def spread(values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]) -
     return torch.where(counts.any(), distance, torch.zeros_like(distance))
 
 
-class RunningScale:
+class RunningScale(nn.Module):
     """Running scale: a slow average of the values' spread, at least 1, by which they are divided.
 
     ``S <- S + rate * (max(spread, 1) - S)``, from 1 on (TD-MPC2).
+
+    Attributes:
+        value: The scale, a buffer.
     """
 
-    def __init__(self, rate: float) -> None:
-        """Follow with this rate, in (0, 1]."""
-        self._rate = rate
-        self.value: Float[Tensor, ""] = torch.ones(())
+    value: Float[Tensor, ""]
 
-    def next_value(
+    def __init__(self, rate: float) -> None:
+        """Follow with this rate, in (0, 1]; 0 never moves."""
+        super().__init__()
+        self._rate = rate
+        self.register_buffer("value", torch.ones(()))
+
+    def current(self, values: Tensor) -> Float[Tensor, ""]:
+        """A copy of the scale now, in the dtype and on the device of ``values``."""
+        return self.value.to(values, copy=True)
+
+    def after(
         self, values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]
     ) -> Float[Tensor, ""]:
-        """The scale after these values; it changes when ``adapt`` gets it.
+        """The scale after these values.
 
         Args:
             values: The numbers.
             weight: As ``spread`` takes it; where nothing counts the scale stays.
         """
-        value = self.value.to(values)
+        value = self.current(values)
         aim = spread(values, weight).clamp(min=1.0)
         return torch.where((weight > 0).any(), torch.lerp(value, aim, self._rate), value)
 
-    def adapt(self, next_value: Float[Tensor, ""]) -> None:
-        """Take what ``next_value`` returned, and move to its device."""
-        self.value = written(self.value, next_value)
-
-    def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
-        return {"value": self.value.clone()}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
-        self.value = written(self.value, state_dict["value"])
+    def forward(
+        self, values: Float[Tensor, "*shape"], weight: Shaped[Tensor, "*#shape"]
+    ) -> Float[Tensor, ""]:
+        """The same; in training mode it is the scale from now on."""
+        scale = self.after(values, weight)
+        if self.training:
+            self.value.copy_(scale)
+        return scale
 
 
-def scheduled(params: EntropyParams, progress: float) -> float:
+def scheduled(params: EntropyParams, progress: Float[Tensor, ""]) -> Float[Tensor, ""]:
     """The coefficient when this share of the run is done.
 
     ``coef`` up to ``begin``, ``end`` from ``finish`` on, and between, with ``x`` from 0 to 1,
@@ -168,66 +130,62 @@ def scheduled(params: EntropyParams, progress: float) -> float:
     it jumps behind it.
     """
     start, end = params.coef, params.end
-    if end is None or progress <= params.begin:
-        return start
-    if progress >= params.finish:
-        return end
-    share = (progress - params.begin) / (params.finish - params.begin)
+    if end is None:
+        return torch.full_like(progress, start)
+    if params.finish > params.begin:
+        share = ((progress - params.begin) / (params.finish - params.begin)).clamp(0.0, 1.0)
+    else:
+        share = (progress > params.begin).to(progress)
     if params.schedule == "exponential":
-        return float(start * (end / start) ** share)
+        return start * (end / start) ** share
     return start + (end - start) * share
 
 
-class EntropyBonus(NamedTuple):
-    """The entropy bonus of a policy.
+class EntropyTerm(NamedTuple):
+    """What entropy is worth.
 
     Attributes:
-        entropy: Of each start, summed over the numbers of an action.
-        scaled: Times a power of how many numbers there are.
-        coefficient: Of the bonus.
         paid: Coefficient times scaled entropy of each start; its gradient is the policy's.
-        weight: How much each start counts in metrics.
-        next_value: What ``EntropyCoefficient.adapt`` wants.
+        metrics: Means of ``entropy`` (summed over the numbers of an action), ``entropy_scaled``
+            (times a power of how many there are) and ``entropy_term``; ``entropy_coef``.
     """
 
-    entropy: Float[Tensor, " start"]
-    scaled: Float[Tensor, " start"]
-    coefficient: Float[Tensor, ""]
     paid: Float[Tensor, " start"]
-    weight: Float[Tensor, " start"]
-    next_value: Float[Tensor, ""]
+    metrics: dict[str, Tensor]
 
 
-def entropy_metrics(bonus: EntropyBonus) -> dict[str, Tensor]:
-    """Means of ``entropy``, ``entropy_scaled`` and ``entropy_term``; ``entropy_coef``."""
-    with torch.no_grad():
-        return {
-            "entropy": weighted_mean(bonus.entropy, bonus.weight),
-            "entropy_scaled": weighted_mean(bonus.scaled, bonus.weight),
-            "entropy_term": weighted_mean(bonus.paid, bonus.weight),
-            "entropy_coef": bonus.coefficient.clone(),
-        }
-
-
-class EntropyCoefficient:
-    """The coefficient of entropy in a policy loss: constant, scheduled, or tuned.
+class EntropyBonus(nn.Module):
+    """A bonus for entropy, with a coefficient that is constant, scheduled, or tuned.
 
     A tuned one follows the gradient of ``log(coefficient) * (entropy - target)``, as in SAC, with
     entropies per number of an action::
 
         coefficient <- coefficient * exp(-rate * (entropy - target))
+
+    Attributes:
+        tuned: The tuned coefficient, a buffer; None where it is not tuned.
     """
 
-    def __init__(self, params: EntropyParams) -> None:
-        self._params = params
-        self.value: Float[Tensor, ""] = torch.tensor(params.coef, dtype=torch.float32)
+    tuned: Float[Tensor, ""] | None
 
-    def bonus(self, distribution: Distribution, weight: Float[Tensor, " start"]) -> EntropyBonus:
-        """Entropy bonus of policies ``distribution`` at each start.
+    def __init__(self, params: EntropyParams) -> None:
+        super().__init__()
+        self._params = params
+        is_tuned = params.target_entropy is not None
+        self.register_buffer("tuned", torch.tensor(params.coef) if is_tuned else None)
+
+    def forward(
+        self,
+        distribution: Distribution,
+        weight: Float[Tensor, " start"],
+        progress: Float[Tensor, ""],
+    ) -> EntropyTerm:
+        """What the entropy of policies is worth at each start.
 
         Args:
             distribution: The policy at each start.
             weight: How much each start counts, in metrics and for tuning.
+            progress: Share of the run that is done, for schedules.
         """
         params = self._params
         worthless = params.coef == 0 and params.end is None
@@ -235,29 +193,35 @@ class EntropyCoefficient:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not worthless):
             entropy = policy_entropy(distribution, params.jacobian)
             scaled = entropy * num_numbers(distribution) ** params.action_power
-        value = self.value.to(scaled)
-        next_value = value.clone()
-        if params.target_entropy is not None:
-            with torch.no_grad():
-                per_number = entropy / num_numbers(distribution)
-                # 0 where nothing counts, which leaves the coefficient as it is.
-                excess = weighted_mean(per_number - params.target_entropy, weight)
-                next_value = (value.log() - params.rate * excess).clamp(*LOG_COEFFICIENTS).exp()
-        return EntropyBonus(entropy, scaled, value, value * scaled, weight, next_value)
+        coefficient = scheduled(params, progress.to(scaled))
+        if self.tuned is not None:
+            coefficient = self.tuned.to(scaled, copy=True)
+            if self.training:
+                self.tuned.copy_(self._tuned_by(entropy.detach(), distribution, weight))
+        paid = coefficient * scaled
+        with torch.no_grad():
+            metrics = {
+                "entropy": weighted_mean(entropy, weight),
+                "entropy_scaled": weighted_mean(scaled, weight),
+                "entropy_term": weighted_mean(paid, weight),
+                "entropy_coef": coefficient,
+            }
+        return EntropyTerm(paid, metrics)
 
-    def adapt(self, next_value: Float[Tensor, ""], progress: float) -> None:
-        """Take the ``next_value`` of a bonus, or what the schedule says; and go to its device."""
-        self.value = written(self.value, next_value)
-        if self._params.target_entropy is None:
-            self.value.fill_(scheduled(self._params, progress))
-
-    def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly so."""
-        return {"value": self.value.clone()}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
-        self.value = written(self.value, state_dict["value"])
+    def _tuned_by(
+        self,
+        entropy: Float[Tensor, " start"],
+        distribution: Distribution,
+        weight: Float[Tensor, " start"],
+    ) -> Float[Tensor, ""]:
+        """The coefficient after these entropies."""
+        assert self.tuned is not None
+        assert self._params.target_entropy is not None
+        per_number = entropy / num_numbers(distribution)
+        # 0 where nothing counts, which leaves the coefficient as it is.
+        excess = weighted_mean(per_number - self._params.target_entropy, weight)
+        log_coefficient = self.tuned.to(entropy).log() - self._params.rate * excess
+        return log_coefficient.clamp(*LOG_COEFFICIENTS).exp()
 
 
 def policy_entropy(distribution: Distribution, jacobian: float) -> Float[Tensor, "*batch"]:
@@ -339,15 +303,3 @@ def policy_metrics(
             near = (distribution.bounded(mode).abs() > NEAR_BOUND).to(mode)
             metrics["saturated"] = weighted_mean(near, counts)
     return metrics
-
-
-def written(
-    old: Shaped[Tensor, "*shape"], new: Shaped[Tensor, "*shape"]
-) -> Shaped[Tensor, "*shape"]:
-    """Copy ``new`` into the storage of ``old``, as compiled graphs require.
-
-    Where they are on different devices it is a tensor on the device of ``new``.
-    """
-    if old.device != new.device:
-        old = old.to(new.device)
-    return old.copy_(new.detach())

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from empo_core.protocols import Collector
-from empo_core.types import Fit, Quantity
-from empo_phase2.learner import Learner
+from empo_core.types import Quantity
 from empo_phase2.params import QUANTITIES
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 from empo_phase2.targets import BatchTargets
-from empo_phase2.warmup import STAGES, WarmUpSchedule
+from empo_phase2.warmup import STAGES
+
+if TYPE_CHECKING:
+    from empo_phase2.learner import Learner
 
 
-def of_step(
-    step: int,
-    schedule: WarmUpSchedule,
-    learner: Learner,
-    targets: BatchTargets,
-    fits: Mapping[Quantity, Fit],
-) -> dict[str, float]:
-    """Numbers about one training step."""
+def of_step(learner: Learner, targets: BatchTargets) -> dict[str, float]:
+    """Numbers about the newest training step."""
+    step, schedule = learner.steps - 1, learner.schedule
     metrics: dict[str, float] = {}
-    for quantity, fit in fits.items():
+    for quantity, fit in learner.fits.items():
         metrics[f"loss/{quantity}"] = float(fit.loss)
         metrics[f"optim/grad_norm_{quantity}"] = float(fit.gradient_norm)
         metrics[f"optim/lr_{quantity}"] = learner.lr(quantity, step)
-        metrics[f"value/{quantity}_prediction_mean"] = learner.predicted(quantity, targets)
+        metrics[f"value/{quantity}_prediction_mean"] = _prediction(learner, quantity, targets)
     for name, target, weight in (
         ("q_r", targets.q_r, targets.q_r_weight),
         ("v_h_e", targets.v_h_e, targets.v_h_e_weight),
@@ -72,6 +70,23 @@ def of_stages(seconds: Mapping[str, float], steps: int) -> dict[str, float]:
     ms = {f"time/stage_{name}_ms": 1e3 * part / steps for name, part in seconds.items()}
     shares = {f"time/stage_{name}_percent": 100 * s / whole for name, s in seconds.items()}
     return ms | shares
+
+
+@torch.no_grad()
+def _prediction(learner: Learner, quantity: Quantity, targets: BatchTargets) -> float:
+    """Mean output of a quantity's network where a batch starts."""
+    query, _, weight = learner.regression_batch(quantity, targets)
+    return _mean(learner.networks[quantity](query), weight)
+
+
+def profile_table(stage_ms: Mapping[str, float], steps: int) -> str:
+    """Milliseconds and share of each stage, as lines of text."""
+    whole = max(sum(stage_ms.values()), 1e-12)
+    lines = [
+        f"  {name:<24}{ms:9.3f} ms {100 * ms / whole:5.1f} %"
+        for name, ms in {**stage_ms, "total": sum(stage_ms.values())}.items()
+    ]
+    return "\n".join([f"targets, mean of {steps:,} training steps", *lines])
 
 
 def _of_networks(learner: Learner) -> dict[str, float]:

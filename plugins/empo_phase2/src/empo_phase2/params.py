@@ -223,9 +223,11 @@ class ReportingParams(Reporting):
         None, description="Algorithm whose solution the values are compared with, e.g. exact."
     )
     evaluation_interval: int = Field(1000, ge=0, description="Steps between comparisons; 0: one.")
-    time_stages: bool = Field(
-        False, description="Measure the stages of target computation, for each line of metrics."
-    )
+    profile_batching_interval: int = Field(
+        0, ge=0,
+        description="Training steps between two logged tables of the time that the five stages of "
+        "targets take, which are then also metrics and `result.profile()`; 0 measures nothing.",
+    )  # fmt: skip
 
 
 class ComputeParams(Compute):

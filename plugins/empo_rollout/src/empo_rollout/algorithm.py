@@ -33,9 +33,9 @@ from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
 from empo_learning.timers import Timers
+from empo_rollout.buffer import SegmentBuffer
 from empo_rollout.collector import RolloutCollector, build_normaliser
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
-from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
 from empo_rollout.learning.updater import Updater

@@ -1,4 +1,4 @@
-"""A small policy, a critic and candidates, by which policy losses are tested."""
+"""A small policy, a critic and batches of both kinds, by which policy losses are tested."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 
 from empo_core.protocols import PolicyLoss
-from empo_core.types import ImaginedBatch, LossOutput
+from empo_core.types import CandidateBatch, LossOutput, RecordedBatch
 from empo_learning.distributions import BoundedNormal
 
 Kind = Literal["normal", "bounded"]
 """Distribution of the test policy: ``Independent(Normal)`` or ``BoundedNormal``."""
 STARTS, FEATURES, ACTIONS, HEADS = 12, 3, 2, 2
 OF_STARTS, OF_CANDIDATES = ("start", "weight"), ("action", "target", "log_prob")
-TENSORS = OF_STARTS + OF_CANDIDATES
+OF_STEPS = ("action", "advantage", "log_prob", "weight")
+Batch = RecordedBatch | CandidateBatch
 
 
 class SteadyNormal(Normal):
@@ -109,7 +110,7 @@ def fill(module: nn.Module, shift: float = 0.0) -> None:
 
 def imagined(
     policy: KitPolicy, critic: KitCritic, *, starts: int, candidates: int, seed: int = 0
-) -> ImaginedBatch:
+) -> CandidateBatch:
     """A batch as a learner would make it, with every third start of several masked out.
 
     The expert knows what the critic likes best.
@@ -126,36 +127,67 @@ def imagined(
     weight = 0.5 + torch.rand(starts, generator=generator, dtype=torch.float64)
     weight[2::3] = 0
     expert = normal(policy.kind, best, torch.full_like(best, -1.0))
-    return ImaginedBatch(start, action, target, log_prob, weight, proposal, expert)
+    return CandidateBatch(start, action, target, log_prob, weight, proposal, expert)
 
 
-def changed_distributions(
-    batch: ImaginedBatch, kind: Kind, change: Callable[[Tensor], Tensor]
-) -> ImaginedBatch:
-    """The batch with other means and standard deviations of proposal and expert."""
+@dataclass(frozen=True)
+class Case:
+    """A batch, and the features of its steps or starts, at which the policy is asked."""
 
-    def changed(distribution: Distribution | None) -> Distribution:
-        assert distribution is not None
-        return normal(kind, change(distribution.mean), change(distribution.stddev.log()))
-
-    return replace(batch, proposal=changed(batch.proposal), expert=changed(batch.expert))
+    features: Tensor
+    batch: Batch
 
 
-def some_starts(batch: ImaginedBatch, kind: Kind, chosen: Tensor) -> ImaginedBatch:
-    """Some starts of a batch, in any order."""
-    tensors = {name: getattr(batch, name)[chosen] for name in OF_STARTS}
-    tensors |= {name: getattr(batch, name)[:, chosen] for name in OF_CANDIDATES}
-    return replace(changed_distributions(batch, kind, lambda tensor: tensor[chosen]), **tensors)
+def case(
+    takes: type[Batch],
+    policy: KitPolicy,
+    critic: KitCritic,
+    *,
+    starts: int,
+    candidates: int,
+    seed: int = 0,
+) -> Case:
+    """A batch of either type; recorded actions are first candidates."""
+    batch = imagined(policy, critic, starts=starts, candidates=candidates, seed=seed)
+    if takes is CandidateBatch:
+        return Case(batch.start, batch)
+    advantage = batch.target.mean(-1) - batch.target.mean((0, 2))
+    weight = batch.weight / batch.weight.mean()
+    return Case(
+        batch.start, RecordedBatch(batch.action[0], advantage[0], batch.log_prob[0], weight)
+    )
 
 
-def some_candidates(batch: ImaginedBatch, chosen: Tensor) -> ImaginedBatch:
-    """Some candidates of each start, in any order."""
-    tensors = {name: getattr(batch, name)[chosen] for name in OF_CANDIDATES}
-    return replace(batch, **tensors)
+def tensors(batch: Batch) -> dict[str, Tensor]:
+    """The tensors of a batch by name, but for its progress."""
+    names = OF_STARTS + OF_CANDIDATES if isinstance(batch, CandidateBatch) else OF_STEPS
+    return {name: getattr(batch, name) for name in names}
 
 
-def only_needed(loss: PolicyLoss, batch: ImaginedBatch) -> ImaginedBatch:
+def changed_starts(item: Case, kind: Kind, change: Callable[[Tensor], Tensor]) -> Case:
+    """The case after a change of all that belongs to steps or starts, which come first in it."""
+    changed = {}
+    for name, tensor in tensors(item.batch).items():
+        if name in OF_CANDIDATES and isinstance(item.batch, CandidateBatch):
+            changed[name] = change(tensor.transpose(0, 1)).transpose(0, 1)
+        else:
+            changed[name] = change(tensor)
+    batch = replace(item.batch, **changed)  # type: ignore[arg-type]
+    if isinstance(batch, CandidateBatch):
+
+        def turned(distribution: Distribution | None) -> Distribution | None:
+            if distribution is None:
+                return None
+            return normal(kind, change(distribution.mean), change(distribution.stddev.log()))
+
+        batch = replace(batch, proposal=turned(batch.proposal), expert=turned(batch.expert))
+    return Case(change(item.features), batch)
+
+
+def only_needed(loss: PolicyLoss, batch: Batch) -> Batch:
     """The batch without the distributions that the loss does not need."""
+    if isinstance(batch, RecordedBatch):
+        return batch
     return replace(
         batch,
         proposal=batch.proposal if loss.needs.proposal else None,
@@ -167,11 +199,7 @@ def slopes(output: LossOutput, policy: KitPolicy) -> list[Tensor]:
     """The gradient of an output by each parameter of the policy, 0 where unused."""
     assert output.loss.requires_grad, "the loss is detached from the policy"
     parameters = list(policy.parameters())
-    gradients = torch.autograd.grad(output.loss, parameters, allow_unused=True)
-    return [
-        torch.zeros_like(parameter) if gradient is None else gradient
-        for parameter, gradient in zip(parameters, gradients, strict=True)
-    ]
+    return list(torch.autograd.grad(output.loss, parameters, materialize_grads=True))
 
 
 @dataclass(frozen=True)
@@ -181,19 +209,21 @@ class Trial:
     loss: PolicyLoss
     policy: KitPolicy
     critic: KitCritic
-    batch: ImaginedBatch
+    case: Case
 
-    def output(self, batch: ImaginedBatch | None = None) -> LossOutput:
+    def output(self, item: Case | None = None) -> LossOutput:
         """The loss with what it needs and nothing else; global chance is the same every time."""
         torch.manual_seed(0)
-        batch = only_needed(self.loss, self.batch if batch is None else batch)
-        return self.loss(self.policy, batch, self.critic if self.loss.needs.critic else None)
+        item = self.case if item is None else item
+        batch = only_needed(self.loss, item.batch)
+        critic = self.critic if self.loss.needs.critic else None
+        return self.loss(self.policy(item.features), batch, critic)
 
-    def gradients(self, batch: ImaginedBatch | None = None) -> list[Tensor]:
+    def gradients(self, item: Case | None = None) -> list[Tensor]:
         """The gradient of the loss by each parameter of the policy, 0 where unused."""
-        return slopes(self.output(batch), self.policy)
+        return slopes(self.output(item), self.policy)
 
-    def assert_same_effect(self, other: ImaginedBatch) -> None:
+    def assert_same_effect(self, other: Case) -> None:
         """Check that another batch gives the same loss and gradient."""
         torch.testing.assert_close(self.output().loss, self.output(other).loss)
         for left, right in zip(self.gradients(), self.gradients(other), strict=True):
@@ -206,7 +236,14 @@ def compilable() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
         # Objects of these are made inside of graphs, where not even a check that is off can be.
-        for kind in (ImaginedBatch, LossOutput, BoundedNormal, SteadyNormal, SteadyBounded):
+        for kind in (
+            CandidateBatch,
+            RecordedBatch,
+            LossOutput,
+            BoundedNormal,
+            SteadyNormal,
+            SteadyBounded,
+        ):
             for name, member in [*vars(kind).items()]:
                 if inspect.isfunction(member):
                     patch.setattr(kind, name, inspect.unwrap(member))

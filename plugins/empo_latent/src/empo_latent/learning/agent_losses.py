@@ -48,7 +48,6 @@ from empo_latent.networks.ensemble import drawn_heads
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.params import LatentParams
 from empo_latent.types import PolicyRollout, SequenceBatch, WeightedLoss
-from empo_learning.distributions import BoundedNormal
 
 
 class AgentLosses:
@@ -180,7 +179,10 @@ class AgentLosses:
             loss = self._losses["policy"]
             assert loss.weighs_candidates
             with torch.no_grad():
-                batch = policy_batch.imagined(bound=self._params.policy.bound, with_expert=False)
+                start = policy_batch.weight.new_zeros(())
+                batch = policy_batch.candidates(
+                    bound=self._params.policy.bound, with_expert=False, progress=start
+                )
                 weights = loss.weights(batch).t()
         moments, number = sequences.observation.shape[:2]
         target = value_target(td, value, moments, number, self._candidates, weights)
@@ -204,32 +206,30 @@ class AgentLosses:
         )
 
     def policy_loss(
-        self, name: str, policy_batch: PolicyBatch
-    ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor], Mapping[str, Tensor]]:
+        self, name: str, policy_batch: PolicyBatch, progress: Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
         """The loss of ``policy`` or ``optimistic``, a component of its own (``policy_loss``).
 
+        ``progress`` is the share of the run that is done, for schedules.
+
         Returns:
-            The loss, metrics, and the statistics that an adaptive loss is to remember.
+            The loss, and metrics.
         """
-        loss, model = self._losses[name], self._model
-
-        def policy(features: Float[Tensor, "*batch feature"]) -> BoundedNormal:
-            return model.policy(features, task=policy_batch.task, optimistic=name == "optimistic")
-
+        loss, model, task = self._losses[name], self._model, policy_batch.task
         through = None
         if loss.needs.critic:
             critic_kind = self._params.imagination.critic
             network: Network = "target" if critic_kind == "target" else "online"
-            discount = self._discount_of(policy_batch.task)
-            through = critic(model, discount, policy_batch.task, network, self._drawn_heads())
+            through = critic(model, self._discount_of(task), task, network, self._drawn_heads())
         bound, with_expert = self._params.policy.bound, loss.needs.expert
-        batch = policy_batch.imagined(bound=bound, with_expert=with_expert)
-        output = loss(policy, batch, through)
+        batch = policy_batch.candidates(bound=bound, with_expert=with_expert, progress=progress)
+        distribution = model.policy(batch.start, task=task, optimistic=name == "optimistic")
+        output = loss(distribution, batch, through)
         metrics = {
             key: torch.as_tensor(number, device=output.loss.device)
             for key, number in output.metrics.items()
         }
-        return output.loss, metrics, output.statistics
+        return output.loss, metrics
 
     def _drawn_heads(self) -> Int[Tensor, " chosen"] | None:
         """Value heads that judge actions for a policy loss; None: all."""

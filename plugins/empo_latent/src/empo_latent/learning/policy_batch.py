@@ -9,14 +9,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import Critic
-from empo_core.types import ImaginedBatch
+from empo_core.types import CandidateBatch
 from empo_latent.networks.model import LatentModel, Network
 from empo_latent.types import PolicyRollout
 from empo_learning.distributions import Bound, BoundedNormal
 
 
 class PolicyBatch(NamedTuple):
-    """An ``ImaginedBatch`` as plain constants, which one compiled graph can hand to another.
+    """An ``CandidateBatch`` as plain constants, which one compiled graph can hand to another.
 
     Attributes:
         start: See there; so are the next four.
@@ -42,8 +42,13 @@ class PolicyBatch(NamedTuple):
     task: Int[Tensor, " start"] | None
     expert: Float[Tensor, "start 2 action"] | None = None
 
-    def imagined(self, *, bound: Bound, with_expert: bool) -> ImaginedBatch:
-        """The batch as policy losses take it, with distributions bounded by ``bound``."""
+    def candidates(
+        self, *, bound: Bound, with_expert: bool, progress: Float[Tensor, ""]
+    ) -> CandidateBatch:
+        """The batch as policy losses take it, with distributions bounded by ``bound``.
+
+        ``progress`` is the share of the run that is done, for schedules.
+        """
 
         def normal(
             loc: Float[Tensor, "start action"], log_std: Float[Tensor, "start action"]
@@ -58,8 +63,15 @@ class PolicyBatch(NamedTuple):
             weight = weight * is_finite
             expert = normal(*self.expert.nan_to_num(0.0).unbind(1))
         proposal = normal(self.loc, self.log_std)
-        return ImaginedBatch(
-            self.start, self.action, self.target, self.log_prob, weight, proposal, expert
+        return CandidateBatch(
+            self.start,
+            self.action,
+            self.target,
+            self.log_prob,
+            weight,
+            proposal,
+            expert,
+            progress,
         )
 
 

@@ -39,7 +39,8 @@ class Updater:
         discounts: Float[Tensor, " task"],
     ) -> None:
         """Set up the optimisers of a model, and of a policy for each of the losses by name."""
-        self._model, self._losses, self._params = model, dict(losses), params
+        self._model, self._params = model, params
+        self._losses = {name: loss.to(discounts.device) for name, loss in losses.items()}
         self.needs_expert = any(loss.needs.expert for loss in losses.values())
         optimiser, groups = params.optimiser, model.groups()
         self._policies = {name: groups[name] for name in losses}
@@ -99,31 +100,19 @@ class Updater:
         self._check("model" if with_value else "world")
         metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
 
+        share_done = loss.new_full((), progress)
         for name, policy_loss in self._losses.items() if with_policy else ():
-            loss, numbers, statistics = self._policy_loss(name, policy_batch)
+            loss, numbers = self._policy_loss(name, policy_batch, share_done)
             loss.backward()
             # A batch may hold no plan at all, and then nothing to imitate.
             self._check(name, may_be_idle=policy_loss.needs.expert)
             norm = self._step(self._policy_optimisers[name], self._policies[name])
-            if policy_loss.is_adaptive:
-                policy_loss.adapt(statistics, progress)
             metrics |= {f"{name}/{key}": number for key, number in numbers.items()}
             metrics |= {f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
 
         self._model.update_targets()
         self._updates += 1
         return _copied(metrics) if compiles else metrics
-
-    def losses(self, sequences: SequenceBatch) -> dict[str, Tensor]:
-        """The numbers of an update that does not happen; nothing changes but random generators."""
-        with torch.no_grad():
-            _, metrics, policy_batch = self._agent_losses.model_loss(sequences, True, True)
-        assert policy_batch is not None
-        for name in self._losses:
-            loss, numbers, _ = self._agent_losses.policy_loss(name, policy_batch)
-            metrics |= {f"{name}/{key}": number for key, number in numbers.items()}
-            metrics[f"loss/{name}"] = loss.detach()
-        return metrics
 
     def state_dict(self) -> StateDict:
         """State of the optimisers and of adaptive losses."""
@@ -133,9 +122,7 @@ class Updater:
             "policies": {
                 name: moments_of(optimiser) for name, optimiser in self._policy_optimisers.items()
             },
-            "losses": {
-                name: loss.state_dict() for name, loss in self._losses.items() if loss.is_adaptive
-            },
+            "losses": {name: dict(loss.state_dict()) for name, loss in self._losses.items()},
         }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -145,8 +132,7 @@ class Updater:
         for name, optimiser in self._policy_optimisers.items():
             load_moments(optimiser, state_dict["policies"][name])
         for name, loss in self._losses.items():
-            if loss.is_adaptive:
-                loss.load_state_dict(state_dict["losses"][name])
+            loss.load_state_dict(state_dict["losses"][name])
 
     def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
         """Cut the gradient, follow it, and say how long it was."""

@@ -21,7 +21,6 @@ from empo_latent.params.planner import PlannerParams
 from empo_latent.params.run import (
     CollectionParams,
     ComputeParams,
-    ReplayParams,
     ReportingParams,
 )
 from empo_latent.params.update import (
@@ -29,9 +28,9 @@ from empo_latent.params.update import (
     ImaginationParams,
     LearningParams,
     OptimiserParams,
-    ReanalysisParams,
 )
 from empo_latent.presets import PRESETS, SIZES, Preset, Size
+from empo_learning.params import Replay
 
 SMALLEST_PICTURE = 39
 """Least side of a picture that leaves anything for the encoder's last convolution."""
@@ -75,7 +74,7 @@ class LatentParams(Config):
         "training; null: there is none.",
     )
     collection: CollectionParams = CollectionParams()
-    replay: ReplayParams = ReplayParams()
+    replay: Replay = Replay()
     encoder: EncoderParams = EncoderParams()
     latents: LatentSpaceParams = LatentSpaceParams()
     bins: BinsParams = BinsParams()
@@ -85,7 +84,6 @@ class LatentParams(Config):
     policy: PolicyParams = PolicyParams()
     imagination: ImaginationParams = ImaginationParams()
     learning: LearningParams = LearningParams()
-    reanalysis: ReanalysisParams = ReanalysisParams()
     optimiser: OptimiserParams = OptimiserParams()
     planner: PlannerParams = PlannerParams()
     compute: ComputeParams = ComputeParams()

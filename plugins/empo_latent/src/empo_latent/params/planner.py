@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from empo_core import Config
@@ -23,7 +21,6 @@ class PlannerParams(Config):
     policy_plans: int = Field(
         24, ge=0, le=10**6, description="Number of samples that the policy proposes."
     )
-    policy_noise: float = Field(0.0, ge=0, description="Noise on its proposals, in training.")
     min_std: float = Field(0.05, ge=0, description="Least standard deviation.")
     max_std: float = Field(2.0, gt=0, description="Greatest, and that of the first round.")
     temperature: float = Field(
@@ -34,32 +31,11 @@ class PlannerParams(Config):
     exploration: float = Field(
         1.0, ge=0, description="Factor of the noise on the chosen action, in training."
     )
-    action_noise: float = Field(
-        0.0, ge=0, description="Standard deviation of further noise on that action, in training."
-    )
-    chosen: Literal["drawn", "best"] = Field(
-        "drawn", description="Elite that is followed in training: by its weight, or the best."
-    )
-    policy_rounds: Literal["all", "first"] = Field(
-        "all", description="Rounds in which what the policy proposes may be an elite."
-    )
-    horizon: int | None = Field(
-        None, ge=1, le=1000, description="Steps of a plan; null: learning.horizon."
-    )
-    critic: Literal["online", "target"] = Field(
-        "online", description="Value networks that judge where a plan ends."
-    )
     heads: Heads = Field("mean", description="Reduction over heads.")
-    heads_evaluation: Heads | None = Field(
-        None, description="Reduction over heads in evaluations; null: as in training."
-    )
     value_heads: int | None = Field(
         None,
         ge=1,
         description="Number of value heads that judge plans, drawn anew for each; null: all.",
-    )
-    depths: Literal["last", "all"] = Field(
-        "last", description="Judge plans by their whole length, or by the mean over all lengths."
     )
     disagreement: float = Field(
         0.0, description="Factor of the heads' disagreement on the value, in training."
@@ -72,13 +48,6 @@ class PlannerParams(Config):
         if self.policy_plans > self.samples:
             raise ValueError(
                 f"policy_plans ({self.policy_plans}) must not exceed samples ({self.samples})"
-            )
-        max_plans = self.samples - self.elites
-        if self.policy_rounds == "first" and not 1 <= self.policy_plans <= max_plans:
-            raise ValueError(
-                "policy_rounds 'first' needs policy_plans from 1 to samples - elites "
-                f"({max_plans}), so that later rounds have their elites from others; change one of "
-                "them, or drop this"
             )
         if self.min_std > self.max_std:
             raise ValueError("min_std must not exceed max_std")

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from empo_core import Config
-from empo_learning.params import Compute, Replay, ScoredReporting
+from empo_learning.params import Compute, ScoredReporting
 
 Actor = Literal["planner", "policy"]
 """The choice of actions: by the planner, or by the policy alone."""
@@ -35,21 +35,12 @@ class CollectionParams(Config):
     )
 
 
-class ReplayParams(Replay):
-    """Parameters of the replay."""
-
-    running: bool = Field(True, description="Whether to learn from an episode before it has ended.")
-
-
 class ComputeParams(Compute):
-    """Parameters of the computation: device, threads, precision, compilation."""
+    """Parameters of the computation: device, threads, compilation, gradient checks."""
 
     compile: bool = Field(False, description="Compile updates and plans; needs a C++ compiler.")
     check_gradients: bool = Field(
         False, description="After every backward pass, check which networks got gradients."
-    )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Of matrix products in planning; learning is in float32."
     )
 
 
@@ -66,18 +57,10 @@ class ReportingParams(ScoredReporting):
         min_length=1,
         description="Actors in evaluations.",
     )
-    validate_losses: bool = Field(
-        False, description="Report losses on the episodes of evaluations, which are not trained on."
-    )
     videos: int = Field(1, ge=0, description="Episodes of the last evaluation that are filmed.")
 
     @model_validator(mode="after")
-    def _has_an_effect(self) -> ReportingParams:
-        if not self.evaluation_episodes and self.validate_losses:
-            raise ValueError(
-                "validate_losses is about evaluations, and there are none: set "
-                "evaluation_episodes to at least 1, or drop it"
-            )
+    def _names_once(self) -> ReportingParams:
         if len(set(self.evaluate)) < len(self.evaluate):
             raise ValueError("evaluate: name each actor once")
         return self

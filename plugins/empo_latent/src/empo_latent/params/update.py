@@ -85,23 +85,6 @@ class LearningParams(Config):
         return self
 
 
-class ReanalysisParams(Config):
-    """Planning anew for old experience, for policy losses that imitate the planner."""
-
-    interval: int = Field(
-        0, ge=0, description="Updates between two times that it happens; 0: never."
-    )
-    sequences: int = Field(
-        20, ge=1, description="Sequences whose steps are planned anew, with today's model."
-    )
-
-    @model_validator(mode="after")
-    def _has_an_effect(self) -> ReanalysisParams:
-        if not self.interval and self.sequences != type(self).model_construct().sequences:
-            raise ValueError("sequences: nothing is planned anew; set interval, or drop this")
-        return self
-
-
 class OptimiserParams(Optimiser):
     """Parameters of the optimiser (Adam)."""
 

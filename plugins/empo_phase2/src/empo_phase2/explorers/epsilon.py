@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -25,26 +25,26 @@ class EpsilonGreedy(Explorer):
         self, policy: Float[Tensor, "env choice"], scene: Scene, generator: torch.Generator
     ) -> Float[Tensor, "env choice"]:
         """The mixture; see ``empo_core.protocols.Explorer``."""
-        epsilon = self.epsilon(scene)
+        epsilon = self.rate(scene.training_step, scene.milestones, scene.total_steps)
         even = scene.available.to(policy.dtype)
         return (1 - epsilon) * policy + epsilon * even / even.sum(1, keepdim=True)
 
-    def epsilon(self, scene: Scene) -> float:
-        """The chance to act at random.
+    def rate(self, training_step: int, milestones: Mapping[str, int], total_steps: int) -> float:
+        """Epsilon; see ``empo_core.protocols.Explorer``.
 
         Raises:
             ConfigError: if there is no stage of the name from which it should fall.
         """
         params, begin = self._params, 0
         if params.decay_from != "start":
-            if params.decay_from not in scene.milestones:
+            if params.decay_from not in milestones:
                 raise ConfigError(
                     f"epsilon-greedy: decay_from names the stage {params.decay_from!r}; there "
-                    f"are {', '.join(scene.milestones) or 'none'}"
+                    f"are {', '.join(milestones) or 'none'}"
                 )
-            begin = scene.milestones[params.decay_from]
-        elapsed = scene.training_step - begin
+            begin = milestones[params.decay_from]
+        elapsed = training_step - begin
         if elapsed < 0:
             return params.start
-        steps = round(params.decay_fraction * scene.total_steps)
+        steps = round(params.decay_fraction * total_steps)
         return schedule.linear(elapsed, params.start, params.end, steps)

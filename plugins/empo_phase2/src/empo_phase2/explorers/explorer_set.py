@@ -15,6 +15,7 @@ from empo_core.trees import StateDict
 from empo_core.types import Scene, WorldSpec
 from empo_phase2.experience import Block
 from empo_phase2.params import Exploration
+from empo_phase2.warmup import WarmUpSchedule
 from empo_worlds.policy_checks import refuse_wrong_choice
 
 _PREFIX = "explorers."
@@ -98,6 +99,18 @@ class ExplorerSet:
             numbers = explorer.learn(rows, choice)
             metrics |= {f"{path}/{key}": value for key, value in numbers.items()}
         return metrics
+
+    def rates(self, training_step: int, schedule: WarmUpSchedule) -> dict[str, float]:
+        """Probabilities of acting at random, as ``policy/explorers/<whose>/<position>/rate``."""
+        rates = {
+            name: explorer.rate(training_step, schedule.stage_start, schedule.total_steps)
+            for name, explorer in self._named.items()
+        }
+        return {
+            f"policy/explorers/{name.replace('.', '/')}/rate": rate
+            for name, rate in rates.items()
+            if rate is not None
+        }
 
     def weights(self) -> dict[str, Tensor]:
         """Weights that actors need, under names that start with ``explorers.``."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import PolicyLoss
-from empo_core.types import LossNeeds
+from empo_core.types import RecordedBatch
 from empo_learning.distributed import Group
 from empo_learning.finite import check_finite
 from empo_rollout.params import RolloutParams
@@ -29,12 +29,13 @@ def require_fit(
     """
     parts = plan.accumulate > 1 or group.size > 1
     for position, (loss, _) in enumerate(losses):
-        reason = _lack(loss.needs)
-        if reason is not None:
+        if loss.takes is not RecordedBatch:
             raise ConfigError(
-                f"losses[{position}]: {type(loss).__name__} {reason}; choose another, e.g. 'ppo'"
+                f"losses[{position}]: {type(loss).__name__} learns from imagined candidates, and "
+                "algorithm 'rollout' records the one action that was taken; choose another, e.g. "
+                "'ppo'"
             )
-        if parts and loss.is_adaptive and loss.needs.whole_minibatch:
+        if parts and next(loss.buffers(), None) is not None:
             raise ConfigError(
                 f"losses[{position}]: {type(loss).__name__} adapts to whole minibatches, and would "
                 "see parts of them; learn in one process and without accumulation, or choose "
@@ -46,9 +47,9 @@ def require_fit(
                 "update.sampling: 'steps' tears segments apart, and the policy has a memory; "
                 "choose 'shuffled', or policy.memory 'none'"
             )
-        if params.advantages.recompute == "minibatch":
+        if params.advantages.vtrace == "minibatch":
             raise ConfigError(
-                "advantages.recompute: 'minibatch' needs whole segments in a minibatch, and "
+                "advantages.vtrace: 'minibatch' needs whole segments in a minibatch, and "
                 "update.sampling 'steps' has none; choose 'epoch', or 'shuffled'"
             )
     sizes = (plan.batch_size, plan.minibatch_size)
@@ -58,16 +59,6 @@ def require_fit(
             f"update: rank {group.rank} has rollouts of {sizes[0]} steps and minibatches of "
             f"{sizes[1]}, rank 0 of {first[0]} and {first[1]}, and not all ranks have the same; "
             "give all of them the same vectorisation"
-        )
-    burn_in = params.experience.burn_in
-    if burn_in and not policy.memory_size:
-        raise ConfigError(
-            "experience.burn_in: freshens a memory, and the policy has none; set it to 0"
-        )
-    if burn_in >= plan.horizon:
-        raise ConfigError(
-            f"experience.burn_in: {burn_in} steps leave nothing of segments of {plan.horizon} "
-            f"to learn from; at most {plan.horizon - 1} can be"
         )
 
 
@@ -91,19 +82,3 @@ def require_finite_step(metrics: Mapping[str, float], name: str, policy: ActorCr
                 "are; they are left as they were. Check what environments return, or try a "
                 "lower optimiser.lr"
             )
-
-
-def _lack(needs: LossNeeds) -> str | None:
-    """The need of a policy loss that rollouts cannot meet, in words; None: they meet all."""
-    if needs.critic:
-        return "differentiates through a critic of actions, and algorithm 'rollout' has none"
-    if needs.expert:
-        return "imitates an expert, and algorithm 'rollout' knows none"
-    if needs.proposal:
-        return "needs the policy that proposed actions, of which 'rollout' keeps log-probabilities"
-    if needs.min_candidates > 1:
-        return (
-            f"compares at least {needs.min_candidates} candidate actions in each state, and in "
-            "algorithm 'rollout' there is one, which was taken"
-        )
-    return None

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from empo_learning.distributed import Group
-from empo_rollout.experience.flat_rollout import Microbatch
+from empo_rollout.buffer import Batch
 from empo_rollout.learning.checks import require_finite_step
 from empo_rollout.learning.forward import ForwardPass
-from empo_rollout.learning.gradients import LossGradient
 from empo_rollout.learning.losses import KL, PolicyLosses
-from empo_rollout.learning.optimisers import L2Init, Optimiser
+from empo_rollout.learning.values import value_loss
 from empo_rollout.params import RolloutParams
 
 
@@ -31,19 +30,17 @@ class StepContext:
 
     Attributes:
         forward: Evaluates the policy at recorded steps.
-        gradient: That of the loss of some of them.
         losses: Of the policy.
-        optimiser: Moves the policy's weights.
-        pull: Draws weights towards their initial values; None: nothing does.
+        weights: Of the policy; their ``grad`` is reserved for the step.
+        optimiser: Moves the weights.
         group: The processes that learn together.
         params: Coefficients and clips.
     """
 
     forward: ForwardPass
-    gradient: Callable[[Microbatch], LossGradient]
     losses: PolicyLosses
-    optimiser: Optimiser
-    pull: L2Init | None
+    weights: list[nn.Parameter]
+    optimiser: torch.optim.Optimizer
     group: Group
     params: RolloutParams
 
@@ -51,7 +48,8 @@ class StepContext:
 def ppo_step(
     context: StepContext,
     name: str,
-    microbatches: Iterable[Microbatch],
+    parts: Sequence[Batch],
+    total_weight: float,
     lr: float,
     progress: float,
     kl_limit: float | None = None,
@@ -69,8 +67,9 @@ def ppo_step(
     Args:
         context: Policy, losses and optimiser.
         name: Of the minibatch, for errors.
-        microbatches: Its parts, each for one backward pass; their gradients add up to that of
-            the whole.
+        parts: What it consists of, each for one backward pass; their gradients add up to that
+            of the whole.
+        total_weight: Sum of the weights of all its steps, in all processes.
         lr: Learning rate.
         progress: Share of the run that is done.
         kl_limit: Greatest divergence, on this minibatch, between the policy that acted and the
@@ -80,27 +79,37 @@ def ppo_step(
         Losses, metrics of the policy losses and the norm of the gradient, over all processes;
         or the divergence that is beyond its limit, and then nothing was changed.
     """
-    gradient = context.optimiser.zeros()
+    update, optimiser = context.params.update, context.optimiser
+    for weight in context.weights:  # Zeros, not None: processes add up the same tensors.
+        weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad.zero_()
     metrics: dict[str, float] = {}
-    statistics: list[Mapping[str, Tensor]] = []
-    for batch in microbatches:
-        part, part_metrics, statistics = context.gradient(batch)
-        if batch.share:  # Not 0 times the gradient, which need not exist.
-            gradient.add_(part, alpha=batch.share)
-        for key, value in part_metrics.items():
-            metrics[key] = metrics.get(key, 0.0) + (batch.share * value if batch.share else 0.0)
+    for batch in parts:
+        share = float(batch.weight.sum()) / total_weight
+        output = context.forward(batch)
+        policy_loss, numbers = context.losses(output.distribution, batch, progress)
+        value_error = value_loss(
+            output.value,
+            batch.value.flatten(),
+            batch.returns.flatten(),
+            batch.weight.flatten(),
+            update.value_clip,
+        )
+        loss = policy_loss + update.value_coef * value_error
+        if share:  # Not 0 times the gradient, which need not exist.
+            (share * loss).backward()  # type: ignore[no-untyped-call]
+        terms = torch.stack((policy_loss, value_error, loss)).tolist()
+        numbers |= zip(("loss/policy", "loss/value", "loss/total"), terms, strict=True)
+        for key, number in numbers.items():
+            metrics[key] = metrics.get(key, 0.0) + (share * number if share else 0.0)
     metrics = context.group.totals(metrics)
     if kl_limit is not None and metrics[f"policy/{KL}"] > kl_limit:
         return BeyondLimit(metrics[f"policy/{KL}"])
-    context.group.add_up([gradient])
-    if context.pull is not None:
-        metrics["loss/l2_init"] = context.pull.add_gradient(gradient)
-        metrics["loss/total"] += metrics["loss/l2_init"]
-    norm = metrics["optim/grad_norm"] = float(torch.linalg.vector_norm(gradient))
-    require_finite_step(metrics, name, context.forward.policy)
+    context.group.add_up(weight.grad for weight in context.weights if weight.grad is not None)
     longest = context.params.optimiser.max_grad_norm
-    if longest is not None and norm > longest:
-        gradient *= longest / norm
-    context.optimiser.step(gradient, lr)
-    context.losses.adapt(statistics, progress)
+    norm = nn.utils.clip_grad_norm_(context.weights, torch.inf if longest is None else longest)
+    metrics["optim/grad_norm"] = float(norm)
+    require_finite_step(metrics, name, context.forward.policy)
+    for group in optimiser.param_groups:
+        group["lr"] = lr
+    optimiser.step()
     return metrics

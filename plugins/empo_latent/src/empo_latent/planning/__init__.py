@@ -1,1 +1,0 @@
-"""Acting by looking ahead: plans are tried in the model, and the best are refined."""
