@@ -17,7 +17,6 @@ from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
 from empo_latent.environments.task_vector import TaskStep
 from empo_latent.evaluation import Evaluation, score_of
-from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
 from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
@@ -129,7 +128,7 @@ class LatentLearner(Learner):
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update and action, and about episodes."""
         episodes = self._parts.episodes.statistics()
-        numbers = {logged_key(name): float(number) for name, number in self._update_metrics.items()}
+        numbers = {name: float(number) for name, number in self._update_metrics.items()}
         self.history.append((self.steps, self.updates_made, episodes.mean_return))
         elapsed = sum(seconds.get(name, 0.0) for name in TIMERS)
         made, self._line_updates = self.updates_made - self._line_updates, self.updates_made
@@ -310,7 +309,7 @@ class LatentLearner(Learner):
 
     def _learn_ends(self, step: TaskStep) -> None:
         """Learn from now on where episodes end, for one has terminated."""
-        parts, expected = self._parts, self._params.reward.episodic is not False
+        parts = self._parts
         task = parts.vector.spec.tasks[parts.vector.task_of[int(step.terminated.argmax())]]
         # Where learning has begun, a head that gave each step 1/2 would spoil all values at once.
         parts.model.add_termination(
@@ -319,7 +318,7 @@ class LatentLearner(Learner):
         )
         self._take_in_heads()
         log.log(
-            logging.INFO if expected and not self.updates_made else logging.WARNING,
+            logging.WARNING if self.updates_made else logging.INFO,
             "an episode of %s terminated, the first one in %d steps and %d updates: the model "
             "learns from now on where episodes end (algorithm.params.reward.episodic)",
             task,
