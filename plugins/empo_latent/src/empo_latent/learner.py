@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,14 +20,13 @@ from empo_latent.environments.task_vector import TaskStep
 from empo_latent.evaluation import Evaluation, score_of
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
-from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.finite import LARGE
 from empo_learning.learner import Evaluated, Learner
 
 log = logging.getLogger(__name__)
 
-TIMERS = ("act", "environment", *UPDATE)
+TIMERS = ("act", "environment", "update", "replay")
 """Names of what ``advance`` spends its time on."""
 
 
@@ -61,8 +61,6 @@ class LatentLearner(Learner):
         self._update_metrics: Mapping[str, Any] = {}
         self._line_updates = 0
         self._large: set[str] = set()
-        lengths = vector.spec.episode_lengths
-        self._plan = WorkPlan(params, self.seed_steps, self._burst, lengths)
         self.steps = self.updates_made = 0
         self.total_steps = params.total_steps
         self.history: BoundedCurve[tuple[int, int, float | None]] = BoundedCurve()
@@ -75,12 +73,14 @@ class LatentLearner(Learner):
 
     @property
     def progress(self) -> tuple[float, float]:
-        """Seconds of work so far, and of all of it at the rates so far."""
-        seconds, first = self._parts.timers.totals(), self._parts.timers.first()
-        so_far = sum(seconds.get(name, 0.0) for name in (*TIMERS, EVALUATION))
-        decisions = self._plan.decisions(self.steps)
-        done = Work(self.steps, decisions, self.updates_made, len(self.evaluations))
-        return so_far, so_far + self._plan.seconds_left(seconds, first, done, self._owed_updates)
+        """Steps and updates so far, and all that there will be."""
+        learning, total = self._params.learning, self.total_steps
+        owed = self._owed_updates
+        if self.steps < self.seed_steps:
+            owed += self._burst
+        owed += learning.updates_per_step * max(0, total - max(self.steps, self.seed_steps))
+        done = self.steps + self.updates_made
+        return done, done + max(0, total - self.steps) + math.floor(owed)
 
     @property
     def is_over(self) -> bool:
