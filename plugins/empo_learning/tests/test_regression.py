@@ -169,7 +169,7 @@ def test_what_is_not_finite_is_refused_before_anything_changes(
         network.first.weight.register_hook(lambda gradient: gradient.fill_(bad))
     before, remembered = snapshot(network), repr(regression.state_dict())
     what = {
-        "parameter": r"parameter second\.bias of v_h_e",
+        "parameter": r"weight v_h_e\.second\.bias",
         "gradient": "gradient of v_h_e",
     }.get(where, f"{where} 1 of v_h_e")
     with pytest.raises(NonFiniteError, match=what):

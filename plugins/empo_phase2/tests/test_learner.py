@@ -197,7 +197,6 @@ UPSTREAM: dict[str, tuple[Poison, str]] = {
 FITTING: dict[str, tuple[Poison, str]] = {
     "loss": (poison_loss, "loss of q_r"),
     "gradient": (poison_gradient, "gradient of q_r"),
-    "moment": (poison_moment, "moments of q_r"),
 }
 CASES = [
     pytest.param(*case, where == UPSTREAM, id=name)

@@ -129,7 +129,7 @@ class GradientRegression:
                 return f"{name} {row} of {quantity} is {values}; {quantity} was left as it is"
         for name, parameter in self._network.named_parameters():
             if not bool(parameter.isfinite().all()):
-                return f"parameter {name} of {quantity} is not finite"
+                return f"the weight {quantity}.{name} is not finite"
         culprit = "gradient" if bool(loss.isfinite()) else "loss"
         return (
             f"the {culprit} of {quantity} is not finite; it was left as it is. "

@@ -12,7 +12,7 @@ from empo_learning.distributed import Group
 from empo_learning.finite import check_finite
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic
 
 
 def require_fit(

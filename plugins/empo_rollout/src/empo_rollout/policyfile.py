@@ -16,8 +16,7 @@ from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpe
 from empo_core.runs.atomic import StrictModel
 from empo_learning.saved_model import Format, load_weights, read_model, rebuilding, write_model
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.layers import ObservationNormalisation
-from empo_rollout.policies.networks import Networks, blank_policy
+from empo_rollout.policy import Networks, ObservationNormalisation, blank_policy
 
 FORMAT = Format("empo-rollout-policy", 1)
 POLICY = "policy.safetensors"
