@@ -36,10 +36,9 @@ from empo_learning.timers import Timers
 from empo_multigrid.world import world_from_text
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, Transitions
-from empo_phase2.forward import forward
 from empo_phase2.params import Phase2Params, Phase2Theory
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities
+from empo_phase2.quantities import Quantities, forward
 from empo_phase2.replay import Replay
 from empo_phase2.targets import (
     ScheduledTheory,

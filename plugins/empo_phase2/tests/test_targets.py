@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reference_targets import PlainTargets
 
 from empo_core.types import Quantity
-from empo_phase2 import forward
+from empo_phase2 import quantities
 from empo_phase2.params import Phase2Theory
 
 
@@ -95,7 +95,7 @@ def test_blocks_change_no_target_and_bound_the_states_that_are_valued_at_a_time(
     whole = problem.batched(networks, THEORY, SETTING)
     assert set(sizes) == {whole.distinct}
     sizes.clear()
-    monkeypatch.setattr(forward, "BLOCK_NUMBERS", 7 * (WORDS + 4 * forward.QUERY_NUMBERS))
+    monkeypatch.setattr(quantities, "BLOCK_NUMBERS", 7 * (WORDS + 4 * quantities.QUERY_NUMBERS))
     blocks = problem.batched(networks, THEORY, SETTING)
     assert max(sizes) == 7
     assert sum(sizes) == whole.distinct * len(learned)

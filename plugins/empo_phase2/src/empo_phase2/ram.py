@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from empo_core.types import WorldSpec
-from empo_phase2.forward import BLOCK_NUMBERS, QUERY_NUMBERS, block_size
+from empo_phase2.quantities import BLOCK_NUMBERS, QUERY_NUMBERS, block_size
 from empo_phase2.target_cache import MOST_NUMBERS
 
 COPIES = 4

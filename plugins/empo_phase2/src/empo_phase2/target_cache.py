@@ -11,14 +11,11 @@ from torch import Tensor
 
 from empo_core.trees import StateDict, whole_number
 from empo_learning.saved_state import tensor_like
-from empo_phase2.experience import TimedStates
+from empo_phase2.quantities import Values
 from empo_worlds.row_table import RowTable
 
 MOST_NUMBERS = 2**21
 """At most about so many numbers are kept."""
-
-Values = dict[str, Tensor]
-"""Values of timed states by name, ``[distinct ...]``."""
 
 
 class TargetCache:
@@ -64,18 +61,12 @@ class TargetCache:
         """Number of timed states."""
         return self._keys.count
 
-    def __call__(
-        self,
-        key: Int[Tensor, " distinct"],
-        states: Callable[[Tensor], TimedStates],
-        value: Callable[[TimedStates], Values],
-    ) -> Int[Tensor, " distinct"]:
-        """Positions of timed states in ``values``, which are computed where they are not known.
+    def __call__(self, key: Int[Tensor, " distinct"], value: Callable[[Tensor], Values]) -> Values:
+        """Values of timed states, which are computed where they are not there yet.
 
         Args:
             key: A number for each timed state, every one once.
-            states: The timed states of such numbers.
-            value: Computes values.
+            value: Computes the values of timed states, given such numbers.
         """
         keys = key.cpu().numpy()
         self._num_queries += len(keys)
@@ -86,10 +77,11 @@ class TargetCache:
                 new = np.unique(np.concatenate([self._expected, new]))
             elif self._is_full(len(new)):
                 self.clear()
-                return self(key, states, value)
-            self._add(new, value(states(torch.from_numpy(new).to(key.device))))
+                return self(key, value)
+            self._add(new, value(torch.from_numpy(new).to(key.device)))
             place = self._keys.find(keys[:, None])
-        return torch.from_numpy(place).to(key)
+        index = torch.from_numpy(place).to(key)
+        return {name: column[index] for name, column in self.values.items()}
 
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""

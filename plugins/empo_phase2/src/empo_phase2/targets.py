@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,11 +40,18 @@ from empo_core.protocols import Aggregator
 from empo_core.types import Segments, WorldSpec
 from empo_learning.timers import Timers
 from empo_phase2.experience import States, TimedStates, Transitions
-from empo_phase2.forward import ForwardValues, blocks, forward
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, mean_value, policy_of
-from empo_phase2.target_cache import TargetCache, Values
+from empo_phase2.quantities import (
+    ForwardValues,
+    Quantities,
+    blocks,
+    forward,
+    lasting_values,
+    mean_value,
+    policy_of,
+)
+from empo_phase2.target_cache import TargetCache
 
 LookUp = Callable[[Tensor], States]
 """From state ids ``[distinct]`` to the states that a replay keeps."""
@@ -280,15 +286,13 @@ class TargetComputer:
             timed = encode(collected.key, self.spec, look_up)
             sources = timed.at(collected.source)
         with stage("stage3_forward"):
-            lookup = None
+            columns = None
             if cache is not None:
-                states = partial(encode, spec=self.spec, look_up=look_up)
-
-                def lookup(value: Callable[[TimedStates], Values]) -> Values:
-                    place = cache(collected.key, states, value)
-                    return {name: column[place] for name, column in cache.values.items()}
-
-            forward_values = forward(timed, values, theory.beta_r, lookup)
+                columns = cache(
+                    collected.key,
+                    lambda key: lasting_values(encode(key, self.spec, look_up), values),
+                )
+            forward_values = forward(timed, values, theory.beta_r, columns)
         with stage("stage4_aggregate_q_r"):
             profile_prob, by_slot = self.profiles.of(batch, sources.states.layout)
             q_r = aggregate_q_r(

@@ -10,9 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from empo_phase2.experience import States, TimedStates, Transitions
-from empo_phase2.forward import forward
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.quantities import Quantities, policy_of
+from empo_phase2.quantities import Quantities, forward, policy_of
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.targets import one_step_q_r
 
