@@ -24,7 +24,7 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.experience import Block
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 

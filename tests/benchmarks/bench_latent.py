@@ -39,14 +39,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from empo_core.components import build
-from empo_latent.learning import agent_losses
-from empo_latent.learning.agent_losses import AgentLosses
-from empo_latent.learning.updater import Updater
+from empo_latent import update
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.planner import Planner
 from empo_latent.presets import SIZES
 from empo_latent.types import MultiTaskSpec, SequenceBatch
+from empo_latent.update import Updater
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.timers import Timers
 
@@ -73,12 +72,12 @@ SQUARES = (512, 1024, 2048)
 """Sides of matrices that the machine's rate is measured with."""
 PARTS: Mapping[str, tuple[Any, str]] = {
     "encode": (LatentModel, "encode"),
-    "latent rollout": (agent_losses, "latent_rollout"),
-    "reward loss": (agent_losses, "reward_loss"),
-    "policy rollout": (agent_losses, "policy_rollout"),
-    "targets": (agent_losses, "td_targets"),
-    "value loss": (agent_losses, "value_loss"),
-    "policy loss": (AgentLosses, "policy_loss"),
+    "latent rollout": (update, "latent_rollout"),
+    "reward loss": (update, "reward_errors"),
+    "candidates": (update, "imagine"),
+    "targets": (update, "action_values"),
+    "value loss": (update, "value_errors"),
+    "policy loss": (Updater, "policy_loss"),
     "backward": (Tensor, "backward"),
     "clip gradients": (nn.utils, "clip_grad_norm_"),
     "Adam": (torch.optim.Adam, "step"),

@@ -27,7 +27,7 @@ from empo_core.protocols import Collector
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 from empo_phase2.replay import Replay

@@ -160,11 +160,11 @@ RESUMED: dict[str, tuple[int, dict[str, Any]]] = {
             },
             "num_envs": 2,
             "auxiliary": {"discounts": [0.5]},
-            "encoder": {"target": "average"},
+            "encoder": {"average_rate": 0.05},
             "optimistic_loss": "svg",
         },
     ),
-    "svg": (60, {"policy_loss": "svg", "compute": {"check_gradients": True}}),
+    "svg": (60, {"policy_loss": "svg"}),
     "imitation": (
         60,
         {"policy_loss": "distill"},
@@ -255,7 +255,6 @@ def test_looking_changes_nothing(tmp_path: Path, usual: Experiment) -> None:
     watched = small(
         tmp_path,
         reporting={"evaluate": ["policy"], "log_interval": 7},
-        compute={"check_gradients": True},
     )
     ours, theirs = outcome(usual.result)[1], outcome(watched.result)[1]
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
@@ -366,16 +365,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "imagination.candidates: 4, .*policy_loss .*11",
     ),
-    "a pair of one head": (
-        {"value": {"heads": 1, "bootstrap": "pair"}},
-        "value.bootstrap: 'pair' .*value.heads is 1",
-    ),
-    "the least of one head": ({"value": {"heads": 1, "bootstrap": "min"}}, "value.bootstrap"),
-    "reducing one head": ({"value": {"dynamics": "min"}}, "value.dynamics"),
-    "a loss that does not weigh": (
-        {"policy_loss": "svg", "value": {"weighting": "policy"}},
-        "value.weighting: policy_loss",
-    ),
     "imitating nobody": (
         {"policy_loss": "distill", "collection": {"acting": "policy"}},
         "policy_loss: .*planner",
@@ -398,20 +387,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "reward": {"episodic": True},
         },
         "num_envs",
-    ),
-    "convolutions of numbers": ({"encoder": {"channels": 8}}, "encoder.channels"),
-    "names for one task": ({"latents": {"task_size": 3}}, "latents.task_size"),
-    "averages of actions taken": (
-        {"value": {"critic": "q", "average": "cross_entropy"}},
-        "value.average",
-    ),
-    "auxiliary reductions of one head": (
-        {"auxiliary": {"discounts": [0.5], "dynamics": "min"}},
-        "auxiliary.dynamics",
-    ),
-    "one head that disagrees": (
-        {"value": {"heads": 1}, "planner": {"disagreement": 1.0}},
-        "planner.disagreement",
     ),
     "too little memory": ({"replay": {"capacity": 2}}, "replay.capacity"),
     "too little memory for each": (
@@ -499,17 +474,15 @@ def test_numbers_that_are_too_large_are_a_warning(
     assert [text.split()[2] for text in large] == expected
 
 
-@pytest.mark.parametrize(("critic", "episodic"), [("v", None), ("q", False)])
+@pytest.mark.parametrize("critic", ["v", "q"])
 def test_the_first_episode_that_terminates_is_learned_from(
-    tmp_path: Path, rare: list[str], episodic: bool | None, critic: str,
+    tmp_path: Path, rare: list[str], critic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     run = small(
         tmp_path,
         tasks=rare,
-        reward={"episodic": episodic},
         value={"critic": critic},
-        compute={"check_gradients": True},
         reporting={"log_interval": 1, "evaluation_episodes": 0},
     )
     lines = lines_of(run)
@@ -535,7 +508,7 @@ def test_ends_that_come_before_anything_is_learned_are_no_warning(
     request.addfinalizer(lambda: gymnasium.registry.pop("Short-v0"))
     brief = {"tasks": ["gymnasium/Short-v0"], "reporting": {"evaluation_episodes": 0}}
     results = [
-        small(tmp_path, **brief, reward={"episodic": episodic}).result for episodic in (None, True)
+        small(tmp_path, **brief, reward={"episodic": episodic}).result for episodic in (False, True)
     ]
     levels = [each.levelname for each in caplog.records if "where episodes end" in each.message]
     assert levels == ["INFO"]

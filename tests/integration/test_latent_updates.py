@@ -18,16 +18,11 @@ from empo_core.config import RunConfig, merged
 from empo_core.experiment import Experiment
 from empo_core.plugins.discovery import discover
 from empo_core.plugins.registry import Registry
-from empo_core.protocols import PolicyLoss
-from empo_core.types import CandidateBatch, LossNeeds, LossOutput
-from empo_latent.learning.agent_losses import AgentLosses
-from empo_latent.learning.gradient_contract import GradientContractError
-from empo_latent.learning.policy_batch import critic
-from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.result import LatentResult
 from empo_latent.types import MultiTaskSpec, SequenceBatch
+from empo_latent.update import Updater
 
 AWR = {
     "name": "awr",
@@ -46,7 +41,7 @@ AGENT: dict[str, Any] = {
         {"name": "gymnasium/MountainCarContinuous-v0", "params": {"max_episode_steps": 20}},
     ],
     "num_envs": 2,
-    "encoder": {"width": 8, "target": "average", "consistency_coef": 1.0},
+    "encoder": {"width": 8, "average_rate": 0.05, "consistency_coef": 1.0},
     "latents": {"size": 8, "group": 4, "width": 8, "heads": 2, "task_size": 3},
     "bins": {"number": 11},
     "reward": {"heads": 2, "episodic": True},
@@ -167,7 +162,7 @@ def updated(params: LatentParams, updates: int = 1) -> tuple[LatentModel, Watche
 
 
 MIXES: dict[str, dict[str, Any]] = {
-    "awr, and svg for optimism": {"value": {"weighting": "policy"}},
+    "awr, and svg for optimism": {},
     "svg, and awr for optimism": {
         "policy_loss": SVG,
         "optimistic_loss": AWR,
@@ -217,33 +212,6 @@ def test_each_loss_of_an_update_teaches_its_networks_and_no_others(mix: str) -> 
     assert (
         set().union(*TABLE.values(), {"policy", "optimistic", "rest"}) == everything(model).keys()
     )
-
-
-@pytest.mark.parametrize("mix", MIXES)
-def test_updates_keep_the_contract_of_gradients(mix: str) -> None:
-    for value_every in (1, 2):
-        learning = {"value_every": value_every, "policy_every": 3 - value_every}
-        params = parameters(**MIXES[mix], learning=learning, compute={"check_gradients": True})
-        _, updater = updated(params, 2)
-        assert len(updater.steps) == 2 + 2 * (2 // learning["policy_every"])
-
-
-class Leaking(PolicyLoss):
-    """A loss that differentiates the critic with all that belongs to it."""
-
-    takes = CandidateBatch
-    needs = LossNeeds(critic=True)
-
-    def forward(self, distribution: Any, batch: CandidateBatch, critic: Any = None) -> LossOutput:
-        return LossOutput(-critic(batch.start, distribution.rsample()).mean())
-
-
-def test_a_loss_that_reaches_into_the_model_is_told_where_that_is_checked() -> None:
-    params = parameters(compute={"check_gradients": True})
-    losses = {**losses_of(params), "optimistic": Leaking()}
-    updater = Updater(random_model(params), losses, params, DISCOUNTS)
-    with pytest.raises(GradientContractError, match="loss 'optimistic' gave parameter"):
-        updater.update(experience(), 0.0)
 
 
 class Returning(Watched):
@@ -301,27 +269,14 @@ def test_what_follows_the_end_of_an_episode_teaches_nothing(mix: str) -> None:
     assert not changed(*weights)
 
 
-@pytest.mark.parametrize("mix", MIXES)
-def test_the_model_does_not_notice_whether_policies_learn(mix: str) -> None:
-    eager, lazy = (
-        updated(parameters(**MIXES[mix], learning={"policy_every": every}), 2)[0]
-        for every in (1, 5)
-    )
-    others = changed(kept(eager), kept(lazy))
-    policies = ("heads.policy", "heads.optimistic")
-    assert others == [name for name in kept(eager) if name.startswith(policies)]
-
-
 def test_every_weight_is_moved_by_one_optimiser_at_its_own_rate() -> None:
-    params = parameters(
-        optimiser={"lr": 1e-3, "encoder_lr_scale": 0.5, "policy_lr_scale": 2.0, "policy_eps": 1e-8}
-    )
+    params = parameters(optimiser={"lr": 1e-3, "encoder_lr_scale": 0.5, "policy_eps": 1e-8})
     model = random_model(params)
     before = {name: [x.detach().clone() for x in g] for name, g in everything(model).items()}
 
     Watched(model, params).update(experience(), 0.0)
 
-    rates = {"encoder": 5e-4, "policy": 2e-3, "optimistic": 2e-3}
+    rates = {"encoder": 5e-4}
     for name, group in model.groups().items():
         for now, was in zip(group, before[name], strict=True):
             # The first step of Adam is as long as its rate, whatever the gradient is.
@@ -330,7 +285,7 @@ def test_every_weight_is_moved_by_one_optimiser_at_its_own_rate() -> None:
 
 
 def test_averages_follow_by_their_rates_and_nothing_else() -> None:
-    params = parameters(value={"target_rate": 0.25}, encoder={"target_rate": 0.5})
+    params = parameters(value={"target_rate": 0.25}, encoder={"average_rate": 0.5})
     model = random_model(params)
     before = kept(model)
 
@@ -363,79 +318,39 @@ class NoReading(TorchDispatchMode):
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_an_update_waits_for_nothing_and_its_metrics_stay_tensors(mix: str) -> None:
-    params = parameters(**MIXES[mix], learning={"value_every": 2, "policy_every": 2})
+    params = parameters(**MIXES[mix])
     updater = Watched(random_model(params), params)
     sequences = experience()
     # What an update is made of; the watching would ask.
     updater._step = super(Watched, updater)._step  # type: ignore[method-assign]
     with NoReading():
-        found = [updater.update(sequences, index / 4) for index in range(4)]
+        found = [updater.update(sequences, index / 2) for index in range(2)]
         with pytest.raises(AssertionError, match="tensor"):
             float(found[0]["loss/total"])
     for metrics in found:
         assert all(type(each) is Tensor and each.ndim == 0 for each in metrics.values())
         assert not any(each.requires_grad for each in metrics.values())
         assert bool(torch.stack(list(metrics.values())).isfinite().all())
-    assert found[0].keys() == found[2].keys() > found[1].keys() == found[3].keys()
-    assert {"loss/value", "loss/policy", "loss/optimistic"} <= found[0].keys() - found[1].keys()
-
-
-def policy_batch_of(
-    params: LatentParams, sequences: SequenceBatch
-) -> tuple[LatentModel, AgentLosses, Any]:
-    model = random_model(params)
-    objective = AgentLosses(model, losses_of(params), params, DISCOUNTS)
-    torch.manual_seed(0)
-    _, _, batch = objective.model_loss(sequences, True, True)
-    return model, objective, batch
-
-
-@pytest.mark.parametrize(("normalise", "factor"), [(False, 1.0), (True, 3 / 1.75)])
-def test_starts_count_by_powers_of_rho_unless_their_episode_is_over(
-    normalise: bool, factor: float
-) -> None:
-    learning = {"rho": 0.5, "normalise_rho": normalise}
-    _, _, batch = policy_batch_of(parameters(learning=learning), experience())
-    expected = factor * torch.tensor([1.0, 0.5, 0.25])[:, None].expand(3, 6).clone()
-    expected[2, :2] = 0  # What came after the end.
-    torch.testing.assert_close(batch.weight, expected.flatten())
-
-
-@pytest.mark.parametrize("start", ["encoding", "rollout"])
-def test_a_policy_batch_lists_starts_candidates_and_targets_in_one_order(start: str) -> None:
-    params, sequences = parameters(imagination={"start": start}), experience()
-    model, _, batch = policy_batch_of(params, sequences)
-    task = sequences.task
-    assert task is not None
-    if start == "encoding":
-        encodings = model.encode(sequences.observation, task=task)
-        torch.testing.assert_close(batch.start, encodings.flatten(0, 1))
-    assert torch.equal(batch.task, task.repeat(3))
-    judge = critic(model, DISCOUNTS[batch.task].unsqueeze(-1), batch.task, "target")
-    action = model.bounded(batch.action[0], task=batch.task)
-    after = model.next_latent(batch.start, action, task=batch.task)
-    assert 0.1 < model.termination(after, task=batch.task).mean() < 0.9
-    expected = judge(batch.start, batch.action)
-    torch.testing.assert_close(batch.target, expected, rtol=1e-4, atol=1e-4)
-    log_prob = model.policy(batch.start, task=batch.task).log_prob(batch.action)
-    torch.testing.assert_close(batch.log_prob, log_prob, rtol=1e-4, atol=1e-4)
-    assert not any(each.requires_grad for each in batch if isinstance(each, Tensor))
+    assert found[0].keys() == found[1].keys() > {"loss/value", "loss/policy", "loss/optimistic"}
 
 
 def test_awr_does_not_mind_what_all_candidates_of_a_start_are_worth() -> None:
     own = {**AWR["params"], "normaliser": "state_std"}  # type: ignore[dict-item]
     params = parameters(policy_loss={"name": "awr", "params": own})
-    model, objective, batch = policy_batch_of(params, experience())
+    model = random_model(params)
+    updater = Updater(model, losses_of(params), params, DISCOUNTS)
+    torch.manual_seed(0)
+    _, _, imagined = updater.model_loss(experience())
 
     def learned(target: Tensor) -> list[Tensor]:
         torch.manual_seed(0)
-        loss, _ = objective.policy_loss("policy", batch._replace(target=target), torch.zeros(()))
+        loss, _ = updater.policy_loss("policy", imagined._replace(target=target), torch.zeros(()))
         return [loss.detach(), *torch.autograd.grad(loss, model.groups()["policy"])]
 
-    before = learned(batch.target)
-    shift = torch.linspace(-3, 3, len(batch.start))[:, None]
-    torch.testing.assert_close(learned(batch.target + shift), before, rtol=1e-4, atol=1e-5)
-    turned = learned(-batch.target)
+    before = learned(imagined.target)
+    shift = torch.linspace(-3, 3, len(imagined.start))[:, None]
+    torch.testing.assert_close(learned(imagined.target + shift), before, rtol=1e-4, atol=1e-5)
+    turned = learned(-imagined.target)
     assert not torch.allclose(turned[0], before[0], rtol=1e-3)
 
 

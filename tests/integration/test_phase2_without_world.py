@@ -29,7 +29,7 @@ from empo_core.components import build
 from empo_learning.timers import Timers
 from empo_phase2.behaviour import build_networks
 from empo_phase2.experience import Block
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params

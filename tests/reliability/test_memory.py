@@ -15,7 +15,7 @@ from empo_core.config import WorldModelRef
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 from empo_phase2.replay import Replay, ReplayShape, StorageKind

@@ -17,10 +17,10 @@ from reference_latent_networks import reference_model
 from torch import Tensor, nn
 
 from empo_core.protocols import PolicyLoss
-from empo_latent.learning.agent_losses import AgentLosses
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
 from empo_latent.types import SequenceBatch
+from empo_latent.update import Updater
 
 
 class PerCandidate(nn.Module):
@@ -55,7 +55,7 @@ def loop_model(model: LatentModel, candidates: int) -> LatentModel:
 
 
 class LoopUpdater:
-    """One update of a model and its one policy, without options that skip or check anything."""
+    """One update of a model and its one policy, without options that skip anything."""
 
     def __init__(
         self,
@@ -66,26 +66,25 @@ class LoopUpdater:
     ) -> None:
         """As of ``Updater``; of the losses, ``policy`` is used."""
         self._model, self._rate = model, params.value.target_rate
-        self._objective = AgentLosses(model, losses, params, discounts)
+        self._losses = Updater(model, losses, params, discounts)
         groups, options = model.groups(), params.optimiser
         encoder, self._policy = groups.pop("encoder"), groups.pop("policy")
         rest = [weight for group in groups.values() for weight in group]
         self._weights, self._longest = [*encoder, *rest], options.max_grad_norm
         slow: dict[str, Any] = {"params": encoder, "lr": options.lr * options.encoder_lr_scale}
         self._optimiser = torch.optim.Adam([slow, {"params": rest}], options.lr)
-        rate = options.lr * options.policy_lr_scale
-        self._policy_optimiser = torch.optim.Adam(self._policy, rate, eps=options.policy_eps)
+        eps = options.policy_eps
+        self._policy_optimiser = torch.optim.Adam(self._policy, options.lr, eps=eps)
 
     def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
         """As ``Updater.update``."""
-        total, metrics, batch = self._objective.model_loss(sequences, True, True)
+        total, metrics, imagined = self._losses.model_loss(sequences)
         metrics["optim/grad_norm_model"] = self._step(total, self._optimiser, self._weights)
-        assert batch is not None
         share_done = total.new_full((), progress)
-        loss, found = self._objective.policy_loss("policy", batch, share_done)
+        loss, numbers = self._losses.policy_loss("policy", imagined, share_done)
         norm = self._step(loss, self._policy_optimiser, self._policy)
         self._follow()
-        metrics |= {f"policy/{name}": number for name, number in found.items()}
+        metrics |= {f"policy/{name}": number for name, number in numbers.items()}
         return {**metrics, "loss/policy": loss.detach(), "optim/grad_norm_policy": norm}
 
     def _step(

@@ -31,7 +31,7 @@ PARAMS: dict[str, Any] = {
     "policy_loss": "svg",
     "num_envs": 2,
     "reward": {"episodic": True},
-    "planner": {"samples": 8, "elites": 4, "policy_plans": 2, "horizon": 2},
+    "planner": {"samples": 8, "elites": 4, "policy_plans": 2},
     "compute": {"compile": True, "device": "cuda"},
 }
 
@@ -84,7 +84,7 @@ def test_a_saved_agent_plans_as_the_run_did(
 
     torch.manual_seed(5)
     z = model.encode(torch.from_numpy(seen), task=task)
-    plan = ours.plan(z, torch.zeros(2, 3, 1), task=task, explore=False)
+    plan = ours.plan(z, torch.zeros(3, 3, 1), task=task, explore=False)
     assert np.allclose(action, plan.action.detach().numpy(), atol=1e-6)
 
 

@@ -92,7 +92,7 @@ def scene(small: Small) -> Scene:
     [
         {},
         {"latents": {"heads": 2}, "reward": {"heads": 2, "episodic": True}},
-        {"value": {"critic": "q"}, "policy": {"bound": "clip"}},
+        {"value": {"critic": "q"}},
         {"encoder": {"channels": 2}},
     ],
     ids=["plain", "heads", "q", "pictures"],
@@ -204,9 +204,8 @@ def test_the_optimistic_policy_proposes_in_training_alone(small: Small) -> None:
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("bound", ["tanh", "clip"])
-def test_the_policy_is_its_own_expert(small: Small, bound: str) -> None:
-    scene = Scene(small(policy={"bound": bound}))
+def test_the_policy_is_its_own_expert(small: Small) -> None:
+    scene = Scene(small())
 
     expert = scene.act(actor="policy", expert=True).expert
 
@@ -217,16 +216,15 @@ def test_the_policy_is_its_own_expert(small: Small, bound: str) -> None:
     torch.testing.assert_close(expert[:, 1], policy.log_std)
 
 
-@pytest.mark.parametrize("bound", ["tanh", "clip"])
-def test_the_planner_is_an_expert_as_the_policy_is_bounded(small: Small, bound: str) -> None:
-    scene = Scene(small(policy={"bound": bound}))
+def test_the_planner_is_an_expert_as_the_policy_is_bounded(small: Small) -> None:
+    scene = Scene(small())
 
     controller = scene.controller()
     expert = scene.act(controller, expert=True).expert
 
     mean = controller.state_dict()["mean"][0]
     assert expert is not None
-    torch.testing.assert_close(expert[:, 0].tanh() if bound == "tanh" else expert[:, 0], mean)
+    torch.testing.assert_close(expert[:, 0].tanh(), mean)
     assert scene.act().expert is None
 
 
@@ -234,11 +232,9 @@ def test_experts_are_what_they_would_be_if_deviations_were_small() -> None:
     mean, std = torch.tensor([[-0.9, 0.0, 0.5]]), torch.full((1, 3), 1e-3)
 
     tanh = unbounded(mean, std, BoundedNormal(mean, mean))
-    clip = unbounded(mean, std, BoundedNormal(mean, mean, bound="clip"))
 
     torch.testing.assert_close(tanh[:, 0], mean.atanh())
     torch.testing.assert_close(tanh[:, 1].exp(), std / (1 - mean**2), rtol=1e-3, atol=0)
-    torch.testing.assert_close(clip, torch.stack([mean, std.log()], 1))
 
 
 def test_experts_at_the_bounds_are_finite() -> None:

@@ -46,7 +46,6 @@ def made(heads: int = 3, stir: bool = True, seed: int = 0, **options: Any) -> Ml
 FINALS: list[dict[str, Any]] = [
     {},
     {"final": partial(simnorm, group=3)},
-    {"final": partial(simnorm, group=2), "final_norm": False},
 ]
 
 

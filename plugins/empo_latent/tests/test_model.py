@@ -19,10 +19,10 @@ from empo_latent.types import MultiTaskSpec
 OPTIONAL: dict[str, Any] = {
     "auxiliary": {"discounts": [0.5, 0.9]},
     "reward": {"episodic": True, "heads": 2},
-    "encoder": {"target": "average"},
+    "encoder": {"average_rate": 0.05},
     "latents": {"heads": 3},
     "value": {"heads": 4},
-    "policy": {"proposal": "average"},
+    "policy": {"average_rate": 0.05},
 }
 """All that a model can have."""
 
@@ -105,9 +105,8 @@ def test_answers_have_heads_first(small: Any, lab: Any) -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 5])
-@pytest.mark.parametrize("networks", ["separate", "joint"])
 def test_at_first_nothing_pays_nothing_is_worth_anything_and_any_step_may_be_the_last(
-    small: Any, heads: int, networks: str
+    small: Any, heads: int
 ) -> None:
     count = {"heads": heads}
     model = fresh(
@@ -115,7 +114,7 @@ def test_at_first_nothing_pays_nothing_is_worth_anything_and_any_step_may_be_the
             latents=count,
             value=count,
             reward={"episodic": True, **count},
-            auxiliary={"discounts": [0.5, 0.9], "networks": networks},
+            auxiliary={"discounts": [0.5, 0.9]},
         )
     )
     z, action = torch.rand(6, 8), torch.rand(6, 2)
@@ -155,8 +154,8 @@ def test_averages_follow_their_networks_at_their_rates(small: Any, lab: Any, hea
     groups = {
         "value": {"heads": heads, "target_rate": 0.1},
         "auxiliary": {"discounts": [0.5]},
-        "encoder": {"target": "average", "target_rate": 0.3},
-        "policy": {"proposal": "average", "proposal_rate": 0.6},
+        "encoder": {"average_rate": 0.3},
+        "policy": {"average_rate": 0.6},
     }
     model = lab.model(small(**groups))
     pairs = (
@@ -272,21 +271,20 @@ def test_q_depends_on_actions_and_v_does_not(small: Any, lab: Any) -> None:
 def test_what_there_is_not_is_refused_by_name(small: Any) -> None:
     model, z = fresh(small()), torch.rand(2, 8)
 
-    with pytest.raises(ValueError, match=r"auxiliary\.discounts"):
+    with pytest.raises(ValueError, match=r"set auxiliary"):
         model.auxiliary(z)
     with pytest.raises(ValueError, match=r"reward\.episodic"):
         model.logits("termination", z)[0]
     with pytest.raises(ValueError, match="optimistic_loss"):
         model.policy(z, optimistic=True)
-    with pytest.raises(ValueError, match=r"encoder\.target"):
+    with pytest.raises(ValueError, match=r"encoder\.average_rate"):
         model.encode(torch.rand(2, 3), average=True)
     assert torch.equal(model.termination(z), torch.zeros(2, 1))
 
 
-@pytest.mark.parametrize("networks", ["separate", "joint"])
-def test_auxiliary_values_keep_their_discounts_order(small: Any, lab: Any, networks: str) -> None:
+def test_auxiliary_values_keep_their_discounts_order(small: Any, lab: Any) -> None:
     """The output for the second discount says 3 in symlog space, the others nothing."""
-    groups = {"auxiliary": {"discounts": [0.1, 0.5, 0.9], "networks": networks}}
+    groups = {"auxiliary": {"discounts": [0.1, 0.5, 0.9]}}
     model = lab.model(small(**groups, bins={"number": 21}))
     last = model.heads["auxiliary"]
     with torch.no_grad():
@@ -302,37 +300,7 @@ def test_auxiliary_values_keep_their_discounts_order(small: Any, lab: Any, netwo
     torch.testing.assert_close(decoded, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_widths_are_what_the_options_say(small: Any) -> None:
-    model = fresh(
-        small(
-            reward={"width_divisor": 2},
-            value={"width_divisor": 4},
-            auxiliary={"discounts": [0.5, 0.9], "networks": "joint", "width_factor": 3},
-        )
-    )
-
-    widths = {
-        name: [len(weight[0]) for weight in model.get_submodule(name).weights[:-1]]
-        for name in ("dynamics", "heads.reward", "heads.value", "heads.auxiliary", "heads.policy")
-    }
-    assert widths == {
-        "dynamics": [8, 8],
-        "heads.reward": [4, 4],
-        "heads.value": [2, 2],
-        "heads.auxiliary": [24, 24],
-        "heads.policy": [8, 8],
-    }
-
-
 DROPPING: list[tuple[dict[str, Any], Callable[[LatentModel, bool], Tensor]]] = [
-    (
-        {"encoder": {"dropout": 0.5}},
-        lambda model, training: model.encode(normal(9, 3), training=training),
-    ),
-    (
-        {"latents": {"dropout": 0.5}},
-        lambda model, training: model.next_latent(normal(9, 8), normal(9, 2), training=training),
-    ),
     (
         {"value": {"dropout": 0.5}},
         lambda model, training: model.value(normal(9, 8), training=training),
@@ -366,9 +334,8 @@ def test_target_networks_never_drop_units(small: Any, lab: Any) -> None:
         assert torch.equal(ask(training=True), ask())
 
 
-@pytest.mark.parametrize("bound", ["tanh", "clip"])
-def test_the_policy_s_spread_stays_within_its_bounds(small: Any, lab: Any, bound: str) -> None:
-    model = lab.model(small(policy={"min_log_std": -3.0, "max_log_std": 1.0, "bound": bound}))
+def test_the_policy_s_spread_stays_within_its_bounds(small: Any, lab: Any) -> None:
+    model = lab.model(small(policy={"min_log_std": -3.0, "max_log_std": 1.0}))
     z = normal(400, 8)
     with torch.no_grad():
         model.heads["policy"].weights[-1].mul_(5)
@@ -377,10 +344,9 @@ def test_the_policy_s_spread_stays_within_its_bounds(small: Any, lab: Any, bound
 
     raw_mean, raw = model.heads["policy"](z)[0].chunk(2, -1)
     torch.testing.assert_close(policy.log_std, -3 + 0.5 * 4 * (raw.tanh() + 1))
-    torch.testing.assert_close(policy.mean, raw_mean.tanh() if bound == "clip" else raw_mean)
+    torch.testing.assert_close(policy.mean, raw_mean)
     assert policy.log_std.min() < -2.9
     assert policy.log_std.max() > 0.9
-    assert policy.bound == bound
     torch.testing.assert_close(model.bounded(raw_mean), policy.bounded(raw_mean))
 
 

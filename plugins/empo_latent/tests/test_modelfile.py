@@ -51,7 +51,7 @@ RICH: dict[str, Any] = {
     "optimistic_loss": "any",
     "auxiliary": {"discounts": [0.9, 0.95]},
     "reward": {"episodic": True, "heads": 2},
-    "encoder": {"target": "average"},
+    "encoder": {"average_rate": 0.05},
     "value": {"critic": "q", "heads": 3},
 }
 Saved = Callable[..., LatentModel]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,7 +95,6 @@ PUBLISHED = {
     "optimiser": {
         "lr": 3e-4,
         "encoder_lr_scale": 0.3,
-        "policy_lr_scale": 1,
         "policy_eps": 1e-5,
         "max_grad_norm": 20,
     },
@@ -115,6 +113,30 @@ def test_tdmpc2_is_as_published_whatever_its_size(size: str) -> None:
     assert params.latents.size == LatentParams(total_steps=10, size=size).latents.size
 
 
+DESIGN = {
+    # Least of all heads, their running scale, temperature 1, eight candidates (sections 4 and 9).
+    "policy_loss": {
+        "name": "awr",
+        "params": {
+            "reduction": "min",
+            "normaliser": "running_scale",
+            "temperature": {"rule": "fixed", "value": 1},
+        },
+    },
+    # Cross-entropies of all candidates, at the encodings that targets are made at (section 3).
+    "value": {"critic": "v", "average": "cross_entropy", "gradient": "encoder"},
+    # Of one imagined step, whose weight is 1, with the values as they are learned (section 2).
+    "imagination": {"candidates": 8, "start": "encoding", "critic": "online", "rho": 1},
+}
+"""What the agent's first design says, by this agent's names."""
+
+
+def test_the_seed_is_as_designed() -> None:
+    params = LatentParams(total_steps=10, preset="seed").model_dump(mode="json")
+
+    assert merged(params, DESIGN) == params
+
+
 def test_what_is_given_wins_over_a_preset() -> None:
     params = LatentParams(
         total_steps=10, preset="tdmpc2", policy_loss={"name": "awr"}, value={"heads": 3}
@@ -129,13 +151,6 @@ def test_a_size_is_no_preset() -> None:
         LatentParams(total_steps=10, preset="tiny")
 
 
-def test_dropout_is_allowed_where_pictures_are_seen() -> None:
-    params = LatentParams(**USUAL, encoder={"dropout": 0.1, "channels": 8})  # type: ignore[arg-type]
-    pictures = replace(NUMBERS, words=3 * 64 * 64, pictures=True, shape=(3, 64, 64))
-
-    check_params(params, {"policy": build(params.policy_loss)}, pictures)
-
-
 @pytest.mark.parametrize(("size", "fits"), [(38, False), (39, True)])
 def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: bool) -> None:
     task = {"name": "gymnasium", "params": {"id": "a", "picture_size": size}}
@@ -146,23 +161,14 @@ def test_pictures_that_no_encoder_can_read_are_refused_at_once(size: int, fits: 
         LatentParams.model_validate({**USUAL, "tasks": [task]})
 
 
-def test_temporal_weights_may_be_given_by_their_last() -> None:
-    params = LatentParams(**USUAL, learning={"horizon": 3, "final_rho": 0.125})  # type: ignore[arg-type]
-
-    assert params.learning.step_rho == pytest.approx(0.5)
-    assert LatentParams(**USUAL, learning={"rho": 0.9}).learning.step_rho == 0.9  # type: ignore[arg-type]
-    with pytest.raises(ValidationError, match="rho and final_rho"):
-        LatentParams.model_validate({**USUAL, "learning": {"rho": 0.9, "final_rho": 0.125}})
-
-
 def test_a_proposal_that_never_differs_from_the_policy_is_told_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     loss = {"name": "awr", "params": {"trust_region": {}}}
-    for proposal in ("itself", "average"):
+    for rate in (None, 0.05):
         caplog.clear()
         params = LatentParams.model_validate(
-            {**USUAL, "policy_loss": loss, "policy": {"proposal": proposal}}
+            {**USUAL, "policy_loss": loss, "policy": {"average_rate": rate}}
         )
         check_params(params, {"policy": build(params.policy_loss)}, NUMBERS)
-        assert ("a trust region does nothing" in caplog.text) == (proposal == "itself")
+        assert ("a trust region does nothing" in caplog.text) == (rate is None)

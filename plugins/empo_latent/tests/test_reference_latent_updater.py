@@ -13,8 +13,8 @@ from torch.distributions import Distribution
 
 from empo_core.protocols import Critic, PolicyLoss
 from empo_core.types import CandidateBatch, LossNeeds, LossOutput
-from empo_latent.learning.updater import Updater
 from empo_latent.planner import Planner
+from empo_latent.update import Updater
 
 if TYPE_CHECKING:
     from .conftest import Lab, Small
@@ -82,7 +82,7 @@ def updated(
         pytest.param({}, True, id="usual, by a critic"),
         pytest.param({"planner": {"value_heads": 2}}, False, id="some heads judge plans"),
         pytest.param(
-            {"reward": {"heads": 2, "episodic": True, "predict_from": "encoding"}},
+            {"reward": {"heads": 2, "episodic": True}},
             True,
             id="episodic, by a critic",
         ),
@@ -113,7 +113,7 @@ def test_candidates_are_judged_only_where_something_reads_that(
     losses = {"policy": Likeliest(critic=True, targets=targets)}
     updater = Updater(lab.model(params), losses, params, torch.tensor([0.9], dtype=torch.float64))
     metrics = updater.update(lab.sequences(number=4, seed=0), 0.5)
-    assert ("td/mean" in metrics) == targets
+    assert ("value/td_mean" in metrics) == targets
     assert {"loss/value", "loss/policy", "optim/grad_norm_policy"} <= metrics.keys()
     # Unknown targets are NaN, and whatever read one would be.
     assert all(bool(number.isfinite()) for number in metrics.values())

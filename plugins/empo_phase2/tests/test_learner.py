@@ -23,7 +23,7 @@ from empo_learning.state_tree import flatten
 from empo_learning.timers import Timers
 from empo_phase2.behaviour import build_networks
 from empo_phase2.experience import States, Transitions
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params, Targets
 from empo_phase2.quantities import Quantities

@@ -96,12 +96,12 @@ class ReplayMachine(RuleBasedStateMachine):
         dtype=st.sampled_from([torch.int8, torch.int16, torch.int32, torch.int64]),
         kind=st.sampled_from(["ram", "mapped"]),
         generous=st.booleans(),
-        few=st.sampled_from([1, 5, 1024]),
+        few_states=st.sampled_from([1, 5, 1024]),
     )
     def build(
-        self, capacity: int, dtype: torch.dtype, kind: StorageKind, generous: bool, few: int
+        self, capacity: int, dtype: torch.dtype, kind: StorageKind, generous: bool, few_states: int
     ) -> None:
-        replay_module.FEW_STATES = few
+        replay_module.FEW_STATES = few_states
         self.folder = tempfile.TemporaryDirectory()
         # Every transition of this test fits alone: at most three successors per pair.
         self.limit = capacity * PAIRS * 4 if generous else PAIRS * (3 + capacity)

@@ -27,8 +27,8 @@ from empo_rollout.algorithm import RolloutAlgorithm
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import build_policy
-from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.policy import build_policy
+from empo_rollout.policyfile import load_policy
 from empo_rollout.result import RolloutResult
 from empo_testing.algorithm import AlgorithmTests
 

@@ -18,7 +18,7 @@ from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policy import Networks, build_policy
 
 
 class Counting(gymnasium.Env[np.ndarray, np.int64]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from empo_rollout.learning.learning_rate import learning_rate
+from empo_rollout.optimiser import learning_rate
 
 
 def test_the_learning_rate_falls_over_the_run() -> None:

@@ -21,10 +21,9 @@ from empo_core.protocols.environments import ActionSpec
 from empo_core.types import CandidateBatch, LossOutput, RecordedBatch
 from empo_learning.state_tree import flatten, unflatten
 from empo_rollout.buffer import Rollout, advantages, probabilities
-from empo_rollout.learning.ppo import Ppo
-from empo_rollout.learning.updater import Updater
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import Networks
+from empo_rollout.policy import Networks
+from empo_rollout.ppo import Ppo, Updater
 from empo_rollout.ppo_params import PpoParams
 
 HORIZON, SEGMENTS = 6, 8

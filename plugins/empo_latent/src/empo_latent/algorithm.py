@@ -21,7 +21,6 @@ from empo_latent.environments.task_vector import TaskVector, multi_task_spec
 from empo_latent.environments.tasks import Task, tasks_of
 from empo_latent.evaluator import Evaluator
 from empo_latent.learner import LatentLearner
-from empo_latent.learning.updater import Updater
 from empo_latent.modelfile import load_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.param_checks import check_params
@@ -32,6 +31,7 @@ from empo_latent.replay import Replay
 from empo_latent.result import MODEL, LatentResult
 from empo_latent.run_components import ProgressMark, RunComponents
 from empo_latent.types import MultiTaskSpec
+from empo_latent.update import Updater
 from empo_learning.allocator import keep_freed_memory
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state

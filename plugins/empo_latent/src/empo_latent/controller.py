@@ -149,8 +149,7 @@ def unbounded(
 ) -> Float[Tensor, "env 2 action"]:
     """The mean and log standard deviation of actions before they were bounded.
 
-    With bound ``clip`` they are what they are. With ``tanh``, where ``f`` is its inverse, of
-    numbers that are cut off at 0.999 to stay finite,
+    Where ``f`` is the inverse of ``tanh``, of numbers that are cut off at 0.999 to stay finite,
 
         mean' = f(mean)                 std' = (f(mean + std) - f(mean - std)) / 2
 
@@ -160,13 +159,10 @@ def unbounded(
     Args:
         mean: Of actions.
         std: Of actions.
-        like: How actions are bounded, and which of their numbers are used.
+        like: Which of their numbers are used.
     """
-    if like.bound == "tanh":
-        low, mean, high = (
-            (mean + sign * std).clamp(-EDGE, EDGE).atanh() for sign in (-1.0, 0.0, 1.0)
-        )
-        std = (high - low) / 2
+    low, mean, high = ((mean + sign * std).clamp(-EDGE, EDGE).atanh() for sign in (-1.0, 0.0, 1.0))
+    std = (high - low) / 2
     distribution = torch.stack([mean, std.clamp(min=LEAST_STD).log()], 1)
     return (
         distribution

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,17 +18,15 @@ from empo_core.trees import StateDict, whole_number
 from empo_environments.episode_history import why_not_exact
 from empo_latent.environments.task_vector import TaskStep
 from empo_latent.evaluation import Evaluation, score_of
-from empo_latent.metric_keys import logged_key
 from empo_latent.params import LatentParams
 from empo_latent.run_components import RunComponents
-from empo_latent.work import EVALUATION, UPDATE, Work, WorkPlan
 from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.finite import LARGE
 from empo_learning.learner import Evaluated, Learner
 
 log = logging.getLogger(__name__)
 
-TIMERS = ("act", "environment", *UPDATE)
+TIMERS = ("act", "environment", "update", "replay")
 """Names of what ``advance`` spends its time on."""
 
 
@@ -62,8 +61,6 @@ class LatentLearner(Learner):
         self._update_metrics: Mapping[str, Any] = {}
         self._line_updates = 0
         self._large: set[str] = set()
-        lengths = vector.spec.episode_lengths
-        self._plan = WorkPlan(params, self.seed_steps, self._burst, lengths)
         self.steps = self.updates_made = 0
         self.total_steps = params.total_steps
         self.history: BoundedCurve[tuple[int, int, float | None]] = BoundedCurve()
@@ -76,12 +73,14 @@ class LatentLearner(Learner):
 
     @property
     def progress(self) -> tuple[float, float]:
-        """Seconds of work so far, and of all of it at the rates so far."""
-        seconds, first = self._parts.timers.totals(), self._parts.timers.first()
-        so_far = sum(seconds.get(name, 0.0) for name in (*TIMERS, EVALUATION))
-        decisions = self._plan.decisions(self.steps)
-        done = Work(self.steps, decisions, self.updates_made, len(self.evaluations))
-        return so_far, so_far + self._plan.seconds_left(seconds, first, done, self._owed_updates)
+        """Steps and updates so far, and all that there will be."""
+        learning, total = self._params.learning, self.total_steps
+        owed = self._owed_updates
+        if self.steps < self.seed_steps:
+            owed += self._burst
+        owed += learning.updates_per_step * max(0, total - max(self.steps, self.seed_steps))
+        done = self.steps + self.updates_made
+        return done, done + max(0, total - self.steps) + math.floor(owed)
 
     @property
     def is_over(self) -> bool:
@@ -129,7 +128,7 @@ class LatentLearner(Learner):
     def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Numbers about the newest update and action, and about episodes."""
         episodes = self._parts.episodes.statistics()
-        numbers = {logged_key(name): float(number) for name, number in self._update_metrics.items()}
+        numbers = {name: float(number) for name, number in self._update_metrics.items()}
         self.history.append((self.steps, self.updates_made, episodes.mean_return))
         elapsed = sum(seconds.get(name, 0.0) for name in TIMERS)
         made, self._line_updates = self.updates_made - self._line_updates, self.updates_made
@@ -310,7 +309,7 @@ class LatentLearner(Learner):
 
     def _learn_ends(self, step: TaskStep) -> None:
         """Learn from now on where episodes end, for one has terminated."""
-        parts, expected = self._parts, self._params.reward.episodic is not False
+        parts = self._parts
         task = parts.vector.spec.tasks[parts.vector.task_of[int(step.terminated.argmax())]]
         # Where learning has begun, a head that gave each step 1/2 would spoil all values at once.
         parts.model.add_termination(
@@ -319,7 +318,7 @@ class LatentLearner(Learner):
         )
         self._take_in_heads()
         log.log(
-            logging.INFO if expected and not self.updates_made else logging.WARNING,
+            logging.WARNING if self.updates_made else logging.INFO,
             "an episode of %s terminated, the first one in %d steps and %d updates: the model "
             "learns from now on where episodes end (algorithm.params.reward.episodic)",
             task,

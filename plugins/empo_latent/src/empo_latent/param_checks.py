@@ -29,16 +29,15 @@ def check_params(
     problems = [
         *_of_losses(params, losses),
         *_of_heads(params),
-        *_of_critic(params),
         *_of_acting(params),
         *_of_tasks(params, spec),
         *_of_device(params.compute.device),
     ]
-    if losses["policy"].needs.proposal and params.policy.proposal == "itself":
+    if losses["policy"].needs.proposal and params.policy.average_rate is None:
         log.warning(
             "policy_loss asks for the policy that proposed candidates, which is the one that "
-            "learns: they never differ, so a trust region does nothing; set policy.proposal to "
-            "average"
+            "learns: they never differ, so a trust region does nothing; set "
+            "policy.average_rate"
         )
     if problems:
         raise ConfigError("\n".join(f"{WHERE}{problem}" for problem in problems))
@@ -71,62 +70,16 @@ def _of_losses(params: LatentParams, losses: Mapping[str, PolicyLoss]) -> Iterat
             "imagination.value_heads: no policy loss asks how good actions are; choose one that "
             "does, e.g. svg, or drop this"
         )
-    weighs = losses["policy"].weighs_candidates
-    if params.value.weighting == "policy" and not weighs:
-        yield (
-            "value.weighting: policy_loss does not weigh candidates; set it to even, or choose a "
-            "loss that does, e.g. awr"
-        )
 
 
 def _of_heads(params: LatentParams) -> Iterator[str]:
-    dynamics, values, rewards = params.latents.heads, params.value.heads, params.reward.heads
-    if params.value.bootstrap == "pair" and values < 2:
-        yield f"value.bootstrap: 'pair' draws two value heads, and value.heads is {values}"
-    if params.value.bootstrap in ("mean", "min") and values < 2:
-        yield (
-            f"value.bootstrap: {params.value.bootstrap!r} is about several value heads, and "
-            "value.heads is 1; set it to local"
-        )
-    several = dynamics > 1 or rewards > 1
-    if params.value.dynamics != "mean" and not several:
-        yield (
-            f"value.dynamics: {params.value.dynamics!r} is about several dynamics or reward heads, "
-            "and there is one of each; raise latents.heads or reward.heads, or drop this"
-        )
-    if params.auxiliary.dynamics != "mean" and not several:
-        yield (
-            "auxiliary.dynamics: there is one dynamics and one reward head; raise latents.heads or "
-            "reward.heads, or drop this"
-        )
     for where, group, subject in (
         ("planner", params.planner, "plans"),
         ("imagination", params.imagination, "actions"),
     ):
-        lack = lack_of_heads(where, group.value_heads, values, subject)
+        lack = lack_of_heads(where, group.value_heads, params.value.heads, subject)
         if lack is not None:
             yield lack
-    if params.planner.disagreement and dynamics * values < 2:
-        yield (
-            "planner.disagreement: one dynamics and one value head never disagree; raise "
-            "latents.heads or value.heads, or drop this"
-        )
-
-
-def _of_critic(params: LatentParams) -> Iterator[str]:
-    if params.value.critic == "v":
-        return
-    value, default = params.value, type(params.value).model_construct()
-    for name, meaning in (
-        ("average", "averages"),
-        ("weighting", "weighs"),
-        ("dynamics", "joins heads of"),
-    ):
-        if getattr(value, name) != getattr(default, name):
-            yield (
-                f"value.{name}: it {meaning} targets of candidates, and critic 'q' learns from "
-                "actions that were taken; set value.critic to v, or drop this"
-            )
 
 
 def _of_acting(params: LatentParams) -> Iterator[str]:
@@ -154,12 +107,6 @@ def _of_tasks(params: LatentParams, spec: MultiTaskSpec) -> Iterator[str]:
             f"num_envs: {params.num_envs} environment(s) for {tasks} tasks; each "
             f"task needs one, so set it to a multiple of {tasks}"
         )
-    encoder, default = params.encoder, type(params.encoder).model_construct()
-    for name in () if spec.pictures else ("channels", "shift"):
-        if getattr(encoder, name) != getattr(default, name):
-            yield f"encoder.{name}: it is of no use where numbers are seen; drop it"
-    if tasks == 1 and params.latents.task_size != type(params.latents).model_construct().task_size:
-        yield "latents.task_size: there is one task, which needs no name; drop it"
     sequences, envs = params.learning.horizon + 1, params.num_envs
     if params.replay.capacity < sequences * envs:
         yield (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 Size = Literal["tiny", "1M", "5M", "19M", "48M", "317M"]
-Preset = Literal["awr", "svg", "tdmpc2"]
+Preset = Literal["awr", "svg", "tdmpc2", "seed"]
 
 
 def _sizes(encoder: int, layers: int, width: int, latent: int, values: int) -> dict[str, Any]:
@@ -55,6 +55,19 @@ PRESETS: dict[str, Mapping[str, Any]] = {
             "value_heads": 2,
         },
     },
+    "seed": {
+        "policy_loss": {
+            "name": "awr",
+            "params": {
+                "reduction": "min",
+                "normaliser": "running_scale",
+                "temperature": {"rule": "fixed", "value": 1.0},
+            },
+        },
+        "value": {"average": "cross_entropy", "gradient": "encoder"},
+        "imagination": {"candidates": 8, "critic": "online", "rho": 1.0},
+    },
 }
 """Agents, each with what it needs whatever its size. ``tdmpc2`` is the agent of Hansen et al. 2024
-as published, as far as that differs from the defaults."""
+as published, as far as that differs from the defaults; ``seed`` the first design of this agent to
+the letter, but for the gradient of AWR (``docs/explanation/latent_agent.md``)."""

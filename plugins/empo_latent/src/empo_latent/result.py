@@ -19,7 +19,6 @@ from empo_latent.evaluation import Evaluation, ReturnStatistics, score_of
 from empo_latent.modelfile import save_model
 from empo_latent.networks.model import LatentModel
 from empo_latent.params import LatentParams
-from empo_latent.published import SOURCE, STEPS, PublishedReturns, published
 from empo_latent.types import MultiTaskSpec
 from empo_latent.videos import save_videos
 from empo_learning.report import csv_text, time_table
@@ -179,39 +178,28 @@ class LatentResult(NotebookReport):
         return round(steps * self.action_repeat)
 
     def _evaluation(self) -> Table:
-        """Table of the last evaluation beside published returns."""
-        published_returns = dict(zip(self.spec.tasks, self._published(), strict=True))
+        """Table of the last evaluation."""
         steps = self._environment_steps(self.evaluations[-1][0])
         table = FittingTable(
             title=f"Evaluation after {steps:,} environment steps",
-            caption=f"published: after {STEPS:,} environment steps by {SOURCE}"
-            if any(published_returns.values())
-            else None,
-            title_justify="left", title_style="bold", caption_justify="left", box=box.ROUNDED,
-        )  # fmt: skip
+            title_justify="left",
+            title_style="bold",
+            box=box.ROUNDED,
+        )
         table.add_column("task", overflow="fold")
         headings = ["actor", "return", "least to greatest", "length"]
-        headings += ["success"] * self._says_success + ["published"] * any(
-            published_returns.values()
-        )
+        headings += ["success"] * self._says_success
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
         for task in self.spec.tasks:
             for actor, evaluation in self._newest.items():
                 cells = _cells(evaluation.statistics(task), with_success=self._says_success)
-                other = published_returns[task]
-                if any(published_returns.values()):
-                    cells.append(f"{other.tdmpc2} ± {other.spread}" if other else "")
                 table.add_row(task, actor, *cells)
         goal = self.params.reporting.solved_at
         if goal is not None:
             table.add_section()
             table.add_row(f"solved (at least {goal:g})", "yes" if self._is_solved else "no")
         return table
-
-    def _published(self) -> list[PublishedReturns | None]:
-        """Scores of other agents in each task; of a caller's environment there are none."""
-        return [published(task) for task in self.params.tasks] or [None]
 
     @property
     def _says_success(self) -> bool:
@@ -233,13 +221,10 @@ class LatentResult(NotebookReport):
         """Mean returns over environment steps, a panel per task."""
         tasks = self.spec.tasks
         figure, panels = new_figure(rows=len(tasks), height=1 + 2.6 * len(tasks))
-        for axes, task, published_returns in zip(panels, tasks, self._published(), strict=True):
+        for axes, task in zip(panels, tasks, strict=True):
             for actor in self._newest:
                 chosen = [row for row in rows if (row.task, row.actor) == (task, actor)]
                 _draw(axes, chosen, actor)
-            if published_returns is not None:
-                label = f"TD-MPC2 after {STEPS:,} (published)"
-                axes.axhline(published_returns.tdmpc2, color="grey", linestyle=":", label=label)
             axes.set(title=task, xlabel="environment steps", ylabel="mean return")
             axes.set_xlim(left=0)
             axes.legend()

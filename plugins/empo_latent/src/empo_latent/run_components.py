@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from empo_latent.controller import Controller
 from empo_latent.environments.task_vector import TaskVector
 from empo_latent.evaluator import Evaluator
-from empo_latent.learning.updater import Updater
 from empo_latent.networks.model import LatentModel
 from empo_latent.planner import Planner
 from empo_latent.replay import Replay
+from empo_latent.update import Updater
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
 

@@ -1,21 +1,16 @@
-"""Batches of experience, rollouts of the policy in the model, and weighted losses.
+"""Sizes of tasks, and batches of experience.
 
-Axes: ``time`` counts the steps of a sequence of experience (T), ``moment`` its observations (T+1);
-``sequence`` the sequences of a batch (B), ``candidate`` the actions tried at a start state (N);
-``m`` all of them, ``m = (moment * B + sequence) * N + candidate``; ``dynamics`` (H), ``reward``
-(R) and ``value`` (Ve) the heads; ``step`` imagined steps and ``instant`` the latents between them.
+Axes: ``time`` counts the steps of a sequence of experience (T), ``moment`` its observations (T+1),
+``sequence`` the sequences of a batch (B).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
-
-from empo_learning.distributions import BoundedNormal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,44 +87,3 @@ class SequenceBatch:
             if part is not None
         }
         return replace(self, **tensors)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRollout:
-    """Steps that the model predicts for candidate actions of the policy; all constants.
-
-    Attributes:
-        start: Latents that imagination starts from.
-        latent: Latents on the way, by each dynamics head its own; the first are the starts.
-        presquash: Candidates ``u``, as the policy's distribution measures them.
-        action: The same as actions.
-        log_prob: Their log-probability under the policy that proposed them.
-        reward: What they pay; where all dynamics heads agree on the latent (the first step) the
-            axis ``dynamics`` has length 1.
-        termination: Probability that they end the episode, read from the latent they lead to.
-        proposal: The policy at the starts.
-        task: Which task each of ``m`` is of; None where there is one.
-    """
-
-    start: Float[Tensor, "start latent"]
-    latent: Float[Tensor, "instant dynamics m latent"]
-    presquash: Float[Tensor, "step m action"]
-    action: Float[Tensor, "step m action"]
-    log_prob: Float[Tensor, "step m"]
-    reward: list[Float[Tensor, "#reward #dynamics m 1"]]
-    termination: Float[Tensor, "step dynamics m 1"]
-    proposal: BoundedNormal
-    task: Int[Tensor, " m"] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedLoss:
-    """A term of a loss, or a sum of such terms.
-
-    Attributes:
-        total: ``coefficient * loss``, which is minimised.
-        metrics: Numbers to report, 0-d tensors.
-    """
-
-    total: Float[Tensor, ""]
-    metrics: Mapping[str, Tensor]

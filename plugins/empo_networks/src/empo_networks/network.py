@@ -88,6 +88,8 @@ class Network(ValueNetwork):
             *activated(width, activation, layer_norm=norm, dropout=dropout),
             *layers(sizes, activation, layer_norm=norm, dropout=dropout),
         )
+        # Changing the mode of the whole head would take a twentieth of a step.
+        self._dropouts = [part for part in self.head if isinstance(part, nn.Dropout)]
         self.out = nn.Linear(params.hidden, spec.num_robot_actions if quantity == "q_r" else 1)
         with torch.no_grad():
             self.out.weight.mul_(0.1)  # So that all answers start out alike.
@@ -183,9 +185,11 @@ class Network(ValueNetwork):
         self, query: ValueQuery, target: Float[Tensor, "query output"]
     ) -> Float[Tensor, "query output"]:
         """The error of each answer in the space of the network."""
-        self.head.train()
+        for dropout in self._dropouts:
+            dropout.train()
         raw = self.raw(query)
-        self.head.eval()
+        for dropout in self._dropouts:
+            dropout.eval()
         return self.scale.loss(raw, target, self.unit(query))
 
     def share(self, source: ValueNetwork) -> bool:

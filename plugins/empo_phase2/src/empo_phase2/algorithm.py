@@ -41,9 +41,8 @@ from empo_phase2.actor import ActorSettings, Phase2ActorFactory
 from empo_phase2.behaviour import build_networks
 from empo_phase2.compare import Comparison, solve, solver_for
 from empo_phase2.doubts import doubts
-from empo_phase2.ensemble import goal_index_of, members_of
-from empo_phase2.explorers.explorer_set import ExplorerSet
-from empo_phase2.goal_index import GoalIndex
+from empo_phase2.explorer_set import ExplorerSet
+from empo_phase2.goal_index import GoalIndex, goal_index_of
 from empo_phase2.inspection import inspect
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.learner import Learner
@@ -62,6 +61,7 @@ from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
 from empo_worlds.contract import require_one_start
+from empo_worlds.ensemble import members_of
 from empo_worlds.queries import is_terminal
 
 log = logging.getLogger(__name__)

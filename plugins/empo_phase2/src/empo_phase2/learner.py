@@ -31,7 +31,7 @@ from empo_phase2 import metrics
 from empo_phase2.blind_spots import EnteredSituations
 from empo_phase2.compare import Comparison
 from empo_phase2.experience import Block
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
 from empo_phase2.replay import Replay
@@ -254,7 +254,16 @@ class Learner(LoopLearner):
         numbers |= self._explorers.rates(self.steps, self.schedule)
         if self.targets is not None:
             self.losses.append((self.steps, {q: float(fit.loss) for q, fit in self.fits.items()}))
-            numbers |= metrics.of_step(self, self.targets)
+            step = self.steps - 1
+            numbers |= metrics.of_step(step, self.schedule, self.targets)
+            for quantity, fit in self.fits.items():
+                query, _, weight = self.regression_batch(quantity, self.targets)
+                with torch.no_grad():
+                    prediction = self.networks[quantity](query)
+                lr = self.lr(quantity, step)
+                numbers |= metrics.of_fit(quantity, fit, lr, prediction, weight)
+            numbers |= metrics.of_networks(self.networks)
+            numbers["optim/skipped_fits"] = float(self.skipped)
         if self._timers.enabled:
             numbers |= metrics.of_stages(self._timers.lap(), max(self.steps - self._line_steps, 1))
         self._line_steps = self.steps

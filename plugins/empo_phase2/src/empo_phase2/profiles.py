@@ -11,7 +11,7 @@ from torch import Tensor
 from empo_core.types import WorldSpec
 from empo_phase2.experience import Transitions
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.joint_actions import sample_actions
+from empo_worlds.queries import sample_actions
 
 
 class HumanProfiles:

@@ -360,7 +360,7 @@ class Replay:
         The tensors share the replay's memory, for there may be no room for a copy: write them
         before more is added.
         """
-        filled, known = min(self._number, self.capacity), self._table.count
+        filled, num_states = min(self._number, self.capacity), self._table.count
         used = min(self._num_items, len(self._successors))
         return {
             "capacity": self.capacity,
@@ -378,7 +378,7 @@ class Replay:
             },
             "states": {
                 "rows": torch.from_numpy(self._table.rows),
-                "flags": torch.from_numpy(self._flags[:known]),
+                "flags": torch.from_numpy(self._flags[:num_states]),
                 "used": self._used_states,
                 "renumberings": self.renumberings,
             },
@@ -452,10 +452,10 @@ class Replay:
     def _make_room(self, more: int) -> None:
         """Enlarge the ring of successors by half, up to its limit, where more do not fit."""
         first, size = self._oldest_item(0), len(self._successors)
-        needed = self._num_items - first + more
-        if needed <= size:
+        total = self._num_items - first + more
+        if total <= size:
             return
-        larger = min(self._limit, max(needed, size + size // 2))
+        larger = min(self._limit, max(total, size + size // 2))
         numbers = np.arange(first, self._num_items)
         for name in ("_successors", "_probs"):
             before = getattr(self, name)

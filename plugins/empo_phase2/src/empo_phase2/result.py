@@ -18,7 +18,6 @@ from empo_core.tables import report_table
 from empo_core.types import WorldSpec
 from empo_learning.report import csv_text
 from empo_phase2.compare import Comparison
-from empo_phase2.ensemble import members_of
 from empo_phase2.params import Phase2Params
 from empo_phase2.pictures import Curve, draw
 from empo_phase2.policyfile import save_policy
@@ -26,6 +25,7 @@ from empo_phase2.values import ValueEstimates
 from empo_phase2.world_checks import warning
 from empo_pictures.notebooks import NotebookReport
 from empo_theory.inspection import Inspection, InspectionScope, or_achieved, q_r_words
+from empo_worlds.ensemble import members_of
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20

@@ -11,8 +11,7 @@ from empo_core.protocols import Agent
 from empo_core.protocols.environments import EnvSpec
 from empo_rollout.collector import observation_tensor
 from empo_rollout.params import ComputeParams
-from empo_rollout.policies.precision import autocast
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic, autocast
 
 
 class RolloutAgent(Agent):

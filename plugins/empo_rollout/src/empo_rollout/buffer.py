@@ -130,16 +130,16 @@ class Batch:
     ) -> Batch:
         """A rollout of ``num_agents`` per environment; ``by_steps``, each step is a segment.
 
-        Steps that are not learnable have no weight, an advantage of 0 and returns of 0. Only
-        policies without memory learn by steps.
+        Steps that are not learnable have no weight, and zeros for all numbers that losses
+        read. Only policies without memory learn by steps.
         """
         learnable, agent, memory = rollout.learnable, rollout.agent % num_agents, rollout.memory
         steps = {
             "observation": rollout.observation,
             "starts": rollout.starts,
             "action": rollout.action.to(returns.dtype),
-            "log_prob": rollout.log_prob,
-            "value": rollout.value,
+            "log_prob": rollout.log_prob.masked_fill(~learnable, 0.0),
+            "value": rollout.value.masked_fill(~learnable, 0.0),
             "returns": returns.masked_fill(~learnable, 0.0),
             "advantage": advantage.masked_fill(~learnable, 0.0),
             "weight": learnable.to(returns.dtype),
@@ -155,6 +155,14 @@ class Batch:
     def segments(self, chosen: Int[Tensor, " chosen"]) -> Batch:
         """Copies of some segments, in the order asked for."""
         return selected(self, chosen)
+
+    def parts(self, count: int) -> Iterator[Batch]:
+        """The batch in so many parts of (almost) equal size."""
+        if count == 1:
+            yield self
+            return
+        for chosen in torch.arange(len(self.agent), device=self.agent.device).tensor_split(count):
+            yield self.segments(chosen)
 
     @property
     def row_agent(self) -> Int[Tensor, " row"]:

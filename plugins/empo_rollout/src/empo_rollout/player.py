@@ -14,7 +14,7 @@ from empo_rollout.agent import RolloutAgent
 from empo_rollout.evaluation import EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic
 
 UNFINISHED = "unfinished"
 """Reason of episodes that had not ended when waiting ended."""

@@ -12,9 +12,9 @@ from torch import Tensor
 from empo_core.protocols.environments import ActionSpec, EnvSpec
 from empo_learning.finite import LARGE
 from empo_rollout.buffer import Rollout
+from empo_rollout.distributions import missed_bounds
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.distributions import missed_bounds
 
 log = logging.getLogger(__name__)
 

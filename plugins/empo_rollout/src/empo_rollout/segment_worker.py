@@ -22,7 +22,7 @@ from empo_rollout.collector import RolloutCollector, build_normaliser
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import build_policy
+from empo_rollout.policy import build_policy
 
 
 class ObservedStep(NamedTuple):

@@ -49,8 +49,6 @@ class Encoder(nn.Module):
             [params.width] * (params.layers - 1),
             latents.size,
             final=partial(simnorm, group=latents.group),
-            final_norm=latents.layer_norm,
-            dropout=params.dropout,
             generator=generator,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -37,14 +36,13 @@ class MlpEnsemble(nn.Module):
         outputs: int,
         *,
         final: Callable[[Tensor], Tensor] | None = None,
-        final_norm: bool = True,
         dropout: float = 0.0,
         zero_output: bool = False,
         generator: torch.Generator,
     ) -> None:
         """Make ``heads`` networks.
 
-        ``final`` is done to the output, after LayerNorm if ``final_norm``; ``dropout`` is the share
+        ``final`` is done to the output, after LayerNorm; ``dropout`` is the share
         of the first layer that is left out in training; with ``zero_output`` the weights of the
         last layer are 0 at first.
         """
@@ -61,7 +59,7 @@ class MlpEnsemble(nn.Module):
             nn.init.trunc_normal_(weight, std=WEIGHT_STD, generator=generator)
         if zero_output:
             nn.init.zeros_(self.weights[-1])
-        normed = [*hidden, outputs] if final is not None and final_norm else hidden
+        normed = [*hidden, outputs] if final is not None else hidden
         self.scales = nn.ParameterList(torch.ones(heads, size) for size in normed)
         self.shifts = nn.ParameterList(torch.zeros(heads, size) for size in normed)
 
@@ -176,13 +174,9 @@ def lack_of_heads(where: str, chosen: int | None, heads: int, subject: str) -> s
 
 
 def reduced(
-    x: Float[Tensor, "*axes"], mode: Heads | Literal["single"], dims: tuple[int, ...]
+    x: Float[Tensor, "*axes"], mode: Heads, dims: tuple[int, ...]
 ) -> Float[Tensor, "*rest"]:
-    """Mean, least or greatest over some axes, or the first there (``single``)."""
-    if mode == "single":
-        for dim in sorted(dims, reverse=True):
-            x = x.select(dim, 0)
-        return x
+    """Mean, least or greatest over some axes."""
     if mode == "mean":
         return x.mean(dims)
     return x.amin(dims) if mode == "min" else x.amax(dims)

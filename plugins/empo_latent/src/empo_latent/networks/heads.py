@@ -36,7 +36,6 @@ def made_heads(
 
     def head(
         outputs: int,
-        width: int = width,
         *,
         actions: int = 0,
         heads: int = 1,
@@ -53,20 +52,14 @@ def made_heads(
             generator=generator,
         )
 
-    narrow = max(1, width // reward.width_divisor)
-    modules: dict[str, nn.Module] = {
-        "reward": head(bins, narrow, actions=actions, heads=reward.heads)
-    }
-    narrow, acts = max(1, width // value.width_divisor), actions if value.critic == "q" else 0
-    modules["value"] = head(bins, narrow, actions=acts, heads=value.heads, dropout=value.dropout)
+    modules: dict[str, nn.Module] = {"reward": head(bins, actions=actions, heads=reward.heads)}
+    acts = actions if value.critic == "q" else 0
+    modules["value"] = head(bins, actions=acts, heads=value.heads, dropout=value.dropout)
     modules["policy"] = head(2 * actions, zero_output=False)
     if reward.episodic:
         modules["termination"] = made_termination(params, inputs, generator)
-    if auxiliary.discounts:
-        number = len(auxiliary.discounts)
-        outputs, heads = (bins * number, 1) if auxiliary.networks == "joint" else (bins, number)
-        wide = width * auxiliary.width_factor
-        modules["auxiliary"] = head(outputs, wide, heads=heads, dropout=value.dropout)
+    if auxiliary is not None:
+        modules["auxiliary"] = head(bins, heads=len(auxiliary.discounts), dropout=value.dropout)
     if optimistic:
         modules["optimistic"] = head(2 * actions, zero_output=False)
     return nn.ModuleDict(modules)
@@ -89,7 +82,5 @@ def made_dynamics(
         [latents.width] * latents.layers,
         latents.size,
         final=partial(simnorm, group=latents.group),
-        final_norm=latents.layer_norm,
-        dropout=latents.dropout,
         generator=generator,
     )

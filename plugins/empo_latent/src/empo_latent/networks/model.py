@@ -27,7 +27,7 @@ ORDER: tuple[Head, ...] = ("reward", "termination", "value", "auxiliary", "polic
 """Heads in the order of the groups of parameters."""
 MISSING: Mapping[str, str] = {
     "termination": "nothing has terminated so far: set reward.episodic to true",
-    "auxiliary": "there are no auxiliary values: name some auxiliary.discounts",
+    "auxiliary": "there are no auxiliary values: set auxiliary",
     "optimistic": "there is no optimistic policy: set optimistic_loss",
 }
 """Why an optional head does not exist, and what to do."""
@@ -74,10 +74,10 @@ class LatentModel(nn.Module):
         averaged = {"value": (self.heads["value"], params.value.target_rate)}
         if "auxiliary" in self.heads:
             averaged["auxiliary"] = (self.heads["auxiliary"], params.value.target_rate)
-        if params.policy.proposal == "average":
-            averaged["policy"] = (self.heads["policy"], params.policy.proposal_rate)
-        if params.encoder.target == "average":
-            averaged["encoder"] = (self.encoder, params.encoder.target_rate)
+        if params.policy.average_rate is not None:
+            averaged["policy"] = (self.heads["policy"], params.policy.average_rate)
+        if params.encoder.average_rate is not None:
+            averaged["encoder"] = (self.encoder, params.encoder.average_rate)
         return averaged
 
     @property
@@ -128,7 +128,7 @@ class LatentModel(nn.Module):
         In training pictures are shifted and units dropped.
         """
         if average and "encoder" not in self.averages:
-            raise ValueError("there is no average encoder: set encoder.target to 'average'")
+            raise ValueError("there is no average encoder: set encoder.average_rate")
         encoder = self.averages["encoder"] if average else self.encoder
         latent: Tensor = encoder(observation, self.task_embedding.embedded(task), training=training)
         return latent
@@ -182,8 +182,6 @@ class LatentModel(nn.Module):
         x = self.task_embedding.concatenated(z, task, action if acts else None)
         part = self.averages[head] if network == "target" else self.heads[head]
         logits: Tensor = part(x, training=training and network == "online", heads=heads)
-        if head == "auxiliary" and self._params.auxiliary.networks == "joint":
-            return logits.reshape(*z.shape[:-1], -1, self.two_hot.number).movedim(-2, 0)
         return logits
 
     def reward(
@@ -257,16 +255,14 @@ class LatentModel(nn.Module):
         loc, raw = head(x)[0].chunk(2, -1)
         span = params.max_log_std - params.min_log_std
         log_std = params.min_log_std + 0.5 * span * (raw.tanh() + 1)
-        loc = loc.tanh() if params.bound == "clip" else loc
-        active = self.task_embedding.used(task)
-        return BoundedNormal(loc, log_std, bound=params.bound, active=active)
+        return BoundedNormal(loc, log_std, active=self.task_embedding.used(task))
 
     def bounded(
         self, u: Float[Tensor, "*batch action"], *, task: Task | None = None
     ) -> Float[Tensor, "*batch action"]:
         """The action that ``u`` becomes, which is what policies measure actions by."""
         used = self.task_embedding.used(task)
-        return BoundedNormal(u, u, bound=self._params.policy.bound, active=used).bounded(u)
+        return BoundedNormal(u, u, active=used).bounded(u)
 
     @property
     def critic(self) -> Literal["v", "q"]:

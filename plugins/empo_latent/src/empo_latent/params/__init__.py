@@ -42,7 +42,7 @@ class LatentParams(Config):
     preset: Preset = Field(
         "awr",
         description="Agent, i.e. what all parameters are where none are given: with the policy "
-        "loss awr or svg, or TD-MPC2 as published.",
+        "loss awr or svg, TD-MPC2 as published, or seed, the first design.",
     )
     size: Size = Field(
         "1M", description="Sizes where none are given; the defaults that are listed are of 5M."
@@ -80,7 +80,11 @@ class LatentParams(Config):
     bins: BinsParams = BinsParams()
     reward: RewardParams = RewardParams()
     value: ValueParams = ValueParams()
-    auxiliary: AuxiliaryParams = AuxiliaryParams()
+    auxiliary: AuxiliaryParams | None = Field(
+        None,
+        description="Values under further discounts, which only shape the latents; null: there "
+        "are none.",
+    )
     policy: PolicyParams = PolicyParams()
     imagination: ImaginationParams = ImaginationParams()
     learning: LearningParams = LearningParams()

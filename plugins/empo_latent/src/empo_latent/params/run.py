@@ -36,12 +36,9 @@ class CollectionParams(Config):
 
 
 class ComputeParams(Compute):
-    """Parameters of the computation: device, threads, compilation, gradient checks."""
+    """Parameters of the computation: device, threads, compilation."""
 
     compile: bool = Field(False, description="Compile updates and plans; needs a C++ compiler.")
-    check_gradients: bool = Field(
-        False, description="After every backward pass, check which networks got gradients."
-    )
 
 
 class ReportingParams(ScoredReporting):

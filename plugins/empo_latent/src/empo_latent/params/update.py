@@ -19,10 +19,17 @@ class ImaginationParams(Config):
     start: Literal["encoding", "rollout"] = Field(
         "encoding", description="Whether to start at encodings, or at predicted latents."
     )
-    critic: Literal["usual", "target", "online"] = Field(
-        "usual",
-        description="Which value networks judge actions for the policy loss; 'usual': the target "
-        "networks judge candidates, the online ones give gradients.",
+    rho: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Weight of each start relative to the one before, in losses of values and "
+        "policies.",
+    )
+    critic: Literal["target", "online"] = Field(
+        "target",
+        description="Value networks that say how good candidates are, for values and policies; "
+        "gradients in actions are the online networks'.",
     )
     value_heads: int | None = Field(
         None,
@@ -55,34 +62,14 @@ class LearningParams(Config):
 
     horizon: int = Field(3, ge=1, le=1000, description="Steps of a sequence, and of a plan.")
     rho: float = Field(
-        0.5, gt=0, le=1, description="Weight of each step relative to the one before."
-    )
-    final_rho: float | None = Field(
-        None,
+        0.5,
         gt=0,
         le=1,
-        description="Weight horizon steps after the first, from which rho follows; null: rho.",
-    )
-    normalise_rho: bool = Field(
-        False, description="Divide by the sum of these weights instead of the number of steps."
+        description="Weight of each recorded step relative to the one before.",
     )
     updates_per_step: float = Field(
         1.0, gt=0, description="Updates per step of the environments (update-to-data ratio)."
     )
-    value_every: int = Field(1, ge=1, description="Updates per update of the values.")
-    policy_every: int = Field(1, ge=1, description="Updates per update of the policy.")
-
-    @property
-    def step_rho(self) -> float:
-        """Weight of each step relative to the one before, however it is given."""
-        final = self.final_rho
-        return self.rho if final is None else float(final ** (1 / self.horizon))
-
-    @model_validator(mode="after")
-    def _has_an_effect(self) -> LearningParams:
-        if self.final_rho is not None and self.rho != type(self).model_construct().rho:
-            raise ValueError("rho and final_rho say the same in two ways: drop one of them")
-        return self
 
 
 class OptimiserParams(Optimiser):
@@ -90,7 +77,6 @@ class OptimiserParams(Optimiser):
 
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
     encoder_lr_scale: float = Field(0.3, gt=0, description="Its factor for the encoder.")
-    policy_lr_scale: float = Field(1.0, gt=0, description="Its factor for the policies.")
     policy_eps: float = Field(1e-5, gt=0, description="Adam's epsilon for the policies.")
     weight_decay: float = Field(0.0, ge=0, description="Decay of the weights (AdamW).")
     max_grad_norm: float | None = Field(

@@ -1,1 +1,0 @@
-"""Updates of the agent: latent rollouts, targets, losses, optimisers."""

@@ -1,0 +1,695 @@
+"""One update of the latent agent: world, imagine, targets, value, policy.
+
+The terms of the model's loss are those of Hansen et al. 2024, eq. 3; the values and policies learn
+from one-step returns of candidate actions, which are worked out once for both.
+
+**Shapes.** A batch has ``B`` sequences of ``T`` steps (axis ``time``) between ``T + 1`` moments.
+They change in one place, ``imagine``: from there on moments and sequences are one axis ``start``,
+``start = moment * B + sequence``, and candidates come before it: ``[candidate start ...]``. Heads
+of an ensemble come first.
+
+**Weights.** Every loss is a mean of a weight times an error; ``weights_of`` makes all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from empo_core.protocols import Critic, PolicyLoss
+from empo_core.trees import StateDict
+from empo_core.types import CandidateBatch
+from empo_latent.networks.ensemble import drawn_heads, reduced
+from empo_latent.networks.model import LatentModel, Network
+from empo_latent.params import LatentParams
+from empo_latent.params.networks import ValueParams
+from empo_latent.types import SequenceBatch
+from empo_learning.distributions import BoundedNormal
+from empo_learning.optimiser_moments import load_moments, moments_of
+
+MODEL_GROUPS = ("task", "dynamics", "reward", "termination", "value", "auxiliary")
+"""Groups that the model's optimiser moves, beside the encoder, which has its own rate."""
+
+
+# --- Weights -------------------------------------------------------------------------------------
+
+
+class Weights(NamedTuple):
+    """Weights of errors in losses; all are 0 at padding, and after the end of an episode.
+
+    Attributes:
+        end: Of terminations: 1.
+        step: Of consistency, rewards, and values of actions: ``learning.rho ** t``.
+        start: Of the policies' starts: ``imagination.rho ** s``, 0 where an episode has ended.
+        value: Of values at starts: the same, but for the moment that ended an episode, which is
+            learned to be worth 0.
+        alive: 1 at starts at which the episode goes on, else 0: what targets are multiplied by.
+    """
+
+    end: Float[Tensor, "time sequence"]
+    step: Float[Tensor, "time sequence"]
+    start: Float[Tensor, " start"]
+    value: Float[Tensor, " start"]
+    alive: Float[Tensor, " start"]
+
+
+def weights_of(
+    sequences: SequenceBatch, step_rho: Float[Tensor, " time"], start_rho: Float[Tensor, " moment"]
+) -> Weights:
+    """The weights of all errors on a batch.
+
+    An episode that ended is worth nothing, whatever its last observation looks like, and there
+    is nothing to decide in it. An episode that was cut off goes on, but what is padding after its
+    last observation never happened.
+    """
+    goes_on = torch.cumprod(1 - sequences.terminated.squeeze(-1), 0)
+    first = torch.ones_like(goes_on[:1])
+    happened = torch.ones_like(goes_on)
+    if sequences.valid is not None:
+        happened = sequences.valid.squeeze(-1)
+    alive = torch.cat([first, goes_on * happened])
+    end = alive[:-1] * happened
+    until_end = torch.cat([first, end])
+    rho = start_rho[:, None]
+    return Weights(
+        end,
+        step_rho[:, None] * end,
+        (rho * alive).flatten(),
+        (rho * until_end).flatten(),
+        alive.flatten(),
+    )
+
+
+def powers(rho: float, number: int) -> Float[Tensor, " {number}"]:
+    """``rho ** i`` for ``i`` from 0 on."""
+    return torch.tensor([rho**i for i in range(number)], dtype=torch.float64).float()
+
+
+# --- World ---------------------------------------------------------------------------------------
+
+
+def latent_rollout(
+    model: LatentModel,
+    start: Float[Tensor, "sequence latent"],
+    sequences: SequenceBatch,
+    training: bool = False,
+) -> Float[Tensor, "moment dynamics sequence latent"]:
+    """Latents predicted along recorded actions: ``p_0 = start``, ``p_{t+1} = f_h(p_t, a_t)``.
+
+    Each dynamics head ``h`` goes on from its own latent, the first of which is the same for all.
+    Gradients go back to the start and to the heads.
+    """
+    task = sequences.task
+    latent = model.next_latent(start, sequences.action[0], task=task, training=training)
+    path = [start.expand_as(latent), latent]
+    for action in sequences.action[1:].unbind(0):
+        latent = model.next_latent(latent, action, task=task, split=True, training=training)
+        path.append(latent)
+    return torch.stack(path)
+
+
+def consistency_errors(
+    predicted: Float[Tensor, "_moment _dynamics sequence latent"],
+    encodings: Float[Tensor, "_moments _one sequence latent"],
+) -> Float[Tensor, "time sequence"]:
+    """``(p_{t+1} - z_{t+1})^2``, mean over numbers and dynamics heads."""
+    return (predicted[1:] - encodings[1:]).square().mean((1, 3))
+
+
+def reward_errors(
+    model: LatentModel,
+    sequences: SequenceBatch,
+    predicted: Float[Tensor, "moment dynamics sequence latent"],
+) -> Float[Tensor, "time sequence"]:
+    """``CE(R(p_t, a_t), bins(r_t))``, mean over reward and dynamics heads."""
+    # All dynamics heads begin at the same latent, which is asked about once.
+    reward, action = sequences.reward, sequences.action
+    heads, number = predicted.shape[1:3]
+    later = (len(action) - 1, heads, number)
+    latents = torch.cat([predicted[0, 0], predicted[1:-1].flatten(0, 2)])
+    actions = torch.cat([action[0], action[1:, None].expand(*later, -1).flatten(0, 2)])
+    rewards = torch.cat([reward[0], reward[1:, None].expand(*later, -1).flatten(0, 2)])
+    task = None if sequences.task is None else sequences.task.repeat(1 + later[0] * heads)
+    logits = model.logits("reward", latents, actions, task=task)
+    error = model.two_hot.cross_entropy(logits, rewards).mean(0)
+    return torch.cat([error[None, :number], error[number:].view(later).mean(1)])
+
+
+def termination_errors(
+    model: LatentModel,
+    sequences: SequenceBatch,
+    predicted: Float[Tensor, "moment dynamics sequence latent"],
+) -> Float[Tensor, "time sequence"]:
+    """Binary cross-entropy of ``d_t`` at ``p_{t+1}``, mean over dynamics heads."""
+    logits = model.logits("termination", predicted[1:], task=sequences.task)[0]
+    ended = sequences.terminated[:, None].expand_as(logits)
+    return F.binary_cross_entropy_with_logits(logits, ended, reduction="none").mean((1, 3))
+
+
+# --- Imagine -------------------------------------------------------------------------------------
+
+
+class Imagined(NamedTuple):
+    """Starts and candidate actions, as plain constants that one compiled graph hands to another.
+
+    Attributes:
+        start: Latents that imagination starts from.
+        task: Their tasks; None where there is one.
+        u: Candidates as the policy's distribution measures them.
+        log_prob: Their log-probability under the proposal.
+        target: One-step return of each by each combination of heads; NaN where nothing reads it.
+        weight: Weight of each start in policy losses.
+        loc: Of the proposal; so are the next two.
+        log_std: See ``loc``.
+        active: See ``loc``.
+        expert: Mean and log standard deviation of the expert; None where no loss needs it.
+    """
+
+    start: Float[Tensor, "start latent"]
+    task: Int[Tensor, " start"] | None
+    u: Float[Tensor, "candidate start action"]
+    log_prob: Float[Tensor, "candidate start"]
+    target: Float[Tensor, "candidate start head"]
+    weight: Float[Tensor, " start"]
+    loc: Float[Tensor, "start action"]
+    log_std: Float[Tensor, "start action"]
+    active: Bool[Tensor, "*start action"] | None
+    expert: Float[Tensor, "start 2 action"] | None = None
+
+    def batch(self, *, with_expert: bool, progress: Float[Tensor, ""]) -> CandidateBatch:
+        """The batch as policy losses take it; ``progress`` is the share of the run that is done."""
+        weight, expert = self.weight, None
+        if with_expert:
+            assert self.expert is not None
+            # There is no plan before learning began, nor at the last moment of a sequence.
+            weight = weight * self.expert.isfinite().all(-1).all(-1)
+            mean, log_std = self.expert.nan_to_num(0.0).unbind(1)
+            expert = BoundedNormal(mean, log_std, active=self.active)
+        proposal = BoundedNormal(self.loc, self.log_std, active=self.active)
+        return CandidateBatch(
+            start=self.start,
+            action=self.u,
+            target=self.target,
+            log_prob=self.log_prob,
+            weight=weight,
+            proposal=proposal,
+            expert=expert,
+            progress=progress,
+        )
+
+
+@torch.no_grad()
+def imagine(
+    model: LatentModel,
+    start: Float[Tensor, "moment sequence latent"],
+    weight: Float[Tensor, " start"],
+    *,
+    candidates: int,
+    task: Int[Tensor, " sequence"] | None,
+) -> Imagined:
+    """So many candidate actions at every start, drawn by the policy or by its running average."""
+    starts, moments = start.flatten(0, 1), len(start)
+    task = None if task is None else task.repeat(moments)
+    proposal = model.proposal(starts, task=task)
+    u = proposal.sample((candidates,))
+    log_prob = proposal.log_prob(u)
+    return Imagined(
+        starts,
+        task,
+        u,
+        log_prob,
+        torch.full_like(log_prob, torch.nan).unsqueeze(-1),
+        weight,
+        proposal.loc,
+        proposal.log_std,
+        proposal.active,
+    )
+
+
+# --- Targets -------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """What the model predicts for actions.
+
+    Attributes:
+        reward: By each reward head.
+        latent: The latent that they lead to, by each dynamics head.
+        goes_on: Probability that the episode goes on from there.
+    """
+
+    reward: Float[Tensor, "reward ..."]
+    latent: Float[Tensor, "dynamics *batch latent"]
+    goes_on: Float[Tensor, "dynamics ..."]
+
+    def returns(
+        self, value: Float[Tensor, "value dynamics *batch 1"], discount: Float[Tensor, "*per_task"]
+    ) -> Float[Tensor, "reward dynamics value *batch"]:
+        """``r_r(z, a) + discount * (1 - d_h) * V_e(f_h(z, a))`` for each combination of heads."""
+        later = discount * (self.goes_on * value.squeeze(-1)).transpose(0, 1)
+        return self.reward[:, None, None] + later
+
+
+def model_step(
+    model: LatentModel,
+    start: Float[Tensor, "*#batch latent"],
+    u: Float[Tensor, "*batch action"],
+    task: Int[Tensor, "*some"] | None,
+) -> Step:
+    """One step of the model from starts, which are repeated over axes in front of ``u``."""
+    start, action = start.expand(*u.shape[:-1], -1), model.bounded(u, task=task)
+    latent = model.next_latent(start, action, task=task)
+    return Step(
+        model.reward(start, action, task=task).squeeze(-1),
+        latent,
+        1 - model.termination(latent, task=task).squeeze(-1),
+    )
+
+
+def action_values(
+    model: LatentModel,
+    start: Float[Tensor, "*#batch latent"],
+    u: Float[Tensor, "*batch action"],
+    *,
+    discount: Float[Tensor, "*per_task"],
+    task: Int[Tensor, "*some"] | None = None,
+    network: Network = "online",
+    heads: Int[Tensor, " chosen"] | None = None,
+) -> Float[Tensor, "reward dynamics value *batch"]:
+    """What actions are worth, by each combination of heads; differentiable in them.
+
+    With critic ``v`` that is the one-step return; with ``q`` the value heads say it. Of these,
+    ``heads`` are asked, or all. There is one discount, or one for each start.
+    """
+    if model.critic == "q":
+        action = model.bounded(u, task=task)
+        start = start.expand(*u.shape[:-1], -1)
+        value = model.value(start, action, task=task, network=network, heads=heads)
+        return value.squeeze(-1)[None, None]
+    step = model_step(model, start, u, task)
+    value = model.value(step.latent, task=task, network=network, heads=heads)
+    return step.returns(value, discount)
+
+
+def critic(
+    model: LatentModel,
+    discount: Float[Tensor, "*per_task"],
+    task: Int[Tensor, "*batch"] | None = None,
+    heads: Int[Tensor, " chosen"] | None = None,
+) -> Critic:
+    """``action_values`` by the online networks, as policy losses ask for them: ``[... head]``.
+
+    The model's parameters are used as they are: a loss that must leave them without gradients
+    asks for the gradient in the actions alone, as the policy losses do.
+    """
+
+    def values(
+        features: Float[Tensor, "*some feature"], u: Float[Tensor, "*batch action"]
+    ) -> Float[Tensor, "*batch head"]:
+        worth = action_values(model, features, u, discount=discount, task=task, heads=heads)
+        return worth.flatten(0, 2).movedim(0, -1)
+
+    return values
+
+
+def bootstrapped(
+    heads: Float[Tensor, "chosen ..."], params: ValueParams
+) -> Float[Tensor, "value ..."]:
+    """The estimate that each value head learns from, given those of all heads, or of a pair."""
+    if params.bootstrap == "local":
+        return heads
+    if params.bootstrap == "pair" and len(heads) > 2:
+        heads = heads.index_select(0, drawn_heads(len(heads), 2, heads.device))
+    least = heads.amin(0)
+    return least.expand(params.heads, *least.shape)
+
+
+@torch.no_grad()
+def recorded_targets(
+    model: LatentModel,
+    sequences: SequenceBatch,
+    encodings: Float[Tensor, "moment sequence latent"],
+    discount: Float[Tensor, "*per_task"],
+    params: ValueParams,
+) -> Float[Tensor, "value time sequence"]:
+    """Targets of recorded actions: ``r + discount * (1 - d) * Q_e(z', a')``, as in TD-MPC2.
+
+    ``a'`` is drawn by the policy at the encoding ``z'`` of what came next.
+    """
+    after = encodings[1:].detach()
+    policy = model.policy(after, task=sequences.task)
+    action = policy.bounded(policy.sample())
+    # Of a pair drawn at random no other heads are computed.
+    pair = params.bootstrap == "pair" and params.heads > 2
+    heads = drawn_heads(params.heads, 2, after.device) if pair else None
+    value = model.value(after, action, task=sequences.task, network="target", heads=heads)
+    later = (1 - sequences.terminated.squeeze(-1)) * bootstrapped(value.squeeze(-1), params)
+    return sequences.reward.squeeze(-1) + discount * later
+
+
+# --- Value ---------------------------------------------------------------------------------------
+
+
+def value_errors(
+    model: LatentModel,
+    logits: Float[Tensor, "head start bin"],
+    target: Float[Tensor, "head target start"],
+) -> Float[Tensor, " start"]:
+    """Cross-entropy between values and their targets, mean over heads and targets."""
+    error = model.two_hot.cross_entropy(logits.unsqueeze(1), target.detach().unsqueeze(-1))
+    return error.mean((0, 1))
+
+
+def value_metrics(
+    name: str,
+    model: LatentModel,
+    logits: Float[Tensor, "head start bin"],
+    target: Float[Tensor, "head target start"],
+    weight: Float[Tensor, " start"],
+) -> dict[str, Tensor]:
+    """Numbers for people about values, and how far they are off where anything counts."""
+    predicted = model.two_hot.decode(logits.detach()).squeeze(-1)
+    aim = target.mean(1)
+    counts = (weight > 0).to(weight).expand_as(predicted)
+    return {
+        f"value/{name}mean": predicted.mean(),
+        f"value/{name}error": ((predicted - aim).abs() * counts).sum() / counts.sum().clamp(min=1),
+        f"value/{name}target_mean": aim.mean(),
+        f"value/{name}prediction_disagreement": disagreement(predicted),
+    }
+
+
+# --- The update ----------------------------------------------------------------------------------
+
+
+class Updater:
+    """Improves a model and its policies by sequences of experience.
+
+    Attributes:
+        needs_expert: Whether sequences must say how the planner would have acted.
+    """
+
+    def __init__(
+        self,
+        model: LatentModel,
+        losses: Mapping[str, PolicyLoss],
+        params: LatentParams,
+        discounts: Float[Tensor, " task"],
+    ) -> None:
+        """Set up the optimisers of a model, and of a policy for each of the losses by name."""
+        self._model, self._params, self._discounts = model, params, discounts
+        device, horizon = discounts.device, params.learning.horizon
+        self._losses = {name: loss.to(device) for name, loss in losses.items()}
+        needs = [loss.needs for loss in losses.values()]
+        self.needs_expert = any(need.expert for need in needs)
+        self._reads_targets = params.value.critic == "v" or any(need.targets for need in needs)
+        self._candidates = params.imagination.candidates or max(need.candidates for need in needs)
+        self._step_rho = powers(params.learning.rho, horizon).to(device)
+        self._start_rho = powers(params.imagination.rho, horizon + 1).to(device)
+        auxiliary = () if params.auxiliary is None else params.auxiliary.discounts
+        self._gammas = torch.tensor(auxiliary, device=device)[:, None, None]
+        self._weights, self._optimiser = self._of_model()
+        optimiser, groups = params.optimiser, model.groups()
+        self._policies = {name: groups[name] for name in losses}
+        self._policy_optimisers = {
+            name: _adam([{"params": weights, "lr": optimiser.lr}], params, eps=optimiser.policy_eps)
+            for name, weights in self._policies.items()
+        }
+        self._model_loss = self._compiled(self.model_loss)
+        self._policy_loss = self._compiled(self.policy_loss)
+
+    def update(self, sequences: SequenceBatch, progress: float) -> dict[str, Tensor]:
+        """One update: the model, then each policy, then the running averages.
+
+        A policy learns from constants, after the model has moved: its gradient cannot reach it.
+        ``progress`` is the share of the run that is done, for schedules.
+
+        Returns:
+            Metrics, 0-d tensors, by their names in ``docs/reference/metrics.md``.
+        """
+        compiles = self._params.compute.compile
+        if compiles:
+            # CUDA graphs may write over what they returned in the last update, but in this one
+            # policies need what the model's graph returned.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        metrics: dict[str, Tensor]
+        loss, metrics, imagined = self._model_loss(sequences)
+        loss.backward()
+        metrics["optim/grad_norm_model"] = self._step(self._optimiser, self._weights)
+
+        share_done = loss.new_full((), progress)
+        for name in self._losses:
+            loss, numbers = self._policy_loss(name, imagined, share_done)
+            loss.backward()
+            norm = self._step(self._policy_optimisers[name], self._policies[name])
+            prefix = "policy/" if name == "policy" else f"policy/{name}_"
+            metrics |= {f"{prefix}{key}": number for key, number in numbers.items()}
+            metrics |= {f"loss/{name}": loss.detach(), f"optim/grad_norm_{name}": norm}
+
+        self._model.update_targets()
+        if compiles:  # The same numbers in memory of their own, by one copy of all.
+            return dict(zip(metrics, torch.stack(list(metrics.values())).unbind(), strict=True))
+        return metrics
+
+    def model_loss(
+        self, sequences: SequenceBatch
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor], Imagined]:
+        """The loss of world model and values, metrics, and what policies learn from.
+
+        L = c_p consistency + c_r reward [+ c_d termination] + c_v value [+ c_x auxiliary]
+        """
+        model, params, task = self._model, self._params, sequences.task
+        weights = weights_of(sequences, self._step_rho, self._start_rho)
+        metrics: dict[str, Tensor] = {}
+        terms: list[Tensor] = []
+
+        def add(name: str, coefficient: float, errors: Tensor, weight: Tensor) -> None:
+            loss = (weight * errors).mean()
+            terms.append(coefficient * loss)
+            metrics[f"loss/{name}"] = loss.detach()
+            metrics[f"loss/weighted_{name}"] = terms[-1].detach()
+
+        # World: encodings z, and latents predicted from z[0] along the actions that were taken.
+        z = model.encode(sequences.observation, task=task, training=True)
+        predicted = latent_rollout(model, z[0], sequences, training=True)
+        consistency = consistency_errors(predicted, self._averaged(sequences, z)[:, None])
+        add("consistency", params.latents.consistency_coef, consistency, weights.step)
+        if params.encoder.consistency_coef:
+            errors = consistency_errors(predicted.detach(), z[:, None])
+            add("encoder_consistency", params.encoder.consistency_coef, errors, weights.step)
+        reward = reward_errors(model, sequences, predicted)
+        add("reward", params.reward.coef, reward, weights.step)
+        if model.terminates:
+            errors = termination_errors(model, sequences, predicted)
+            add("termination", params.reward.termination_coef, errors, weights.end)
+        metrics |= step_metrics("consistency", consistency, weights.end)
+        metrics |= step_metrics("reward", reward, weights.end)
+        metrics["value/latent_variance"] = mean_variance(z, 1)
+        metrics["value/latent_disagreement"] = mean_variance(predicted[1:], 1)
+
+        # Imagine: candidate actions of the policy at every start.
+        start = z if params.imagination.start == "encoding" else predicted[:, 0]
+        imagined = imagine(
+            model, start.detach(), weights.start, candidates=self._candidates, task=task
+        )
+        if self.needs_expert:
+            assert sequences.expert is not None
+            last = torch.full_like(sequences.expert[:1], torch.nan)
+            imagined = imagined._replace(expert=torch.cat([sequences.expert, last]).flatten(0, 1))
+
+        # Targets: what each candidate is worth, by each combination of heads.
+        y = None
+        if self._reads_targets:
+            with torch.no_grad():
+                y = action_values(
+                    model,
+                    imagined.start,
+                    imagined.u,
+                    discount=self._discount_of(imagined.task),
+                    task=imagined.task,
+                    network=params.imagination.critic,
+                )
+            metrics |= target_metrics(y)
+            heads = self._drawn_heads()
+            judged = y if heads is None else y.index_select(2, heads)
+            imagined = imagined._replace(target=judged.flatten(0, 2).movedim(0, -1))
+
+        # Value: the returns of candidates, or of the actions that were taken.
+        value, latents = params.value, predicted[:, 0] if params.value.gradient == "rollout" else z
+        if value.critic == "q":
+            target = recorded_targets(model, sequences, z, self._discount_of(task), value)
+            logits = model.logits("value", latents[:-1], sequences.action, task=task, training=True)
+            logits, target = logits.flatten(1, 2), target.flatten(1)[:, None]
+            weight = weights.step.flatten()
+        else:
+            assert y is not None
+            # [value candidate start], and with the mean over candidates [value 1 start].
+            target = bootstrapped(reduced(y, value.dynamics, (0, 1)), value) * weights.alive
+            target = target.mean(1, keepdim=True) if value.average == "target" else target
+            logits = model.logits("value", latents, task=task, training=True).flatten(1, 2)
+            weight = weights.value
+        add("value", value.coef, value_errors(model, logits, target), weight)
+        metrics |= value_metrics("", model, logits, target, weight)
+
+        # Values under further discounts, which only shape the encoder.
+        if params.auxiliary is not None:
+            with torch.no_grad():
+                step = model_step(model, imagined.start, imagined.u, imagined.task)
+                later = model.auxiliary(step.latent, task=imagined.task, network="target")
+                target = step.returns(later, self._gammas).mean((0, 1, 3))[:, None] * weights.alive
+            logits = model.logits("auxiliary", z, task=task, training=True).flatten(1, 2)
+            errors = value_errors(model, logits, target)
+            add("auxiliary", params.auxiliary.coef, errors, weights.value)
+            metrics |= value_metrics("auxiliary_", model, logits, target, weights.value)
+
+        loss = torch.stack(terms).sum()
+        metrics["loss/total"] = loss.detach()
+        return loss, metrics, imagined
+
+    def policy_loss(
+        self, name: str, imagined: Imagined, progress: Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
+        """The loss of ``policy`` or ``optimistic``, a component of its own, and its metrics."""
+        loss, model, task = self._losses[name], self._model, imagined.task
+        judge = None
+        if loss.needs.critic:
+            judge = critic(model, self._discount_of(task), task, self._drawn_heads())
+        distribution = model.policy(imagined.start, task=task, optimistic=name == "optimistic")
+        batch = imagined.batch(with_expert=loss.needs.expert, progress=progress)
+        output = loss(distribution, batch, judge)
+        metrics = {
+            key: torch.as_tensor(number, device=output.loss.device)
+            for key, number in output.metrics.items()
+        }
+        return output.loss, metrics
+
+    def take_in_heads(self) -> None:
+        """Learn heads that the model has got since; what is known about the others stays."""
+        state = self._optimiser.state
+        self._weights, self._optimiser = self._of_model()
+        self._optimiser.state.update(state)
+        if self._params.compute.compile:
+            torch.compiler.reset()  # Graphs of the model as it was.
+
+    def state_dict(self) -> StateDict:
+        """State of the optimisers and of the losses."""
+        return {
+            "model": moments_of(self._optimiser),
+            "policies": {
+                name: moments_of(optimiser) for name, optimiser in self._policy_optimisers.items()
+            },
+            "losses": {name: dict(loss.state_dict()) for name, loss in self._losses.items()},
+        }
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
+        load_moments(self._optimiser, state_dict["model"])
+        for name, optimiser in self._policy_optimisers.items():
+            load_moments(optimiser, state_dict["policies"][name])
+        for name, loss in self._losses.items():
+            loss.load_state_dict(state_dict["losses"][name])
+
+    def _averaged(
+        self, sequences: SequenceBatch, z: Float[Tensor, "moment sequence latent"]
+    ) -> Float[Tensor, "moment sequence latent"]:
+        """Latents that dynamics should predict, as constants: of the encoder or its average."""
+        if self._params.encoder.average_rate is None:
+            return z.detach()
+        with torch.no_grad():
+            observation, task = sequences.observation, sequences.task
+            return self._model.encode(observation, task=task, average=True).detach()
+
+    def _drawn_heads(self) -> Int[Tensor, " chosen"] | None:
+        """Value heads that judge actions for a policy loss; None: all."""
+        chosen, heads = self._params.imagination.value_heads, self._params.value.heads
+        if chosen is None or chosen >= heads:
+            return None
+        return drawn_heads(heads, chosen, self._discounts.device)
+
+    def _discount_of(self, task: Int[Tensor, " row"] | None) -> Float[Tensor, "*per_task"]:
+        """The discount: a number, or one per row where there are several tasks."""
+        return self._discounts[0] if task is None else self._discounts[task]
+
+    def _of_model(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+        """What the model's optimiser moves, and that optimiser."""
+        rates, groups = self._params.optimiser, self._model.groups()
+        others = [parameter for name in MODEL_GROUPS for parameter in groups.get(name, [])]
+        optimiser = _adam(
+            [
+                {"params": groups["encoder"], "lr": rates.lr * rates.encoder_lr_scale},
+                {"params": others, "lr": rates.lr},
+            ],
+            self._params,
+        )
+        return [*groups["encoder"], *others], optimiser
+
+    def _step(self, optimiser: torch.optim.Optimizer, weights: list[nn.Parameter]) -> Tensor:
+        """Cut the gradient, follow it, and say how long it was."""
+        longest = self._params.optimiser.max_grad_norm
+        norm = nn.utils.clip_grad_norm_(weights, math.inf if longest is None else longest)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return norm
+
+    def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if not self._params.compute.compile:
+            return function
+        compiled = partial(torch.compile, function, fullgraph=True, dynamic=False)
+        if torch.device(self._params.compute.device).type == "cuda":
+            return compiled(mode="reduce-overhead")
+        # For dropout, compiled loops draw one number after the other; torch draws many at once.
+        return compiled(options={"fallback_random": True})
+
+
+def _adam(
+    groups: list[dict[str, Any]], params: LatentParams, eps: float = 1e-8
+) -> torch.optim.Optimizer:
+    decay = params.optimiser.weight_decay
+    kind = torch.optim.AdamW if decay else torch.optim.Adam
+    return kind(groups, eps=eps, weight_decay=decay, fused=True)
+
+
+# --- Numbers for people --------------------------------------------------------------------------
+
+
+def step_metrics(
+    name: str, errors: Float[Tensor, "time sequence"], weight: Float[Tensor, "time sequence"]
+) -> dict[str, Tensor]:
+    """``loss/<name>_step_<t>``: the mean at each step, over sequences that have weight there."""
+    errors = errors.detach()
+    means = (errors * weight).sum(1) / weight.sum(1).clamp(min=torch.finfo(weight.dtype).tiny)
+    return {f"loss/{name}_step_{step}": mean for step, mean in enumerate(means.unbind(0))}
+
+
+def target_metrics(y: Float[Tensor, "reward dynamics value candidate start"]) -> dict[str, Tensor]:
+    """What targets are like, and how much heads disagree on them."""
+    return {
+        "value/td_mean": y.mean(),
+        "value/td_std": y.std(correction=0),
+        "value/td_min": y.min(),
+        "value/td_max": y.max(),
+        "value/td_disagreement": disagreement(y.flatten(0, 2)),
+    }
+
+
+def disagreement(values: Float[Tensor, "head ..."]) -> Float[Tensor, ""]:
+    """Mean standard deviation over heads; 0 for a single head, for which it would be NaN."""
+    return (_squared_deviations(values, 0).sum(0) / max(len(values) - 1, 1)).sqrt().mean()
+
+
+def mean_variance(values: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, ""]:
+    """Mean of the (biased) variance over an axis."""
+    return _squared_deviations(values, axis).mean()
+
+
+def _squared_deviations(values: Tensor, axis: int) -> Tensor:
+    # On CPUs, var and std are up to a hundred times slower than this over axes before the last.
+    values = values.detach()
+    return (values - values.mean(axis, keepdim=True)).square()
