@@ -299,6 +299,18 @@ class Explorer(ABC):
         Unavailable actions keep probability 0, and rows keep summing to 1.
         """
 
+    def rate(
+        self, training_step: int, milestones: Mapping[str, int], total_steps: int
+    ) -> float | None:
+        """Probability of acting at random, for metrics; None where there is no such number.
+
+        Args:
+            training_step: Training steps so far.
+            milestones: As in ``Scene``.
+            total_steps: Training steps of the whole run.
+        """
+        return None
+
     def observe(self, scene: Scene, choice: Int[Tensor, " env"]) -> None:
         """Record which choice was made in a scene that ``explore`` answered."""
 

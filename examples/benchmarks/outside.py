@@ -29,7 +29,7 @@ from empo_core import Config
 from empo_core.config.files import read_yaml, validate_document
 from empo_core.runs.atomic import write_file
 from empo_pictures.figures import new_figure, write_figure
-from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.policyfile import load_policy
 
 HERE = Path(__file__).parent
 SETTINGS = HERE / "outside.yaml"

@@ -20,8 +20,7 @@ from rich.table import Table
 from torch import Tensor
 
 from empo_learning.allocator import keep_freed_memory
-from empo_rollout.experience.advantages import advantages, with_torch
-from empo_rollout.experience.rollout import Rollout
+from empo_rollout.buffer import Rollout, advantages
 from empo_rollout.params import AdvantageParams
 
 ROUNDS = 60
@@ -30,7 +29,7 @@ ENDS = 0.01
 
 GAMMA = 0.99
 PLAIN = AdvantageParams()
-VTRACE = AdvantageParams(vtrace=True, recompute="minibatch")
+VTRACE = AdvantageParams(vtrace="minibatch")
 
 
 def random_rollout(horizon: int, segments: int) -> Rollout:
@@ -120,10 +119,7 @@ def measured(rollout: Rollout, params: AdvantageParams, ratio: Tensor | None) ->
         {
             "a pass: copies of all inputs and outputs": a_pass(arrays),
             "copies of the inputs alone": a_pass(arrays[: len(read)]),
-            "numpy (what is used on the CPU)": lambda: advantages(rollout, params, GAMMA, ratio),
-            "torch (what is used elsewhere)": lambda: (
-                with_torch(rollout, params, GAMMA, ratio) + rollout.value
-            ),
+            "advantages": lambda: advantages(rollout, params, GAMMA, ratio),
             "naive torch loop": lambda: naive(rollout, params, ratio),
         }
     )

@@ -27,7 +27,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.policyfile import load_policy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ppo_cartpole.yaml"
 ENOUGH, EPISODES = 475.0, 100

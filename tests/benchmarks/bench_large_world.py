@@ -24,6 +24,8 @@ from empo_learning.allocator import keep_freed_memory
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.experience import Block
+from empo_phase2.explorer_set import ExplorerSet
+from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
 
 SIZE, STEPS, WARM = 12, 30, 5
@@ -58,17 +60,19 @@ def measured(file: Path, store: str) -> tuple[float, float]:
     announced = Phase2(params).check(world)
     print(store, {name: size for name, size in announced.items() if "MiB" in name})
     problem = Problem.of(params, world, ref)
-    learner, replay = problem.learner(Timers(enabled=False), 0), problem.replay()
+    replay = problem.replay()
     collector: Collector = build(params.collector)
+    explorers, timers = ExplorerSet(params.exploration, problem.spec), Timers(enabled=False)
+    learner = Learner(params, problem.values(), replay, collector, explorers, timers, 0)
     collector.start(problem.factory)
-    collector.publish(learner.published(), 0)
+    collector.publish(learner.values.published(), 0)
     took = []
     with torch_threads(params.compute.threads):  # Further ones take time even where they wait.
         for step in range(STEPS):
             began = time.process_time()
             for experience in collector.collect(step):
                 replay.add(Block.from_arrays(experience.arrays), training_step=step)
-            learner.step(step, replay)
+            learner.train()
             took.append(time.process_time() - began)
     seconds = statistics.median(took[WARM:])  # Kernels are there after so many.
     each = replay.bytes_per_transition()

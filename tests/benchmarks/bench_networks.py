@@ -19,7 +19,7 @@ import empo_multigrid
 from empo_core.types import Quantity, ValueQuery, WorldSpec
 from empo_multigrid.plugin import MultigridParams
 from empo_multigrid.world import load_world
-from empo_networks.network import Network, NetworkRegression, grid_conv, identity, mlp, size_bytes
+from empo_networks.network import Network, grid_conv, identity, mlp, size_bytes
 from empo_networks.plugin import GridConvParams, IdentityParams, MlpParams
 from empo_testing.exploration import reachable_states
 
@@ -73,7 +73,7 @@ def row(spec: WorldSpec, states: torch.Tensor, name: str, quantity: Quantity, hi
     with torch.no_grad():
         answer_ms = best_ms(lambda: network(many))
         target = network(few) * 0.5
-    regression = NetworkRegression(network, weight_decay=0.0, max_grad_norm=10.0)
+    regression = network.regression(weight_decay=0.0, max_grad_norm=10.0)
     weight = torch.ones_like(target)
     fit_ms = best_ms(lambda: regression.fit(few, target, weight, lr=1e-4))
     return {"bytes": size_bytes(network), "answer": answer_ms, "fit": fit_ms}

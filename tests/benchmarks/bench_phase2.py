@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import functools
 import pstats
 import statistics
 import time
@@ -28,9 +27,10 @@ from empo_core.protocols import Collector
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 
 AIMS_MS = {"lookup": 0.37, "mlp": 4.0, "grid-conv": 4.0}
 COLLECTED, WARM, CHUNKS, CHUNK = 200, 100, 15, 20
@@ -51,19 +51,25 @@ def params_for(network: str, steps: int = 100_000) -> Phase2Params:
     )
 
 
-def prepared(network: str, timers: Timers) -> tuple[Learner, Replay, Collector]:
-    """A learner, a replay with some experience, and what collects more."""
+def prepared(network: str, timers: Timers) -> tuple[Learner, Collector]:
+    """A learner with some experience, and what collects more."""
     torch.manual_seed(0)
     params = params_for(network)
     ref = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 5}})
     problem = Problem.of(params, build(ref), ref)
-    learner, replay = problem.learner(timers, 0), problem.replay()
     collector: Collector = build(params.collector)
+    explorers, replay = ExplorerSet(params.exploration, problem.spec), problem.replay()
+    learner = Learner(params, problem.values(), replay, collector, explorers, timers, 0)
     collector.start(problem.factory)
-    collector.publish(learner.published(), 0)
+    collector.publish(learner.values.published(), 0)
     for step in range(COLLECTED):
         remember(collector, replay, step)
-    return learner, replay, collector
+    return learner, collector
+
+
+def train_of(learner: Learner) -> Callable[[int], None]:
+    """A training step, whatever its number."""
+    return lambda _: learner.train()
 
 
 def remember(collector: Collector, replay: Replay, step: int) -> None:
@@ -121,10 +127,10 @@ def main() -> None:
     torch.set_num_threads(1)
     console = Console()
     if chosen:
-        learner, replay, _ = prepared(chosen, Timers(enabled=False))
-        chunks_ms(functools.partial(learner.step, replay=replay))
+        learner, _ = prepared(chosen, Timers(enabled=False))
+        chunks_ms(train_of(learner))
         profiler = cProfile.Profile(time.process_time)
-        profiler.runcall(chunks_ms, functools.partial(learner.step, replay=replay))
+        profiler.runcall(chunks_ms, train_of(learner))
         pstats.Stats(profiler).sort_stats("tottime").print_stats(40)
         return
     table = Table(title="A training step on the trivial world (T=5), batch 64, one core")
@@ -132,14 +138,16 @@ def main() -> None:
         table.add_column(column, justify="right")
     stages = []
     for network, aim in AIMS_MS.items():
-        learner, replay, collector = prepared(network, Timers(enabled=False))
-        train = functools.partial(learner.step, replay=replay)
+        learner, collector = prepared(network, Timers(enabled=False))
+        train = train_of(learner)
         alone = chunks_ms(train)
         with Counting() as counting:
-            targets, _ = train(0)
+            train(0)
+        targets = learner.targets
+        assert targets is not None
 
         def whole(step: int) -> None:
-            remember(collector, replay, step)  # noqa: B023
+            remember(collector, learner.replay, step)  # noqa: B023
             train(step)  # noqa: B023
 
         together = chunks_ms(whole)
@@ -149,8 +157,8 @@ def main() -> None:
             f"{floor_ms(counting.count):.2f}",
         )  # fmt: skip
         timers = Timers(clock=time.process_time)
-        learner, replay, collector = prepared(network, timers)
-        measured = chunks_ms(functools.partial(learner.step, replay=replay))
+        learner, collector = prepared(network, timers)
+        measured = chunks_ms(train_of(learner))
         collector.stop()
         stages.append((network, timers, measured, targets))
     console.print(table)

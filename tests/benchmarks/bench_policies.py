@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policy import Networks, build_policy
 
 ROWS = (64, 512, 4096)
 TIMES, SEGMENTS = 64, (64, 256)

@@ -26,7 +26,7 @@ from empo_multigrid.world import MultigridWorld, world_from_text
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 
 WORLD = """
 map: |

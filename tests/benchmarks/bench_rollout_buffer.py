@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
-from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.buffer import SegmentBuffer
 from empo_rollout.plan import VecPlan
 
 BLOCKS = 2

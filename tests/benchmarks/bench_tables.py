@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from empo_core.protocols import Regression
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.table import LookupTable, TableRegression
+from empo_lookup_tables.table import LookupTable
 
 FITTED, READ, GOALS = 64, 1_000, 25
 SIZES = (1_000, 100_000)
@@ -93,10 +94,10 @@ def best_s(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
     return best
 
 
-def filled(quantity: Quantity, rule: str, num_known: int) -> tuple[LookupTable, TableRegression]:
+def filled(quantity: Quantity, rule: str, num_known: int) -> tuple[LookupTable, Regression]:
     """A table that knows a number of states."""
     table = LookupTable(LookupParams.model_validate({"rule": rule}), SPEC, quantity)
-    regression = TableRegression(table, weight_decay=0.0, max_grad_norm=None)
+    regression = table.regression(weight_decay=0.0, max_grad_norm=None)
     which = torch.arange(num_known)
     goal = which % GOALS if quantity == "v_h_e" else None
     query = ValueQuery(rows_of(which), which % 5 + 1, goal=goal)
@@ -122,7 +123,7 @@ def speed(quantity: Quantity, num_known: int) -> list[list[str]]:
 
     fits: dict[str, Callable[[], object]] = {"dictionary": lambda: plain.fit(fitted, target)}
     reads = {"dictionary": reading(plain)}
-    for rule in ("running-mean", "step", "adam"):
+    for rule in ("running-mean", "step"):
         table, regression = filled(quantity, rule, num_known)
         fits[rule] = lambda r=regression: r.fit(fitted, target, weight, lr=0.1)
         reads[rule] = reading(table)
@@ -138,7 +139,7 @@ def speed(quantity: Quantity, num_known: int) -> list[list[str]]:
 
 
 def memory() -> list[list[str]]:
-    """Bytes per entry of each quantity, with what Adam adds, and of the dictionary."""
+    """Bytes per entry of each quantity, and of the dictionary."""
     # First, while there is no freed memory that it could use without the process growing.
     process, plain = psutil.Process(), DictOfParameters(4)
     before = process.memory_info().rss
@@ -148,16 +149,13 @@ def memory() -> list[list[str]]:
     rows = []
     for quantity in ("v_r", "q_r", "v_h_e"):
         known = 50_000 if quantity == "v_h_e" else 100_000
-        table, regression = filled(quantity, "adam", known)
-        extra = regression.memory_bytes() / table.num_entries
+        table, _ = filled(quantity, "step", known)
         values = table.columns * table.values.shape[1]
         rows.append(
-            [quantity, str(values), f"{table.bytes_per_entry:,.0f}", f"{extra:,.0f}",
+            [quantity, str(values), f"{table.bytes_per_entry:,.0f}",
              f"{table.bytes_per_entry / values:,.1f}"]
         )  # fmt: skip
-    rows.append(
-        ["dictionary, q_r", "4", f"{plain_bytes:,.0f}", "included", f"{plain_bytes / 4:,.1f}"]
-    )
+    rows.append(["dictionary, q_r", "4", f"{plain_bytes:,.0f}", f"{plain_bytes / 4:,.1f}"])
     return rows
 
 
@@ -176,7 +174,7 @@ def main() -> None:
                 shown.add_row(*row)
     console.print(shown)
     shown = Table(title="memory, spare room and hash table included")
-    for name in ("quantity", "values per entry", "bytes per entry", "Adam adds", "bytes per value"):
+    for name in ("quantity", "values per entry", "bytes per entry", "bytes per value"):
         shown.add_column(name, justify="left" if name == "quantity" else "right")
     for row in taken:
         shown.add_row(*row)

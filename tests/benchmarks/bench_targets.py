@@ -40,7 +40,7 @@ from empo_phase2.forward import forward
 from empo_phase2.params import Phase2Params, Phase2Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 from empo_phase2.targets import (
     ScheduledTheory,
     TargetComputer,
@@ -93,18 +93,18 @@ class Case:
         )
         world = world_from_text(MAP.format(h2=second_human, r2=second_robot))
         problem = Problem.of(params, world)
-        learner, replay = problem.learner(Timers(enabled=False), 0), problem.replay()
-        for network in learner.networks.values():
+        values, replay = problem.values(), problem.replay()
+        for network in values.networks.values():
             assert isinstance(network, torch.nn.Module)
             network.eval()
         collector: Collector = build(params.collector)
         collector.start(problem.factory)
-        collector.publish(learner.published(), 0)
+        collector.publish(values.published(), 0)
         while len(replay) < 2 * SIZES[-1]:
             for experience in collector.collect(0):
                 replay.add(Block.from_arrays(experience.arrays), training_step=0)
         collector.stop()
-        return cls(problem, replay, learner.values)
+        return cls(problem, replay, values)
 
     def batch(self, size: int) -> Transitions:
         """Some transitions."""

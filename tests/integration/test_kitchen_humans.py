@@ -21,8 +21,8 @@ from empo_core.runs.directory import RESULTS
 from empo_rollout.empowerment.playback import chances
 from empo_rollout.empowerment.self_play import SelfPlay
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.networks import build_policy
-from empo_rollout.policies.policyfile import POLICY, load_policy, save_policy
+from empo_rollout.policy import build_policy
+from empo_rollout.policyfile import POLICY, load_policy, save_policy
 from empo_rollout.ppo_params import SelfPlayParams
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld

@@ -84,7 +84,7 @@ def test_values_that_are_right_have_no_gap_to_the_solver(
         "v_h_e": RightNetwork("v_h_e", solution, steps),
     }
     values = Quantities(networks, world.spec, encoder.goals, THEORY, aggregate)
-    learned = ValueEstimator(values, encoder, THEORY, aggregate)
+    learned = ValueEstimator(values, encoder)
     metrics = comparison.record(0, learned)
     assert len(comparison.right) > 40
     # Q_r was found by looking one step ahead with V_r, and the policy from it.

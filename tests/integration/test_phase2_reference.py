@@ -57,15 +57,15 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
     )
     ref = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
     problem = Problem.of(params, build(ref), ref)
-    learner, replay = problem.learner(Timers(enabled=False), 0), problem.replay()
+    quantities, replay = problem.values(), problem.replay()
     collector: Collector = build(params.collector)
     collector.start(problem.factory)
-    collector.publish(learner.published(), 0)
+    collector.publish(quantities.published(), 0)
     for step in range(4):
         for experience in collector.collect(step):
             replay.add(Block.from_arrays(experience.arrays), training_step=step)
     collector.stop()
-    for network in learner.networks.values():
+    for network in quantities.networks.values():
         if isinstance(network, nn.Module):
             network.eval()
     batch = replay.transitions(torch.arange(2))
@@ -75,8 +75,10 @@ def test_targets_of_collected_experience_are_those_of_the_reference(
         model_based=model_based, timers=Timers(enabled=False),
     )  # fmt: skip
     uniform = torch.rand(len(batch), generator=torch.Generator().manual_seed(0))
-    found = compute(batch, replay.states, learner.values, SETTING, uniform)
-    values = ReferenceValues(problem.spec, problem.slots, params.theory, learner.networks, SETTING)
+    found = compute(batch, replay.states, quantities, SETTING, uniform)
+    values = ReferenceValues(
+        problem.spec, problem.slots, params.theory, quantities.networks, SETTING
+    )
     plain = ReferenceTargets(values, model_based).compute(
         batch, replay.states, uniform.tolist(), together=True
     )

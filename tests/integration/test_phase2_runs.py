@@ -18,7 +18,6 @@ from empo_core.config import WorldModelRef
 from empo_core.experiment import seed_everything
 from empo_core.protocols import Algorithm, RunContext, WorldModel
 from empo_core.types import Histogram
-from empo_learning.timers import Timers
 from empo_phase2.algorithm import Phase2, Problem
 from empo_phase2.experience import Block
 from empo_phase2.params import Phase2Params
@@ -77,7 +76,7 @@ def test_check_announces_what_a_full_replay_takes() -> None:
     problem = Problem.of(setting, world)
     replay, collector = problem.replay(), build(setting.collector)
     collector.start(problem.factory)
-    collector.publish(problem.learner(Timers(enabled=False), 0).published(), 0)
+    collector.publish(problem.values().published(), 0)
     for step in range(20):
         for experience in collector.collect(step):
             replay.add(Block.from_arrays(experience.arrays), training_step=step)

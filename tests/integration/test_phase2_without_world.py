@@ -27,12 +27,14 @@ import torch
 
 from empo_core.components import build
 from empo_learning.timers import Timers
+from empo_phase2.behaviour import build_networks
 from empo_phase2.experience import Block
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay.buffer import Replay
-from empo_phase2.replay.shape import ReplayShape
+from empo_phase2.quantities import Quantities
+from empo_phase2.replay import Replay, ReplayShape
 
 
 def learn(text, spec, slots, blocks, steps):
@@ -51,11 +53,14 @@ def learn(text, spec, slots, blocks, steps):
         replay.add(Block.from_arrays(arrays), training_step=0)
     slots = GoalIndex(**{name: torch.from_numpy(array) for name, array in slots.items()})
     timers = Timers("cpu", enabled=False)
-    learner = Learner(params, spec, slots, build(params.aggregator), timers, 7)
-    losses = [
-        {quantity: float(fit.loss) for quantity, fit in learner.step(step, replay)[1].items()}
-        for step in range(steps)
-    ]
+    networks = build_networks(params.values, spec)
+    values = Quantities(networks, spec, slots, params.theory, build(params.aggregator))
+    explorers = ExplorerSet(params.exploration, spec)
+    learner = Learner(params, values, replay, build(params.collector), explorers, timers, 7)
+    losses = []
+    for _ in range(steps):
+        learner.train()
+        losses.append({quantity: float(fit.loss) for quantity, fit in learner.fits.items()})
     states = {quantity: net.state_dict() for quantity, net in learner.networks.items()}
     weights = {
         f"{quantity}.{name}": tensor.tolist()

@@ -252,9 +252,8 @@ OTHER_WAYS: dict[str, dict[str, Any]] = {
         "update": {"sampling": "prioritized", "prio_alpha": 0.6},
         "experience": {"tail": "drop"},
     },
-    "V-trace by minibatch": {"advantages": {"vtrace": True, "recompute": "minibatch"}},
-    "V-trace by epoch": {"advantages": {"vtrace": True, "recompute": "epoch"}},
-    "muon": {"optimiser": {"name": "muon", "lr": 0.1}},
+    "V-trace by minibatch": {"advantages": {"vtrace": "minibatch"}},
+    "V-trace by epoch": {"advantages": {"vtrace": "epoch"}},
 }
 
 

@@ -22,8 +22,8 @@ from empo_core.experiment import Experiment
 from empo_core.world_content import identity, world_digest
 from empo_exact.result import load
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.networks import build_policy
-from empo_rollout.policies.policyfile import save_policy
+from empo_rollout.policy import build_policy
+from empo_rollout.policyfile import save_policy
 from empo_world_environments.vector import WorldVectorEnv
 
 EDITS = (

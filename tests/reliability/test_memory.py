@@ -15,10 +15,10 @@ from empo_core.config import WorldModelRef
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
 from empo_phase2.experience import Block, States, Transitions
+from empo_phase2.explorer_set import ExplorerSet
+from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay.buffer import Replay
-from empo_phase2.replay.shape import ReplayShape
-from empo_phase2.replay.storage import StorageKind
+from empo_phase2.replay import Replay, ReplayShape, StorageKind
 
 ENVIRONMENTS, ROBOT_ACTIONS, SLOTS, CAPACITY = 16, 16, 4, 500
 
@@ -107,16 +107,14 @@ def test_memory_stays_flat_while_a_learner_trains(values: str) -> None:
     )
     world = build(WorldModelRef.model_validate({"name": "multigrid/trivial"}))
     problem = Problem.of(params, world)
-    learner, replay, actor = (
-        problem.learner(Timers(), 0),
-        problem.replay(),
-        problem.factory(0),
-    )
+    replay, actor = problem.replay(), problem.factory(0)
+    explorers, collector = ExplorerSet(params.exploration, problem.spec), build(params.collector)
+    learner = Learner(params, problem.values(), replay, collector, explorers, Timers(), 0)
 
     def once(step: int) -> None:
         experience = actor.act(step)
         replay.add(Block.from_arrays(experience.arrays), training_step=step)
-        learner.step(step, replay)
+        learner.train()
 
     assert_flat(once, replay, before=1000, steps=20_000)
 
@@ -143,7 +141,8 @@ def assert_flat(once: Callable[[int], None], replay: Replay, *, before: int, ste
         if growth <= limit:
             break
     assert growth <= limit
-    assert replay.reserved_bytes() == reserved
+    # States are dropped now and then, and their table grows again.
+    assert replay.reserved_bytes() <= 2 * reserved
     # Files, processes and threads of earlier tests may go meanwhile.
     assert not handles() - held
     assert not set(threading.enumerate()) - threads

@@ -26,7 +26,7 @@ from empo_learning.loop import CHECKPOINTS, Loop
 from empo_learning.state_tree import flatten
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.quantities import Quantities
-from empo_rollout.learning import updater
+from empo_rollout import ppo
 from empo_worlds.arrays import load_arrays, save_arrays
 
 LEARNERS = {"phase2": 10, "rollout": 5, "latent": 42}
@@ -44,7 +44,7 @@ STATE = {
 """Tensors of a learner's state by algorithm and by what they are."""
 CODE = {
     ("phase2", "rewards"): (Quantities, "u_r"),
-    ("rollout", "targets"): (updater, "advantages"),
+    ("rollout", "targets"): (ppo, "advantages"),
     ("rollout", "rewards"): (PendulumEnv, "step"),
     ("latent", "rewards"): (PendulumEnv, "step"),
 }

@@ -21,10 +21,10 @@ from empo_core.types import Histogram
 from empo_learning.loop import Loop
 from empo_learning.timers import Timers
 from empo_phase2.algorithm import Problem
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
+from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params
-from empo_phase2.replay.buffer import Replay
-from empo_phase2.run_learner import Phase2Learner
+from empo_phase2.replay import Replay
 from empo_testing.algorithm import RecordingTracker, fresh
 
 REFERENCE = WorldModelRef.model_validate({"name": "multigrid/trivial", "params": {"max_steps": 3}})
@@ -91,18 +91,17 @@ def run(directory: Path, kills: int, seed: int) -> Run:
     )
     context.tracker = tracker = Killer(collector, kills, random.Random(seed))
     timers = Timers("cpu", enabled=False)
-    learner, replay = problem.learner(timers, seed), problem.replay(directory)
+    values, replay = problem.values(), problem.replay(directory)
     try:
         collector.start(problem.factory)
-        team = ExplorerSet(setting.exploration, problem.spec)
-        learned = problem.learned_values(learner, problem.encoder())
-        run = Phase2Learner(
-            setting, learner, learned, replay, collector, team, timers, None, tracker.progress
+        explorers = ExplorerSet(setting.exploration, problem.spec)
+        learner = Learner(
+            setting, values, replay, collector, explorers, timers, seed, tell=tracker.progress
         )
-        Loop(run, context, setting.reporting).run()
+        Loop(learner, context, setting.reporting).run()
     finally:
         collector.stop()
-    return Run(collector, replay, tracker, run.steps)
+    return Run(collector, replay, tracker, learner.steps)
 
 
 def check_accounts(done: Run) -> None:

@@ -23,7 +23,7 @@ from empo_learning.loop import CHECKPOINTS
 STOPS = {"phase2": 14, "rollout": 160, "latent": 40}
 """Step of the log at which a run of each algorithm is interrupted."""
 KEYS: dict[str, list[tuple[str | int, ...]]] = {
-    "phase2": [("learner", "steps"), ("learner", "replay", "pool", "tail")],
+    "phase2": [("learner", "steps"), ("learner", "replay", "pool", "number")],
     "rollout": [
         ("learner", "steps"),
         ("learner", "ranks", 0, "updater", "optimiser", "adam", "0", "exp_avg"),

@@ -37,7 +37,7 @@ BODIES: dict[str, list[str]] = {
         "quantity = 'q_r'",
         "def forward(self, query): ...",
     ],
-    "policy_loss": ["needs = None", "def __call__(self, policy, batch, critic=None): ..."],
+    "policy_loss": ["takes = None", "def forward(self, distribution, batch, critic=None): ..."],
     "aggregator": ["def __call__(self, values, segments, *, reduction='sum', weight=None): ..."],
     "collector": [
         "def start(self, make_actor): ...",

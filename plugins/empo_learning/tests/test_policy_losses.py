@@ -179,79 +179,79 @@ def normal(mean: float, std: float, count: int = 3, numbers: int = 2) -> Indepen
 
 
 def bonus_of(
-    own: EntropyBonus, policy: Independent, weight: Tensor, progress: float = 0.0
+    bonus: EntropyBonus, policy: Independent, weight: Tensor, progress: float = 0.0
 ) -> EntropyTerm:
-    found: EntropyTerm = own(policy, weight, torch.tensor(progress))
-    return found
+    term: EntropyTerm = bonus(policy, weight, torch.tensor(progress))
+    return term
 
 
-def coefficient(own: EntropyBonus) -> float:
-    assert own.tuned is not None
-    return float(own.tuned)
+def coefficient(bonus: EntropyBonus) -> float:
+    assert bonus.tuned is not None
+    return float(bonus.tuned)
 
 
 class TestEntropyBonus:
     def test_it_follows_its_schedule(self) -> None:
-        own = EntropyBonus(linear(coef=2.0, end=1.0))
-        found = bonus_of(own, normal(0.0, 1.0), torch.ones(3), 0.5)
-        assert float(found.metrics["entropy_coef"]) == 1.5
-        assert not own.state_dict()
+        bonus = EntropyBonus(linear(coef=2.0, end=1.0))
+        term = bonus_of(bonus, normal(0.0, 1.0), torch.ones(3), 0.5)
+        assert float(term.metrics["entropy_coef"]) == 1.5
+        assert not bonus.state_dict()
 
     def test_it_pays_the_scaled_entropy(self) -> None:
-        own = EntropyBonus(EntropyParams(coef=0.1, jacobian=0.0, action_power=2.0))
-        found = bonus_of(own, normal(0.0, 2.0), torch.tensor([1.0, 0.0, 3.0]))
+        bonus = EntropyBonus(EntropyParams(coef=0.1, jacobian=0.0, action_power=2.0))
+        term = bonus_of(bonus, normal(0.0, 2.0), torch.tensor([1.0, 0.0, 3.0]))
         entropy = 2 * (0.5 + 0.5 * math.log(2 * math.pi) + math.log(2))
-        torch.testing.assert_close(found.paid, torch.full((3,), 0.1 * 4 * entropy))
+        torch.testing.assert_close(term.paid, torch.full((3,), 0.1 * 4 * entropy))
         expected = {
             "entropy": entropy,
             "entropy_scaled": 4 * entropy,
             "entropy_term": 0.4 * entropy,
             "entropy_coef": 0.1,
         }
-        assert {k: float(x) for k, x in found.metrics.items()} == pytest.approx(expected)
+        assert {k: float(x) for k, x in term.metrics.items()} == pytest.approx(expected)
 
     def test_what_is_paid_nothing_gets_no_gradient_but_is_reported(self) -> None:
         std = torch.ones(3, 2, requires_grad=True)
         policy = Independent(Normal(torch.zeros(3, 2), std), 1)
-        found = bonus_of(EntropyBonus(EntropyParams(coef=0.0)), policy, torch.ones(3))
-        assert not found.paid.requires_grad
-        assert float(found.metrics["entropy"]) != 0
+        term = bonus_of(EntropyBonus(EntropyParams(coef=0.0)), policy, torch.ones(3))
+        assert not term.paid.requires_grad
+        assert float(term.metrics["entropy"]) != 0
         rising = bonus_of(EntropyBonus(linear(coef=0.0, end=1.0)), policy, torch.ones(3))
         assert rising.paid.requires_grad
 
     def test_a_tuned_one_rises_while_there_is_too_little_entropy(self) -> None:
         params = EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5, jacobian=0.0)
-        own, weight = EntropyBonus(params), torch.tensor([1.0, 0.0, 2.0])
+        bonus, weight = EntropyBonus(params), torch.tensor([1.0, 0.0, 2.0])
         per_number = 0.5 + 0.5 * math.log(2 * math.pi)
         for std, entropy in ((1.0, per_number), (0.01, per_number + math.log(0.01))):
-            before = coefficient(own)
-            found = bonus_of(own, normal(0.0, std), weight)
-            assert float(found.metrics["entropy_coef"]) == before
+            before = coefficient(bonus)
+            term = bonus_of(bonus, normal(0.0, std), weight)
+            assert float(term.metrics["entropy_coef"]) == before
             expected = before * math.exp(-0.5 * (entropy + 1))
-            assert coefficient(own) == pytest.approx(expected, rel=1e-5)
-        bonus_of(own.eval(), normal(0.0, 1.0), weight)
-        assert coefficient(own) == pytest.approx(expected, rel=1e-5)
+            assert coefficient(bonus) == pytest.approx(expected, rel=1e-5)
+        bonus_of(bonus.eval(), normal(0.0, 1.0), weight)
+        assert coefficient(bonus) == pytest.approx(expected, rel=1e-5)
 
     def test_a_tuned_one_ends_where_the_entropy_is_the_target(self) -> None:
         # A policy that slowly spreads the more, the more it is paid for that.
-        own = EntropyBonus(EntropyParams(target_entropy=0.3, rate=0.05, jacobian=0.0))
+        bonus = EntropyBonus(EntropyParams(target_entropy=0.3, rate=0.05, jacobian=0.0))
         log_std = 0.0
         for _ in range(2000):
-            log_std = 0.8 * log_std + 0.2 * math.log(coefficient(own))
-            bonus_of(own, normal(0.0, math.exp(log_std)), torch.ones(3))
+            log_std = 0.8 * log_std + 0.2 * math.log(coefficient(bonus))
+            bonus_of(bonus, normal(0.0, math.exp(log_std)), torch.ones(3))
         entropy = 0.5 + 0.5 * math.log(2 * math.pi) + log_std
         assert entropy == pytest.approx(0.3, abs=1e-3)
 
     def test_a_target_out_of_reach_does_not_end_in_infinity(self) -> None:
-        own = EntropyBonus(EntropyParams(target_entropy=100.0, rate=1.0, jacobian=0.0))
+        bonus = EntropyBonus(EntropyParams(target_entropy=100.0, rate=1.0, jacobian=0.0))
         for _ in range(50):
-            bonus_of(own, normal(0.0, 1.0), torch.ones(3))
-        assert coefficient(own) == pytest.approx(math.exp(10))
+            bonus_of(bonus, normal(0.0, 1.0), torch.ones(3))
+        assert coefficient(bonus) == pytest.approx(math.exp(10))
 
     def test_where_nothing_counts_a_tuned_one_stays(self) -> None:
-        own = EntropyBonus(EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5))
-        bonus_of(own, normal(0.0, 1.0), torch.zeros(3))
-        assert coefficient(own) == pytest.approx(0.1)
+        bonus = EntropyBonus(EntropyParams(coef=0.1, target_entropy=-1.0, rate=0.5))
+        bonus_of(bonus, normal(0.0, 1.0), torch.zeros(3))
+        assert coefficient(bonus) == pytest.approx(0.1)
 
 
 def paid(policy: BoundedNormal, j: float, power: float) -> Tensor:

@@ -16,7 +16,7 @@ from empo_core.errors import NonFiniteError, StorageError
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.types import Fit, Quantity, ValueQuery
 from empo_learning.checkpoint import Checkpoints
-from empo_learning.regression import GradientRegression, regression_of
+from empo_learning.regression import FORGETTING, GradientRegression, regression_of
 
 QUERIES = 6
 
@@ -64,7 +64,7 @@ def unchanged(network: nn.Module, before: Mapping[str, Tensor]) -> bool:
 
 
 class ByHand:
-    """AMSGrad with decay of weights and a limit on the gradient, in plain formulas."""
+    """AMSGrad that forgets, with decay of weights and clipped gradients, in plain formulas."""
 
     def __init__(self, network: nn.Module, decay: float, longest: float | None) -> None:
         self.network, self.decay, self.longest, self.step = network, decay, longest, 0
@@ -91,7 +91,7 @@ class ByHand:
                 g = g + self.decay * p
                 self.m[i] = 0.9 * self.m[i] + 0.1 * g
                 self.v[i] = 0.999 * self.v[i] + 0.001 * g**2
-                self.largest[i] = torch.maximum(self.largest[i], self.v[i])
+                self.largest[i] = torch.maximum(FORGETTING * self.largest[i], self.v[i])
                 m, v = self.m[i] / (1 - 0.9**self.step), self.largest[i] / (1 - 0.999**self.step)
                 p -= lr * m / (v.sqrt() + 1e-8)
         return float(loss.detach()), norm
@@ -169,9 +169,9 @@ def test_what_is_not_finite_is_refused_before_anything_changes(
         network.first.weight.register_hook(lambda gradient: gradient.fill_(bad))
     before, remembered = snapshot(network), repr(regression.state_dict())
     what = {
-        "parameter": r"v_h_e\.second\.bias",
+        "parameter": r"weight v_h_e\.second\.bias",
         "gradient": "gradient of v_h_e",
-    }.get(where, "loss of v_h_e")
+    }.get(where, f"{where} 1 of v_h_e")
     with pytest.raises(NonFiniteError, match=what):
         regression.fit(query, target, weight, lr=0.1)
     assert all(

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from empo_core.types import Quantity, ValueQuery
 from empo_lookup_tables.inspection import as_table, records
-from empo_lookup_tables.table import LookupTable, TableRegression
+from empo_lookup_tables.table import LookupTable
 from empo_testing.worlds import TinyWorld
 
 Make = Callable[..., LookupTable]
@@ -20,7 +20,7 @@ Ask = Callable[..., ValueQuery]
 def fitted(table: LookupTable, query: ValueQuery, values: list[list[float]]) -> LookupTable:
     target = torch.tensor(values)
     weight = torch.ones_like(target).masked_fill(target.isnan(), 0.0)
-    TableRegression(table, weight_decay=0.0, max_grad_norm=None).fit(query, target, weight, lr=1.0)
+    table.regression(weight_decay=0.0, max_grad_norm=None).fit(query, target, weight, lr=1.0)
     return table
 
 

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from empo_core.errors import ConfigError
 from empo_core.types import Quantity, ValueQuery
-from empo_networks.encoders import MANY
-from empo_networks.network import Network, NetworkRegression, size_bytes
+from empo_networks.network import Network, size_bytes
 from empo_networks.plugin import MlpParams
 from empo_testing.exploration import reachable_states
 from empo_testing.value_network import disturb, every_question
@@ -160,7 +159,7 @@ def test_only_encoders_that_fit_are_shared(make: Make, picture_world: TinyWorld)
 
 def test_sharing_comes_before_fitting(make: Make) -> None:
     network = make("mlp", TinyWorld().spec, "q_r")
-    NetworkRegression(network, weight_decay=0.0, max_grad_norm=None)
+    network.regression(weight_decay=0.0, max_grad_norm=None)
     with pytest.raises(ConfigError, match="fitted"):
         network.share(make("mlp", TinyWorld().spec, "v_h_e"))
 
@@ -173,40 +172,3 @@ def test_networks_without_encoders_are_much_smaller(make: Make, picture_world: T
     assert size_bytes(bare) < size_bytes(full) / 4
     floats = sum(tensor.numel() for tensor in bare.state_dict().values())
     assert 4 * floats < size_bytes(bare) < 4 * floats + 2000
-
-
-@pytest.mark.parametrize("name", ["mlp", "grid-conv"])
-def test_features_that_are_0_in_all_of_many_states_are_left_out_without_a_trace(
-    make: Make, picture_world: TinyWorld, name: str
-) -> None:
-    network = make(name, picture_world.spec, "q_r")
-    disturb(network, scale=0.1, seed=0)
-    few = reachable_states(picture_world, limit=3)
-    outputs, gradients = [], []
-    for states in (few, few.repeat(MANY, 1)):
-        found = network(ValueQuery(states, torch.ones(len(states), dtype=torch.int64)))
-        outputs.append(found[: len(few)])
-        gradients.append(torch.autograd.grad(found.mean(), list(network.parameters())))
-    torch.testing.assert_close(*outputs)
-    torch.testing.assert_close(*gradients)
-
-
-def test_codes_in_a_memo_are_those_of_the_newest_weights(
-    make: Make, picture_world: TinyWorld
-) -> None:
-    source, network = (make("mlp", picture_world.spec, quantity) for quantity in ("v_h_e", "q_r"))
-    assert network.share(source)
-    rows: list[int] = []
-    source.encoders["state"].register_forward_hook(lambda *call: rows.append(len(call[2])))
-    states = reachable_states(picture_world, limit=3)
-    steps, goal = torch.ones(len(states), dtype=torch.int64), torch.zeros(len(states)).long()
-    query = ValueQuery(states, steps, memo={})
-    with torch.no_grad():
-        source(replace(query, goal=goal))
-        before = network(query)
-        assert rows == [len(states)]
-        disturb(source, scale=1.0, seed=0)
-        after = network(query)
-    assert rows == [len(states)] * 2
-    assert not torch.equal(before, after)
-    torch.testing.assert_close(after, network(ValueQuery(states, steps)).detach())

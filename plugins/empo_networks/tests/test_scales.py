@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from empo_core.errors import ConfigError
-from empo_core.types import Quantity
 from empo_networks.scales import (
     FLOOR,
     Clamped,
     Logit,
     Size,
-    Space,
     log_of_raw,
     scale_of,
     soft_clamp,
@@ -63,24 +61,6 @@ def test_probabilities_answer_hard_and_err_softly() -> None:
     assert loss.tolist() == pytest.approx([math.expm1(-0.5) ** 2, 0.0, math.expm1(-0.5) ** 2])
     (slope,) = torch.autograd.grad(value.sum(), raw)
     assert bool((slope > 0).all()), "answers at a bound cannot be trained away from it"
-
-
-@pytest.mark.parametrize(
-    ("quantity", "space", "exponent"),
-    [("v_h_e", "value", 1.0), ("v_h_e", "logit", 1.0), ("x_h", "value", 1.0), ("x_h", "log", 1.0),
-     ("q_r", "value", 1.0), ("q_r", "log", 1.0), ("v_r", "z", 1.0), ("u_r", "z", 1.7)],
-)  # fmt: skip
-def test_the_slope_is_the_derivative_of_the_loss(
-    quantity: Quantity, space: Space, exponent: float
-) -> None:
-    scale = scale_of(quantity, space, exponent)
-    raw = torch.linspace(-9.05, 9.05, 40, dtype=torch.float64).requires_grad_()
-    target = torch.linspace(0.01, 0.99, 40, dtype=torch.float64)
-    target = target if quantity in ("x_h", "v_h_e") else -5 * target
-    unit = tensor(1.0 if quantity == "v_h_e" else 3.0)
-    (expected,) = torch.autograd.grad(scale.loss(raw, target, unit).sum(), raw)
-    found = scale.slope(raw.detach(), target, unit)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @QUICK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import torch
 from doors import aggregator
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from empo_core.protocols import ValueNetwork
 from empo_core.types import AgentSpec, Goal, Quantity, ValueQuery, WorldSpec
 from empo_learning.timers import Timers
-from empo_phase2.compiled_targets import CompiledTargets
 from empo_phase2.experience import States, Transitions
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
@@ -101,44 +100,17 @@ class Made:
         theory: Phase2Theory,
         setting: ScheduledTheory,
         cache: TargetCache | None = None,
-        floor: float | None = None,
     ) -> BatchTargets:
-        values, plain = self._computer(networks, theory, floor)
+        values, plain = self._computer(networks, theory)
         return plain(self.batch, self.states.at, values, setting, self.uniform, cache)
 
-    def rounded(self) -> Made:
-        """The same with chances that fit into single precision, as those of a replay do."""
-        batch, policy = self.batch, self.batch.human_policy
-        prob, policy = batch.prob.float().double(), policy.float().double()
-        behaviour = batch.behaviour.float().double()
-        return replace(
-            self, batch=replace(batch, prob=prob, human_policy=policy, behaviour=behaviour)
-        )
-
-    def compiled(
-        self,
-        networks: dict[Quantity, SmallNet],
-        theory: Phase2Theory,
-        setting: ScheduledTheory,
-        cache: TargetCache,
-        floor: float | None = None,
-    ) -> BatchTargets:
-        values, plain = self._computer(networks, theory, floor)
-        batch = replace(
-            self.batch, prob=self.batch.prob.float(),
-            human_policy=self.batch.human_policy.float(), behaviour=self.batch.behaviour.float(),
-        )  # fmt: skip
-        compute = CompiledTargets(plain, torch.float64)
-        return compute(batch, self.states.at, values, setting, self.uniform, cache)
-
     def _computer(
-        self, networks: dict[Quantity, SmallNet], theory: Phase2Theory, floor: float | None
+        self, networks: dict[Quantity, SmallNet], theory: Phase2Theory
     ) -> tuple[Quantities, TargetComputer]:
         add, model_based = aggregator(), self.form.expectation != "free"
         compute = TargetComputer(
-            self.spec, self.slots, add, model_based=model_based, timers=Timers(),
-            advantage_floor=floor,
-        )  # fmt: skip
+            self.spec, self.slots, add, model_based=model_based, timers=Timers()
+        )
         return Quantities(dict(networks), self.spec, self.slots, theory, add), compute
 
     def plain(

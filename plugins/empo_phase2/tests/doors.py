@@ -146,7 +146,7 @@ def knowing(world: DoorWorld, *quantities: Quantity, prior: bool = False) -> Val
     networks: dict[Quantity, ValueNetwork] = {q: KnowingNetwork(q, solved) for q in quantities}
     encoder = StateEncoder(world, "rows", EagerHumans(world) if prior else None)
     values = Quantities(networks, world.spec, encoder.goals, THEORY, aggregator())
-    return ValueEstimator(values, encoder, THEORY, aggregator())
+    return ValueEstimator(values, encoder)
 
 
 class NoSolver(Algorithm):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from doors import DoorWorld, EagerHumans
 from torch import Tensor
-from walks import Even, Street, favours_first, schedule
+from walks import Even, favours_first, schedule
 
 from empo_core.errors import SolveError
 from empo_core.protocols import Actor, WorldModel
@@ -17,16 +17,16 @@ from empo_core.types import AgentSpec, Goal, InitialStates, Successors
 from empo_learning.state_tree import flatten, unflatten
 from empo_phase2.actor import ActorSettings, Phase2Actor, Phase2ActorFactory
 from empo_phase2.cached_prior import CachedPrior
-from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld
 from empo_phase2.experience import Block
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Exploration, Phase2Params
 from empo_phase2.state_recorder import StateRecorder, learner_spec
 from empo_phase2.world_checks import check_world
 from empo_testing.exploration import as_mappings, joint_actions
-from empo_testing.worlds import TinyWorld
+from empo_testing.worlds import Street, TinyWorld
+from empo_worlds.ensemble import EnsemblePrior, EnsembleWorld
 
 AT_RANDOM = {"name": "epsilon-greedy", "params": {"start": 1.0, "end": 1.0}}
 RND: dict[str, Any] = {"name": "rnd", "params": {"feature_dim": 4, "hidden_dim": 8}}

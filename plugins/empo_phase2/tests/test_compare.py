@@ -152,7 +152,7 @@ def test_networks_are_asked_at_rest_and_then_go_on_training(
     networks = {"q_r": Dropping("q_r"), "v_h_e": Dropping("v_h_e")}
     encoder = StateEncoder(world, "rows", None)
     values = Quantities(networks, world.spec, encoder.goals, THEORY, aggregator())  # type: ignore[arg-type]
-    learned = ValueEstimator(values, encoder, THEORY, aggregator())
+    learned = ValueEstimator(values, encoder)
     first, second = comparison.assess(learned), comparison.assess(learned)
     assert torch.equal(first.v_r, second.v_r)
     assert all(network.training for network in networks.values())

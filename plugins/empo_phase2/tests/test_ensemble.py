@@ -9,18 +9,18 @@ import pytest
 import torch
 from doors import DoorWorld
 from torch import Tensor
-from walks import Street, favours_first
+from walks import favours_first
 
 from empo_core.errors import ConfigError, SolveError, WorldError
 from empo_core.features import Features, FeatureShape, RowFeatures
 from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
-from empo_phase2.ensemble import EnsemblePrior, EnsembleWorld
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.state_recorder import learner_spec
 from empo_testing.exploration import as_mappings, reachable_states
 from empo_testing.world_model import WorldModelTests
-from empo_testing.worlds import TinyWorld
+from empo_testing.worlds import Street, TinyWorld
+from empo_worlds.ensemble import EnsemblePrior, EnsembleWorld
 
 
 class Picture:

@@ -14,25 +14,37 @@ from door_components import FlatNet
 from doors import Adding
 from torch import Tensor, nn
 
+from empo_core.components import build
 from empo_core.errors import NonFiniteError
-from empo_core.types import Quantity
+from empo_core.protocols import Collector, Weights
+from empo_core.trees import StateDict
+from empo_core.types import Experience, Quantity
 from empo_learning.state_tree import flatten
 from empo_learning.timers import Timers
+from empo_phase2.behaviour import build_networks
 from empo_phase2.experience import States, Transitions
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.learner import Learner
 from empo_phase2.params import Phase2Params, Targets
+from empo_phase2.quantities import Quantities
 from empo_phase2.targets import decision_weight
 
 pytestmark = pytest.mark.usefixtures("components")
 
 
 class OneBatch:
-    """A replay that always gives the same transitions; an ``empo_phase2.learner.Memory``."""
+    """A replay that always gives the same transitions; stands for an ``empo_phase2.replay``."""
 
     def __init__(self, problem: Made) -> None:
         self.batch, self.known = problem.batch, problem.states
         self.drawn: list[tuple[int, bool]] = []
-        self.freed_states = 0
+        self.renumberings = 0
+
+    def state_dict(self) -> StateDict:
+        return {}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        assert not state_dict
 
     def sample_indices(
         self, count: int, generator: torch.Generator, *, oldest: int | None = None,
@@ -46,6 +58,22 @@ class OneBatch:
 
     def states(self, ids: Tensor) -> States:
         return self.known.at(ids)
+
+
+class Idle:
+    """An actor whose experience is never asked for."""
+
+    def load(self, weights: Weights, version: int) -> None:
+        pass
+
+    def act(self, training_step: int) -> Experience:
+        raise NotImplementedError
+
+    def state_dict(self) -> StateDict:
+        return {}
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        assert not state_dict
 
 
 def lesson(
@@ -68,10 +96,15 @@ def lesson(
         | (further or {})
     )
     torch.manual_seed(0)
-    silent = Timers(enabled=False)
-    learner = Learner(params, problem.spec, problem.slots, Adding(), silent, 0)
+    networks = build_networks(params.values, problem.spec)
+    values = Quantities(networks, problem.spec, problem.slots, params.theory, Adding())
     memory = OneBatch(problem)
-    learner.step(0, memory)
+    replay: Any = memory
+    explorers = ExplorerSet(params.exploration, problem.spec)
+    collector: Collector = build(params.collector)
+    collector.start(lambda index: Idle())
+    learner = Learner(params, values, replay, collector, explorers, Timers(enabled=False), 0)
+    learner.train()
     return learner, memory, problem
 
 
@@ -121,14 +154,14 @@ def poison_moment(learner: Learner, memory: OneBatch, problem: Made, bad: float)
 
 def poison_answers(quantity: Quantity) -> Poison:
     def poison(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-        memory.freed_states += 1  # Or else target networks would not be asked again.
+        memory.renumberings += 1  # Or else target networks would not be asked again.
         return says(target_net(learner, quantity), bad)
 
     return poison
 
 
 def poison_target_weight(learner: Learner, memory: OneBatch, problem: Made, bad: float) -> Restore:
-    memory.freed_states += 1
+    memory.renumberings += 1
     return overwrite(target_net(learner, "q_r").get_parameter("head.bias"), bad)
 
 
@@ -164,7 +197,6 @@ UPSTREAM: dict[str, tuple[Poison, str]] = {
 FITTING: dict[str, tuple[Poison, str]] = {
     "loss": (poison_loss, "loss of q_r"),
     "gradient": (poison_gradient, "gradient of q_r"),
-    "moment": (poison_moment, "moments of q_r"),
 }
 CASES = [
     pytest.param(*case, where == UPSTREAM, id=name)
@@ -182,12 +214,12 @@ def test_stop_names_what_is_not_finite_and_changes_nothing(
     before = weights_of(learner)
     poison(learner, memory, problem, bad)
     with pytest.raises(NonFiniteError, match=rf"(?s){name}\b.*") as caught:
-        learner.step(1, memory)
+        learner.train()
     assert any("training step 1" in note for note in caught.value.__notes__)
     changed = {k.split("/")[0] for k, t in weights_of(learner).items() if not t.equal(before[k])}
     # Those whose turn was before Q_r's have been moved, by finite numbers.
     assert changed <= (set() if stops_all else set(EVERYTHING) - {"q_r", "v_r"})
-    assert all(tensor.isfinite().all() for tensor in learner.published().values())
+    assert all(tensor.isfinite().all() for tensor in learner.values.published().values())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -198,33 +230,33 @@ def test_skip_leaves_weights_finite_and_goes_on(
     learner, memory, problem = lesson("skip")
     before = weights_of(learner)
     restore = poison(learner, memory, problem, bad)
-    _, fits = learner.step(1, memory)
+    learner.train()
     restore()
     assert learner.skipped == 1
-    assert set(fits) == (set() if stops_all else set(EVERYTHING) - {"q_r"})
+    assert set(learner.fits) == (set() if stops_all else set(EVERYTHING) - {"q_r"})
     assert name.replace("\\", "") in caplog.text
     after = weights_of(learner)
     assert all(tensor.isfinite().all() for tensor in after.values())
     assert all(after[k].equal(before[k]) for k in after if stops_all or k.startswith("q_r/"))
-    _, fits = learner.step(2, memory)
-    assert set(fits) == set(EVERYTHING)
+    learner.train()
+    assert set(learner.fits) == set(EVERYTHING)
     assert learner.skipped == 1
-    learner.published()
+    learner.values.published()
     learner.state_dict()
 
 
 def test_a_weight_that_is_not_finite_is_named_in_the_next_step_and_goes_nowhere() -> None:
     for on_nan in ("stop", "skip"):
-        learner, memory, _ = lesson(on_nan)
+        learner, _, _ = lesson(on_nan)
         overwrite(net(learner, "q_r").get_parameter("head.bias"), float("nan"))
         if on_nan == "stop":
             with pytest.raises(NonFiniteError, match=r"weight .*q_r\.head\.bias"):
-                learner.step(1, memory)
+                learner.train()
         else:
-            learner.step(1, memory)
+            learner.train()
             assert learner.skipped == 1
         with pytest.raises(NonFiniteError, match=r"published .*q_r\.head\.bias"):
-            learner.published()
+            learner.values.published()
         with pytest.raises(NonFiniteError, match=r"saved .*networks/q_r/head\.bias"):
             learner.state_dict()
         with pytest.raises(NonFiniteError, match=r"weight .*q_r/head\.bias"):
@@ -314,8 +346,8 @@ def test_target_networks_are_asked_again_only_after_they_or_the_ids_of_states_ch
     target_net(learner, "q_r").register_forward_pre_hook(lambda *_: asked.append(1))
     seen = []
     for step in range(1, 8):
-        memory.freed_states += step == 2
-        learner.step(step, memory)
+        memory.renumberings += step == 2
+        learner.train()
         seen.append(len(asked))
     assert seen == [0, 1, 1, 2, 2, 2, 2]  # Refreshed at the end of step 3.
 
@@ -336,19 +368,32 @@ def test_target_networks_go_a_share_of_the_way_and_tables_all_of_it(
 
 
 def test_a_restored_learner_remembers_what_target_networks_said() -> None:
-    learner, memory, _ = lesson()
+    learner, _, _ = lesson()
     other, _, _ = lesson()
     other.load_state_dict(learner.state_dict())
     overwrite(target_net(other, "q_r").get_parameter("head.bias"), float("nan"))
-    ours, theirs = learner.step(1, memory)[0], other.step(1, memory)[0]
-    assert torch.equal(ours.q_r, theirs.q_r)
+    learner.train()
+    other.train()
+    assert learner.targets is not None
+    assert other.targets is not None
+    assert torch.equal(learner.targets.q_r, other.targets.q_r)
 
 
-def test_another_aggregator_is_asked_and_finds_the_same() -> None:
-    """The usual one is not: compiled loops add up instead."""
-    usual, memory, _ = lesson()
-    other, _, _ = lesson(further={"aggregator": "test-adding"})
-    for step in range(1, 4):
-        usual.step(step, memory)
-        other.step(step, memory)
-    torch.testing.assert_close(weights_of(other), weights_of(usual))
+def test_the_aggregator_adds_up_every_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, _, _ = lesson()
+    sums: list[tuple[int, ...]] = []
+    add = Adding.__call__
+
+    def counted(self: Adding, values: Tensor, *others: Any, **options: Any) -> Tensor:
+        sums.append(tuple(values.shape))
+        return add(self, values, *others, **options)
+
+    monkeypatch.setattr(Adding, "__call__", counted)
+    learner.train()
+    targets = learner.targets
+    assert targets is not None
+    slots, humans = targets.v_h_e.shape[1], learner.values.spec.humans
+    # Q_r, V_h^e and U_r; what target networks say is known from the step before.
+    assert sums == [
+        (targets.items,), (targets.items, slots), (len(targets.q_r) * len(humans),),
+    ]  # fmt: skip

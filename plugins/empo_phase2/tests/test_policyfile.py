@@ -19,11 +19,11 @@ from empo_core.features import Featurizer, RowFeatures
 from empo_core.protocols import RobotPolicy, WorldModel
 from empo_learning.saved_model import KEY
 from empo_phase2.behaviour import RobotBehaviour, build_networks
-from empo_phase2.ensemble import EnsembleWorld
 from empo_phase2.params import Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy, save_policy
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
+from empo_worlds.ensemble import EnsembleWorld
 
 pytestmark = pytest.mark.usefixtures("components")
 

@@ -96,6 +96,13 @@ def test_the_summary_is_json_and_says_what_is_true_at_the_start() -> None:
     assert summary["gap"] is None
 
 
+def test_the_profile_has_the_stages_where_they_were_measured() -> None:
+    stage_ms = {"stage1_collect": 0.25, "stage2_encode": 0.5}
+    assert result_of(compared=False, stage_ms=stage_ms).profile() == stage_ms
+    with pytest.raises(ValueError, match="profile_batching_interval"):
+        result_of(compared=False).profile()
+
+
 def test_the_last_gap_is_part_of_the_summary() -> None:
     gap = result_of(compared=True).summary()["gap"]
     assert gap["Compare/V_r_root_rel"] < 1e-5

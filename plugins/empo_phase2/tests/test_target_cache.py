@@ -42,20 +42,6 @@ def test_targets_are_those_without_a_cache(
             assert_equal(found, problem.batched(networks, THEORY, setting))
 
 
-@pytest.mark.parametrize("max_numbers", [target_cache.MOST_NUMBERS, 1])
-@pytest.mark.parametrize("learned", LEARNED, ids="-".join)
-def test_compiled_targets_are_those_without_a_cache(
-    learned: tuple[Quantity, ...], max_numbers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(target_cache, "MOST_NUMBERS", max_numbers)
-    networks, cache = halves()[0].networks(learned), TargetCache()
-    for beta_r in (1.0, 5.0, 1.0):
-        for problem in halves():
-            setting = replace(SETTING, beta_r=beta_r)
-            found = problem.compiled(networks, THEORY, setting, cache)
-            assert_equal(found, problem.batched(networks, THEORY, setting))
-
-
 def test_networks_are_asked_about_new_situations_only() -> None:
     first, second = halves()
     networks, cache, sizes = first.networks(("v_h_e", "q_r")), TargetCache(), []

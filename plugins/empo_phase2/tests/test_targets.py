@@ -18,18 +18,6 @@ from reference_targets import PlainTargets
 from empo_core.types import Quantity
 from empo_phase2 import forward
 from empo_phase2.params import Phase2Theory
-from empo_phase2.target_cache import TargetCache
-from empo_phase2.targets import BatchTargets
-
-
-def assert_identical(compiled: BatchTargets, actual: BatchTargets) -> None:
-    """The same in compiled loops and in tensor operations, which only round differently."""
-    for name in ("q_r", "q_r_weight", "pi_r", "v_h_e", "v_h_e_weight", "x_h", "u_r", "v_r"):
-        torch.testing.assert_close(
-            getattr(compiled, name), getattr(actual, name), rtol=1e-12, atol=1e-12,
-            msg=lambda m, n=name: f"{n}: {m}",
-        )  # fmt: skip
-    assert (compiled.distinct, compiled.items) == (actual.distinct, actual.items)
 
 
 def forms() -> st.SearchStrategy[Form]:
@@ -58,10 +46,9 @@ def forms() -> st.SearchStrategy[Form]:
     u_agg=st.sampled_from(["mean", "sum"]),
     x_h_floor=st.sampled_from([1e-4, 0.6]),
     terminal_value=st.sampled_from([-1e-10, -0.5]),
-), beta_r=st.sampled_from([0.0, 3.0, 40.0]), floor=st.sampled_from([None, 0.0, 0.1]))  # fmt: skip
+), beta_r=st.sampled_from([0.0, 3.0, 40.0]))  # fmt: skip
 def test_targets_are_those_of_the_reference(
     learned: tuple[Quantity, ...], seed: int, form: Form, theory: Phase2Theory, beta_r: float,
-    floor: float | None,
 ) -> None:  # fmt: skip
     if form.expectation == "free" and "q_r" not in learned:
         form = replace(form, expectation="sampled")  # Without a model there is no looking ahead.
@@ -74,10 +61,6 @@ def test_targets_are_those_of_the_reference(
         problem.batch, problem.states.at, problem.uniform.tolist()
     )
     assert_same(found, plain)
-    problem = problem.rounded()
-    found = problem.batched(networks, theory, setting, floor=floor)
-    compiled = problem.compiled(networks, theory, setting, TargetCache(), floor)
-    assert_identical(compiled, found)
 
 
 @pytest.mark.parametrize("expectation", ["all", "sampled", "free"])

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
-from empo_rollout.experience.rollout import Rollout
+from empo_rollout.buffer import Rollout
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic, Networks, build_policy
 
 # Reference implementations beside the tests are importable.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from empo_rollout.experience.rollout import Rollout
+from empo_rollout.buffer import Rollout
 from empo_rollout.params import AdvantageParams
 
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
+from empo_rollout.distributions import ActionMap, diagonal_normal, missed_bounds
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.distributions import ActionMap, diagonal_normal, missed_bounds
-from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.policies.policyfile import load_policy, save_policy
+from empo_rollout.policy import Networks, build_policy
+from empo_rollout.policyfile import load_policy, save_policy
 
 SPEC = EnvSpec(
     ObservationSpec(3), ActionSpec(low=(-300.0, -1.0, 0.0), high=(-200.0, 1.0, math.inf)), ("a",), 1

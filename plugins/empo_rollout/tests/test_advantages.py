@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,14 +9,12 @@ from hypothesis import strategies as st
 from reference_advantages import advantages_reference
 from torch import Tensor
 
-from empo_rollout.experience.advantages import (
-    advantage_sums,
+from empo_learning.distributed import Group
+from empo_rollout.buffer import (
+    Rollout,
     advantages,
     normalised,
-    with_numpy,
-    with_torch,
 )
-from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import AdvantageParams
 
 HORIZON, SEGMENTS = 12, 7
@@ -80,7 +77,7 @@ def params(*, gamma: float = 0.9, **options: Any) -> Setting:
 
 
 def vtrace(**options: Any) -> Setting:
-    return params(vtrace=True, recompute="epoch", **options)
+    return params(vtrace="epoch", **options)
 
 
 def moved(rollout: Rollout, device: str) -> Rollout:
@@ -88,18 +85,17 @@ def moved(rollout: Rollout, device: str) -> Rollout:
     return Rollout(**{k: None if v is None else v.to(device) for k, v in tensors.items()})
 
 
-def on_torch(
+def on_device(
     rollout: Rollout, params: AdvantageParams, gamma: float, ratio: Tensor | None
 ) -> Tensor:
     ratio = None if ratio is None else ratio.to(DEVICE)
-    return with_torch(moved(rollout, DEVICE), params, gamma, ratio).cpu()
+    return advantages(moved(rollout, DEVICE), params, gamma, ratio)[0].cpu()
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual.double(), expected.double(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("fast", [with_numpy, on_torch])
 class TestAgainstTheReference:
     @settings(max_examples=60)
     @given(
@@ -115,7 +111,6 @@ class TestAgainstTheReference:
     )
     def test_it_agrees(
         self,
-        fast: Callable[..., Tensor],
         horizon: int,
         segments: int,
         seed: int,
@@ -134,15 +129,15 @@ class TestAgainstTheReference:
             given |= {"rho_clip": clips[0], "c_clip": clips[1]}
         chosen = params(**given) if clips is None else vtrace(**given)
         expected, _ = advantages_reference(rollout, *chosen, ratio)
-        assert_close(fast(rollout, *chosen, ratio), expected)
+        assert_close(on_device(rollout, *chosen, ratio), expected)
 
-    def test_it_agrees_over_long_segments(self, fast: Callable[..., Tensor]) -> None:
+    def test_it_agrees_over_long_segments(self) -> None:
         rollout = rollout_of(300, 3, ends=0.01)
         chosen = vtrace(gamma=0.999, gae_lambda=0.99)
         expected, _ = advantages_reference(rollout, *chosen, ratios(rollout))
-        assert_close(fast(rollout, *chosen, ratios(rollout)), expected)
+        assert_close(on_device(rollout, *chosen, ratios(rollout)), expected)
 
-    def test_inputs_need_not_be_contiguous(self, fast: Callable[..., Tensor]) -> None:
+    def test_inputs_need_not_be_contiguous(self) -> None:
         rollout, ratio = rollout_of(gaps=0.1), ratios(rollout_of())
         names = [
             field.name
@@ -159,25 +154,25 @@ class TestAgainstTheReference:
             rollout,
             **{name: getattr(rollout, name).repeat_interleave(2, 1)[:, ::2] for name in names},
         )
-        expected = fast(rollout, *vtrace(), ratio)
+        expected = on_device(rollout, *vtrace(), ratio)
         for other in (turned, sparse):
             assert not other.value.is_contiguous()
-            assert torch.equal(fast(other, *vtrace(), ratio.t().contiguous().t()), expected)
+            assert torch.equal(on_device(other, *vtrace(), ratio.t().contiguous().t()), expected)
 
-    def test_nothing_is_read_of_steps_that_teach_nothing(self, fast: Callable[..., Tensor]) -> None:
+    def test_nothing_is_read_of_steps_that_teach_nothing(self) -> None:
         rollout, ratio = rollout_of(gaps=0.3), ratios(rollout_of())
-        expected = fast(rollout, *vtrace(), ratio)
+        expected = on_device(rollout, *vtrace(), ratio)
         empty = ~rollout.learnable
         for name in ("reward", "next_value", "value"):
             setattr(rollout, name, getattr(rollout, name).masked_fill(empty, torch.nan))
-        found = fast(rollout, *vtrace(), ratio.masked_fill(empty, torch.nan))
+        found = on_device(rollout, *vtrace(), ratio.masked_fill(empty, torch.nan))
         assert torch.equal(found, expected)
         assert bool((found[empty] == 0).all())
 
-    def test_the_rollout_stays_as_it_is(self, fast: Callable[..., Tensor]) -> None:
+    def test_the_rollout_stays_as_it_is(self) -> None:
         rollout, untouched = rollout_of(gaps=0.2), rollout_of(gaps=0.2)
         for truncation in ("last", "self", "zero"):
-            fast(rollout, *params(truncation=truncation), ratios(rollout))
+            on_device(rollout, *params(truncation=truncation), ratios(rollout))
         for field in fields(rollout):
             before, after = getattr(untouched, field.name), getattr(rollout, field.name)
             assert before is after is None or torch.equal(before, after), field.name
@@ -336,39 +331,30 @@ class TestAgainstStableBaselines:
 
 
 def column(*numbers: float) -> Tensor:
-    """One minibatch of one step each, ``[1 1 column]``."""
-    return torch.tensor(numbers).double()[None, None]
+    """Steps of one segment, ``[step 1]``."""
+    return torch.tensor(numbers).double()[:, None]
+
+
+def scaled(advantage: Tensor, weight: Tensor) -> Tensor:
+    return normalised(advantage, weight, "a minibatch", Group())[0]
 
 
 class TestNormalisation:
     def test_targets_are_normalised_over_what_has_weight(self) -> None:
-        some, weight = column(1.0, 2.0, 5.0, 90.0), column(1.0, 1.0, 2.0, 0.0)
-        found = normalised(some, advantage_sums(some, weight))
+        weight = column(1.0, 1.0, 2.0, 0.0)
+        normal = scaled(column(1.0, 2.0, 5.0, 90.0), weight)
         # Mean 13/4 and variance (2.25^2 + 1.25^2 + 2 * 1.75^2) / 4.
         deviation = math.sqrt((2.25**2 + 1.25**2 + 2 * 1.75**2) / 4)
         expected = column(-2.25, -1.25, 1.75, 86.75) / deviation
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(normal, expected)
 
     def test_normalised_targets_have_neither_place_nor_scale(self) -> None:
-        one, weight = column(1.0, 2.0, 5.0), column(1.0, 1.0, 1.0)
-        other = 100 * one - 7
-        found = [normalised(each, advantage_sums(each, weight)) for each in (one, other)]
-        torch.testing.assert_close(*found, rtol=1e-6, atol=0)
+        advantage, weight = column(1.0, 2.0, 5.0), column(1.0, 1.0, 1.0)
+        torch.testing.assert_close(
+            scaled(advantage, weight), scaled(100 * advantage - 7, weight), rtol=1e-6, atol=0
+        )
 
-    def test_each_minibatch_is_normalised_by_itself_and_parts_of_one_together(self) -> None:
-        generator = torch.Generator().manual_seed(0)
-        some = torch.randn(3, 2, 4, generator=generator) * torch.tensor([1.0, 9.0])[:, None]
-        weight = (torch.rand(3, 2, 4, generator=generator) < 0.7).float()
-        sums = advantage_sums(some, weight)
-        found = normalised(some, sums)
-        for i in range(2):
-            counted = some[:, i][weight[:, i] > 0]
-            expected = (some[:, i] - counted.mean()) / counted.std(correction=0)
-            torch.testing.assert_close(found[:, i], expected, rtol=1e-5, atol=1e-6)
-        halves = [advantage_sums(some[..., part], weight[..., part]) for part in
-                  (slice(0, 1), slice(1, 4))]  # fmt: skip
-        torch.testing.assert_close(halves[0] + halves[1], sums)
-
-    def test_normalised_numbers_are_finite_without_weight(self) -> None:
-        some = column(1.0, -3.0)
-        assert bool(normalised(some, advantage_sums(some, 0 * some)).isfinite().all())
+    def test_a_single_step_stays_as_it_is_and_none_counts_nothing(self) -> None:
+        advantage = column(3.0, -3.0)
+        assert torch.equal(scaled(advantage, column(1.0, 0.0)), advantage)
+        assert normalised(advantage, 0 * advantage, "a minibatch", Group()) == (advantage, 0.0)

@@ -27,8 +27,8 @@ from empo_rollout.algorithm import RolloutAlgorithm
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import build_policy
-from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.policy import build_policy
+from empo_rollout.policyfile import load_policy
 from empo_rollout.result import RolloutResult
 from empo_testing.algorithm import AlgorithmTests
 
@@ -117,7 +117,7 @@ def outcome(result: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            {"experience": {"tail": "drop", "batch_size": 32}, "update": {"l2_init": 0.1}},
+            {"experience": {"tail": "drop", "batch_size": 32}},
             2,
             marks=pytest.mark.slow,
         ),
@@ -367,7 +367,7 @@ def test_presets_fill_in_what_is_not_given() -> None:
     given = params(update={"minibatch_size": 1024})
     metta = RolloutParams.model_validate({**given, "preset": "metta"})
     assert (metta.gamma, metta.advantages.gae_lambda) == (0.977, 0.916)
-    assert (metta.advantages.vtrace, metta.advantages.recompute) == (True, "minibatch")
+    assert metta.advantages.vtrace == "minibatch"
     assert metta.experience.bptt_horizon == 4  # As given.
     assert metta.update.value_coef == 0.44
     assert metta.losses[0].loss.params.model_dump()["clip"] == 0.1
@@ -389,8 +389,6 @@ def test_presets_fill_in_what_is_not_given() -> None:
         ("lstm", {"policy": {"memory_size": 32}}),
         ("conv", {"policy": {"channels": [8]}}),
         ("vtrace", {"advantages": {"rho_clip": 2.0}}),
-        ("vtrace", {"advantages": {"vtrace": True}}),
-        ("vtrace", {"advantages": {"recompute": "epoch"}}),
     ],
     ids=str,
 )

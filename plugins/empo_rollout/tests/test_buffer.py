@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
-from empo_rollout.experience.buffer import SegmentBuffer
-from empo_rollout.experience.rollout import Rollout
+from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.plan import VecPlan
 
 

@@ -16,7 +16,7 @@ import torch
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec, TimeStep
-from empo_rollout.experience.buffer import SegmentBuffer
+from empo_rollout.buffer import SegmentBuffer
 from empo_rollout.plan import VecPlan
 
 Tail = Literal["bootstrap", "drop"]

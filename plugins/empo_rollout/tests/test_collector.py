@@ -14,12 +14,11 @@ from empo_environments.gymnasium_env import GymnasiumEnv
 from empo_environments.serial import SerialVectorEnv
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
+from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.collector import RolloutCollector
-from empo_rollout.experience.buffer import SegmentBuffer
-from empo_rollout.experience.rollout import Rollout
 from empo_rollout.params import ComputeParams, PolicyParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policy import Networks, build_policy
 
 
 class Counting(gymnasium.Env[np.ndarray, np.int64]):

@@ -19,11 +19,10 @@ from safetensors.torch import load_file, save_file
 
 from empo_core.errors import ConfigError
 from empo_learning.distributed import Group, join
-from empo_rollout.experience.rollout import Rollout
-from empo_rollout.learning.ppo import Ppo
-from empo_rollout.learning.updater import Updater
+from empo_rollout.buffer import Rollout
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import Networks
+from empo_rollout.policy import Networks
+from empo_rollout.ppo import Ppo, Updater
 from empo_rollout.ppo_params import PpoParams
 
 HORIZON, SEGMENTS, RANKS = 5, 4, 2

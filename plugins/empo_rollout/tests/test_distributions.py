@@ -12,7 +12,7 @@ from torch.distributions import (
     kl_divergence,
 )
 
-from empo_rollout.policies.distributions import MultiCategorical, diagonal_normal
+from empo_rollout.distributions import MultiCategorical, diagonal_normal
 
 NVECS = [(3,), (2, 2), (4, 1, 3)]
 

@@ -18,7 +18,7 @@ from empo_environments.serial import SerialVectorEnv
 from empo_environments.single_env import episode_seed
 from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
 from empo_rollout.params import ComputeParams, PolicyParams
-from empo_rollout.policies.networks import Networks, build_policy
+from empo_rollout.policy import Networks, build_policy
 
 SEEN = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
 SEED = 11

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from empo_rollout.experience.minibatches import annealed_beta, probabilities, sampled_columns
+from empo_rollout.buffer import annealed_beta, minibatches, probabilities
 from empo_rollout.params import UpdateParams
-from empo_rollout.plan import VecPlan
 
 
 class Minibatch(NamedTuple):
@@ -21,13 +20,12 @@ def drawn(
     advantage: Tensor, size: int, sampling: str, *, beta: float = 0.5, seed: int = 0, **options: Any
 ) -> list[Minibatch]:
     """The minibatches of one pass."""
-    horizon, segments = advantage.shape
-    sizes = {"horizon": horizon, "segments": segments, "minibatch_size": size * horizon}
-    plan = VecPlan(agents=1, workers=1, blocks=1, envs=segments, **sizes)
     params = UpdateParams.model_validate({"sampling": sampling, **options})
+    if sampling == "steps":
+        size, advantage = size * len(advantage), advantage.flatten()[None]
     generator = torch.Generator().manual_seed(seed)
-    columns, weight = sampled_columns(advantage, params, plan, beta=beta, generator=generator)
-    return [Minibatch(*pair) for pair in zip(columns, weight, strict=True)]
+    draws = minibatches(advantage, params, size, beta=beta, generator=generator)
+    return [Minibatch(*pair) for pair in draws]
 
 
 def sized(*sizes: float) -> Tensor:
@@ -126,11 +124,6 @@ class TestPrioritized:
         for batch in drawn(sized(*sizes.tolist()), 2, "prioritized", beta=0.5, prio_alpha=1.0):
             expected = (4 * sizes[batch.columns] / 12) ** -0.5
             torch.testing.assert_close(batch.weight, expected, rtol=1e-5, atol=0)
-
-    def test_beta_counts_as_one_where_it_is_greater(self) -> None:
-        given: dict[str, Any] = {"sampling": "prioritized", "prio_alpha": 1.0}
-        one, more = (drawn(sized(1.0, 2.0), 2, beta=beta, **given) for beta in (1.0, 1.7))
-        assert torch.equal(one[0].weight, more[0].weight)
 
     @pytest.mark.parametrize("alpha", [0.0, 0.6])
     def test_equal_priorities_need_no_correction(self, alpha: float) -> None:

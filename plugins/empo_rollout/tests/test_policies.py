@@ -9,17 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from empo_core.errors import ConfigError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.layers import Tanh
-from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.policies.protocols import ActorCritic
-from empo_rollout.policies.recurrent import Recurrent, forgotten
+from empo_rollout.policy import ActorCritic, Networks, build_policy
 
 GRID = (2, 3, 4)
 WORDS = math.prod(GRID) + 5
@@ -140,32 +135,6 @@ def test_segments_are_judged_as_they_were_acted_and_learn_alike(
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-@settings(max_examples=40)
-@given(data=st.data(), times=st.integers(1, 20), segments=st.integers(1, 6))
-def test_every_way_to_unroll_agrees_wherever_episodes_begin(
-    kind: Any, data: st.DataObject, times: int, segments: int
-) -> None:
-    flags = st.lists(st.booleans(), min_size=times * segments, max_size=times * segments)
-    starts = torch.tensor(data.draw(flags)).view(times, segments)
-    torch.manual_seed(times * segments)
-    layer = Recurrent(kind, 3, 5)
-    features, memory = torch.randn(times, segments, 3), torch.randn(segments, layer.units)
-
-    by_steps = layer._by_steps(features, memory, starts)
-    in_pieces = layer._in_pieces(features, forgotten(memory, starts[0]), starts)
-
-    torch.testing.assert_close(in_pieces, by_steps, rtol=0, atol=1e-6)
-    torch.testing.assert_close(layer.unroll(features, memory, starts), by_steps, rtol=0, atol=1e-6)
-    unbroken = torch.zeros_like(starts)
-    torch.testing.assert_close(
-        layer.unroll(features, memory, unbroken),
-        layer._by_steps(features, memory, unbroken),
-        rtol=0,
-        atol=1e-6,
-    )
-
-
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_nothing_of_an_episode_reaches_the_next_not_even_nan(kind: str) -> None:
     place = env_spec()
     policy = built(place, memory=kind, critic="shared")
@@ -246,15 +215,6 @@ def test_agents_with_networks_of_their_own_act_as_if_alone(memory: str) -> None:
         (log_prob + value).sum(), list(policy.networks[1].parameters()), allow_unused=True
     )
     assert all(part is None or (part == 0).all() for part in gradient)
-
-
-def test_an_agent_without_a_network_is_refused() -> None:
-    place = env_spec()
-    policy = built(place, agents="separate")
-    given = scene(policy, place)
-
-    with pytest.raises(ValueError, match=r"\[0, 3\)"):
-        policy.step(given.observation[0], given.memory, given.starts[0], given.agent + 1)
 
 
 @pytest.mark.parametrize("memory", ["none", "lstm"])
@@ -404,22 +364,6 @@ def test_each_activation_is_the_one_asked_for(activation: str) -> None:
 
     function = getattr(torch if activation in {"tanh", "relu"} else torch.nn.functional, activation)
     torch.testing.assert_close(network.trunk(rows), function(network.trunk.layers[0](rows)))
-
-
-def test_the_faster_tangent_is_the_tangent_and_so_is_its_slope() -> None:
-    values = torch.cat([torch.linspace(-12, 12, 10_001), torch.tensor([-math.inf, math.inf])])
-    values.requires_grad_()
-    tangent = Tanh()(values)
-    (slope,) = torch.autograd.grad(tangent.sum(), [values])
-    (expected,) = torch.autograd.grad(values.tanh().sum(), [values])
-
-    torch.testing.assert_close(tangent, values.tanh(), rtol=0, atol=2e-7)
-    torch.testing.assert_close(slope, expected, rtol=0, atol=5e-7)
-    with torch.no_grad():
-        torch.testing.assert_close(Tanh()(values), tangent, rtol=0, atol=0)
-    assert Tanh()(torch.tensor([math.nan])).isnan().all()
-    halves = torch.tensor([0.5], dtype=torch.bfloat16)
-    assert Tanh()(halves) == halves.tanh()
 
 
 @pytest.mark.parametrize("memory", ["none", "lstm", "gru"])

@@ -14,7 +14,7 @@ import sys
 import torch
 
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.networks import COMPILE_OPTIONS, build_policy
+from empo_rollout.policy import COMPILE_OPTIONS, build_policy
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 
 network, agents, actions = sys.argv[1:]

@@ -14,9 +14,8 @@ from safetensors import safe_open
 from empo_core.errors import NonFiniteError, StorageError
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.layers import ObservationNormalisation
-from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.policies.policyfile import load_policy, save_policy
+from empo_rollout.policy import Networks, ObservationNormalisation, build_policy
+from empo_rollout.policyfile import load_policy, save_policy
 
 PICTURES = EnvSpec(
     ObservationSpec(2 * 3 * 4 + 1, "uint8", (2, 3, 4)),

@@ -16,9 +16,8 @@ from empo_core.world_content import identity
 from empo_rollout.empowerment.playback import LearnedHumans, LearnedRobots, UniformHumans
 from empo_rollout.empowerment.prior import GoalPpo
 from empo_rollout.params import PolicyParams
-from empo_rollout.policies.networks import Networks, build_policy
-from empo_rollout.policies.policyfile import save_policy
-from empo_rollout.policies.protocols import PolicyStep
+from empo_rollout.policy import Networks, PolicyStep, build_policy
+from empo_rollout.policyfile import save_policy
 from empo_rollout.ppo_params import GoalPpoParams
 from empo_testing.human_prior import HumanPriorTests
 from empo_testing.worlds import TinyWorld

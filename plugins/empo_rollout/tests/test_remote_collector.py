@@ -28,7 +28,7 @@ from empo_learning.timers import Timers
 from empo_rollout.collector import build_normaliser
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
-from empo_rollout.policies.networks import build_policy
+from empo_rollout.policy import build_policy
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.segment_worker import Share, part_of
 

@@ -11,7 +11,6 @@ import torch
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec, ObservationSpec
 from empo_rollout.algorithm import RolloutAlgorithm
-from empo_rollout.experience.advantages import advantage_sums, normalised
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import SizeRequest, plan_vectorisation
 from empo_rollout.run_warnings import RolloutWatch
@@ -64,18 +63,6 @@ def test_check_warns_of_minibatches_that_cannot_be_normalised_and_of_no_clip() -
     (found,) = RolloutAlgorithm(params(**sizes, update=whole)).check(None)["warnings"]
     assert "clip" in found
     assert RolloutAlgorithm(params()).check(None)["warnings"] == []
-
-
-def test_minibatches_of_one_step_are_normalised_by_all() -> None:
-    advantage = torch.tensor([[[3.0], [-1.0], [1.0], [1.0]]])  # [time, minibatch, column]
-    weight = torch.ones_like(advantage)
-    found = normalised(advantage, advantage_sums(advantage, weight))
-    torch.testing.assert_close(found.flatten(), torch.tensor([2.0, -2.0, 0.0, 0.0]) / 2**0.5)
-    alone = advantage[:, :1]
-    assert torch.equal(normalised(alone, advantage_sums(alone, weight[:, :1])), alone)
-    # Of two steps, one without weight is one step.
-    padded, some = torch.tensor([[[3.0, 9.0]]]), torch.tensor([[[1.0, 0.0]]])
-    assert float(normalised(padded, advantage_sums(padded, some))[0, 0, 0]) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Game(NamedTuple):
     Attributes:
         offsets: Start of each pair's transitions [pair + 1].
         successor: [transition].
-        code: Position of the transition's numbers in the next four [transition].
+        code: Index into the next four; transitions with equal numbers share one [transition].
         prob: Probability behind each code [code].
         discounted_h: Probability times the humans' discount [code].
         discounted_r: Probability times the robot's discount [code].
@@ -117,6 +117,8 @@ class Humans(NamedTuple):
 class Theory(NamedTuple):
     """The symbols of Phase 2; see ``empo_theory.parameters.TheoryParams``.
 
+    The discounts are in ``Game`` (times probabilities) and in ``Problem``.
+
     Attributes:
         is_weighted: X_h weighs goals; ``x_agg``.
         is_mean: U_r averages over humans; ``u_agg``.
@@ -161,7 +163,8 @@ class GoalPayoffs(NamedTuple):
     """Payoff of reaching a state to each goal, one step later.
 
     Where all transitions take one unit of time, an entry is 1 where the goal is achieved and the
-    discounted value elsewhere; otherwise it is 0 and the undiscounted value, see ``rows.expect``.
+    discounted value elsewhere; otherwise it is V_h, undiscounted, and ``rows.expect`` forms the
+    bracket of (1) and (6).
 
     Attributes:
         table: A row per state, then scratch rows, one per joint action [row goal].
@@ -214,7 +217,7 @@ class Scratch(NamedTuple):
         is_available: Whether a profile is available [profile].
         is_robot_available: Whether a joint robot action is available [robot]; here and in the last
             three there are as many more as make a multiple of ``LANES``, which never are.
-        reply: By the humans' profile: min, or max, over a_r in (1), E over a_r in (6)
+        by_profile: By the humans' profile: min, or max, over a_r in (1), E over a_r in (6)
             [profile goal].
         profiles: The available profiles with each action of one human [action which], flat.
         believed: How likely the human takes them to be if it chooses that action, likewise.
@@ -234,7 +237,7 @@ class Scratch(NamedTuple):
     leads_to: NDArray[np.int32]
     is_available: NDArray[np.uint8]
     is_robot_available: NDArray[np.uint8]
-    reply: Floats
+    by_profile: Floats
     profiles: NDArray[np.int32]
     believed: Floats
     evenly: Floats
@@ -259,7 +262,7 @@ def make_scratch(game: Game) -> Scratch:
         leads_to=np.zeros(profiles * robots, np.int32),
         is_available=np.zeros(profiles, np.uint8),
         is_robot_available=np.zeros(padded, np.uint8),
-        reply=aligned((profiles, goals)),
+        by_profile=aligned((profiles, goals)),
         profiles=np.zeros(profiles, np.int32),
         believed=np.zeros(profiles),
         evenly=np.repeat(1.0 / game.num_with_action, profiles),

@@ -5,14 +5,16 @@ In the order of the paper (arXiv 2508.00159v2, Table 1), with V_h^m of the next 
 
     phase1                 the states of a block
       solve_humans         one state
-        find_rows          (1) E over s' of U + (1 - U) gamma_h V_h^m: ``rows.expect``
+        expect_successors  (1) E over s' of U + (1 - U) gamma_h V_h^m; the tables that it reads
+                           have that bracket already, unless durations differ: ``payoffs.py``
         extreme_replies    (1) min over a_r of it, for each of the humans' profiles
         list_profiles      (1) the others' actions a_-h, evenly likely or as believed
-        find_gaps          (1) Q_h^m; (2) beta_h (Q_h^m - max Q_h^m)
+        value_human_actions  (1) Q_h^m; (2) beta_h (Q_h^m - max Q_h^m)
         exponential        (2) e to that
         decide             (2) pi_h; (3) V_h^m
 
 A profile is a joint action of all humans. ``Lanes`` are 8 or 4 goals at a time, by ``over_goals``.
+``where_less(a, b, yes, no)`` is ``yes`` where ``a < b``.
 ``empo_theory.reference`` has the same in plain Python.
 """
 
@@ -35,8 +37,8 @@ from empo_exact.rows import (
     TERMINAL,
     Mixture,
     blend_some,
+    expect_successors,
     extreme_replies,
-    find_rows,
     kind_of,
     row_of,
 )
@@ -59,7 +61,10 @@ from empo_worlds.compilation import inlined
 
 @inlined
 def list_profiles(game: Game, humans: Humans, state: int, human: int, s: Scratch) -> Mixture:
-    """The available profiles with each own action, and how likely they seem, flat."""
+    """The available profiles with each own action, and how likely they seem, flat.
+
+    Those with action a begin at ``a * num_with_action``; ``s.num_available`` counts them.
+    """
     here = row_of(humans.belief, state)
     believes = humans.belief.shape[3] > 0
     together = game.num_with_action[human]
@@ -90,7 +95,7 @@ def list_plainly(game: Game, human: int, s: Scratch) -> Mixture:
 
 
 @inlined
-def find_gaps(
+def value_human_actions(
     goal: int,
     zero: Lanes,
     game: Game,
@@ -112,7 +117,7 @@ def find_gaps(
         if count > 0:
             row, weight = listed.first_row + first, listed.first_weight + first
             others = Mixture(listed.rows, row, listed.weights, weight, count)
-            q = blend_some(s.reply, others, goal, zero)  # (1)
+            q = blend_some(s.by_profile, others, goal, zero)  # (1)
             store(s.q, (action, goal), q)
             best = larger(best, q)
     for action in range(actions):
@@ -193,21 +198,23 @@ def solve_humans(
             for action in range(policies.pi_h.shape[1]):
                 policies.pi_h[here.position, action, goal] = 0.0
         return
-    never = -math.inf if humans.is_optimistic else math.inf
-    successors = find_rows(game, here.state, kind, payoffs, never, s)  # (1): E over s'
+    unavailable = -math.inf if humans.is_optimistic else math.inf
+    successors = expect_successors(
+        game, here.state, kind, payoffs, unavailable, s
+    )  # (1): E over s'
     for profile in range(game.num_profiles):  # (1): min over a_r
         if humans.is_optimistic:
-            extreme_replies(game, payoffs.table, successors, profile, True, s.reply)
+            extreme_replies(game, payoffs.table, successors, profile, True, s.by_profile)
         else:
-            extreme_replies(game, payoffs.table, successors, profile, False, s.reply)
+            extreme_replies(game, payoffs.table, successors, profile, False, s.by_profile)
     for human in range(game.num_actions.shape[0]):  # (1): E over a_-h
         if kind == PLAIN and humans.belief.shape[3] == 0:
             listed = list_plainly(game, human, s)
         else:
             listed = list_profiles(game, humans, here.state, human, s)
         first, end = game.first_goal[human], game.first_goal[human + 1]
-        over_goals(find_gaps, first, end, game, humans, here.state, human, listed, s)
-    for k in range(0, s.q.size, SIXTEEN):  # (2)
+        over_goals(value_human_actions, first, end, game, humans, here.state, human, listed, s)
+    for k in range(0, s.q.size, SIXTEEN):  # (2), of all actions and goals, flat
         gaps = load(s.scores, (0, k), sixteen(0.0))
         store(s.scores, (0, k), exponential(gaps))
     for human in range(game.num_actions.shape[0]):  # (2), (3)

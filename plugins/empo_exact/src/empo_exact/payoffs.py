@@ -46,8 +46,8 @@ class Payoffs:
 
     Attributes:
         problem: The problem.
-        hoped: For equation (1), by V_h^m [row goal].
-        attained: For equation (6), by V_h^e; without rows where Phase 1 is all [row goal].
+        by_v_m: For equation (1), by V_h^m [row goal].
+        by_v_e: For equation (6), by V_h^e; without rows where Phase 1 is all [row goal].
         v_r: For equation (4), V_r; NaN until it is written [row].
     """
 
@@ -56,8 +56,8 @@ class Payoffs:
         goals = len(problem.game.weight)
         rows, table_rows = _rows(problem, size)
         self.problem = problem
-        self.hoped = aligned((table_rows, goals))
-        self.attained = aligned((table_rows if problem.has_phase2 else 0, goals))
+        self.by_v_m = aligned((table_rows, goals))
+        self.by_v_e = aligned((table_rows if problem.has_phase2 else 0, goals))
         self.v_r = np.full(rows if problem.has_phase2 else 0, np.nan)
 
     @classmethod
@@ -72,7 +72,7 @@ class Payoffs:
         rows, table_rows = _rows(problem, size)
         other = copy(self)
         other.problem = problem
-        other.hoped, other.attained = self.hoped[:table_rows], self.attained[:table_rows]
+        other.by_v_m, other.by_v_e = self.by_v_m[:table_rows], self.by_v_e[:table_rows]
         other.v_r = self.v_r[:rows]
         other.v_r[:] = np.nan
         return other
@@ -94,9 +94,9 @@ class Payoffs:
         states = states.astype(np.int64)
         places = states if places is None else places
         achieved = problem.game.achieved
-        tables: list[tuple[Floats, Floats]] = [(self.hoped, values.v_m)]
+        tables: list[tuple[Floats, Floats]] = [(self.by_v_m, values.v_m)]
         if problem.has_phase2:
-            tables.append((self.attained, values.v_e))
+            tables.append((self.by_v_e, values.v_e))
             self.v_r[states] = values.v_r[places]
         for table, goal_values in tables:
             write_payoffs(
@@ -110,10 +110,10 @@ class Payoffs:
     def read_by(self, worker: int) -> tuple[GoalPayoffs, GoalPayoffs]:
         """The tables of equations (1) and (6), with the scratch rows of one thread."""
         problem = self.problem
-        spare = len(self.hoped) - (problem.workers - worker) * problem.game.num_joint
+        spare = len(self.by_v_m) - (problem.workers - worker) * problem.game.num_joint
         return (
-            GoalPayoffs(self.hoped, spare, problem.is_timed),
-            GoalPayoffs(self.attained, spare, problem.is_timed),
+            GoalPayoffs(self.by_v_m, spare, problem.is_timed),
+            GoalPayoffs(self.by_v_e, spare, problem.is_timed),
         )
 
 

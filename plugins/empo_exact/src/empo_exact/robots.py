@@ -5,7 +5,8 @@ In the order of the paper (arXiv 2508.00159v2, Table 1), with V_h^e and V_r of t
 
     phase2                    the states of a block
       solve_robot             one state
-        find_rows             (6) E over s' of U + (1 - U) gamma_h V_h^e: ``rows.expect``
+        expect_successors     (6) E over s' of U + (1 - U) gamma_h V_h^e; the tables that it reads
+                              have that bracket already, unless durations differ: ``payoffs.py``
         weigh_profiles        (4), (6) how likely the humans act how, over all their goals
         value_robot_actions   (4) Q_r; ``value_plainly`` where each joint action has one successor
         choose_robot_action   (5) pi_r
@@ -44,7 +45,7 @@ from empo_exact.rows import (
     Successors,
     blend_replies,
     blend_some,
-    find_rows,
+    expect_successors,
     four_replies,
     kind_of,
     reply_row,
@@ -80,7 +81,10 @@ def raised(base: float, exponent: float) -> float:
 
 @inlined
 def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
-    """Marginal policies over goals, and how likely profiles and parts of them are."""
+    """How likely each human acts how, profiles, and parts of them: E_g of (4) and (6).
+
+    Goals are as likely as their weights, which are normalised here.
+    """
     humans, profiles = game.num_actions.shape[0], game.num_profiles
     for human in range(humans):
         total, begin, end = 0.0, game.first_goal[human], game.first_goal[human + 1]
@@ -109,12 +113,12 @@ def weigh_profiles(game: Game, policy: Floats, index: int, s: Scratch) -> None:
 
 @inlined
 def value_plainly(game: Game, successors: Successors, v_r: Floats, s: Scratch) -> None:
-    """Q_r and its share of U_r where every joint action has one successor."""
+    """Q_r, equation (4), and the weight of U_r, where every joint action has one successor."""
     # Each has probability 1 and takes one unit of time, so all transitions have one code.
     code = np.int64(entry(game.code, (successors.first,)))
-    profiles, robots, certain = game.num_profiles, game.num_robot_actions, 0.0
+    profiles, robots, total_chance = game.num_profiles, game.num_robot_actions, 0.0
     for profile in range(profiles):
-        certain += entry(s.profile_chance, (profile,))
+        total_chance += entry(s.profile_chance, (profile,))
     whole = robots - robots % 4
     for robot in range(0, whole, 4):
         a, b, c, d = 0.0, 0.0, 0.0, 0.0  # Four sums that need not wait for each other.
@@ -136,12 +140,12 @@ def value_plainly(game: Game, successors: Successors, v_r: Floats, s: Scratch) -
         s.q_r[robot] = total
     for robot in range(robots):
         s.q_r[robot] *= game.discounted_r[code]
-        s.accrual[robot] = game.accrued[code] * certain
+        s.accrual[robot] = game.accrued[code] * total_chance
 
 
 @inlined
 def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None:
-    """Q_r of each joint robot action, equation (4), and how much U_r counts meanwhile."""
+    """Q_r of each joint robot action, equation (4), and the weight of U_r in (9)."""
     for robot in range(game.num_robot_actions):
         s.q_r[robot] = 0.0
         s.accrual[robot] = 0.0
@@ -153,6 +157,7 @@ def value_robot_actions(game: Game, state: int, v_r: Floats, s: Scratch) -> None
                 continue
             for item in range(np.int64(game.offsets[pair]), np.int64(game.offsets[pair + 1])):
                 code, after = np.int64(game.code[item]), np.uint32(game.successor[item])
+                # ``discounted_r`` and ``accrued`` contain the transition's probability.
                 s.q_r[robot] += chance * game.discounted_r[code] * v_r[after]
                 s.accrual[robot] += chance * game.accrued[code]
 
@@ -188,7 +193,7 @@ def attain(
     s: Scratch,
     v_e: Floats,
 ) -> None:
-    """V_h^e of a few goals of one human, equation (6), where ``s.reply`` is E over a_r.
+    """V_h^e of a few goals of one human, equation (6), where ``s.by_profile`` is E over a_r.
 
     It is not 0 where a goal is achieved already, as V_h^m is: who can stay attains it again.
     """
@@ -197,7 +202,7 @@ def attain(
     for action in range(game.num_actions[human]):
         row = first + action * together
         others = Mixture(game.with_action, row, s.others_chance, first, together)
-        q = blend_some(s.reply, others, goal, zero)
+        q = blend_some(s.by_profile, others, goal, zero)
         value += load(pi_h, (here.position, action, goal), zero) * q
     store(v_e, (here.state, goal), value)
 
@@ -225,7 +230,7 @@ def powers_and_reward(
     game: Game, theory: Theory, here: CurrentState, v_e: Floats, x_h: Floats
 ) -> float:
     """X_h of every human, equation (7), and U_r, equation (8)."""
-    humans, lack = game.num_actions.shape[0], 0.0
+    humans, lack = game.num_actions.shape[0], 0.0  # The sum of X_h^-xi.
     for human in range(humans):
         x = aggregate(game, theory, here.state, human, v_e)
         x_h[here.position, human] = x
@@ -259,7 +264,7 @@ def solve_robot(
         out.v_r[here.state] = theory.terminal_value
         policies.u_r[position] = 0.0
         return 0
-    successors = find_rows(game, here.state, kind, payoffs, 0.0, s)  # (6): E over s'
+    successors = expect_successors(game, here.state, kind, payoffs, 0.0, s)  # (6): E over s'
     weigh_profiles(game, policies.pi_h, position, s)
     if kind == PLAIN:  # (4)
         value_plainly(game, successors, next_v_r, s)
@@ -267,7 +272,7 @@ def solve_robot(
         value_robot_actions(game, here.state, next_v_r, s)
     choose_robot_action(theory, robots, s)  # (5)
     for profile in range(game.num_profiles):  # (6): E over a_r
-        blend_replies(game, payoffs.table, successors, profile, s.pi_r, s.reply)
+        blend_replies(game, payoffs.table, successors, profile, s.pi_r, s.by_profile)
     for human in range(game.num_actions.shape[0]):  # (6): E over a_H
         first, end = game.first_goal[human], game.first_goal[human + 1]
         over_goals(attain, first, end, game, here, human, policies.pi_h, s, out.v_e)

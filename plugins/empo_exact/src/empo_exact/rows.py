@@ -181,15 +181,15 @@ def kind_of(game: Game, state: int) -> int:
 
 
 @inlined
-def find_rows(
-    game: Game, state: int, kind: int, payoffs: GoalPayoffs, nothing: float, s: Scratch
+def expect_successors(
+    game: Game, state: int, kind: int, payoffs: GoalPayoffs, unavailable: float, s: Scratch
 ) -> Successors:
-    """The row of ``payoffs.table`` that each joint action leads to; notes what is available.
+    """The row of ``payoffs.table`` with E over s' of each joint action; notes what is available.
 
-    Scratch rows receive expectations over several successors, and ``nothing``, which stands for
-    unavailable joint actions so that combining rows need not look out for them. What is available
-    is a product over agents, so no available profile meets ``nothing`` under an available robot
-    action.
+    Rows have the numbers of states, so that a single successor is its own row. Scratch rows
+    receive expectations over several successors, and ``unavailable``, which stands for unavailable
+    joint actions so that combining rows need not look out for them. What is available is a product
+    over agents, so no available profile meets ``unavailable`` under an available robot action.
     """
     joint, profiles, robots = game.num_joint, game.num_profiles, game.num_robot_actions
     table, spare, is_timed = payoffs.table, payoffs.spare, payoffs.is_timed
@@ -201,19 +201,19 @@ def find_rows(
         s.is_robot_available[robot] = available
     if kind == PLAIN:
         return Successors(game.successor, np.int64(entry(game.offsets, (base,))))
-    blank = -1
+    unavailable_row = -1
     for profile in range(profiles):
         for robot in range(robots):
             action = entry(game.profile_joint, (profile,)) + entry(game.robot_joint, (robot,))
             first = np.int64(entry(game.offsets, (base + action,)))
             last = np.int64(entry(game.offsets, (base + action + 1,)))
             if first == last:
-                if blank < 0:
-                    blank = spare
+                if unavailable_row < 0:
+                    unavailable_row = spare
                     for goal in range(table.shape[1]):
-                        table[blank, goal] = nothing
+                        table[unavailable_row, goal] = unavailable
                     spare += 1
-                s.leads_to[action] = blank
+                s.leads_to[action] = unavailable_row
                 continue
             s.is_available[profile] = 1
             s.is_robot_available[robot] = 1
@@ -263,5 +263,5 @@ def expect(
             achieved = load(game.achieved, (after, goal), zero)
             total += payoff(achieved, value, p, entry(game.discounted_h, (code,)))
         else:
-            total += p * value
+            total += p * value  # Already the bracket, see ``payoffs.write_payoffs``.
     store(payoffs.table, (row, goal), total)

@@ -9,8 +9,9 @@ What ``solve`` calls, and where to read on::
       Solver.sweep         blocks of states, on threads                               sweep.py
         phase1             equations (1)-(3): pi_h and V_h^m                          humans.py
         phase2             equations (4)-(9): pi_r, V_h^e and V_r                     robots.py
-        find_rows, payoff  the bracket of (1) and (6), and E over s' of it            rows.py
-        Payoffs.renew      what reaching these states pays, for the sweep before      payoffs.py
+          expect_successors    of both: E over s' in (1) and (6)                      rows.py
+        Payoffs.renew      the bracket of (1) and (6) by these states' values, which
+                           the sweep of the step before reads: ``rows.payoff``        payoffs.py
     ExactResult            values and policies at every state and time                result.py
 
 ``game.py`` says what the arrays of the kernels hold. Who checks the equations reads

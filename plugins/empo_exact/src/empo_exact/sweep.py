@@ -92,10 +92,10 @@ def sweep_block(
         Seconds in each phase, and how many states have no finite U_r.
     """
     begin = clock.perf_counter()
-    hoped, attained = later.read_by(space.worker)
+    by_v_m, by_v_e = later.read_by(space.worker)
     scratch, policies = space.scratch, space.policies
     if problem.prior is None:
-        phase1(problem.game, problem.humans_at(steps_left), block, hoped, scratch, out, policies)
+        phase1(problem.game, problem.humans_at(steps_left), block, by_v_m, scratch, out, policies)
     else:
         states = block.order[block.first : block.last]
         policies.pi_h[: len(states)] = prior_policy(
@@ -105,7 +105,7 @@ def sweep_block(
     middle = clock.perf_counter()
     if not problem.has_phase2:
         return middle - begin, 0.0, 0
-    bad = phase2(problem.game, problem.theory, block, attained, later.v_r, scratch, out, policies)
+    bad = phase2(problem.game, problem.theory, block, by_v_e, later.v_r, scratch, out, policies)
     return middle - begin, clock.perf_counter() - middle, bad
 
 

@@ -220,8 +220,8 @@ class EntropyBonus(nn.Module):
         per_number = entropy / num_numbers(distribution)
         # 0 where nothing counts, which leaves the coefficient as it is.
         excess = weighted_mean(per_number - self._params.target_entropy, weight)
-        moved = self.tuned.to(entropy).log() - self._params.rate * excess
-        return moved.clamp(*LOG_COEFFICIENTS).exp()
+        log_coefficient = self.tuned.to(entropy).log() - self._params.rate * excess
+        return log_coefficient.clamp(*LOG_COEFFICIENTS).exp()
 
 
 def policy_entropy(distribution: Distribution, jacobian: float) -> Float[Tensor, "*batch"]:

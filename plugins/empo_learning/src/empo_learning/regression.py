@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -10,15 +12,32 @@ from empo_core.errors import NonFiniteError
 from empo_core.protocols import Regression, ValueNetwork
 from empo_core.trees import StateDict
 from empo_core.types import Fit, ValueQuery
-from empo_learning.finite import check_finite
 from empo_learning.optimiser_moments import load_moments, moments_of
+
+Loss = Callable[[ValueQuery, Tensor], Tensor]
+"""From questions and targets ``[query output]`` to the loss of each answer ``[query output]``."""
+
+FORGETTING = 0.9995
+"""The largest second moment shrinks by this with each step, so that errors from before anything
+was learned do not shorten steps for ever."""
 
 
 class GradientRegression:
-    """Adam (AMSGrad) on the weighted mean of squared errors, sum(w * e^2) / sum(w)."""
+    """Adam on the weighted mean of the losses of all answers, sum(w * loss) / sum(w).
+
+    Adam divides by the largest second moment so far (AMSGrad), which it slowly forgets: with the
+    newest, steps would grow while errors are small, and the next change of targets would throw the
+    network off.
+    """
 
     def __init__(
-        self, network: ValueNetwork, *, weight_decay: float, max_grad_norm: float | None
+        self,
+        network: ValueNetwork,
+        *,
+        weight_decay: float,
+        max_grad_norm: float | None,
+        loss: Loss | None = None,
+        usual_lr: float = 1e-3,
     ) -> None:
         """Fit a network from now on.
 
@@ -26,27 +45,24 @@ class GradientRegression:
             network: What to fit; it must stay on its device.
             weight_decay: Adds so much of each weight to its gradient, after that is cut.
             max_grad_norm: Longer gradients are cut to this length; None cuts none.
+            loss: The loss of each answer of the network; None means squared errors.
+            usual_lr: The learning rate where a config gives none.
 
         Raises:
             ValueError: if the network has nothing to train.
         """
-        self._network = network
-        self._max_norm = max_grad_norm
-        self._parameters = [
-            parameter for parameter in network.parameters() if parameter.requires_grad
-        ]
+        self._network, self._usual_lr = network, usual_lr
+        self._loss: Loss = self._squared_error if loss is None else loss
+        self._max_norm = float("inf") if max_grad_norm is None else max_grad_norm
+        self._parameters = [p for p in network.parameters() if p.requires_grad]
         if not self._parameters:
             raise ValueError(f"the network of {network.quantity} has no parameters to train")
-        fused = all(
-            parameter.device.type in ("cpu", "cuda") and parameter.is_floating_point()
-            for parameter in self._parameters
-        )
-        # A rate is given with every step; this one is never used. The largest second moment so far
-        # keeps steps from growing where errors shrink for a while.
+        # A rate is given with every step; this one is never used.
         self._adam = torch.optim.Adam(
-            self._parameters, lr=0.0, weight_decay=weight_decay, amsgrad=True, fused=fused
+            self._parameters, lr=0.0, weight_decay=weight_decay, amsgrad=True, fused=True
         )
 
+    @torch.enable_grad()
     def fit(
         self,
         query: ValueQuery,
@@ -58,39 +74,31 @@ class GradientRegression:
         """Take one step of Adam; where all weights are 0 nothing changes and the loss is 0.
 
         Raises:
-            NonFiniteError: if the loss, the gradient or a moment is not finite; the network is
-                unchanged.
+            NonFiniteError: if the loss or the gradient is not finite; the network is unchanged.
         """
+        total = weight.sum()
+        if not total:  # Adam's momentum would move the network all the same.
+            return Fit(total, total)
         try:
-            with torch.enable_grad():
-                # Zero where the weight is: a target that is not to be read may be NaN.
-                error = torch.where(weight > 0, self._network(query) - target, 0.0)
-                total = weight.sum()
-                loss = (weight * error.square()).sum() / torch.where(total == 0, 1.0, total)
-                loss.backward()  # type: ignore[no-untyped-call]
-            gradients = [
-                parameter.grad for parameter in self._parameters if parameter.grad is not None
-            ]
-            norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
-            moments = sum_of_moments(self._adam, norm)
-            numbers = torch.stack([total.detach(), loss.detach(), norm, moments]).tolist()
-            if numbers[0] == 0:
-                return Fit(torch.zeros_like(norm), torch.zeros_like(norm))
-            self._check(*numbers[1:])
-            if self._max_norm is not None and numbers[2] > self._max_norm:
-                torch.nn.utils.clip_grads_with_norm_(
-                    self._parameters, self._max_norm, norm, foreach=True
-                )
-            for group in self._adam.param_groups:
-                group["lr"] = lr
+            # Where nothing counts the target may be anything, also NaN.
+            losses = self._loss(query, target.where(weight > 0, 1.0))
+            loss = (weight * losses).sum() / total
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_norm, foreach=True)
+            # Moments are finite as long as gradients are so short that their squares are.
+            if not torch.isfinite(loss + norm):
+                raise NonFiniteError(self._complaint(target, weight, loss))
+            for state in self._adam.state.values():
+                state["max_exp_avg_sq"] *= FORGETTING
+            self._adam.param_groups[0]["lr"] = lr
             self._adam.step()
             return Fit(loss.detach(), norm)
         finally:
-            self._adam.zero_grad(set_to_none=True)
+            self._adam.zero_grad()
 
     def default_lr(self, *, sampled: bool) -> float:
-        """The usual rate of Adam, for networks of any kind."""
-        return 1e-3
+        """The same for expectations and samples: errors of a batch are averaged anyway."""
+        return self._usual_lr
 
     def state_dict(self) -> StateDict:
         """Adam's step and moments of each parameter, by its number."""
@@ -105,28 +113,28 @@ class GradientRegression:
         """
         load_moments(self._adam, state_dict)
 
-    def _check(self, loss: float, norm: float, moments: float) -> None:
-        numbers = {"optimiser's moments": moments, "loss": loss, "gradient": norm}
-        if not abs(loss) < float("inf"):
-            name = self._network.quantity
-            weights = {f"{name}.{key}": t for key, t in self._network.state_dict().items()}
-            check_finite(weights, "a weight")
-        for quantity_name, value in numbers.items():
-            if not abs(value) < float("inf"):
-                raise NonFiniteError(
-                    f"the {quantity_name} of {self._network.quantity} is not finite ({value})"
-                )
+    def _squared_error(
+        self, query: ValueQuery, target: Float[Tensor, "query output"]
+    ) -> Float[Tensor, "query output"]:
+        return (self._network(query) - target).square()
 
-
-def sum_of_moments(optimiser: torch.optim.Optimizer, like: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """The sum of all numbers that an optimiser remembers, finite only where they all are."""
-    sums = [
-        moment.sum().to(like)
-        for state in optimiser.state.values()
-        for moment in state.values()
-        if moment.is_floating_point()
-    ]
-    return torch.stack(sums).sum() if sums else torch.zeros_like(like)
+    def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor) -> str:
+        """Message that names the first cause of something not finite."""
+        quantity = self._network.quantity
+        for name, numbers in {"weight": weight, "target": target.where(weight > 0, 0.0)}.items():
+            wrong = ~numbers.isfinite().all(1)
+            if bool(wrong.any()):
+                row = int(wrong.int().argmax())
+                values = numbers[row].tolist()
+                return f"{name} {row} of {quantity} is {values}; {quantity} was left as it is"
+        for name, parameter in self._network.named_parameters():
+            if not bool(parameter.isfinite().all()):
+                return f"the weight {quantity}.{name} is not finite"
+        culprit = "gradient" if bool(loss.isfinite()) else "loss"
+        return (
+            f"the {culprit} of {quantity} is not finite; it was left as it is. "
+            f"Lower its learning rate, or choose another space"
+        )
 
 
 def regression_of(

@@ -21,23 +21,21 @@ class LookupParams(Config):
         description="Answer where nothing was learned yet; null takes -1 for q_r and v_r, -2 for "
         "u_r, 0.5 for v_h_e and x_h.",
     )
-    rule: Literal["step", "running-mean", "adam"] = Field(
+    rule: Literal["step", "running-mean"] = Field(
         "step",
         description="step: each value goes the learning rate's share of the way to the mean of "
         "its targets in the batch. running-mean: it is the mean of all its targets so far, "
-        "whatever the learning rate. adam: Adam on the squared errors.",
+        "whatever the learning rate.",
     )
-    min_rate: float = Field(
-        1e-6, ge=0, le=1,
+    min_rate: float | None = Field(
+        None, ge=0, le=1,
         description="running-mean: share of the way to new targets that is always gone, so that "
-        "old ones are forgotten in time; 0 remembers all alike.",
+        "old ones are forgotten in time; 0 remembers all alike, null is 1e-6.",
     )  # fmt: skip
 
     @model_validator(mode="after")
     def _min_rate_has_a_use(self) -> LookupParams:
-        # The config that a run keeps spells out every default, so that alone is no mistake.
-        usual = type(self).model_fields["min_rate"].default
-        if self.min_rate != usual and self.rule != "running-mean":
+        if self.min_rate is not None and self.rule != "running-mean":
             raise ValueError(
                 f"rule {self.rule!r} has no min_rate: leave it out, or choose rule 'running-mean'"
             )

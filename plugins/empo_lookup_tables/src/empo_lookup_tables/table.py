@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int, Int32
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from empo_core.errors import ConfigError, NonFiniteError
 from empo_core.protocols import Regression, ValueNetwork
+from empo_core.trees import StateDict
 from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
-from empo_lookup_tables.kernels import (
-    REFUSED,
-    UNKNOWN,
-    Outcome,
-    Questions,
-    Rates,
-    fit_lines,
-    lines_of,
-)
 from empo_lookup_tables.keys import Keys, has_unknown
 from empo_lookup_tables.plugin import LookupParams
-from empo_lookup_tables.rules import Adam, Rule, RunningMean, Step, UniqueEntries, grown
-from empo_worlds.row_table import RowTable
 
 DEFAULTS: dict[Quantity, float] = {
     "q_r": -1.0,
@@ -43,6 +31,9 @@ BOUNDS: dict[Quantity, tuple[float | None, float | None]] = {
     "v_r": (None, -1e-10),
 }
 """Lowest and highest answer; the strict bounds of the theory leave room for a reciprocal."""
+
+MIN_RATE = 1e-6
+"""Least share of the way that a running mean goes, unless its params say otherwise."""
 
 _ENTRIES = 256
 """For how many entries a new table has room."""
@@ -84,10 +75,10 @@ class LookupTable(ValueNetwork):
         self.values = nn.Parameter(torch.full((_ENTRIES * self.columns, outputs), self.default))
         self.register_buffer("counts", torch.zeros_like(self.values), persistent=False)
         self._keys = Keys(spec.state_words, spec.state_dtype, include_time=params.include_time)
-        self._columns_of = np.arange(self.columns)
+        self._columns_of = torch.arange(self.columns)
         if quantity == "x_h":
-            self._columns_of = np.full(len(spec.agents), -1)
-            self._columns_of[list(spec.humans)] = np.arange(self.columns)
+            self._columns_of = torch.full((len(spec.agents),), -1)
+            self._columns_of[list(spec.humans)] = torch.arange(self.columns)
         self._some_were_only_asked_about = False
 
     @property
@@ -104,11 +95,6 @@ class LookupTable(ValueNetwork):
         """Bytes taken by keys, hash table, values and counts, spare room included."""
         return self._keys.memory_bytes + self.values.nbytes + self.counts.nbytes
 
-    @property
-    def arrays(self) -> tuple[Float[np.ndarray, "line output"], Float[np.ndarray, "line output"]]:
-        """Values and counts on a CPU, in the same memory; until the table grows."""
-        return self.values.detach().numpy(), self.counts.numpy()
-
     def states(self) -> Int[Tensor, "entry word"]:
         """The state of each entry."""
         return self._keys.states()
@@ -118,8 +104,8 @@ class LookupTable(ValueNetwork):
         return self._keys.steps_left()
 
     def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
-        """The rules of ``params``; see ``TableRegression``."""
-        return TableRegression(self, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
+        """The rule of ``params``, which cannot overshoot and needs no limit of gradients."""
+        return TableRegression(self, weight_decay=weight_decay)
 
     def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
         """The value of each question, within the bounds of the quantity."""
@@ -161,16 +147,6 @@ class LookupTable(ValueNetwork):
         low, high = BOUNDS[self.quantity]
         return values.clamp(low, high)
 
-    def saved(self, rows: Float[Tensor, "line output"]) -> Float[Tensor, "fitting output"]:
-        """Those rows, of one per line, whose entries are saved; a view where that is all."""
-        outputs = rows.shape[1]
-        entries = rows.detach()[: self.num_entries * self.columns]
-        entries = entries.view(self.num_entries, self.columns * outputs)
-        positions = self._fitted_positions()
-        return (entries if positions is None else entries[positions.to(rows.device)]).view(
-            -1, outputs
-        )
-
     def _selected(self, lines: Int[Tensor, " query"]) -> Float[Tensor, "query output"]:
         lines = lines.to(self.values.device)
         if self.values.shape[1] > 1:
@@ -190,20 +166,18 @@ class LookupTable(ValueNetwork):
                 f"a table of {self.quantity} needs the {name} of each of {len(query)} questions, "
                 f"and there is {number}; give ValueQuery.{name}"
             )
-        # An unknown entry is -1, so its lines are -columns ... -1.
-        lines = np.empty(len(query), np.int64)
-        column = index.to("cpu", torch.int64).contiguous().numpy()
-        wrong = lines_of(
-            entry.numpy(), state.contiguous().numpy(), column, self._columns_of, self.columns, lines
-        )
-        if wrong < 0:
-            return torch.from_numpy(lines)
-        entry.index_select(0, state[wrong : wrong + 1])  # Refused if it is the state that is wrong.
-        if 0 <= column[wrong] < len(self._columns_of):
+        index = index.cpu()
+        outside = (index < 0) | (index >= len(self._columns_of))
+        if bool(outside.any()):
+            raise ValueError(
+                f"there is no {name} {int(index[outside][0])}; {name}s are in "
+                f"[0, {len(self._columns_of)})"
+            )
+        column = self._columns_of[index]
+        if has_unknown(column):
             raise ValueError(f"X_h is asked of a robot; the humans are agents {self.spec.humans}")
-        raise ValueError(
-            f"there is no {name} {column[wrong]}; {name}s are in [0, {len(self._columns_of)})"
-        )
+        # An unknown entry is -1, so its lines are -columns ... -1.
+        return entry.index_select(0, state) * self.columns + column
 
     def _add_defaults(self, before: int) -> None:
         """Give default values to the entries from number ``before`` on."""
@@ -220,8 +194,9 @@ class LookupTable(ValueNetwork):
             rows = max(used, 2 * len(self.values))
             # The parameter stays the same object, as who holds it expects.
             self.values.grad = None
-            self.values.data = grown(self.values.data, rows)
-            self.counts = grown(self.counts, rows)
+            more = self.values.data.new_zeros(rows - len(self.values), self.values.shape[1])
+            self.values.data = torch.cat([self.values.data, more])
+            self.counts = torch.cat([self.counts, more])
 
     def _fitted_positions(self) -> Int[Tensor, " fitting"] | None:
         """The entries that are saved: those that were not only asked about; None means all."""
@@ -232,14 +207,24 @@ class LookupTable(ValueNetwork):
         per_entry = learned.view(self.num_entries, self.columns * learned.shape[1])
         return per_entry.any(1).nonzero()[:, 0].cpu()
 
+    def _saved(
+        self, rows: Float[Tensor, "line output"], positions: Int[Tensor, " fitting"] | None
+    ) -> Float[Tensor, "saved output"]:
+        """Those rows, of one per line, whose entries are saved; a view where that is all."""
+        used = rows[: self.num_entries * self.columns]
+        if positions is None:
+            return used
+        entries = used.view(self.num_entries, -1)[positions.to(rows.device)]
+        return entries.view(-1, rows.shape[1])
+
     def _save_to_state_dict(
         self, destination: dict[str, Tensor], prefix: str, keep_vars: bool
     ) -> None:
         positions, states, steps_left = self._fitted_positions(), self.states(), self.steps_left()
         saved = {
             "states": states if positions is None else states[positions],
-            "values": self.saved(self.values),
-            "counts": self.saved(self.counts),
+            "values": self._saved(self.values.detach(), positions),
+            "counts": self._saved(self.counts, positions),
         }
         if steps_left is not None:
             saved["steps_left"] = steps_left if positions is None else steps_left[positions]
@@ -299,31 +284,21 @@ def _checked_default(params: LookupParams, quantity: Quantity) -> float:
 
 
 class TableRegression:
-    """Fits one table, by the rule of its params.
+    """Fits one table, by the rule of its params; see ``fit`` for the equation.
 
-    ``max_grad_norm`` cuts the gradient of the weighted mean of the squared errors with
-    respect to all values, where the rule follows it (``adam``); the others go a share of the way
-    to each target, which cannot overshoot. ``weight_decay`` draws fitted values back towards the
+    It remembers nothing beside the table. ``weight_decay`` draws fitted values back towards the
     default; a running mean, which would no longer be one, refuses it.
-
-    Attributes:
-        is_compiled: Whether values on the CPU are moved in compiled loops, which Adam has not.
     """
 
-    def __init__(
-        self, table: LookupTable, *, weight_decay: float, max_grad_norm: float | None
-    ) -> None:
-        params = table.params
-        self._table = table
-        self._rule: Rule
-        self.is_compiled = params.rule != "adam"
-        if params.rule == "running-mean":
-            self._rule = RunningMean(params.min_rate, weight_decay)
-        elif params.rule == "step":
-            self._rule = Step(table.default, weight_decay)
-        else:
-            self._rule = Adam(table.default, weight_decay, max_grad_norm)
+    def __init__(self, table: LookupTable, *, weight_decay: float) -> None:
+        if weight_decay and table.params.rule == "running-mean":
+            raise ConfigError(
+                f"weight_decay {weight_decay:g} has no meaning for a table of running means: set "
+                "it to 0, or give the table rule 'step'"
+            )
+        self._table, self._weight_decay = table, weight_decay
 
+    @torch.no_grad()
     def fit(
         self,
         query: ValueQuery,
@@ -332,176 +307,59 @@ class TableRegression:
         *,
         lr: float,
     ) -> Fit:
-        """Move the table's answers towards the targets, by one step.
+        """Move values: ``v + rate (t - v) - lr weight_decay (v - default)``, within the bounds.
+
+        ``t`` is the weighted mean of a value's targets in the batch. ``rate`` is the learning rate,
+        or for a running mean ``max(w / W, min_rate)``: ``w`` is the weight of these targets and
+        ``W`` that of all so far. Values without weight stay as they are.
 
         Raises:
             NonFiniteError: if a target, weight or the learning rate is not finite, or errors are
                 too large to be squared; no answer changes.
         """
-        table, values = self._table, self._table.values.detach()
-        target, weight = target.to(values), weight.to(values)
-        if self.is_compiled and values.is_cpu:
-            return self._fit_in_loops(query, target, weight, lr)
-        lines = table.lines(query)
-        total, loss, are_known = _errors(table, lines, target, weight)
-        # Errors that fit into double precision may be too large for the table's.
-        if not loss <= torch.finfo(values.dtype).max or not math.isfinite(lr):
-            return self._refused(target, weight, total, lr)
-        if not are_known:
-            lines = table.lines(query, grow=True)
-        norm = self._move_values(lines, target, weight, total, lr)
-        if not math.isfinite(norm):
+        table = self._table
+        target, weight = target.to(table.values), weight.to(table.values)
+        total = weight.sum()
+        if total == 0 and math.isfinite(lr):
+            return Fit(total, total)
+        counts = weight > 0
+        error = torch.where(counts, table.stored(table.lines(query)) - target, 0.0)
+        loss = (weight * error.square()).sum() / total
+        if not math.isfinite(loss) or not math.isfinite(lr):
             raise _not_finite(table, target, weight, lr)
-        return Fit(*torch.tensor([loss, norm], dtype=values.dtype).unbind())
+
+        lines, position = torch.unique(table.lines(query, grow=True), return_inverse=True)
+        lines, position = lines.to(weight.device), position.to(weight.device)
+        zeros = weight.new_zeros(len(lines), weight.shape[1])
+        new_weight = zeros.index_add(0, position, weight)
+        summed = zeros.index_add(0, position, torch.where(counts, weight * target, 0.0))
+        value = table.values.index_select(0, lines)
+        mean = torch.where(new_weight > 0, summed / new_weight, value)
+        all_weight = table.counts.index_select(0, lines) + new_weight
+
+        rate = torch.full_like(mean, lr)
+        if table.params.rule == "running-mean":
+            min_rate = table.params.min_rate
+            rate = new_weight / all_weight
+            rate = rate.clamp(min=MIN_RATE if min_rate is None else min_rate)
+        # Where the rate is 1, lerp gives the target itself, without a rounding error.
+        new = value.lerp(mean, rate) - lr * self._weight_decay * (value - table.default)
+        new = torch.where(new_weight > 0, table.bounded(new), value)
+        table.values.index_copy_(0, lines, new)
+        table.counts.index_copy_(0, lines, all_weight)
+        gradient = new_weight * (value - mean) * (2 / total)
+        return Fit(loss, torch.linalg.vector_norm(gradient))
 
     def default_lr(self, *, sampled: bool) -> float:
         """All of the way to an expectation, and a share of the way to a sample."""
-        if self._table.params.rule == "adam":
-            return 0.05
         return 0.3 if sampled else 1.0
 
-    def memory_bytes(self) -> int:
-        """Bytes taken by what is remembered beside the table."""
-        return sum(moment.nbytes for moment in self._rule.moments.values())
+    def state_dict(self) -> StateDict:
+        """Nothing: all that is remembered belongs to the table."""
+        return {}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """State of the rule for each line that ``table.state_dict()`` has at this moment."""
-        self._make_room()
-        return {name: self._table.saved(moment) for name, moment in self._rule.moments.items()}
-
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Restore what ``state_dict`` returned, beside the table's own.
-
-        Raises:
-            ValueError: if the state was saved by another rule.
-        """
-        if state_dict.keys() != self._rule.moments.keys():
-            raise ValueError(
-                f"rule {self._table.params.rule!r} keeps {sorted(self._rule.moments)}, but what "
-                f"was saved is {sorted(state_dict)}; keep the rule of a run that is resumed"
-            )
-        values = self._table.values
-        for name, tensor in state_dict.items():
-            self._rule.moments[name] = tensor.detach().to(values, copy=True)
-
-    @torch.no_grad()
-    def _move_values(
-        self,
-        lines: Int[Tensor, " query"],
-        target: Float[Tensor, "query output"],
-        weight: Float[Tensor, "query output"],
-        total: float,
-        lr: float,
-    ) -> float:
-        """Move values, unless the gradient is not finite; returns its norm."""
-        table = self._table
-        target = torch.where(weight > 0, target, 0.0)
-        lines, weight, weighted = _combined(lines, weight, weight * target)
-        value = table.values.index_select(0, lines)
-        has_weight = weight > 0
-        mean = torch.where(has_weight, weighted / weight, value)
-        gradient = weight * (value - mean) * (2 / total)
-        norm = float(torch.linalg.vector_norm(gradient))
-        if math.isfinite(norm):
-            count = table.counts.index_select(0, lines).add_(weight)
-            entries = UniqueEntries(lines, value, mean, weight, count, gradient, norm)
-            self._make_room()
-            new = table.bounded(self._rule(entries, lr))
-            table.values.index_copy_(0, lines, torch.where(has_weight, new, value))
-            table.counts.index_copy_(0, lines, count)
-        return norm
-
-    def _fit_in_loops(
-        self,
-        query: ValueQuery,
-        target: Float[Tensor, "query output"],
-        weight: Float[Tensor, "query output"],
-        lr: float,
-    ) -> Fit:
-        """The same in compiled loops."""
-        if not math.isfinite(lr):
-            return self._refused(target, weight, float(weight.sum()), lr)
-        targets, rates = (target.numpy(), weight.numpy()), self._rates(lr)
-        line = self._table.lines(query).numpy()
-        outcome = self._moved_in_loops(Questions(line, *targets), rates)
-        if outcome.done == UNKNOWN:  # Now that errors are known to be finite.
-            line = self._table.lines(query, grow=True).numpy()
-            outcome = self._moved_in_loops(Questions(line, *targets), rates)
-        if outcome.done == REFUSED:
-            return self._refused(target, weight, outcome.total, lr)
-        # Torch takes four times as long to read numbers from a list.
-        numbers = np.array([outcome.loss, outcome.norm], targets[0].dtype)
-        return Fit(*torch.from_numpy(numbers).unbind())
-
-    def _moved_in_loops(self, batch: Questions, rates: Rates) -> Outcome:
-        questions, outputs = batch.target.shape
-        values, counts = self._table.arrays
-        return fit_lines(
-            batch, np.zeros(2 << questions.bit_length(), np.int32), np.empty(questions, np.int32),
-            np.zeros((2, questions, outputs)), values, counts, float(np.finfo(values.dtype).max),
-            rates,
-        )  # fmt: skip
-
-    def _rates(self, lr: float) -> Rates:
-        """Parameters of the rule."""
-        table, rule = self._table, self._rule
-        assert not isinstance(rule, Adam)
-        share, min_share, decay = rule.shares(lr)
-        low, high = BOUNDS[table.quantity]
-        limits = -math.inf if low is None else low, math.inf if high is None else high
-        return Rates(share, min_share, decay, table.default, *limits)
-
-    def _refused(self, target: Tensor, weight: Tensor, total: float, lr: float) -> Fit:
-        """Zeros where nothing was asked."""
-        if total == 0 and math.isfinite(lr):
-            return Fit(*target.new_zeros(2).unbind())
-        raise _not_finite(self._table, target, weight, lr)
-
-    def _make_room(self) -> None:
-        """As many lines of moments as the table has, on its device."""
-        values = self._table.values
-        for name, moment in self._rule.moments.items():
-            if len(moment) < len(values):
-                wide = moment if len(moment) else values.new_zeros(0, values.shape[1])
-                self._rule.moments[name] = grown(wide, len(values))
-
-
-@torch.no_grad()
-def _errors(
-    table: LookupTable,
-    lines: Int[Tensor, " query"],
-    target: Float[Tensor, "query output"],
-    weight: Float[Tensor, "query output"],
-) -> tuple[float, float, bool]:
-    """The total weight, the weighted mean of the squared errors, and whether all lines exist."""
-    total = weight.sum()
-    error = torch.where(weight > 0, table.stored(lines) - target, 0.0)
-    loss = (weight * error.square()).sum() / total
-    return float(total), float(loss), not has_unknown(lines)
-
-
-def _numbered(lines: Int[np.ndarray, " query"]) -> tuple[Int32[np.ndarray, " query"], int]:
-    """The number of each line in order of first occurrence, and how many there are."""
-    # The hash table takes a tenth of the time that torch.unique sorts.
-    distinct = RowTable(1, np.dtype(np.int64))
-    return distinct.number(lines[:, None]), distinct.count
-
-
-def _combined(
-    lines: Int[Tensor, " query"],
-    weight: Float[Tensor, "query output"],
-    weighted: Float[Tensor, "query output"],
-) -> tuple[Int[Tensor, " line"], Float[Tensor, "line output"], Float[Tensor, "line output"]]:
-    """The distinct lines, and the sums of weights and of weighted targets of each."""
-    numbers, count = _numbered(lines.numpy())
-    position = torch.from_numpy(numbers).long()
-    distinct = torch.empty(count, dtype=torch.int64)
-    distinct[position] = lines
-    position, distinct = position.to(weight.device), distinct.to(weight.device)
-    sums = weight.new_zeros(2, count, weight.shape[1])
-    sums[0].index_add_(0, position, weight)
-    sums[1].index_add_(0, position, weighted)
-    return distinct, sums[0], sums[1]
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned."""
 
 
 def _not_finite(table: LookupTable, target: Tensor, weight: Tensor, lr: float) -> NonFiniteError:

@@ -7,6 +7,7 @@ reads them.
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 from empo_core.errors import ConfigError, StorageError
 from empo_core.features import Features
 from empo_core.types import ValueQuery
-from empo_networks.encoders import filled_parts
 from empo_networks.network import ASKED, Network
 
 OPSET = 17
@@ -41,7 +41,9 @@ def onnx_inputs(network: Network, questions: int = 2) -> dict[str, Tensor]:
     if network.scaler.is_row:
         inputs = {"states": torch.zeros(questions, shape.globals, dtype=torch.int64)}
     else:
-        inputs = {part: torch.zeros(questions, *sizes[part]) for part in filled_parts(shape)}
+        inputs = {
+            part: torch.zeros(questions, *size) for part, size in sizes.items() if math.prod(size)
+        }
     index = torch.zeros(questions, dtype=torch.int64)
     if network.scaler.horizon is not None:
         inputs["steps_left"] = index + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal, cast
 
 import safetensors.torch
@@ -10,15 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim.adam import adam
 
-from empo_core.errors import ConfigError, NonFiniteError
+from empo_core.errors import ConfigError
 from empo_core.features import Features
 from empo_core.protocols import Regression, ValueNetwork
-from empo_core.trees import StateDict
-from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
+from empo_core.types import Quantity, ValueQuery, WorldSpec
+from empo_learning.regression import GradientRegression
 from empo_networks.encoders import (
-    ACTIVATIONS,
     Encoder,
     FlatStates,
     Goals,
@@ -26,7 +24,8 @@ from empo_networks.encoders import (
     Humans,
     KnownGoals,
     KnownHumans,
-    Layers,
+    activated,
+    layers,
     linear,
 )
 from empo_networks.features import FeatureScaler
@@ -53,7 +52,6 @@ class Network(ValueNetwork):
     Attributes:
         quantity: The quantity it estimates.
         scale: The space of its output.
-        dropout: Probability of dropping a hidden unit while it is fitted.
         is_fitted: Whether a regression fits its parameters, so that none may be added.
     """
 
@@ -75,7 +73,6 @@ class Network(ValueNetwork):
         self._sharing = sharing
         self.scaler, self.encoders = scaler, nn.ModuleDict(encoders)
         self.scale = scale_of(quantity, params.space, params.z_exponent)
-        self._activation, self.dropout = params.activation, params.dropout
         self.is_fitted = False
         self.join = nn.ModuleDict(
             {
@@ -84,10 +81,15 @@ class Network(ValueNetwork):
                 for active in [scaler.active if part == "state" and not encoder.learns else None]
             }
         )
-        self.norm = nn.LayerNorm(params.hidden) if params.layer_norm else None
-        self.layers = Layers(
-            [params.hidden] * params.head_layers, params.activation, layer_norm=params.layer_norm
+        width, activation = params.hidden, params.activation
+        norm, dropout = params.layer_norm, params.dropout
+        sizes = [width] * params.head_layers
+        self.head = nn.Sequential(
+            *activated(width, activation, layer_norm=norm, dropout=dropout),
+            *layers(sizes, activation, layer_norm=norm, dropout=dropout),
         )
+        # Changing the mode of the whole head would take a twentieth of a step.
+        self._dropouts = [part for part in self.head if isinstance(part, nn.Dropout)]
         self.out = nn.Linear(params.hidden, spec.num_robot_actions if quantity == "q_r" else 1)
         with torch.no_grad():
             self.out.weight.mul_(0.1)  # So that all answers start out alike.
@@ -99,29 +101,22 @@ class Network(ValueNetwork):
         self.register_buffer("_slot", torch.tensor(slot), persistent=False)
         goal_slot = torch.tensor([slot[goal.human] for goal in spec.goals], dtype=torch.int64)
         self.register_buffer("_goal_slot", goal_slot, persistent=False)
+        self.eval()  # Units are dropped while it is fitted only.
 
     def forward(self, query: ValueQuery) -> Float[Tensor, "query output"]:
         """The value of each query, within the bounds of its quantity."""
         return self.scale.value(self.raw(query), self.unit(query))
 
-    def raw(self, query: ValueQuery, dropout: float = 0.0) -> Float[Tensor, "query output"]:
+    def raw(self, query: ValueQuery) -> Float[Tensor, "query output"]:
         """Output of the head, in the space of ``scales``."""
-        return self.raw_of(self.scaler.of_query(query), query, dropout)
+        return self.raw_of(self.scaler.of_query(query), query)
 
-    def raw_of(
-        self, features: Features, query: ValueQuery, dropout: float = 0.0
-    ) -> Float[Tensor, "query output"]:
+    def raw_of(self, features: Features, query: ValueQuery) -> Float[Tensor, "query output"]:
         """The same for states that were read already."""
-        x = self._joined(features, query)
-        if self.norm is not None:
-            x = self.norm(x)
-        x = ACTIVATIONS[self._activation](x)
-        if dropout:
-            x = functional.dropout(x, dropout)
-        x = self.layers(x, dropout)
+        x = self.head(self._joined(features))
         row = self._row(query)
         if row is not None and "goal" in self.encoders:
-            return self._of_goals(x, row, self._table("goal", features, query), query)
+            return self._of_goals(x, row, self._table("goal", features), query)
         raw: Tensor = self.out(x if row is None else x.index_select(0, row))
         return raw
 
@@ -148,22 +143,20 @@ class Network(ValueNetwork):
         steps = query.steps_left if query.state is None else query.steps_left[query.state]
         return (steps - added).to(self.out.weight.dtype).clamp(min=FLOOR)[:, None]
 
-    def _joined(self, features: Features, query: ValueQuery) -> Float[Tensor, "row feature"]:
+    def _joined(self, features: Features) -> Float[Tensor, "row feature"]:
         """Output of the encoders of states and humans together, for each pair of them."""
-        x = self._table("state", features, query)
+        x = self._table("state", features)
         if "human" not in self.encoders:
             return x
-        humans = self._table("human", features, query).view(-1, len(self.humans), x.shape[1])
+        humans = self._table("human", features).view(-1, len(self.humans), x.shape[1])
         return (x[:, None] + humans).flatten(0, 1)
 
-    def _table(
-        self, part: str, features: Features, query: ValueQuery
-    ) -> Float[Tensor, "row feature"]:
-        """What the encoders of one part say together, with as many numbers as there are units."""
-        table: Tensor = self.join[part](code_of(self.encoders[part], features, query))
+    def _table(self, part: str, features: Features) -> Float[Tensor, "row feature"]:
+        """Sum of the first layer's maps of all codes of one part."""
+        table: Tensor = self.join[part](self.encoders[part](features))
         if part in self.shared:
             with torch.no_grad():
-                code = code_of(self.shared[part], features, query)
+                code = self.shared[part](features)
             table = table + self.shared_join[part](code)
         return table
 
@@ -181,8 +174,23 @@ class Network(ValueNetwork):
         return state * len(self.humans) + slot
 
     def regression(self, *, weight_decay: float, max_grad_norm: float | None) -> Regression:
-        """One fused step of Adam; see ``NetworkRegression``."""
-        return NetworkRegression(self, weight_decay=weight_decay, max_grad_norm=max_grad_norm)
+        """Gradient descent on the errors in the space of the network (``scales``)."""
+        self.is_fitted = True
+        return GradientRegression(
+            self, weight_decay=weight_decay, max_grad_norm=max_grad_norm, loss=self.loss,
+            usual_lr=3e-3,
+        )  # fmt: skip
+
+    def loss(
+        self, query: ValueQuery, target: Float[Tensor, "query output"]
+    ) -> Float[Tensor, "query output"]:
+        """The error of each answer in the space of the network."""
+        for dropout in self._dropouts:
+            dropout.train()
+        raw = self.raw(query)
+        for dropout in self._dropouts:
+            dropout.eval()
+        return self.scale.loss(raw, target, self.unit(query))
 
     def share(self, source: ValueNetwork) -> bool:
         """Read the encoders of ``source``, the network for V_h^e, beside the own ones.
@@ -221,23 +229,6 @@ class Network(ValueNetwork):
         for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
             if not name.startswith(shared):
                 yield name, parameter
-
-
-def code_of(encoder: nn.Module, features: Features, query: ValueQuery) -> Float[Tensor, "row code"]:
-    """Output of an encoder, cached in the query's memo for networks that share it.
-
-    It is not cached for those that train it.
-    """
-    if query.memo is None or torch.is_grad_enabled():
-        code: Tensor = encoder(features)
-        return code
-    # Its weights may change between two queries about the same states.
-    key = (encoder, *(weight._version for weight in encoder.parameters()))
-    if key not in query.memo:
-        query.memo[key] = encoder(features)
-    memoised = query.memo[key]
-    assert isinstance(memoised, Tensor)
-    return memoised
 
 
 def required(
@@ -334,144 +325,3 @@ def learned_encoders(
 def size_bytes(network: nn.Module) -> int:
     """Length of its state in the format that checkpoints and actors are sent."""
     return len(safetensors.torch.save(network.state_dict()))
-
-
-FORGETTING = 0.9995
-"""The largest second moment shrinks by this with each step, so that errors from before anything
-was learned do not shorten steps for ever."""
-
-MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
-"""Names of Adam's moments: of gradients, of their squares, and the largest of these."""
-
-
-class NetworkRegression:
-    """Fits one network; a regression as ``empo_core.protocols`` wants it.
-
-    The loss is the weighted mean of those in the space of the network (``scales``). Adam
-    has the usual 0.9 and 0.999, divides by the largest second moment so far (AMSGrad), which it
-    slowly forgets, and decays weights through the gradient.
-    """
-
-    def __init__(
-        self, network: Network, *, weight_decay: float, max_grad_norm: float | None
-    ) -> None:
-        network.is_fitted = True
-        self._network, self._max_norm = network, max_grad_norm
-        named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
-        self._names, self._parameters = [list(part) for part in zip(*named, strict=True)]
-        # One tensor of all weights: then a step is a few operations, not a few per layer.
-        self._weights = flattened(self._parameters)
-        self._weight_decay = weight_decay
-        self._forget()
-
-    def fit(
-        self,
-        query: ValueQuery,
-        target: Float[Tensor, "query output"],
-        weight: Float[Tensor, "query output"],
-        *,
-        lr: float,
-    ) -> Fit:
-        """One step of Adam; see ``empo_core.protocols.Regression``."""
-        total = weight.sum()
-        if not total:  # Adam's momentum would move the network all the same.
-            return Fit(total, total)
-        # Where nothing counts the target may be anything, also NaN.
-        read = target.where(weight > 0, 1.0)
-        network = self._network
-        raw, unit, share = network.raw(query, network.dropout), network.unit(query), weight / total
-        # To derive the loss automatically takes longer than all of the backward pass.
-        output = raw.detach()
-        loss = (share * network.scale.loss(output, read, unit)).sum()
-        slope = share * network.scale.slope(output, read, unit)
-        gradients = torch.autograd.grad(raw, self._parameters, slope)
-        gradient = torch.cat([part.flatten() for part in gradients])
-        norm = gradient.norm()
-        # Moments are finite as long as gradients are so short that their squares are.
-        if not torch.isfinite(loss + norm):
-            raise NonFiniteError(self._complaint(target, weight, loss))
-        if self._max_norm is not None:
-            gradient *= (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
-        self._advance(gradient, lr)
-        # Torch counts changes of a tensor, but not those of others that share its memory.
-        torch.autograd.graph.increment_version(self._parameters)
-        return Fit(loss, norm)
-
-    def default_lr(self, *, sampled: bool) -> float:
-        """The same for expectations and samples: errors of a batch are averaged anyway."""
-        return 3e-3
-
-    @torch.no_grad()
-    def _advance(self, gradient: Float[Tensor, " weight"], lr: float) -> None:
-        """One step of Adam."""
-        # The optimiser around this function takes twice the time of the step.
-        mean, square, largest = self._moments
-        # The largest second moment so far: with the newest, errors that are small before beta_r
-        # rises let steps grow, and the first change of targets throws the network off.
-        largest *= FORGETTING
-        adam(
-            [self._weights], [gradient], [mean], [square], [largest], [self._steps],
-            fused=True, amsgrad=True, lr=lr, beta1=0.9, beta2=0.999, eps=1e-8,
-            weight_decay=self._weight_decay, maximize=False,
-        )  # fmt: skip
-
-    def _forget(self) -> None:
-        """Be as before the first step."""
-        weights = self._weights
-        self._moments = weights.new_zeros(len(MOMENTS), len(weights))
-        self._steps = torch.zeros((), device=weights.device)
-
-    def _complaint(self, target: Tensor, weight: Tensor, loss: Tensor) -> str:
-        """Message that names the first cause of something not finite."""
-        quantity = self._network.quantity
-        for name, wrong in {
-            "weight": ~weight.isfinite(),
-            "target": ~target.isfinite() & (weight > 0),
-        }.items():
-            if bool(wrong.any()):
-                row = int(wrong.any(1).int().argmax())
-                values = (weight if name == "weight" else target)[row].tolist()
-                return f"{name} {row} of {quantity} is {values}; {quantity} was left as it is"
-        for name, parameter in zip(self._names, self._parameters, strict=True):
-            if not bool(parameter.isfinite().all()):
-                return f"parameter {name} of {quantity} is not finite"
-        culprit = "gradient" if bool(loss.isfinite()) else "loss"
-        return (
-            f"the {culprit} of {quantity} is not finite; it was left as it is. "
-            f"Lower its learning rate, or choose another space"
-        )
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The moments of all weights, one after the other; none before the first step."""
-        if not self._steps:
-            return {}
-        return dict(zip(MOMENTS, self._moments, strict=True)) | {"step": self._steps}
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned.
-
-        Raises:
-            ValueError: if the state belongs to another network.
-        """
-        weights = self._weights
-        for key, moment in state_dict.items():
-            if moment.shape not in {torch.Size(), weights.shape}:
-                raise ValueError(
-                    f"the state of an optimiser has {key} of shape {list(moment.shape)}, which "
-                    f"does not fit the {len(weights):,} weights of this {self._network.quantity} "
-                    f"network; it was saved for other params or another world"
-                )
-        self._forget()
-        if state_dict:
-            for stored, name in zip(self._moments, MOMENTS, strict=True):
-                stored.copy_(state_dict[name])
-            self._steps.copy_(state_dict["step"])
-
-
-def flattened(parameters: Sequence[nn.Parameter]) -> nn.Parameter:
-    """All numbers of some parameters, which go on as views of it."""
-    flat = torch.cat([parameter.detach().flatten() for parameter in parameters])
-    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
-    for parameter, part in zip(parameters, parts, strict=True):
-        parameter.data = part.view_as(parameter)
-    return nn.Parameter(flat)

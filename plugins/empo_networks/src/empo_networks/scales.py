@@ -79,14 +79,6 @@ class Clamped:
         """Squared errors of outputs."""
         return (soft_clamp(raw) - target).square()
 
-    def slope(
-        self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"],
-        unit: Tensor | float = 1.0,
-    ) -> Float[Tensor, "*batch"]:  # fmt: skip
-        """The derivative of ``loss`` by ``raw``."""
-        beyond = (raw - raw.clamp(0.0, 1.0)).abs()
-        return 2 * (soft_clamp(raw) - target) * torch.exp(-beyond)
-
 
 @dataclass(frozen=True, slots=True)
 class Logit:
@@ -115,13 +107,6 @@ class Logit:
         entropy = -torch.xlogy(target, target) - torch.xlogy(1 - target, 1 - target)
         cross_entropy: Tensor = functional.softplus(raw, threshold=40.0) - target * raw
         return cross_entropy - entropy
-
-    def slope(
-        self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"],
-        unit: Tensor | float = 1.0,
-    ) -> Float[Tensor, "*batch"]:  # fmt: skip
-        """The derivative of ``loss`` by ``raw``."""
-        return raw.sigmoid() - target.clamp(0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,23 +145,6 @@ class Size:
             return (log_size - log_target).square()
         z = z_of_log(log_size, self.exponent)
         return (z - z_of_log(log_target, self.exponent)).square()
-
-    def slope(
-        self, raw: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"],
-        unit: Tensor | float = 1.0,
-    ) -> Float[Tensor, "*batch"]:  # fmt: skip
-        """The derivative of ``loss`` by ``raw``."""
-        growth = torch.rsqrt(1 + (raw / BEND).square())  # Of the logarithm.
-        if self.space == "value":
-            value = self.value(raw, unit)
-            return 2 * (value - target) * value * growth
-        log_target = (self.sign * target).clamp(min=FLOOR).log()
-        log_size = log_of_raw(raw) + torch.as_tensor(unit).log()
-        if self.space == "log":
-            return 2 * (log_size - log_target) * growth
-        z = z_of_log(log_size, self.exponent)
-        away = z - z_of_log(log_target, self.exponent)
-        return -2 * away * z.clamp(max=1.0) / self.exponent * growth
 
 
 Scale: TypeAlias = Clamped | Logit | Size

@@ -18,26 +18,21 @@ from empo_core.trees import StateDict
 from empo_core.types import Experience, Scene, Successors
 from empo_phase2.behaviour import RobotBehaviour
 from empo_phase2.cached_prior import CachedPrior
-from empo_phase2.ensemble import (
-    EnsembleWorld,
-    goal_index_of,
-    layouts_of,
-    members_of,
-    prior_of,
-)
 from empo_phase2.episodes import Episodes
 from empo_phase2.experience import Block, States, Transitions
-from empo_phase2.explorers.explorer_set import ExplorerSet
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.frontier import Frontier
-from empo_phase2.joint_actions import JointActionOrder, refuse_non_finite, sample_actions
+from empo_phase2.goal_index import goal_index_of
+from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.params import Phase2Params
 from empo_phase2.profiles import HumanProfiles
-from empo_phase2.ragged import select_pairs
 from empo_phase2.state_recorder import StateRecorder, learner_spec
 from empo_phase2.successors import SuccessorQuery
 from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_starts, check_world
-from empo_worlds.queries import sample_successors
+from empo_worlds.ensemble import EnsembleWorld, layouts_of, members_of, prior_of
+from empo_worlds.queries import refuse_non_finite, sample_actions, sample_successors
+from empo_worlds.ragged import select_pairs
 
 
 @runtime_checkable

@@ -38,21 +38,21 @@ from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room_for_networks
 from empo_learning.timers import Timers
 from empo_phase2.actor import ActorSettings, Phase2ActorFactory
+from empo_phase2.behaviour import build_networks
 from empo_phase2.compare import Comparison, solve, solver_for
-from empo_phase2.ensemble import goal_index_of, members_of
-from empo_phase2.explorers.explorer_set import ExplorerSet
-from empo_phase2.goal_index import GoalIndex
+from empo_phase2.doubts import doubts
+from empo_phase2.explorer_set import ExplorerSet
+from empo_phase2.goal_index import GoalIndex, goal_index_of
 from empo_phase2.inspection import inspect
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.learner import Learner
 from empo_phase2.params import QUANTITIES, Phase2Params
 from empo_phase2.policyfile import LearnedPolicy, load_policy
+from empo_phase2.quantities import Quantities
 from empo_phase2.ram import step_bytes
-from empo_phase2.replay.buffer import Replay
-from empo_phase2.replay.shape import ReplayShape
+from empo_phase2.replay import Replay, ReplayShape
 from empo_phase2.result import POLICY, Phase2Result
 from empo_phase2.reward import LearnedReward
-from empo_phase2.run_learner import Phase2Learner
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
 from empo_phase2.successors import SuccessorQuery
@@ -61,6 +61,7 @@ from empo_phase2.warmup import WarmUpSchedule
 from empo_phase2.world_checks import check_reach, check_world, warning
 from empo_theory.inspection import Inspection, InspectionScope, warn_without_inspector
 from empo_worlds.contract import require_one_start
+from empo_worlds.ensemble import members_of
 from empo_worlds.queries import is_terminal
 
 log = logging.getLogger(__name__)
@@ -227,25 +228,22 @@ class Problem:
             total += int(numbers)
         return total
 
-    def learner(self, timers: Timers, seed: int) -> Learner:
-        """A learner that has learned nothing yet."""
+    def values(self) -> Quantities:
+        """All quantities according to networks that have learned nothing yet."""
+        networks = build_networks(self.params.values, self.spec)
+        for network in networks.values():
+            network.to(self.params.compute.device)
         aggregate: Aggregator = build(self.params.aggregator)
-        return Learner(self.params, self.spec, self.slots, aggregate, timers, seed)
+        return Quantities(networks, self.spec, self.slots, self.params.theory, aggregate)
 
     def encoder(self) -> StateEncoder:
         """Sees states as the learner does, and ahead where Q_r is not learned."""
         prior = self.factory.prior(self.world) if self.params.values.q_r is None else None
         return StateEncoder(self.world, self.params.replay.store, prior)
 
-    def learned_values(self, learner: Learner, encoder: StateEncoder) -> ValueEstimator:
-        """Value estimates of the run's world by a learner that goes on learning."""
-        return ValueEstimator(
-            learner.values,
-            encoder,
-            self.params.theory,
-            build(self.params.aggregator),
-            self.params.compute.device,
-        )
+    def estimator(self, values: Quantities, encoder: StateEncoder) -> ValueEstimator:
+        """Value estimates of the run's world by networks that may go on learning."""
+        return ValueEstimator(values, encoder, self.params.compute.device)
 
 
 class Phase2(Algorithm):
@@ -269,24 +267,32 @@ class Phase2(Algorithm):
         problem.require_room()
         if params.inspector:
             warn_without_inspector()
-        team = ExplorerSet(params.exploration, problem.spec)
-        timers = Timers(params.compute.device, enabled=params.reporting.time_stages)
+        explorers = ExplorerSet(params.exploration, problem.spec)
+        timers = Timers(
+            params.compute.device, enabled=params.reporting.profile_batching_interval > 0
+        )
         torch.manual_seed(seed_of(stream(context.seed, Stream.WEIGHTS)))
-        learner = problem.learner(timers, context.seed)
-        encoder = problem.encoder()
-        learned = problem.learned_values(learner, encoder)
+        values, encoder = problem.values(), problem.encoder()
+        estimate = problem.estimator(values, encoder)
         comparison = self._comparison(context, encoder)
         collector: Collector = build(params.collector)
         try:
             collector.start(problem.factory)
-            replay = problem.replay(context.directory / "replay")
-            tell = context.tracker.progress
-            run = Phase2Learner(
-                params, learner, learned, replay, collector, team, timers, comparison, tell
+            learner = Learner(
+                params,
+                values,
+                problem.replay(context.directory / "replay"),
+                collector,
+                explorers,
+                timers,
+                context.seed,
+                comparison=comparison,
+                estimate=estimate,
+                tell=context.tracker.progress,
             )
-            loop = Loop(run, context, params.reporting)
+            loop = Loop(learner, context, params.reporting)
             loop.run()
-            warnings = run.warnings(problem.describe)
+            warnings = list(doubts(learner, comparison, problem.describe))
             for text in warnings:
                 log.warning("%s", text)
             env_steps = int(collector.counters()["env_steps"])
@@ -299,16 +305,17 @@ class Phase2(Algorithm):
             params=params,
             spec=encoder.world.spec,
             played=problem.world,
-            steps=run.steps,
+            steps=learner.steps,
             env_steps=env_steps,
             seconds=loop.seconds,
-            root=learned(initial.states, left).expected(initial.prob),
-            losses=run.losses,
+            root=estimate(initial.states, left).expected(initial.prob),
+            losses=learner.losses,
+            stage_ms=learner.profile(),
             doubts=warnings,
-            weights=learner.published(),
-            inspection=partial(self._inspect, problem, learned, encoder, comparison),
+            weights=values.published(),
+            inspection=partial(self._inspect, problem, estimate, encoder, comparison),
             comparison=comparison,
-            assessed=None if comparison is None else comparison.assess(learned),
+            assessed=None if comparison is None else comparison.assess(estimate),
         )
 
     def restore(
@@ -335,19 +342,17 @@ class Phase2(Algorithm):
             WorldError: if the state cannot be reached by that time.
         """
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
-        learner = _learned(problem, context)
         encoder = problem.encoder()
-        learned = problem.learned_values(learner, encoder)
+        estimate = problem.estimator(_learned(problem, context), encoder)
         with tempfile.TemporaryDirectory() as folder:
             comparison = self._comparison(replace(context, directory=Path(folder)), encoder)
-            return self._inspect(problem, learned, encoder, comparison, scope)
+            return self._inspect(problem, estimate, encoder, comparison, scope)
 
     def intrinsic_reward(self, context: RunContext) -> LearnedReward:
         """U_r as it was learned last; see ``empo_core.protocols.Algorithm``."""
         problem = Problem.of(self._params, context.world, context.world_model, context.seed)
-        learner = _learned(problem, context)
         encoder = StateEncoder(problem.world, self._params.replay.store, None)
-        return LearnedReward(learner.values, encoder, self._params.compute.device)
+        return LearnedReward(_learned(problem, context), encoder, self._params.compute.device)
 
     def check(self, world: WorldModel | None) -> Mapping[str, Any]:
         """Sizes and memory of a run."""
@@ -357,7 +362,7 @@ class Phase2(Algorithm):
         weights = problem.require_room()
         if weights <= FEW_WEIGHTS:
             # Whatever could not be built in a run should be found out now.
-            problem.learner(Timers(enabled=False), 0)
+            problem.values()
         ExplorerSet(self._params.exploration, spec)
         with tempfile.TemporaryDirectory() as folder:
             replay = problem.replay(Path(folder))
@@ -394,14 +399,14 @@ class Phase2(Algorithm):
     def _inspect(
         self,
         problem: Problem,
-        learned: ValueEstimator,
+        estimate: ValueEstimator,
         encoder: StateEncoder,
         comparison: Comparison | None,
         scope: InspectionScope,
     ) -> Inspection:
         prior = problem.factory.prior(encoder.world)
         right = None if comparison is None else comparison.right
-        return inspect(learned, encoder, prior, self._params.theory, scope, right)
+        return inspect(estimate, encoder, prior, self._params.theory, scope, right)
 
     def _comparison(self, context: RunContext, encoder: StateEncoder) -> Comparison | None:
         """The exact solution to compare with, if any."""
@@ -414,16 +419,17 @@ class Phase2(Algorithm):
         return Comparison(solution, context.world, encoder.stored)
 
 
-def _learned(problem: Problem, context: RunContext) -> Learner:
-    """A learner with what the newest checkpoint holds.
+def _learned(problem: Problem, context: RunContext) -> Quantities:
+    """All quantities according to the networks of the newest checkpoint.
 
     Raises:
         StorageError: if there is no checkpoint, or none that fits.
     """
-    learner = problem.learner(Timers(enabled=False), context.seed)
+    values = problem.values()
     with saved_state(context.directory, "newest") as state:
-        learner.load_state_dict(state["learner"])
-    return learner
+        for name, network in values.networks.items():
+            network.load_state_dict(state["networks"][name])
+    return values
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,10 @@ class RobotBehaviour:
         self.quantity: Quantity = "v_r" if params.values.q_r is None else "q_r"
         self._theory = params.theory
         self.network = build_networks(params.values, spec)[self.quantity]
-        self._aggregate: Aggregator = build(params.aggregator)
+        aggregate: Aggregator = build(params.aggregator)
         self._profiles = HumanProfiles(spec, slots)
         self._values = Quantities(
-            {self.quantity: self.network}, spec, slots, params.theory, self._aggregate
+            {self.quantity: self.network}, spec, slots, params.theory, aggregate
         )
         self.network.eval()
 
@@ -88,7 +88,5 @@ class RobotBehaviour:
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         if self.quantity == "q_r":
             return self._values.q_r(sources), sources
-        q_r = one_step_q_r(
-            states, transitions, self._values, self._profiles, self._theory.gamma_r, self._aggregate
-        )
+        q_r = one_step_q_r(states, transitions, self._values, self._profiles, self._theory.gamma_r)
         return q_r, sources

@@ -21,7 +21,7 @@ from empo_learning.saved_state import tensor_like
 from empo_phase2.experience import Block, States, TimedStates
 from empo_phase2.forward import blocks
 from empo_phase2.quantities import Quantities
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 from empo_phase2.targets import span_of
 from empo_worlds.row_table import RowTable
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_learning.state_cache import StateCache
-from empo_phase2.ensemble import EnsembleWorld, goal_index_of, layouts_of
+from empo_phase2.goal_index import goal_index_of
+from empo_worlds.ensemble import EnsembleWorld, layouts_of
 from empo_worlds.policy_checks import checked_human_policy
 
 

@@ -12,7 +12,7 @@ from empo_core.trees import StateDict
 from empo_core.types import InitialStates
 from empo_learning.saved_state import tensor_like
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.joint_actions import sample_actions
+from empo_worlds.queries import sample_actions
 
 _STATE = ("rows", "steps_left", "goal", "started", "searches", "layout", "played")
 

@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from empo_core.protocols import WorldModel
 from empo_core.types import WorldSpec
+from empo_worlds.ensemble import members_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +70,8 @@ class GoalIndex:
         """A statement about goals, per slot; False where a world has no goal for a slot."""
         goal = self.goal[layout.long()]
         return of_goal.gather(1, goal.clamp(min=0)) & (goal >= 0)
+
+
+def goal_index_of(world: WorldModel) -> GoalIndex:
+    """The goals of a world or an ensemble, by slot."""
+    return GoalIndex.of(world.spec, [member.spec for member in members_of(world)])

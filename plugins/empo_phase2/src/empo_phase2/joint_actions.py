@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from empo_core.errors import NonFiniteError
 from empo_core.types import Successors, WorldSpec
-from empo_phase2.ragged import select_pairs
+from empo_worlds.ragged import select_pairs
 
 
 class JointActionOrder:
@@ -72,41 +71,6 @@ class JointActionOrder:
         actions = self.of_robots.repeat(len(human_action), 1)
         actions[:, self._humans] = human_action.repeat_interleave(self.robot_actions, 0)
         return actions
-
-
-def sample_actions(
-    prob: Float[Tensor, "*batch choice"], uniform: Float[Tensor, "*batch"]
-) -> Int[Tensor, "*batch"]:
-    """Inverse-CDF sampling: the choice that a number in [0, 1) falls on, never one of chance 0.
-
-    Similar distributions mostly give the same choice for the same number.
-
-    Raises:
-        NonFiniteError: if a probability is infinite or NaN.
-    """
-    total = prob.double().cumsum(-1)
-    whole = total[..., -1]
-    refuse_non_finite(prob, whole)
-    # Rounding may lift the product to the whole itself, which lies behind the last choice.
-    target = torch.minimum(uniform * whole, whole.nextafter(torch.zeros_like(whole)))
-    return (total <= target[..., None]).sum(-1)
-
-
-def refuse_non_finite(prob: Float[Tensor, "*batch choice"], whole: Float[Tensor, "*batch"]) -> None:
-    """Refuse to act by probabilities whose sums are infinite or NaN.
-
-    NaN would draw the first choice for ever.
-
-    Raises:
-        NonFiniteError: if a sum is.
-    """
-    if not bool(whole.isfinite().all()):
-        index = tuple((~whole.isfinite()).nonzero()[0].tolist())
-        raise NonFiniteError(
-            f"a policy to act with is not finite: probabilities {prob[index].tolist()} in "
-            f"environment {index[0] if index else 0}; the learned values have diverged: go on from "
-            "an older checkpoint with a lower optimiser.lr"
-        )
 
 
 def _joint_actions(spec: WorldSpec, agents: Sequence[int]) -> Int[Tensor, "choice agent"]:

@@ -1,93 +1,95 @@
-"""One training step: sample, compute targets, move every active quantity towards its own."""
+"""Learning of ``phase2``: collect, and in each training step sample, targets, fit, refresh.
+
+``empo_learning.loop`` calls ``Learner.advance`` until the run is over.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from empo_core.errors import NonFiniteError
-from empo_core.protocols import Aggregator, Regression, ValueNetwork
+from empo_core.protocols import Collector, Regression, ValueNetwork, Weights
 from empo_core.random_streams import Stream, seed_of, stream
+from empo_core.stages import Tell, stage
 from empo_core.trees import StateDict, whole_number
-from empo_core.types import Fit, Quantity, ValueQuery, WorldSpec
+from empo_core.types import Fit, Quantity, ValueQuery
+from empo_learning.bounded_curve import BoundedCurve
 from empo_learning.finite import check_finite
+from empo_learning.learner import Evaluated
+from empo_learning.learner import Learner as LoopLearner
 from empo_learning.regression import regression_of
 from empo_learning.state_tree import flatten
 from empo_learning.timers import Timers
-from empo_phase2.behaviour import build_networks
-from empo_phase2.compiled_targets import CompiledTargets
-from empo_phase2.experience import States, Transitions
-from empo_phase2.goal_index import GoalIndex
+from empo_phase2 import metrics
+from empo_phase2.blind_spots import EnteredSituations
+from empo_phase2.compare import Comparison
+from empo_phase2.experience import Block
+from empo_phase2.explorer_set import ExplorerSet
 from empo_phase2.params import Phase2Params
 from empo_phase2.quantities import Quantities, state_query
+from empo_phase2.replay import Replay
 from empo_phase2.target_cache import TargetCache
 from empo_phase2.targets import BatchTargets, ScheduledTheory, TargetComputer
+from empo_phase2.values import ValueEstimator
 from empo_phase2.warmup import WarmUpSchedule
 
 log = logging.getLogger(__name__)
 
 
-@runtime_checkable
-class TransitionSource(Protocol):
-    """The part of a replay that a learner reads."""
-
-    @property
-    def freed_states(self) -> int:
-        """Number of state ids given back so far, which may mean other states now."""
-
-    def sample_indices(
-        self, count: int, generator: torch.Generator, *, oldest: int | None = None,
-        by_state: bool = False,
-    ) -> Int[Tensor, " transition"]:  # fmt: skip
-        """Positions of transitions drawn evenly, or by state and time where they start."""
-
-    def transitions(self, indices: Int[Tensor, " transition"]) -> Transitions:
-        """The transitions at some positions."""
-
-    def states(self, ids: Int[Tensor, " distinct"]) -> States:
-        """States by id."""
-
-
-class Learner:
-    """Networks of the learned quantities, their target copies, and their optimisers.
+class Learner(LoopLearner):
+    """Networks of the learned quantities, their target copies, and everything that trains them.
 
     Attributes:
-        networks: The learned quantities.
-        values: All quantities according to the networks.
+        values: All quantities according to the newest networks.
+        networks: These networks.
+        replay: The transitions so far.
+        targets: Those of the newest training step; None before the first.
+        fits: Loss and gradient norm of each quantity in that step.
         skipped: Number of fits left out because something was not finite.
+        losses: The loss of each quantity at each line of the log, thinned out in long runs.
+        schedule: Stages of training and schedules of parameters.
     """
 
     def __init__(
         self,
         params: Phase2Params,
-        spec: WorldSpec,
-        goals: GoalIndex,
-        aggregate: Aggregator,
+        values: Quantities,
+        replay: Replay,
+        collector: Collector,
+        explorers: ExplorerSet,
         timers: Timers,
         seed: int,
+        *,
+        comparison: Comparison | None = None,
+        estimate: ValueEstimator | None = None,
+        tell: Tell | None = None,
     ) -> None:
-        """Build networks with weights drawn from torch's global generator.
+        """Prepare for the first training step.
 
         Args:
             params: Everything about the run.
-            spec: Shape and meaning of state rows.
-            goals: The goals, by slot.
-            aggregate: Adds up successors.
+            values: All quantities according to networks that have learned nothing yet.
+            replay: Where transitions are kept.
+            collector: Brings them.
+            explorers: The explorers that learn from them.
             timers: Measures the stages of target computation.
             seed: That of the run, which the choice of transitions depends on.
+            comparison: Compares values with the right ones.
+            estimate: Estimates from ``values`` that are compared; needed with ``comparison``.
+            tell: Called with the stage of the run, while it waits for the first experience.
         """
-        self._params, self._schedule, self._spec = params, WarmUpSchedule(params), spec
-        self._goals = goals
-        self.networks = build_networks(params.values, spec)
-        for network in self.networks.values():
-            network.to(params.compute.device)
+        self._params, self.schedule = params, WarmUpSchedule(params)
+        self.values, self.networks = values, values.networks
+        self.replay, self._collector, self._explorers = replay, collector, explorers
+        self._comparison, self._estimate, self._tell = comparison, estimate, tell
+        self._timers = timers
         optimiser = params.optimiser
         self._regressions: dict[Quantity, Regression] = {
             quantity: regression_of(
@@ -98,11 +100,18 @@ class Learner:
             for quantity, network in self.networks.items()
         }
         # Copied together, so that encoders that are shared stay shared.
-        self._targets = copy.deepcopy(self.networks)
-        self.values = Quantities(self.networks, spec, goals, params.theory, aggregate)
-        self._target_values = Quantities(self._targets, spec, goals, params.theory, aggregate)
-        plain = target_computer(params, spec, goals, aggregate, timers)
-        self._compute = compiled(plain, params, self.networks["v_h_e"])
+        self._targets = copy.deepcopy(dict(self.networks))
+        for target in self._targets.values():
+            target.eval()
+        self._target_values = values.by(self._targets)
+        self._compute = TargetComputer(
+            values.spec,
+            values.goals,
+            values.aggregate,
+            model_based=params.targets.model_based,
+            timers=timers,
+            advantage_floor=params.targets.q_r_advantage_floor,
+        )
         self._cache = TargetCache()
         self._generator = torch.Generator().manual_seed(seed_of(stream(seed, Stream.BATCHES)))
         self._by_state = params.replay.sampling == "states"
@@ -110,55 +119,86 @@ class Learner:
             # A table has learned an expectation as soon as it has seen it once.
             tables = all(network.is_table for network in self.networks.values())
             self._by_state = not tables and not self.is_sampled
-        self.skipped = 0
-        for target in self._targets.values():
-            target.eval()
+        self.steps = self._line_steps = self._timed_steps = self.skipped = 0
+        self.total_steps = params.total_steps
+        self.targets: BatchTargets | None = None
+        self.fits: dict[Quantity, Fit] = {}
+        self.losses: BoundedCurve[tuple[int, dict[str, float]]] = BoundedCurve()
+        self.entered = EnteredSituations()
+        self._published: Weights = {}
+        self._exploration: dict[str, float] = {}
 
-    def step(self, step: int, replay: TransitionSource) -> tuple[BatchTargets, dict[Quantity, Fit]]:
-        """Train once.
+    def start(self) -> None:
+        """Publish the initial weights."""
+        self._publish()
 
-        Args:
-            step: Number of training steps before this one.
-            replay: The transitions so far.
+    def advance(self) -> None:
+        """Collect what is due, and train once if there is anything to train on."""
+        if len(self.replay) or self._tell is None:
+            self._collect()
+        else:
+            with stage(self._tell, "first experience"):
+                self._collect()
+        if len(self.replay) == 0:
+            return
+        self.train()
+        if self.steps % self._params.optimiser.publish_interval == 0:
+            self._publish()
 
-        Returns:
-            The targets, and loss and gradient norm of each active quantity.
+    def train(self) -> None:
+        """One training step: sample, targets, fit, refresh.
 
         Raises:
             NonFiniteError: if something is not finite and ``on_nan`` is ``stop``.
         """
-        schedule = self._schedule
-        index = replay.sample_indices(
-            self._params.replay.batch_size,
+        params, schedule, step = self._params, self.schedule, self.steps
+        # Sample.
+        index = self.replay.sample_indices(
+            params.replay.batch_size,
             self._generator,
             oldest=schedule.oldest(step),
             by_state=self._by_state,
         )
-        batch = replay.transitions(index)
+        batch = self.replay.transitions(index)
+        uniform = None
+        if not params.targets.model_based:
+            drawn = torch.rand(len(batch), generator=self._generator, dtype=torch.float64)
+            uniform = drawn.to(params.compute.device)
+        # Targets, in five stages.
         theory = ScheduledTheory(
             schedule.gamma_h(step), schedule.gamma_r(step), schedule.beta_r(step)
         )
-        uniform = None
-        if not self._params.targets.model_based:
-            drawn = torch.rand(len(batch), generator=self._generator, dtype=torch.float64)
-            uniform = drawn.to(self._params.compute.device)
-        self._cache.check(replay.freed_states)
+        self._cache.check(self.replay.renumberings)
         targets = self._compute(
-            batch, replay.states, self._target_values, theory, uniform, self._cache
+            batch, self.replay.states, self._target_values, theory, uniform, self._cache
         )
-        fits: dict[Quantity, Fit] = {}
+        # Fit.
         active: tuple[Quantity, ...] = ()
-        with self._guarded(step):
+        self.targets, self.fits = targets, {}
+        with self._guarded():
             check_finite(targets.must_be_finite, "what targets are computed from")
             active = schedule.active(step)
         if not active:  # What is not finite must not be read again.
             self._cache.clear()
         for quantity in active:
-            with self._guarded(step):
-                fits[quantity] = self._fit(quantity, targets, self.lr(quantity, step))
-        if (step + 1) % self._params.optimiser.target_interval == 0:
+            query, target, weight = self.regression_batch(quantity, targets)
+            with self._guarded():
+                self.fits[quantity] = self._regressions[quantity].fit(
+                    query, target, weight, lr=self.lr(quantity, step)
+                )
+        # Refresh.
+        self.steps += 1
+        self._timed_steps += 1
+        if self.steps % params.optimiser.target_interval == 0:
             self.refresh_targets()
-        return targets, fits
+        interval = params.reporting.profile_batching_interval
+        if interval and self.steps % interval == 0:
+            log.info("%s", metrics.profile_table(self.profile(), self._timed_steps))
+
+    def profile(self) -> dict[str, float]:
+        """Mean milliseconds per training step of each stage of targets; empty if not measured."""
+        seconds = self._timers.totals()
+        return {name: 1e3 * part / max(self._timed_steps, 1) for name, part in seconds.items()}
 
     def lr(self, quantity: Quantity, step: int) -> float:
         """The learning rate of a quantity; where the config gives none, its regression's own."""
@@ -167,27 +207,29 @@ class Learner:
             lr = lr[quantity]
         if lr is None:
             lr = self._regressions[quantity].default_lr(sampled=self.is_sampled)
-        return lr * self._schedule.lr_factor(step)
+        return lr * self.schedule.lr_factor(step)
 
     @property
     def is_sampled(self) -> bool:
         """True where targets are samples rather than expectations."""
-        return not self._params.targets.are_exact(self._spec)
+        return not self._params.targets.are_exact(self.values.spec)
 
-    @torch.no_grad()
-    def predicted(self, quantity: Quantity, targets: BatchTargets) -> float:
-        """Mean output of a quantity's network where a batch starts."""
-        query, _, weight = self._regression_batch(quantity, targets)
-        answers = torch.where(weight > 0, self.networks[quantity](query) * weight, 0.0)
-        return float(answers.sum() / weight.sum().clamp(min=1e-12))
-
-    @torch.no_grad()
-    def misfit(self, quantity: Quantity, targets: BatchTargets) -> float:
-        """Mean distance of a quantity from its targets in a batch, relative to their mean size."""
-        query, target, weight = self._regression_batch(quantity, targets)
-        away = (self.networks[quantity](query) - target).abs()
-        size = torch.where(weight > 0, target.abs() * weight, 0.0).sum()
-        return float(torch.where(weight > 0, away * weight, 0.0).sum() / size.clamp(min=1e-12))
+    def regression_batch(
+        self, quantity: Quantity, targets: BatchTargets
+    ) -> tuple[ValueQuery, Tensor, Tensor]:
+        """Queries of a quantity, their targets, and the weight of each error."""
+        sources = targets.sources
+        if quantity == "q_r":
+            return state_query(sources), targets.q_r, targets.q_r_weight
+        if quantity == "v_h_e":
+            query = self.values.goal_query(sources)
+            return query, targets.v_h_e.reshape(-1, 1), targets.v_h_e_weight.reshape(-1, 1)
+        targets_of = {"x_h": targets.x_h, "u_r": targets.u_r, "v_r": targets.v_r}
+        target = targets_of[quantity]
+        assert target is not None
+        target = target.reshape(-1, 1)
+        ask = self.values.human_query if quantity == "x_h" else state_query
+        return ask(sources), target, torch.ones_like(target)
 
     def refresh_targets(self) -> None:
         """Compute targets with newer values from now on.
@@ -206,29 +248,43 @@ class Learner:
             target.load_state_dict(newer[quantity])
         self._cache.refresh()
 
-    def published(self) -> dict[str, Tensor]:
-        """Weights that actors act with, on the CPU, named ``<quantity>.<parameter>``.
+    def metrics(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Numbers about the newest training step, and about collection."""
+        numbers = metrics.of_collection(self._collector, self.replay) | self._exploration
+        numbers |= self._explorers.rates(self.steps, self.schedule)
+        if self.targets is not None:
+            self.losses.append((self.steps, {q: float(fit.loss) for q, fit in self.fits.items()}))
+            step = self.steps - 1
+            numbers |= metrics.of_step(step, self.schedule, self.targets)
+            for quantity, fit in self.fits.items():
+                query, _, weight = self.regression_batch(quantity, self.targets)
+                with torch.no_grad():
+                    prediction = self.networks[quantity](query)
+                lr = self.lr(quantity, step)
+                numbers |= metrics.of_fit(quantity, fit, lr, prediction, weight)
+            numbers |= metrics.of_networks(self.networks)
+            numbers["optim/skipped_fits"] = float(self.skipped)
+        if self._timers.enabled:
+            numbers |= metrics.of_stages(self._timers.lap(), max(self.steps - self._line_steps, 1))
+        self._line_steps = self.steps
+        return numbers
 
-        Raises:
-            NonFiniteError: if a weight is not finite.
-        """
-        quantity: Quantity = "q_r" if "q_r" in self.networks else "v_r"
-        state = self.networks[quantity].state_dict()
-        # Copies, because the network goes on learning while actors read them.
-        weights = {
-            f"{quantity}.{name}": tensor.detach().to("cpu", copy=True)
-            for name, tensor in state.items()
-        }
-        check_finite(weights, "a weight to be published")
-        return weights
+    def evaluate(self) -> Evaluated | None:
+        """The gap to the right values, where they are known."""
+        if self._comparison is None or self._estimate is None:
+            return None
+        with self.interruptible():
+            gap = self._comparison.record(self.steps, self._estimate)
+        named = {name.replace("Compare/", "eval/").lower(): value for name, value in gap.items()}
+        return Evaluated(named, -gap["Compare/V_r_mean_rel"])
 
-    def state_dict(self) -> StateDict:
+    def state_dict(self, *, midway: bool = False) -> StateDict:
         """Everything needed to resume exactly.
 
         Raises:
             NonFiniteError: if something in it is not finite.
         """
-        state = {
+        learned = {
             "networks": {name: dict(net.state_dict()) for name, net in self.networks.items()},
             "targets": {name: dict(net.state_dict()) for name, net in self._targets.items()},
             "regressions": {name: r.state_dict() for name, r in self._regressions.items()},
@@ -236,11 +292,20 @@ class Learner:
             "generator": self._generator.get_state(),
             "skipped": self.skipped,
         }
-        check_finite(flatten(state)[1], "what is to be saved")
-        return state
+        check_finite(flatten(learned)[1], "what is to be saved")
+        return learned | {
+            "steps": self.steps,
+            "losses": self.losses.state_dict(),
+            "replay": self.replay.state_dict(),
+            "published": dict(self._published),
+            "collector": self._collector.state_dict(),
+            "explorers": self._explorers.state_dict(),
+            "comparison": self._comparison.state_dict() if self._comparison else None,
+            "entered": self.entered.state_dict(),
+        }
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Restore what ``state_dict`` returned."""
+        """Go on from what ``state_dict`` returned."""
         for name in self.networks:
             self.networks[name].load_state_dict(state_dict["networks"][name])
             self._targets[name].load_state_dict(state_dict["targets"][name])
@@ -248,59 +313,56 @@ class Learner:
         self._cache.load_state_dict(state_dict["cache"], self._cached_columns())
         self._generator.set_state(state_dict["generator"])
         self.skipped = whole_number(state_dict["skipped"])
+        self.steps = self._line_steps = whole_number(state_dict["steps"])
+        self.losses.load_state_dict(state_dict["losses"])
+        self.replay.load_state_dict(state_dict["replay"])
+        self._published = state_dict["published"]
+        self._collector.publish(self._published, self.steps)
+        self._collector.load_state_dict(state_dict["collector"])
+        self._explorers.load_state_dict(state_dict["explorers"])
+        if self._comparison:
+            self._comparison.load_state_dict(state_dict["comparison"])
+        self.entered.load_state_dict(state_dict["entered"])
+
+    def _collect(self) -> None:
+        """Put what actors bring into the replay, and let explorers learn from it."""
+        for experience in self._collector.collect(self.steps):
+            block = Block.from_arrays(experience.arrays)
+            self.replay.add(block, training_step=self.steps)
+            self.entered.add(block)
+            if self._comparison:
+                self._comparison.observe(block)
+            if self._explorers.learns:
+                self._exploration = self._explorers.learn(block)
+
+    def _publish(self) -> None:
+        """Send the newest values to the actors."""
+        weights = self.values.published() | self._explorers.weights()
+        self._collector.publish(weights, self.steps)
+        self._published = weights
 
     def _cached_columns(self) -> dict[str, Tensor]:
         """What the cache of targets holds, of no state at all."""
-        humans, slots = len(self._spec.humans), len(self._goals)
-        robots = self._spec.num_robot_actions
+        humans, slots = len(self.values.spec.humans), len(self.values.goals)
+        robots = self.values.spec.num_robot_actions
         dtype = next(iter(self.networks["v_h_e"].parameters())).dtype
         columns = {"v_h_e": torch.zeros(0, slots), "x_h": torch.zeros(0, humans)}
         columns["u_r"] = torch.zeros(0)
         widths = {"q_r": (robots,), "v_r": ()}
         columns |= {name: torch.zeros(0, *widths[name]) for name in widths if name in self.networks}
-        if not isinstance(self._compute, CompiledTargets):
-            return {name: column.to(dtype) for name, column in columns.items()}
-        columns = {"q_r": torch.zeros(0, 0), "v_r": torch.zeros(0)} | columns
-        columns["beta_r"] = torch.zeros(0)
-        return {name: column.double() for name, column in columns.items()} | {
-            "layout": torch.zeros(0, dtype=torch.int64),
-            "alive": torch.zeros(0, dtype=torch.bool),
-            "achieved": torch.zeros(0, slots, dtype=torch.bool),
-            "available": torch.zeros(0, robots, dtype=torch.bool),
-        }
-
-    def _fit(self, quantity: Quantity, targets: BatchTargets, lr: float) -> Fit:
-        query, target, weight = self._regression_batch(quantity, targets)
-        return self._regressions[quantity].fit(query, target, weight, lr=lr)
-
-    def _regression_batch(
-        self, quantity: Quantity, targets: BatchTargets
-    ) -> tuple[ValueQuery, Tensor, Tensor]:
-        """Queries of a quantity, their targets, and the weight of each error."""
-        sources = targets.sources
-        if quantity == "q_r":
-            return state_query(sources), targets.q_r, targets.q_r_weight
-        if quantity == "v_h_e":
-            query = self.values.goal_query(sources)
-            return query, targets.v_h_e.reshape(-1, 1), targets.v_h_e_weight.reshape(-1, 1)
-        targets_of = {"x_h": targets.x_h, "u_r": targets.u_r, "v_r": targets.v_r}
-        target = targets_of[quantity]
-        assert target is not None
-        target = target.reshape(-1, 1)
-        ask = self.values.human_query if quantity == "x_h" else state_query
-        return ask(sources), target, torch.ones_like(target)
+        return {name: column.to(dtype) for name, column in columns.items()}
 
     @contextlib.contextmanager
-    def _guarded(self, step: int) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
         """Stop, or skip the rest of the block, where something is not finite (``on_nan``)."""
         try:
             yield
         except NonFiniteError as error:
             if self._params.optimiser.on_nan == "stop":
-                error.add_note(f"This happened in training step {step}.")
+                error.add_note(f"This happened in training step {self.steps}.")
                 raise
             self.skipped += 1
-            log.warning("step %d: %s; the step was skipped", step, error)
+            log.warning("step %d: %s; the step was skipped", self.steps, error)
 
 
 def between(target: ValueNetwork, network: ValueNetwork, rate: float) -> dict[str, Tensor]:
@@ -313,31 +375,3 @@ def between(target: ValueNetwork, network: ValueNetwork, rate: float) -> dict[st
         name: before[name].lerp(weight, rate) if weight.is_floating_point() else weight
         for name, weight in newest.items()
     }
-
-
-def target_computer(
-    params: Phase2Params,
-    spec: WorldSpec,
-    goals: GoalIndex,
-    aggregate: Aggregator,
-    timers: Timers,
-) -> TargetComputer:
-    """Computes targets in tensor operations, on any device."""
-    return TargetComputer(
-        spec,
-        goals,
-        aggregate,
-        model_based=params.targets.model_based,
-        timers=timers,
-        advantage_floor=params.targets.q_r_advantage_floor,
-    )
-
-
-def compiled(
-    plain: TargetComputer, params: Phase2Params, network: ValueNetwork
-) -> TargetComputer | CompiledTargets:
-    """The same in compiled loops, which know no device but the CPU and no other aggregator."""
-    usual = Phase2Params.model_fields["aggregator"].get_default(call_default_factory=True)
-    if params.compute.device != "cpu" or params.aggregator != usual:
-        return plain
-    return CompiledTargets(plain, next(iter(network.parameters())).dtype)

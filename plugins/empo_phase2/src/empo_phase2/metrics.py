@@ -7,29 +7,17 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from empo_core.protocols import Collector
+from empo_core.protocols import Collector, ValueNetwork
 from empo_core.types import Fit, Quantity
-from empo_phase2.learner import Learner
 from empo_phase2.params import QUANTITIES
-from empo_phase2.replay.buffer import Replay
+from empo_phase2.replay import Replay
 from empo_phase2.targets import BatchTargets
 from empo_phase2.warmup import STAGES, WarmUpSchedule
 
 
-def of_step(
-    step: int,
-    schedule: WarmUpSchedule,
-    learner: Learner,
-    targets: BatchTargets,
-    fits: Mapping[Quantity, Fit],
-) -> dict[str, float]:
-    """Numbers about one training step."""
+def of_step(step: int, schedule: WarmUpSchedule, targets: BatchTargets) -> dict[str, float]:
+    """Numbers about the targets and the schedules of one training step."""
     metrics: dict[str, float] = {}
-    for quantity, fit in fits.items():
-        metrics[f"loss/{quantity}"] = float(fit.loss)
-        metrics[f"optim/grad_norm_{quantity}"] = float(fit.gradient_norm)
-        metrics[f"optim/lr_{quantity}"] = learner.lr(quantity, step)
-        metrics[f"value/{quantity}_prediction_mean"] = learner.predicted(quantity, targets)
     for name, target, weight in (
         ("q_r", targets.q_r, targets.q_r_weight),
         ("v_h_e", targets.v_h_e, targets.v_h_e_weight),
@@ -50,9 +38,20 @@ def of_step(
         "value/gamma_r": schedule.gamma_r(step),
         "optim/batch_successors": float(targets.items),
         "optim/batch_distinct_states": float(targets.distinct),
-        "optim/skipped_fits": float(learner.skipped),
     }
-    return metrics | _of_networks(learner)
+    return metrics
+
+
+def of_fit(
+    quantity: Quantity, fit: Fit, lr: float, prediction: Tensor, weight: Tensor
+) -> dict[str, float]:
+    """Numbers about one quantity: its newest fit, and its network's output in the same batch."""
+    return {
+        f"loss/{quantity}": float(fit.loss),
+        f"optim/grad_norm_{quantity}": float(fit.gradient_norm),
+        f"optim/lr_{quantity}": lr,
+        f"value/{quantity}_prediction_mean": _mean(prediction, weight),
+    }
 
 
 def of_collection(collector: Collector, replay: Replay) -> dict[str, float]:
@@ -74,10 +73,20 @@ def of_stages(seconds: Mapping[str, float], steps: int) -> dict[str, float]:
     return ms | shares
 
 
-def _of_networks(learner: Learner) -> dict[str, float]:
+def profile_table(stage_ms: Mapping[str, float], steps: int) -> str:
+    """Milliseconds and share of each stage, as lines of text."""
+    whole = max(sum(stage_ms.values()), 1e-12)
+    lines = [
+        f"  {name:<24}{ms:9.3f} ms {100 * ms / whole:5.1f} %"
+        for name, ms in {**stage_ms, "total": sum(stage_ms.values())}.items()
+    ]
+    return "\n".join([f"targets, mean of {steps:,} training steps", *lines])
+
+
+def of_networks(networks: Mapping[Quantity, ValueNetwork]) -> dict[str, float]:
     """Sizes of weights, and of tables that grow."""
     metrics: dict[str, float] = {}
-    for quantity, network in learner.networks.items():
+    for quantity, network in networks.items():
         squares = [parameter.detach().square().sum() for parameter in network.parameters()]
         if squares:
             metrics[f"optim/weight_norm_{quantity}"] = float(torch.stack(squares).sum().sqrt())

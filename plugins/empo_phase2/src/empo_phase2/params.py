@@ -178,6 +178,36 @@ class ReplayParams(Replay):
     )
 
 
+Start = Literal["start", "v_h_e", "x_h", "u_r", "q_r", "v_r", "ramp", "full"]
+
+
+class EpsilonGreedyParams(Config):
+    """Probability of acting at random."""
+
+    start: float = Field(1.0, ge=0, le=1, description="Chance to act at random at first.")
+    end: float = Field(0.01, ge=0, le=1, description="Chance to act at random in the end.")
+    decay_fraction: float = Field(
+        0.5, ge=0, le=1,
+        description="Share of the run's training steps in which it goes from start to end, "
+        "linearly.",
+    )  # fmt: skip
+    decay_from: Start = Field(
+        "start",
+        description="Since when: the first training step, or that of a warm-up stage. 'q_r' keeps "
+        "exploring at full strength until Q_r is trained.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_share_of_the_run(cls, params: Any) -> Any:
+        if isinstance(params, Mapping) and "decay_steps" in params:
+            raise ValueError(
+                "there is no decay_steps any more, since exploration outlasted shorter runs: set "
+                "decay_fraction, the share of total_steps in which the chance falls"
+            )
+        return params
+
+
 def _epsilon_greedy() -> list[ExplorerRef]:
     return [ExplorerRef.model_validate("epsilon-greedy")]
 
@@ -223,9 +253,11 @@ class ReportingParams(Reporting):
         None, description="Algorithm whose solution the values are compared with, e.g. exact."
     )
     evaluation_interval: int = Field(1000, ge=0, description="Steps between comparisons; 0: one.")
-    time_stages: bool = Field(
-        False, description="Measure the stages of target computation, for each line of metrics."
-    )
+    profile_batching_interval: int = Field(
+        0, ge=0,
+        description="Training steps between two logged tables of the time that the five stages of "
+        "targets take, which are then also metrics and `result.profile()`; 0 measures nothing.",
+    )  # fmt: skip
 
 
 class ComputeParams(Compute):

@@ -20,10 +20,10 @@ from empo_core.types import AgentSpec, Goal, Role, WorldSpec
 from empo_core.world_content import world_digest
 from empo_learning.saved_model import Format, read_model, rebuilding, write_model
 from empo_phase2.behaviour import RobotBehaviour
-from empo_phase2.ensemble import EnsembleWorld, prior_of
 from empo_phase2.params import Phase2Params
 from empo_phase2.state_queries import StateEncoder
 from empo_phase2.state_recorder import learner_spec
+from empo_worlds.ensemble import EnsembleWorld, prior_of
 
 FORMAT = Format("empo-phase2-policy", 1)
 AT_ONCE = 4096

@@ -11,7 +11,7 @@ from torch import Tensor
 from empo_core.types import WorldSpec
 from empo_phase2.experience import Transitions
 from empo_phase2.goal_index import GoalIndex
-from empo_phase2.joint_actions import sample_actions
+from empo_worlds.queries import sample_actions
 
 
 class HumanProfiles:
@@ -78,7 +78,7 @@ class HumanProfiles:
             slot_uniform: Numbers u.
         """
         policy = policy.double()
-        mean = torch.einsum("nsa,nsh->nha", policy, self.share[layout])
+        mean = self.share[layout].transpose(1, 2) @ policy  # [state human action]
         action = sample_actions(mean, action_uniform)
         ratio = policy / mean[:, self.human].clamp(min=1e-300)
         chosen_ratio = ratio.gather(2, action[:, self.human, None])[..., 0]
@@ -89,7 +89,7 @@ class HumanProfiles:
     ) -> tuple[Float[Tensor, "state profile"], Float[Tensor, "state profile slot"]]:
         """Probability of each profile on average over goals, and given each slot's goal."""
         share = self.share.to(policy.dtype)[layout]
-        mean = torch.einsum("nsa,nsh->nha", policy, share)
+        mean = share.transpose(1, 2) @ policy  # [state human action]
         chosen_mean = mean[:, self._position, self.action]  # [state profile human]
         chosen_policy = policy.gather(2, self.action.T[self.human].expand(policy.shape[0], -1, -1))
         others = _product_of_others(chosen_mean)[:, :, self.human]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from empo_core.protocols import Aggregator, ValueNetwork
 from empo_core.types import Quantity, Segments, ValueQuery, WorldSpec
+from empo_learning.finite import check_finite
 from empo_phase2.experience import TimedStates
 from empo_phase2.goal_index import GoalIndex
 from empo_phase2.params import Phase2Theory
@@ -27,7 +28,9 @@ class Quantities:
     Attributes:
         networks: The learned quantities; all others are computed in closed form.
         spec: Shape and meaning of the rows of ``States``.
+        goals: The goals, by slot.
         theory: Parameters of the theory.
+        aggregate: Takes all sums over successors and over humans.
     """
 
     def __init__(
@@ -36,11 +39,10 @@ class Quantities:
         spec: WorldSpec,
         goals: GoalIndex,
         theory: Phase2Theory,
-        aggregator: Aggregator,
+        aggregate: Aggregator,
     ) -> None:
         self.networks = networks
-        self.spec, self.theory = spec, theory
-        self._aggregate = aggregator
+        self.spec, self.goals, self.theory, self.aggregate = spec, goals, theory, aggregate
         # A slot without a goal asks for goal 0; its value has no weight anywhere.
         self._goal_asked = goals.goal.clamp(min=0)
         self._only_goals = self._goal_asked[0]
@@ -51,6 +53,26 @@ class Quantities:
         self._belongs = goals.human[:, None] == torch.arange(
             len(spec.humans), device=goals.human.device
         )
+
+    def by(self, networks: Mapping[Quantity, ValueNetwork]) -> Quantities:
+        """The same quantities according to other networks."""
+        return Quantities(networks, self.spec, self.goals, self.theory, self.aggregate)
+
+    def published(self) -> dict[str, Tensor]:
+        """Weights that actors act with, on the CPU, named ``<quantity>.<parameter>``.
+
+        Raises:
+            NonFiniteError: if a weight is not finite.
+        """
+        quantity: Quantity = "q_r" if "q_r" in self.networks else "v_r"
+        state = self.networks[quantity].state_dict()
+        # Copies, because the network goes on learning while actors read them.
+        weights = {
+            f"{quantity}.{name}": tensor.detach().to("cpu", copy=True)
+            for name, tensor in state.items()
+        }
+        check_finite(weights, "a weight to be published")
+        return weights
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -127,7 +149,7 @@ class Quantities:
         x_h = x_h.clamp(min=theory.x_h_floor)
         offsets = torch.arange(0, count * humans + 1, humans, device=x_h.device)
         segments = Segments(offsets, _repeated(count, humans, x_h.device))
-        lack = self._aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
+        lack = self.aggregate((x_h**-theory.xi).flatten(), segments, reduction=theory.u_agg)
         return -(lack**theory.eta)
 
     def q_r(self, states: TimedStates) -> Float[Tensor, "distinct robot_action"]:

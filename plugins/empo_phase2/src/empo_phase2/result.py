@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from empo_core.tables import report_table
 from empo_core.types import WorldSpec
 from empo_learning.report import csv_text
 from empo_phase2.compare import Comparison
-from empo_phase2.ensemble import members_of
 from empo_phase2.params import Phase2Params
 from empo_phase2.pictures import Curve, draw
 from empo_phase2.policyfile import save_policy
@@ -26,6 +25,7 @@ from empo_phase2.values import ValueEstimates
 from empo_phase2.world_checks import warning
 from empo_pictures.notebooks import NotebookReport
 from empo_theory.inspection import Inspection, InspectionScope, or_achieved, q_r_words
+from empo_worlds.ensemble import members_of
 
 POLICY = "policy.safetensors"
 MAX_ROBOT_ROWS = 20
@@ -48,6 +48,7 @@ class Phase2Result(NotebookReport):
         weights: What the learner published last.
         comparison: How far values were from the right ones; None where that was not asked.
         assessed: What is thought of all situations of ``comparison``.
+        stage_ms: Milliseconds per training step of each stage of targets; empty if not measured.
         inspection: What is thought of states; see ``empo_theory.inspection.InspectableResult``.
     """
 
@@ -64,12 +65,26 @@ class Phase2Result(NotebookReport):
     inspection: Callable[[InspectionScope], Inspection]
     comparison: Comparison | None = None
     assessed: ValueEstimates | None = None
+    stage_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gap(self) -> dict[str, float]:
         """The last comparison; empty where there was none."""
         history = self.comparison.history if self.comparison is not None else []
         return dict(history[-1].metrics) if history else {}
+
+    def profile(self) -> dict[str, float]:
+        """Mean milliseconds per training step of each stage of target computation.
+
+        Raises:
+            ValueError: if ``reporting.profile_batching_interval`` was 0, so that nothing was
+                measured.
+        """
+        if not self.stage_ms:
+            raise ValueError(
+                "nothing was measured: set algorithm.params.reporting.profile_batching_interval"
+            )
+        return dict(self.stage_ms)
 
     def summary(self) -> dict[str, Any]:
         """The result as JSON data."""

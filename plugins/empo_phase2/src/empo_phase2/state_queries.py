@@ -8,11 +8,12 @@ from torch import Tensor
 
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_phase2.cached_prior import CachedPrior
-from empo_phase2.ensemble import goal_index_of, members_of
 from empo_phase2.experience import States, Transitions
+from empo_phase2.goal_index import goal_index_of
 from empo_phase2.joint_actions import JointActionOrder
 from empo_phase2.state_recorder import StateRecorder
 from empo_worlds.contract import successors_of
+from empo_worlds.ensemble import members_of
 
 
 class StateEncoder:

@@ -10,8 +10,8 @@ from empo_core.errors import SolveError
 from empo_core.protocols import WorldModel
 from empo_core.types import Successors
 from empo_phase2.joint_actions import JointActionOrder
-from empo_phase2.ragged import concatenate, select_pairs
 from empo_worlds.contract import successors_of
+from empo_worlds.ragged import concatenate, select_pairs
 
 
 class SuccessorQuery:

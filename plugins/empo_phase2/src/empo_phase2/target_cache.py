@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int32, Int64
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from empo_core.trees import StateDict, whole_number
 from empo_learning.saved_state import tensor_like
 from empo_phase2.experience import TimedStates
-from empo_phase2.target_kernels import places
 from empo_worlds.row_table import RowTable
 
 MOST_NUMBERS = 2**21
@@ -33,7 +32,7 @@ class TargetCache:
     """
 
     def __init__(self) -> None:
-        self._freed_states = 0
+        self._renumberings = 0
         self.clear()
 
     def clear(self) -> None:
@@ -51,14 +50,14 @@ class TargetCache:
         self.clear()
         self._expected = expected
 
-    def check(self, freed_states: int) -> None:
-        """Forget all values where ids of states may mean others than before.
+    def check(self, renumberings: int) -> None:
+        """Forget all values where ids of states mean others than before.
 
         Args:
-            freed_states: Number of ids that were given back so far.
+            renumberings: How often the replay gave new ids so far.
         """
-        if freed_states != self._freed_states:
-            self._freed_states = freed_states
+        if renumberings != self._renumberings:
+            self._renumberings = renumberings
             self.clear()
 
     def __len__(self) -> int:
@@ -92,38 +91,10 @@ class TargetCache:
             place = self._keys.find(keys[:, None])
         return torch.from_numpy(place).to(key)
 
-    def find(
-        self, keys: Int64[np.ndarray, "occurrence 1"]
-    ) -> tuple[Int32[np.ndarray, " occurrence"], Int32[np.ndarray, " distinct"]] | None:
-        """Positions of timed states that may occur often, and each once; None if one is new."""
-        place, distinct = np.empty((2, len(keys)), np.int32)
-        rows, slots = self._keys.arrays
-        is_listed = np.zeros(len(self), np.bool_)
-        count = places(keys.view(np.uint64), rows, slots, is_listed, place, distinct)
-        return None if count < 0 else (place, distinct[:count])
-
-    def ask(
-        self,
-        keys: Int64[np.ndarray, "occurrence 1"],
-        states: Callable[[Tensor], TimedStates],
-        value: Callable[[TimedStates], Values],
-    ) -> tuple[Int32[np.ndarray, " occurrence"], Int32[np.ndarray, " distinct"]]:
-        """The same, with values computed where they are new; see ``__call__``."""
-        hit = self.find(keys)
-        if hit is not None:
-            self._num_queries += len(hit[1])
-            return hit
-        distinct = RowTable(1, keys.dtype)
-        distinct.number(keys)
-        self(torch.from_numpy(distinct.rows[:, 0]), states, value)
-        hit = self.find(keys)
-        assert hit is not None
-        return hit
-
     def state_dict(self) -> StateDict:
         """Everything needed to go on exactly."""
         return {
-            "freed_states": self._freed_states,
+            "renumberings": self._renumberings,
             "key": torch.from_numpy(self._key),
             "values": dict(self.values),
             "asked": self._num_queries,
@@ -141,7 +112,7 @@ class TargetCache:
             ValueError: if the state has values of another shape or type.
         """
         self.clear()
-        self._freed_states = whole_number(state_dict["freed_states"])
+        self._renumberings = whole_number(state_dict["renumberings"])
         no_key = torch.zeros(0, dtype=torch.int64)
         key, expected = state_dict["key"], state_dict["expected"]
         key, expected = (

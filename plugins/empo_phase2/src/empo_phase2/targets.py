@@ -202,7 +202,6 @@ def one_step_q_r(
     values: Quantities,
     profiles: HumanProfiles,
     gamma_r: float,
-    aggregate: Aggregator,
 ) -> Float[Tensor, "transition robot_action"]:
     """Q_r where transitions start, in closed form from a learned V_r, equation (4).
 
@@ -212,13 +211,12 @@ def one_step_q_r(
         values: Quantities of which V_r is learned.
         profiles: Probabilities of the humans' joint actions.
         gamma_r: The robot's discount.
-        aggregate: Sums over successors.
     """
     collected = collect(transitions, values.spec)
     timed = encode(collected.key, values.spec, states.at)
     profile_prob, _ = profiles.of(transitions, timed.states.layout[collected.source])
     v_r = torch.cat([values.v_r(block) for block in blocks(timed, values)])
-    return aggregate_q_r(v_r, collected, profile_prob, gamma_r, aggregate)
+    return aggregate_q_r(v_r, collected, profile_prob, gamma_r, values.aggregate)
 
 
 class TargetComputer:
@@ -318,9 +316,9 @@ class TargetComputer:
                 assert uniform is not None
                 v_h_e_weight *= evaluates_policy(batch, pi_r, uniform)[:, None]
         learned, start = values.networks, collected.source
-        must_be_finite = _inputs_and_values(batch, self.goals, timed, forward_values) | {
-            "the target of Q_r": torch.where(q_r_weight > 0, q_r, 0.0),
-            "the target of V_h^e": torch.where(v_h_e_weight > 0, v_h_e, 0.0),
+        must_be_finite = _inputs_and_values(batch, self.goals, forward_values) | {
+            "the target of Q_r": q_r,
+            "the target of V_h^e": v_h_e,
         }
         return BatchTargets(
             sources=sources,
@@ -346,21 +344,19 @@ class TargetComputer:
 
 
 def _inputs_and_values(
-    batch: Transitions, goals: GoalIndex, timed: TimedStates, forward_values: ForwardValues
+    batch: Transitions, goals: GoalIndex, forward_values: ForwardValues
 ) -> dict[str, Tensor]:
-    """Everything that targets are computed from, causes first; 0 where it is not read."""
-    over = ~timed.alive
+    """Everything that targets are computed from, causes first."""
     named = {
         "a successor's probability": batch.prob,
         "the humans' policy": batch.human_policy,
         "a goal's weight": goals.weight,
         "V_h^e": forward_values.v_h_e,
-        "X_h": forward_values.x_h.masked_fill(over[:, None], 0.0),
-        "U_r": forward_values.u_r.masked_fill(over, 0.0),
+        "X_h": forward_values.x_h,
+        "U_r": forward_values.u_r,
     }
     if forward_values.q_r is not None:
-        missing = over[:, None] | ~timed.states.available
-        named["Q_r"] = forward_values.q_r.masked_fill(missing, 0.0)
+        named["Q_r"] = forward_values.q_r
     # Last, for it may follow from all others.
     return named | {"V_r": forward_values.v_r}
 

@@ -9,10 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from empo_core.protocols import Aggregator
 from empo_phase2.experience import States, TimedStates, Transitions
 from empo_phase2.forward import forward
-from empo_phase2.params import Phase2Theory
 from empo_phase2.profiles import HumanProfiles
 from empo_phase2.quantities import Quantities, policy_of
 from empo_phase2.state_queries import StateEncoder
@@ -52,22 +50,14 @@ class ValueEstimates:
 class ValueEstimator:
     """Estimates all quantities in states of a world, at the theory's final parameters."""
 
-    def __init__(
-        self,
-        values: Quantities,
-        encoder: StateEncoder,
-        theory: Phase2Theory,
-        aggregate: Aggregator,
-        device: str = "cpu",
-    ) -> None:
+    def __init__(self, values: Quantities, encoder: StateEncoder, device: str = "cpu") -> None:
         """Read all quantities anew each time, so that they may go on learning.
 
         The encoder must add successors where Q_r is not learned.
         """
         if "q_r" not in values.networks and not encoder.has_successors:
             raise ValueError("where Q_r is not learned, the encoder needs a human prior")
-        self._values, self._encoder = values, encoder
-        self._theory, self._aggregate, self._device = theory, aggregate, device
+        self._values, self._encoder, self._device = values, encoder, device
 
     @torch.no_grad()
     def __call__(
@@ -79,11 +69,11 @@ class ValueEstimator:
         sources = TimedStates.of(states.at(transitions.state), transitions.steps_left)
         values = self._values
         with values.evaluating():
-            forward_values = forward(sources, values, self._theory.beta_r)
+            forward_values = forward(sources, values, self._values.theory.beta_r)
             q_r, pi_r = forward_values.q_r, forward_values.pi_r
             if q_r is None or pi_r is None:
                 q_r = self._one_step_q_r(states, transitions)
-                pi_r = policy_of(q_r, sources.states.available, self._theory.beta_r)
+                pi_r = policy_of(q_r, sources.states.available, self._values.theory.beta_r)
         q_r = q_r.masked_fill(~sources.states.available, math.nan)
         parts = (
             forward_values.v_r,
@@ -98,9 +88,8 @@ class ValueEstimator:
     def _one_step_q_r(self, states: States, transitions: Transitions) -> Tensor:
         """Q_r by looking one step ahead."""
         profiles = HumanProfiles(self._values.spec, self._encoder.goals)
-        return one_step_q_r(
-            states, transitions, self._values, profiles, self._theory.gamma_r, self._aggregate
-        )
+        theory = self._values.theory
+        return one_step_q_r(states, transitions, self._values, profiles, theory.gamma_r)
 
     def _by_goal(self, by_slot: Tensor) -> Tensor:
         """Values of slots, in the order of the world's goals."""

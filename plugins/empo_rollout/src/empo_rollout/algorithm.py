@@ -33,19 +33,17 @@ from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.loop import Loop, saved_state
 from empo_learning.room import num_parameters, require_room, require_room_for_networks
 from empo_learning.timers import Timers
+from empo_rollout.buffer import SegmentBuffer
 from empo_rollout.collector import RolloutCollector, build_normaliser
 from empo_rollout.empowerment.playback import LearnedRobots, UniformHumans
-from empo_rollout.experience.buffer import SegmentBuffer
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.learner import RolloutLearner
-from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan, usable_processors
 from empo_rollout.player import RolloutPlayer
-from empo_rollout.policies.layers import ObservationNormalisation
-from empo_rollout.policies.networks import blank_policy, build_policy
-from empo_rollout.policies.policyfile import POLICY, load_policy
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic, ObservationNormalisation, blank_policy, build_policy
+from empo_rollout.policyfile import POLICY, load_policy
+from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.result import Mark, RolloutResult
 from empo_rollout.run_warnings import warnings_before

@@ -15,11 +15,9 @@ from empo_core.protocols.environments import EnvSpec, TimeStep, VectorEnv
 from empo_core.trees import StateDict
 from empo_environments.normalisation import Normaliser
 from empo_learning.timers import Timers
-from empo_rollout.experience.buffer import SegmentBuffer
-from empo_rollout.experience.rollout import Rollout
+from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.params import ComputeParams, RolloutParams
-from empo_rollout.policies.precision import autocast
-from empo_rollout.policies.protocols import ActorCritic, PolicyStep
+from empo_rollout.policy import ActorCritic, PolicyStep, autocast
 
 
 class EpisodeObserver(Protocol):

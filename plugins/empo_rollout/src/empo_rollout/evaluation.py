@@ -17,8 +17,7 @@ from empo_environments.normalisation import Normaliser
 from empo_learning.randomness import seeded
 from empo_rollout.collector import policy_step, refuse_non_finite
 from empo_rollout.params import ComputeParams
-from empo_rollout.policies.precision import autocast
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic, autocast
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from empo_learning.timers import Timers
 from empo_rollout.collector import RolloutCollector
 from empo_rollout.evaluation import Evaluation, EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
-from empo_rollout.learning.updater import Updater
 from empo_rollout.params import RolloutParams
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic
+from empo_rollout.ppo import Updater
 from empo_rollout.remote_collector import RemoteCollector
 from empo_rollout.run_warnings import RolloutWatch
 

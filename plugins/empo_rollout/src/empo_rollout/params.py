@@ -92,9 +92,6 @@ class ExperienceParams(Config):
     carry_memory: bool = Field(
         True, description="Whether recurrent policies remember across rollouts."
     )
-    burn_in: int = Field(
-        0, ge=0, description="First steps of each segment that only freshen the memory."
-    )
     reward_clip: float | None = Field(
         None, gt=0, description="Cut rewards to plus or minus this; null cuts none."
     )
@@ -106,17 +103,13 @@ class AdvantageParams(Config):
     gae_lambda: float = Field(
         0.95, ge=0, le=1, description="Decay of credit over steps (lambda of GAE)."
     )
-    vtrace: bool = Field(
-        False,
-        description="Correct for the policy having changed since it acted; makes a difference "
-        "where 'recompute' is not 'phase'.",
+    vtrace: Literal["never", "epoch", "minibatch"] = Field(
+        "never",
+        description="Interval at which advantages are corrected for how the policy has changed "
+        "since it acted (V-trace).",
     )
     rho_clip: float = Field(1.0, gt=0, description="Greatest weight of a surprise (V-trace).")
     c_clip: float = Field(1.0, gt=0, description="Greatest weight of a trace (V-trace).")
-    recompute: Literal["phase", "epoch", "minibatch"] = Field(
-        "phase",
-        description="Interval at which advantages are computed anew with the newest policy.",
-    )
     truncation: Literal["last", "self", "zero"] = Field(
         "last",
         description="Value with which a cut-off episode is continued: the value of its last "
@@ -125,12 +118,10 @@ class AdvantageParams(Config):
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> AdvantageParams:
-        clips = (self.rho_clip, self.c_clip) != (1.0, 1.0)
-        if self.vtrace != (self.recompute != "phase") or (clips and not self.vtrace):
+        if self.vtrace == "never" and (self.rho_clip, self.c_clip) != (1.0, 1.0):
             raise ValueError(
-                "V-trace corrects for how the policy moved since it acted, of which advantages "
-                "know that are computed anew: set vtrace to true and recompute to 'epoch' or "
-                "'minibatch', or neither; rho_clip and c_clip belong to it"
+                "rho_clip and c_clip belong to V-trace: set vtrace to 'epoch' or 'minibatch', or "
+                "drop them"
             )
         return self
 
@@ -211,7 +202,7 @@ class UpdateParams(Config):
         "shuffled",
         description="Sampling of segments into minibatches; 'steps' shuffles single steps, for "
         "policies without memory. 'auto': 'steps', and 'shuffled' where the policy has a memory or "
-        "advantages are recomputed for each minibatch.",
+        "advantages are corrected for each minibatch.",
     )
     prio_alpha: float = Field(
         0.0, ge=0, le=1, description="Exponent of the advantages, for 'prioritized'."
@@ -232,9 +223,6 @@ class UpdateParams(Config):
         description="End a phase before a step on a minibatch for which policy/approx_kl, how far "
         "the policy has moved, is greater than this; null: never.",
     )
-    l2_init: float = Field(
-        0.0, ge=0, description="Pull of weights towards where they were at the start."
-    )
 
     @model_validator(mode="after")
     def _has_an_effect(self) -> UpdateParams:
@@ -254,7 +242,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 class OptimiserParams(Optimiser):
     """The optimiser and its learning rate."""
 
-    name: Literal["adam", "adamw", "sgd", "muon"] = Field("adam", description="The optimiser.")
+    name: Literal["adam", "adamw", "sgd"] = Field("adam", description="The optimiser.")
     lr: float = Field(3e-4, gt=0, description="Learning rate.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="Schedule by which the rate falls to 0 over the run, if it does."
@@ -400,7 +388,7 @@ class RolloutParams(Config):
     @model_validator(mode="after")
     def _with_sampling(self) -> RolloutParams:
         if self.update.sampling == "auto":
-            segments = self.policy.memory != "none" or self.advantages.recompute == "minibatch"
+            segments = self.policy.memory != "none" or self.advantages.vtrace == "minibatch"
             sampling = "shuffled" if segments else "steps"
             update = self.update.model_copy(update={"sampling": sampling})
             object.__setattr__(self, "update", update)  # The params are frozen.

@@ -12,7 +12,7 @@ from empo_core.protocols import EpisodePlayer, PlayedEpisodes
 from empo_rollout.evaluation import EvaluationPlan, outcomes
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic
 
 UNFINISHED = "unfinished"
 """Reason of episodes that had not ended when waiting ended."""

@@ -22,7 +22,7 @@ def empo_components() -> Iterable[Component]:
         kind="policy_loss",
         name="ppo",
         params="empo_rollout.ppo_params:PpoParams",
-        target="empo_rollout.learning.ppo:Ppo",
+        target="empo_rollout.ppo:Ppo",
         api=1,
         summary="Clipped policy improvement with an entropy bonus.",
     )

@@ -23,7 +23,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     "metta": {
         "experience": {"bptt_horizon": 64, "batch_size": 524_288},
         "gamma": 0.977,
-        "advantages": {"gae_lambda": 0.916, "vtrace": True, "recompute": "minibatch"},
+        "advantages": {"gae_lambda": 0.916, "vtrace": "minibatch"},
         "losses": [{"loss": {"name": "ppo", "params": {"clip": 0.1, "entropy": {"coef": 0.0021}}}}],
         "update": {"value_coef": 0.44, "value_clip": 0.1, "minibatch_size": 16_384},
         "optimiser": {"lr": 4.57e-4, "eps": 1e-12},

@@ -28,9 +28,9 @@ from empo_environments.normalisation import Normaliser
 from empo_executors.replaced_worker import ReplacedWorker
 from empo_learning.episode_returns import EpisodeReturns
 from empo_learning.timers import Timers
-from empo_rollout.experience.rollout import Rollout
+from empo_rollout.buffer import Rollout
 from empo_rollout.params import CollectionParams
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic
 from empo_rollout.segment_worker import Collected, SegmentWorker, Share
 
 _TICK_S = 0.1

@@ -21,8 +21,8 @@ from empo_pictures.figures import new_figure, write_figure
 from empo_pictures.notebooks import NotebookReport
 from empo_rollout.evaluation import Evaluation
 from empo_rollout.params import PolicyParams, ReportingParams
-from empo_rollout.policies.networks import Networks
-from empo_rollout.policies.policyfile import POLICY, save_policy
+from empo_rollout.policy import Networks
+from empo_rollout.policyfile import POLICY, save_policy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

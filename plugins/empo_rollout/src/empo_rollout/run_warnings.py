@@ -11,10 +11,10 @@ from torch import Tensor
 
 from empo_core.protocols.environments import ActionSpec, EnvSpec
 from empo_learning.finite import LARGE
-from empo_rollout.experience.rollout import Rollout
+from empo_rollout.buffer import Rollout
+from empo_rollout.distributions import missed_bounds
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.distributions import missed_bounds
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ def warnings_before(params: RolloutParams, plan: VecPlan, env_spec: EnvSpec) -> 
     if update.normalise_advantages and plan.minibatch_size == 1:
         yield (
             "update.minibatch_size: the advantage of a minibatch of one step cannot be normalised "
-            "in it, for minus its own mean it would be 0; it is by the whole rollout, and learning "
-            "from single steps is slow and unsteady: use more of them"
+            "in it, for minus its own mean it would be 0; it stays as it is, and learning from "
+            "single steps is slow and unsteady: use more of them"
         )
     clips = any(entry.loss.name == "ppo" for entry in params.losses)
     if clips and update.update_epochs == 1 and plan.minibatches == 1:

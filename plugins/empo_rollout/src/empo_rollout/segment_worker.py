@@ -17,13 +17,12 @@ from empo_core.trees import StateDict
 from empo_environments.normalisation import Moments
 from empo_learning.episode_returns import ALL
 from empo_learning.timers import Timers
+from empo_rollout.buffer import Rollout, SegmentBuffer
 from empo_rollout.collector import RolloutCollector, build_normaliser
-from empo_rollout.experience.buffer import SegmentBuffer
-from empo_rollout.experience.rollout import Rollout
 from empo_rollout.factory import EnvironmentFactory
 from empo_rollout.params import RolloutParams
 from empo_rollout.plan import VecPlan
-from empo_rollout.policies.networks import build_policy
+from empo_rollout.policy import build_policy
 
 
 class ObservedStep(NamedTuple):

@@ -115,7 +115,7 @@ class Reference:
                 if all(p for _, p in choice)
             ]  # fmt: skip
 
-        def bracket(joint: int, g: int, value: str) -> float:
+        def expected_payoff(joint: int, g: int, value: str) -> float:
             """E over s' of U + (1 - U) gamma_h^d V: what reaching s' is worth to a goal."""
             return sum((p * (1.0 if achieved[g] else theory.gamma_h**d * getattr(after, value)[g])
                         for p, d, after, achieved in outcomes[joint]), 0.0)  # fmt: skip
@@ -139,7 +139,7 @@ class Reference:
             if prior is not None:
                 v_m[g], pi_h[g] = math.nan, {a_h: prior[g][a_h] for a_h in available[h]}
                 continue
-            q_m = {a_h: sum(p * extreme(bracket(a + strides[h] * a_h + a_r, g, "v_m")
+            q_m = {a_h: sum(p * extreme(expected_payoff(a + strides[h] * a_h + a_r, g, "v_m")
                                         for a_r in may) for a, p in others(h, a_h))
                    for a_h in available[h]}  # (1)  # fmt: skip
             pi_h[g] = self._human_policy(q_m, state, steps_left, g)  # (2)
@@ -158,7 +158,7 @@ class Reference:
                for a_r in robots}  # (4)  # fmt: skip
         if pi_r is None:
             pi_r = softmax({a_r: -theory.beta_r * math.log(-q) for a_r, q in q_r.items()})  # (5)
-        v_e = {g: sum(pi_r[a_r] * p * bracket(a + a_r, g, "v_e")
+        v_e = {g: sum(pi_r[a_r] * p * expected_payoff(a + a_r, g, "v_e")
                       for a, p in profiles(mean | {goal.human: pi_h[g]}) for a_r in robots)
                for g, goal in enumerate(spec.goals)}  # (6)  # fmt: skip
         weights = [goal.weight if theory.x_agg == "weighted" else 1.0 for goal in spec.goals]

@@ -6,6 +6,7 @@ fresh memory is an empty table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -111,14 +112,17 @@ class RowTable:
         count: How many there are.
     """
 
-    def __init__(self, words: int, dtype: np.dtype[Any]) -> None:
-        self.count = 0
+    def __init__(
+        self, words: int, dtype: np.dtype[Any], empty: Callable[..., NDArray[Any]] = np.empty
+    ) -> None:
+        """An empty table; ``empty`` allocates room for rows, given a shape and a dtype."""
+        self.count, self._empty = 0, empty
         self._words, self._dtype = words, dtype
         # Rows are hashed and compared by pieces of eight bytes, the last of them padded; or by the
         # largest that a shorter row consists of.
         size = words * dtype.itemsize
         self._piece = next(np.dtype(f"u{n}") for n in (8, 4, 2, 1) if size % n == 0 or size > 8)
-        self._states = np.empty((1024, -(-size // self._piece.itemsize)), self._piece)
+        self._states = empty((1024, -(-size // self._piece.itemsize)), self._piece)
         self._slots = np.zeros(4096, np.int32)
 
     @classmethod
@@ -187,7 +191,7 @@ class RowTable:
 
     def _grow(self) -> None:
         if self.count == len(self._states):
-            states = np.empty((2 * len(self._states), self._states.shape[1]), self._states.dtype)
+            states = self._empty((2 * len(self._states), self._states.shape[1]), self._states.dtype)
             states[: self.count] = self._states[: self.count]
             self._states = states
         if self.count >= len(self._slots) // 2:

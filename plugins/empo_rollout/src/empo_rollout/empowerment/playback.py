@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from empo_core.protocols import WorldModel
-from empo_rollout.policies.protocols import ActorCritic
+from empo_rollout.policy import ActorCritic
 from empo_world_environments.observation import WorldObservation
 
 AT_ONCE = 4096

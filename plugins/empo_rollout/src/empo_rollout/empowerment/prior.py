@@ -9,7 +9,7 @@ from empo_core.protocols import WorldModel
 from empo_core.runs.directory import CONFIG, RESULTS, existing_run
 from empo_core.world_content import difference, identity
 from empo_rollout.empowerment.playback import LearnedHumans
-from empo_rollout.policies.policyfile import POLICY, check_fit, load_policy
+from empo_rollout.policyfile import POLICY, check_fit, load_policy
 from empo_rollout.ppo_params import GoalPpoParams
 from empo_world_environments.vector import WorldVectorEnv
 

@@ -11,7 +11,7 @@ from empo_core.errors import ConfigError, StorageError
 from empo_core.protocols import HumanPrior, WorldModel
 from empo_rollout.empowerment.playback import chances, forgetful
 from empo_rollout.empowerment.prior import policy_path
-from empo_rollout.policies.policyfile import load_policy
+from empo_rollout.policyfile import load_policy
 from empo_rollout.ppo_params import SelfPlayParams
 from empo_worlds.policy_checks import human_policy
 

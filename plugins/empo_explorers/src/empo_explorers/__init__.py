@@ -1,0 +1,1 @@
+"""Explorers: bonuses for what is new, and sequences of movements."""

@@ -1,1 +1,0 @@
-"""Ways to explore: components of kind ``explorer``."""

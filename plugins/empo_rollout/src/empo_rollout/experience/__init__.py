@@ -1,1 +1,0 @@
-"""Experience of a run: rollouts of segments, advantages, minibatches."""

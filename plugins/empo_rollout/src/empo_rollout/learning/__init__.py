@@ -1,1 +1,0 @@
-"""From experience to better policies: losses, updates, and the loop around them."""

@@ -1,1 +1,0 @@
-"""Networks that act, and the distributions they act by."""

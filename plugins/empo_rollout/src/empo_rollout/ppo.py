@@ -1,0 +1,425 @@
+"""Proximal policy optimisation (Schulman et al. 2017): the loss, and updates from rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from empo_core.errors import ConfigError
+from empo_core.protocols import Critic, PolicyLoss
+from empo_core.protocols.environments import EnvSpec
+from empo_core.trees import StateDict, whole_number
+from empo_core.types import LossOutput, RecordedBatch
+from empo_learning.distributed import Group
+from empo_learning.optimiser_moments import load_moments, moments_of
+from empo_learning.policy_losses import EntropyBonus, weighted_mean
+from empo_rollout.buffer import Batch, Rollout, advantages, annealed_beta, minibatches, normalised
+from empo_rollout.checks import require_finite_step, require_fit
+from empo_rollout.optimiser import build_optimiser, learning_rate
+from empo_rollout.params import RolloutParams
+from empo_rollout.plan import VecPlan
+from empo_rollout.policy import ActorCritic, autocast
+from empo_rollout.ppo_params import PpoParams
+
+LOG_RATIO_LIMIT = 10.0
+"""Ratios beyond exp of this overflow sooner than they tell anything."""
+KL = "approx_kl"
+"""Metric of a policy loss: the divergence between the policy that acted and the policy now."""
+
+
+class Ppo(PolicyLoss):
+    """Policy loss ``ppo``: the clipped surrogate objective, and a bonus for entropy.
+
+    With the ratio ``r`` of the probabilities of an action under the policy and under the one that
+    acted, its advantage ``A`` and entropy ``H``::
+
+        loss = -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)) - coef * mean(H)
+
+    Means are weighted by ``batch.weight``.
+
+    Attributes:
+        params: The parameters.
+    """
+
+    takes = RecordedBatch
+
+    def __init__(self, params: PpoParams) -> None:
+        super().__init__()
+        self.params = params
+        self.entropy = EntropyBonus(params.entropy)
+
+    def forward(
+        self, distribution: Distribution, batch: RecordedBatch, critic: Critic | None = None
+    ) -> LossOutput:
+        """The loss of a policy on ``batch``; ``critic`` is not used.
+
+        Metrics: ``policy_loss``, ``entropy`` and its coefficient ``entropy_coef``, and how far the
+        policy has moved: ``approx_kl``, ``clip_fraction`` (share of steps whose ratio is beyond
+        the clip) and ``importance`` (mean ratio).
+        """
+        log_ratio = distribution.log_prob(batch.action) - batch.log_prob
+        log_ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+        ratio = log_ratio.exp()
+        surrogate = clipped_surrogate(ratio, batch.advantage, self.params.clip)
+        bonus = self.entropy(distribution, batch.weight, batch.progress)
+        loss = -(batch.weight * (surrogate + bonus.paid)).mean()
+
+        with torch.no_grad():
+            # Schulman's estimate of the divergence: never negative, and less noisy than the mean
+            # of the log-ratios (http://joschu.net/blog/kl-approx.html).
+            kl = ratio - 1 - log_ratio
+            clipped = ((ratio - 1).abs() > self.params.clip).to(ratio)
+            metrics = {
+                "policy_loss": -(batch.weight * surrogate).mean(),
+                "entropy": bonus.metrics["entropy"],
+                "entropy_coef": bonus.metrics["entropy_coef"],
+                "approx_kl": (batch.weight * kl).mean(),
+                "clip_fraction": (batch.weight * clipped).mean(),
+                "importance": (batch.weight * ratio).mean(),
+            }
+        return LossOutput(loss, metrics)
+
+
+def clipped_surrogate(
+    ratio: Float[Tensor, " step"],
+    advantage: Float[Tensor, " step"],
+    clip: float,
+) -> Float[Tensor, " step"]:
+    """``min(r A, clip(r, 1 - clip, 1 + clip) A)`` (Schulman et al. 2017, eq. 7).
+
+    Args:
+        ratio: Of the probabilities of an action under the new and the old policy.
+        advantage: Of the action.
+        clip: How far the ratio may move from 1 and still count.
+    """
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def value_loss(
+    value: Float[Tensor, "*batch"],
+    old_value: Float[Tensor, "*batch"],
+    returns: Float[Tensor, "*batch"],
+    weight: Float[Tensor, "*batch"],
+    clip: float | None,
+) -> Float[Tensor, ""]:
+    """Half the weighted mean of squared errors; gradients reach ``value`` alone.
+
+    Args:
+        value: Value estimates now.
+        old_value: Those of the policy that acted.
+        returns: Targets.
+        weight: How much each step counts, at least 0; 0 masks it out.
+        clip: A value that has moved further than this counts as moved so far, where that is the
+            greater error; None lets it move any distance.
+
+    Returns:
+        ``mean(max((V - R)^2, (V_old + clip(V - V_old) - R)^2)) / 2``; 0 without any weight.
+    """
+    square = (value - returns).square()
+    if clip is not None:
+        clipped = old_value + (value - old_value).clamp(-clip, clip)
+        square = torch.maximum(square, (clipped - returns).square())
+    return 0.5 * weighted_mean(square, weight)
+
+
+def explained_variance(
+    value: Float[Tensor, "*batch"],
+    returns: Float[Tensor, "*batch"],
+    weight: Float[Tensor, "*batch"],
+) -> Float[Tensor, ""]:
+    """``1 - Var(R - V) / Var(R)``; 0 where returns do not vary."""
+    spread = _variance(returns, weight)
+    # Less than this is rounding of returns that are all the same.
+    rounding = (8 * torch.finfo(returns.dtype).eps * returns.abs().amax()).square()
+    unexplained = _variance(returns - value, weight)
+    return torch.where(spread > rounding, 1 - unexplained / spread, torch.zeros_like(spread))
+
+
+class Updater:
+    """Improves a policy by what happened in rollouts.
+
+    A step of the optimiser is about one minibatch (of all processes together), and minimises::
+
+        sum_i weight_i * policy_loss_i + value_coef * value_loss
+
+    where means are over the steps in which an agent acted and of which the outcome is known.
+    A minibatch may be gone through in several passes; that changes no gradient.
+    """
+
+    def __init__(
+        self,
+        policy: ActorCritic,
+        losses: Sequence[tuple[PolicyLoss, float]],
+        params: RolloutParams,
+        plan: VecPlan,
+        env_spec: EnvSpec,
+        *,
+        device: torch.device | str,
+        generator: torch.Generator,
+        group: Group | None = None,
+    ) -> None:
+        """Learn from now on; in several processes, from the weights of rank 0.
+
+        The policy must stay on its device, and each process needs a ``generator`` with a seed of
+        its own, which decides what steps come together.
+
+        Raises:
+            ConfigError: if the losses or parameters do not fit the policy, or each other.
+        """
+        self._params, self._plan, self._spec = params, plan, env_spec
+        self._device, self._generator = torch.device(device), generator
+        self._group = group or Group()
+        require_fit(policy, losses, params, plan, self._group)
+        self._policy, self._losses = policy, list(losses)
+        self._loss_modules = nn.ModuleList([loss for loss, _ in losses]).to(device)
+        self._weights = [weight for weight in policy.parameters() if weight.requires_grad]
+        self._group.spread(self._weights)
+        for weight in self._weights:  # Zeros, not None: processes add up the same tensors.
+            weight.grad = torch.zeros_like(weight)
+        self._optimiser = build_optimiser(params.optimiser, self._weights)
+        self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
+        self._steps = 0
+
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float,
+        show: Callable[[float], object] = lambda share: None,
+    ) -> dict[str, float]:
+        """Learn from a rollout.
+
+        Args:
+            rollout: What happened, on the device of the policy.
+            progress: How much of the run is over, in [0, 1].
+            show: Told after each minibatch which share of all has been learned from.
+
+        Returns:
+            Means over the minibatches: ``loss/total`` and its parts ``loss/policy`` (all policy
+            losses, weighted) and ``loss/value``, what policy losses report
+            (``policy/approx_kl``, ``policy/clip_fraction``, ``policy/entropy``,
+            ``policy/importance`` of ``ppo``; where two report the same, the later one's has its
+            class before its name), and ``optim/grad_norm`` (before it is cut). Besides,
+            ``optim/lr`` and ``optim/steps`` in the end, the number of minibatches learned from
+            as ``optim/minibatches``, the share of steps that count as ``optim/usable``, and
+            ``value/explained_variance`` before the update. Where ``target_kl`` ended the phase,
+            ``policy/stopping_kl`` is the divergence that did.
+
+        Raises:
+            NonFiniteError: if a loss or gradient is infinite or NaN; the weights are those before
+                its minibatch.
+            ConfigError: if ``target_kl`` is set, and no policy loss says how far the policy moved.
+        """
+        update = self._params.update
+        sums: dict[str, float] = {}
+        count = 0
+        whole, report = self._batch(rollout)
+        for name, batch, total_weight in self._minibatches(rollout, whole, progress):
+            metrics = self._gradient(batch, total_weight, progress)
+            kl = metrics.get(f"policy/{KL}", 0.0)
+            # The first comes from the policy that acted: without a step, nothing would be learned.
+            if count and update.target_kl is not None and kl > update.target_kl:
+                report["policy/stopping_kl"] = kl
+                break
+            metrics["optim/grad_norm"] = self._step(name, metrics, progress)
+            for key, value in metrics.items():
+                sums[key] = sums.get(key, 0.0) + value
+            count += 1
+            show(count / (update.update_epochs * self._plan.minibatches))
+        means = {name: value / count for name, value in sums.items()}
+        lr = self._optimiser.param_groups[0]["lr"] if count else 0.0
+        ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": count}
+        return means | ends | report
+
+    def _gradient(self, batch: Batch, total_weight: float, progress: float) -> dict[str, float]:
+        """Losses of a minibatch, whose gradient the weights have; over all processes.
+
+        Minimises, with ``r = pi(a|o) / pi_old(a|o)`` and means over the steps that have weight::
+
+            loss        = policy loss + value_coef * value loss                            (eq. 9)
+            policy loss = -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)) - coef * mean(H)  (eq. 7)
+            value loss  = mean((V - R)^2) / 2, clipped as ``value_loss`` says
+
+        The policy loss is that of ``Ppo``, or the sum of whatever losses the config names.
+
+        Args:
+            batch: Steps of this process.
+            total_weight: Sum of the weights of all steps, in all processes.
+            progress: Share of the run that is done.
+        """
+        update = self._params.update
+        self._optimiser.zero_grad(set_to_none=False)
+        sums: dict[str, float] = {}
+        for part in batch.parts(self._plan.accumulate):
+            share = float(part.weight.sum()) / total_weight
+            distribution, value = self._evaluated(part)
+            policy_loss, metrics = self._policy_loss(distribution, part, progress)
+            value_error = value_loss(
+                value, part.value, part.returns, part.weight, update.value_clip
+            )
+            loss = policy_loss + update.value_coef * value_error
+            if share:  # Not 0 times the gradient, which need not exist.
+                (share * loss).backward()  # type: ignore[no-untyped-call]
+            metrics |= {"loss/policy": policy_loss, "loss/value": value_error, "loss/total": loss}
+            for key, number in numbers(metrics).items():
+                sums[key] = sums.get(key, 0.0) + (share * number if share else 0.0)
+        self._group.add_up(weight.grad for weight in self._weights if weight.grad is not None)
+        return self._group.totals(sums)
+
+    def _evaluated(self, batch: Batch) -> tuple[Distribution, Float[Tensor, "time segment"]]:
+        """The policy's distributions ``[row number]`` and values; float32 whatever computes."""
+        with autocast(self._params.compute):
+            hidden, value = self._unroll(batch.observation, batch.memory, batch.starts, batch.agent)
+        mask = None if batch.mask is None else batch.mask.flatten(0, 1)
+        with autocast(self._params.compute):
+            distribution = self._policy.distribution(
+                hidden.flatten(0, 1).float(), batch.row_agent, mask
+            )
+        return distribution, value.float()
+
+    def _policy_loss(
+        self, distribution: Distribution, batch: Batch, progress: float
+    ) -> tuple[Float[Tensor, ""], dict[str, float | Tensor]]:
+        """``sum_i weight_i * loss_i`` of the policy losses, and their metrics, ``policy/...``.
+
+        Where two report the same name, the later one's has its class before it.
+
+        Raises:
+            ConfigError: if the divergence is limited by ``target_kl``, and no loss reports it.
+        """
+        weight = batch.weight.flatten()
+        recorded = RecordedBatch(
+            batch.action.flatten(0, 1),
+            batch.advantage.flatten(),
+            batch.log_prob.flatten(),
+            weight / weight.mean().clamp(min=torch.finfo(weight.dtype).tiny),
+            weight.new_full((), progress),
+        )
+        total = weight.new_zeros(())
+        metrics: dict[str, float | Tensor] = {}
+        for loss, factor in self._losses:
+            result = loss(distribution, recorded)
+            total = total + factor * result.loss
+            for name, number in result.metrics.items():
+                key = f"policy/{name}"
+                if key in metrics:
+                    key = f"policy/{type(loss).__name__.lower()}_{name}"
+                metrics[key] = number
+        if self._params.update.target_kl is not None and f"policy/{KL}" not in metrics:
+            raise ConfigError(
+                f"update.target_kl: no policy loss reports '{KL}', the divergence that it limits; "
+                "add 'ppo' to losses, or set target_kl to null"
+            )
+        return total, metrics
+
+    def _step(self, name: str, metrics: dict[str, float], progress: float) -> float:
+        """Move the weights along their gradient, if all is finite; its norm before it is cut."""
+        params, optimiser = self._params.optimiser, self._optimiser
+        longest = torch.inf if params.max_grad_norm is None else params.max_grad_norm
+        norm = float(nn.utils.clip_grad_norm_(self._weights, longest))
+        require_finite_step({**metrics, "optim/grad_norm": norm}, name, self._policy)
+        rate = learning_rate(
+            params.lr, params.lr_schedule, progress, step=self._steps, warm_up=params.lr_warm_up
+        )
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        optimiser.step()
+        self._steps += 1
+        return norm
+
+    def state_dict(self) -> StateDict:
+        """Everything but the policy that is needed to go on exactly so; tensors are live."""
+        return {
+            "steps": self._steps,
+            "optimiser": moments_of(self._optimiser),
+            "generator": self._generator.get_state(),
+            "losses": dict(self._loss_modules.state_dict()),
+        }
+
+    def reseed(self, seed: int) -> None:
+        """Draw what is drawn from now on by another seed."""
+        self._generator.manual_seed(seed)
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Restore what ``state_dict`` returned.
+
+        Raises:
+            StorageError: if the state belongs to another optimiser, or to another policy.
+        """
+        load_moments(self._optimiser, state_dict["optimiser"])
+        self._steps = whole_number(state_dict["steps"])
+        self._generator.set_state(state_dict["generator"])
+        self._loss_modules.load_state_dict(state_dict["losses"])
+
+    def _batch(self, rollout: Rollout) -> tuple[Batch, dict[str, float]]:
+        """The rollout as losses see it, and metrics about all of it."""
+        advantage, returns = advantages(rollout, self._params.advantages, self._params.gamma)
+        whole = Batch.of(
+            rollout,
+            advantage,
+            returns,
+            num_agents=len(self._spec.agents),
+            by_steps=self._params.update.sampling == "steps",
+        )
+        variance = explained_variance(whole.value, whole.returns, whole.weight)
+        numbers = torch.stack((variance, whole.weight.mean())).tolist()
+        shares = {"value/explained_variance": numbers[0], "optim/usable": numbers[1]}
+        size = self._group.size
+        return whole, self._group.totals({name: share / size for name, share in shares.items()})
+
+    def _minibatches(
+        self, rollout: Rollout, whole: Batch, progress: float
+    ) -> Iterator[tuple[str, Batch, float]]:
+        """Name, steps and total weight of each minibatch of all epochs that has any weight."""
+        update, vtrace = self._params.update, self._params.advantages.vtrace
+        size = self._plan.minibatch_size // len(whole.value)
+        beta = annealed_beta(update.prio_beta0, progress)
+        has_changed = False
+        for epoch in range(update.update_epochs):
+            if epoch and vtrace == "epoch":
+                whole.advantage = self._corrected(rollout, whole).view_as(whole.value)
+            draws = minibatches(whole.advantage, update, size, beta=beta, generator=self._generator)
+            for number, (chosen, importance) in enumerate(draws):
+                name = f"minibatch {number + 1} of epoch {epoch + 1}"
+                batch = whole.segments(chosen)
+                if has_changed and vtrace == "minibatch":
+                    batch.advantage = self._corrected(rollout.segments(chosen), batch)
+                scaled, total_weight = normalised(batch.advantage, batch.weight, name, self._group)
+                if update.normalise_advantages:
+                    batch.advantage = scaled
+                batch.advantage = batch.advantage * importance
+                if total_weight > 0:
+                    has_changed = True
+                    yield name, batch, total_weight
+
+    @torch.no_grad()
+    def _corrected(self, rollout: Rollout, batch: Batch) -> Float[Tensor, "time segment"]:
+        """V-trace's advantages of a rollout, by the ratio to the policy as it is now."""
+        size = self._plan.minibatch_size // self._plan.accumulate // len(batch.value)
+        ratios = []
+        for chosen in torch.split(torch.arange(len(batch.agent), device=self._device), size):
+            part = batch.segments(chosen)
+            distribution, _ = self._evaluated(part)
+            log_prob = distribution.log_prob(part.action.flatten(0, 1))
+            log_ratio = log_prob.view_as(part.log_prob) - part.log_prob
+            ratios.append(log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
+        ratio = torch.cat(ratios, 1).view_as(rollout.value)
+        ratio = ratio.masked_fill(~rollout.learnable, 1.0)
+        return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
+
+
+def numbers(metrics: Mapping[str, float | Tensor]) -> dict[str, float]:
+    """The same as plain numbers; one transfer from the device for all, since each waits for it."""
+    tensors = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
+    if not tensors:
+        return {name: float(value) for name, value in metrics.items()}
+    values = torch.stack([value.detach().float() for value in tensors.values()]).tolist()
+    plain = dict(zip(tensors, values, strict=True))
+    return {name: plain.get(name, value) for name, value in metrics.items()}
+
+
+def _variance(values: Tensor, weight: Tensor) -> Tensor:
+    return weighted_mean((values - weighted_mean(values, weight)).square(), weight)
