@@ -89,7 +89,7 @@ def experience(params, spec, seed):
     for episode in range(6):
         replay.begin(seen(), np.array([True, True]))
         for step in range(3):
-            ends = np.array([step == 2 and params.reward.episodic] * 2)
+            ends = np.array([step == 2 and params.reward.episodic is True] * 2)
             action = torch.rand(2, spec.actions, generator=generator) * 2 - 1
             replay.add(action, 3 * seen()[:, 0], ends, seen())
     return replay.sample(params.replay.batch_size, generator)
@@ -209,7 +209,7 @@ assert counters["stats"]["unique_graphs"] == 5, counters["stats"]
 with tempfile.TemporaryDirectory() as runs:
     algorithm = {"name": "latent", "params": data(True)}
     config = {"algorithm": algorithm, "runs": runs, "trackers": ["jsonl"], "seed": 0}
-    run = Experiment.start(RunConfig.model_validate(config))
+    run = experiment.Experiment.start(RunConfig.model_validate(config))
     lines = (run.directory / "metrics.jsonl").read_text().splitlines()
 assert run.result.summary()["updates"] == 12 and "loss/optimistic" in lines[-1]
 # All that this took was there already.
