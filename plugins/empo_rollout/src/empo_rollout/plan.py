@@ -166,9 +166,9 @@ def plan_vectorisation(request: SizeRequest) -> VecPlan:
     unit = 1 if request.by_steps else horizon
     minibatch = request.minibatch_size
     if minibatch is None:
-        fewest, most = MINIBATCHES
+        fewest, largest = MINIBATCHES
         share = max(batch // 16, fewest) if request.by_steps else max(batch // 4, unit)
-        minibatch = _nearest_minibatch(min(share, most), batch, unit)
+        minibatch = _nearest_minibatch(min(share, largest), batch, unit)
     _require_minibatch(minibatch, batch, unit)
     part = max((request.max_minibatch_size or minibatch) // unit, 1) * unit
     return VecPlan(
@@ -193,19 +193,19 @@ def _team(request: SizeRequest) -> tuple[int, int]:
         return 1, 1
     if blocks is None:
         blocks = 2 if all(size is None or size % 2 == 0 for size in (workers, envs)) else 1
-    most = max(workers or request.processors or usable_processors(), blocks) // blocks
+    per_block = max(workers or request.processors or usable_processors(), blocks) // blocks
     if envs is not None:
         if envs % blocks:
             nearest = max(size for size in _divisors(envs) if size <= blocks)
             raise _misfit(
                 "vectorisation.async_factor", blocks, nearest, f"must divide {envs} environments"
             )
-        most = max(size for size in _divisors(envs // blocks) if size <= most)
-    if workers is not None and workers != most * blocks:
+        per_block = max(size for size in _divisors(envs // blocks) if size <= per_block)
+    if workers is not None and workers != per_block * blocks:
         why = f"must be a multiple of async_factor {blocks}"
         why += "" if envs is None else f" that divides {envs} environments"
-        raise _misfit("vectorisation.workers", workers, most * blocks, why)
-    return most * blocks, blocks
+        raise _misfit("vectorisation.workers", workers, per_block * blocks, why)
+    return per_block * blocks, blocks
 
 
 def _require_batch(batch: int, agents: int, block_agents: int, horizon: int) -> None:

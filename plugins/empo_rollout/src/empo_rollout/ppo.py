@@ -178,8 +178,6 @@ class Updater:
         self._loss_modules = nn.ModuleList([loss for loss, _ in losses]).to(device)
         self._weights = [weight for weight in policy.parameters() if weight.requires_grad]
         self._group.spread(self._weights)
-        for weight in self._weights:  # Zeros, not None: processes add up the same tensors.
-            weight.grad = torch.zeros_like(weight)
         self._optimiser = build_optimiser(params.optimiser, self._weights)
         self._unroll = torch.compile(policy.unroll) if params.compute.compile else policy.unroll
         self._steps = 0
@@ -217,6 +215,7 @@ class Updater:
         sums: dict[str, float] = {}
         count = 0
         whole, report = self._batch(rollout)
+        num_minibatches = update.update_epochs * whole.weight.numel() // self._plan.minibatch_size
         for name, batch, total_weight in self._minibatches(rollout, whole, progress):
             metrics = self._gradient(batch, total_weight, progress)
             kl = metrics.get(f"policy/{KL}", 0.0)
@@ -228,7 +227,7 @@ class Updater:
             for key, value in metrics.items():
                 sums[key] = sums.get(key, 0.0) + value
             count += 1
-            show(count / (update.update_epochs * self._plan.minibatches))
+            show(count / num_minibatches)
         means = {name: value / count for name, value in sums.items()}
         lr = self._optimiser.param_groups[0]["lr"] if count else 0.0
         ends = {"optim/lr": lr, "optim/steps": self._steps, "optim/minibatches": count}
@@ -251,7 +250,7 @@ class Updater:
             progress: Share of the run that is done.
         """
         update = self._params.update
-        self._optimiser.zero_grad(set_to_none=False)
+        self._optimiser.zero_grad()
         sums: dict[str, float] = {}
         for part in batch.parts(self._plan.accumulate):
             share = float(part.weight.sum()) / total_weight
@@ -266,7 +265,8 @@ class Updater:
             metrics |= {"loss/policy": policy_loss, "loss/value": value_error, "loss/total": loss}
             for key, number in numbers(metrics).items():
                 sums[key] = sums.get(key, 0.0) + (share * number if share else 0.0)
-        self._group.add_up(weight.grad for weight in self._weights if weight.grad is not None)
+        if self._group.size > 1:
+            self._group.add_up([_gradient_of(weight) for weight in self._weights])
         return self._group.totals(sums)
 
     def _evaluated(self, batch: Batch) -> tuple[Distribution, Float[Tensor, "time segment"]]:
@@ -409,6 +409,13 @@ class Updater:
         ratio = torch.cat(ratios, 1).view_as(rollout.value)
         ratio = ratio.masked_fill(~rollout.learnable, 1.0)
         return advantages(rollout, self._params.advantages, self._params.gamma, ratio)[0]
+
+
+def _gradient_of(weight: nn.Parameter) -> Tensor:
+    """The gradient of a weight; zeros where no step of this process reached it."""
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    return weight.grad
 
 
 def numbers(metrics: Mapping[str, float | Tensor]) -> dict[str, float]:
